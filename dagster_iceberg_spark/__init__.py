@@ -1,0 +1,61 @@
+"""Spark DataFrame assets stored as Apache Iceberg tables, for Dagster."""
+
+from dagster_iceberg_spark.config import EmbeddedCatalog, RestCatalog, SqlCatalog
+from dagster_iceberg_spark.errors import (
+    CatalogUnavailableError,
+    CommitConflictError,
+    CommitOutcomeUnknownError,
+    ConfigurationError,
+    DataError,
+    DuplicateCommitError,
+    IcebergSparkError,
+    InvestigationError,
+    MergeKeyError,
+    MetadataKeyError,
+    NotAnIcebergTableError,
+    NullValueError,
+    OrphanedCommitError,
+    OutputTypeError,
+    PartitioningError,
+    RetryableError,
+    RowsOutsidePartitionError,
+    SchemaMismatchError,
+    SparkEnvironmentError,
+    TableOwnershipError,
+    UpstreamMissingError,
+    WriteFailedError,
+)
+from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
+from dagster_iceberg_spark.plan.options import metadata_for_table
+from dagster_iceberg_spark.resource import IcebergSparkResource
+
+__all__ = [
+    "CatalogUnavailableError",
+    "CommitConflictError",
+    "CommitOutcomeUnknownError",
+    "ConfigurationError",
+    "DataError",
+    "DuplicateCommitError",
+    "EmbeddedCatalog",
+    "IcebergPySparkIOManager",
+    "IcebergSparkError",
+    "IcebergSparkResource",
+    "InvestigationError",
+    "MergeKeyError",
+    "MetadataKeyError",
+    "NotAnIcebergTableError",
+    "NullValueError",
+    "OrphanedCommitError",
+    "OutputTypeError",
+    "PartitioningError",
+    "RestCatalog",
+    "RetryableError",
+    "RowsOutsidePartitionError",
+    "SchemaMismatchError",
+    "SparkEnvironmentError",
+    "SqlCatalog",
+    "TableOwnershipError",
+    "UpstreamMissingError",
+    "WriteFailedError",
+    "metadata_for_table",
+]

@@ -1,0 +1,1 @@
+"""Reads without a JVM, over pyiceberg and Arrow."""

@@ -1,0 +1,48 @@
+"""Values as manifests store them, as the Python values that predicates use."""
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any, Final
+
+from pyiceberg.types import DateType, PrimitiveType, TimestampType, TimestamptzType
+
+from dagster_iceberg_spark.table.partitioning import Transform, granule_start
+
+_EPOCH_DATE: Final = dt.date(1970, 1, 1)
+_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock by design
+_RESOLUTION: Final = dt.timedelta(microseconds=1)
+
+
+def python_value(value: Any, column_type: PrimitiveType) -> Any:
+    """Return a bound of the metrics as a predicate's literal; None where it has no such form.
+
+    Dates are stored as days, timestamps as microseconds from 1970 (Iceberg spec, appendix D).
+    """
+    try:
+        if isinstance(column_type, DateType):
+            return _EPOCH_DATE + dt.timedelta(days=value)
+        if isinstance(column_type, TimestampType):
+            return _EPOCH + dt.timedelta(microseconds=value)
+        if isinstance(column_type, TimestamptzType):
+            return (_EPOCH + dt.timedelta(microseconds=value)).replace(tzinfo=dt.timezone.utc)
+    except OverflowError:
+        return None
+    return value if isinstance(value, str | bool | int | Decimal) else None
+
+
+def bounds_of_value(transform: Transform, value: Any, column_type: PrimitiveType) -> tuple[Any, Any] | None:
+    """Return the lowest and highest source value that a partition holds; None where its value does not tell."""
+    if transform.name == "identity":
+        exact = python_value(value, column_type)
+        return None if exact is None else (exact, exact)
+    if transform.name not in ("year", "month", "day", "hour"):
+        return None
+    try:
+        start, end = granule_start(transform.name, value), granule_start(transform.name, value + 1) - _RESOLUTION
+    except (OverflowError, ValueError):
+        return None
+    if isinstance(column_type, DateType):
+        return start.date(), end.date()
+    if isinstance(column_type, TimestamptzType):
+        return start.replace(tzinfo=dt.timezone.utc), end.replace(tzinfo=dt.timezone.utc)
+    return start, end

@@ -1,0 +1,368 @@
+"""From Dagster's contexts to what is asked: the table, the partitions, the options, the lineage."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, Final
+
+import dagster as dg
+
+from dagster_iceberg_spark.dagster_private import (
+    PARENT_RUN_TAG,
+    RESUME_TAGS,
+    StepFacts,
+    definition_metadata_of,
+    recorded_snapshots,
+    run_started_at_ms,
+    step_facts,
+)
+from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError, PartitioningError
+from dagster_iceberg_spark.ledger import LEDGER
+from dagster_iceberg_spark.plan.adoption import TokenCandidate
+from dagster_iceberg_spark.plan.calendar import coarsest_granule
+from dagster_iceberg_spark.plan.options import (
+    PARTITION_EXPR,
+    TABLE,
+    OptionDefaults,
+    parse_namespace,
+    parse_partition_columns,
+    parse_table_name,
+    parse_write_options,
+)
+from dagster_iceberg_spark.plan.read import ReadOptions, parse_read_options
+from dagster_iceberg_spark.plan.write import TableRequest
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.lineage import Materialization, UpstreamRead, commit_token
+from dagster_iceberg_spark.table.scope import (
+    Dimension,
+    PartitionScope,
+    PartitionSlice,
+    TimeCalendar,
+    TimeWindow,
+)
+
+PACKAGE_VERSION: Final = version("dagster-iceberg-spark")
+DEFAULT_NAMESPACE: Final = "public"
+RUN_WITHOUT_STEP: Final = "no-run"
+"""The run id of a context that was built by hand: such writes are never looked up."""
+_COLUMN_SCHEMA: Final = "dagster/column_schema"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteQuestion:
+    """What an output asks for.
+
+    Args:
+        table: The table and how it is written.
+        materialization: What the snapshot will say.
+        candidates: Tokens that may be in the table already.
+        is_recorded: Whether Dagster holds a materialization by that run with that snapshot.
+    """
+
+    table: TableRequest
+    materialization: Materialization
+    candidates: tuple[TokenCandidate, ...]
+    is_recorded: Callable[[str, int], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadQuestion:
+    """What an input asks for.
+
+    Args:
+        identifier: The table.
+        asset: The upstream asset in words, for messages and the lineage.
+        scope: The partitions to read.
+        options: What the input's own metadata asks for.
+        annotation: The type that the input is annotated with.
+    """
+
+    identifier: TableIdentifier
+    asset: str
+    scope: PartitionScope
+    options: ReadOptions
+    annotation: object
+
+
+def write_question(
+    context: dg.OutputContext, *, namespace: str | None, defaults: OptionDefaults
+) -> WriteQuestion:
+    """Read an output's context.
+
+    Args:
+        context: Dagster's.
+        namespace: The IO manager's namespace.
+        defaults: The IO manager's options.
+
+    Raises:
+        MetadataKeyError: A metadata key or value is wrong.
+        PartitioningError: `partition_expr` is missing or does not fit the partitions definition.
+    """
+    asset_key = context.asset_key if context.has_asset_key else None
+    definition, run = plain_metadata(context.definition_metadata), plain_metadata(context.output_metadata)
+    facts = step_facts(context)
+    subject = "/".join(asset_key.path) if asset_key else f"the output {context.name!r} of {context.step_key}"
+    options = parse_write_options(definition, run, defaults, subject=subject)
+    identifier = table_of(asset_key, definition, namespace, mapping_key=context.mapping_key, subject=subject)
+    scope = _output_scope(context, definition, subject)
+    output = "/".join(asset_key.path) if asset_key else _output_label(context)
+    materialization = Materialization(
+        asset_key=output,
+        run_id=facts.run_id if facts else RUN_WITHOUT_STEP,
+        job=facts.job_name if facts else None,
+        step_key=facts.step_key if facts else None,
+        scope=scope,
+        code_version=_code_version(context),
+        upstream=LEDGER.reads_of(facts.run_id, facts.step_key) if facts else (),
+        write_disposition=options.write_disposition,
+        commit_token=commit_token(
+            run_id=facts.run_id if facts else _random_run(), output=output, scope=scope, branch=options.branch
+        ),
+        package_version=PACKAGE_VERSION,
+    )
+    return WriteQuestion(
+        table=TableRequest(
+            identifier=identifier,
+            asset_key="/".join(asset_key.path) if asset_key else None,
+            is_named_explicitly=TABLE in definition,
+            options=options,
+            column_docs=_column_docs(context.definition_metadata),
+        ),
+        materialization=materialization,
+        candidates=_candidates(facts, output=output, scope=scope, branch=options.branch),
+        is_recorded=_record_check(facts, asset_key, scope),
+    )
+
+
+def read_question(context: dg.InputContext, *, namespace: str | None) -> ReadQuestion:
+    """Read an input's context.
+
+    Args:
+        context: Dagster's.
+        namespace: The IO manager's namespace.
+
+    Raises:
+        MetadataKeyError: A metadata key or value is wrong.
+        PartitioningError: `partition_expr` of the upstream asset is missing or does not fit.
+    """
+    asset_key = context.asset_key if context.has_asset_key else None
+    upstream = context.upstream_output
+    definition = plain_metadata(definition_metadata_of(context))
+    mapping_key = upstream.mapping_key if upstream is not None and asset_key is None else None
+    subject = "/".join(asset_key.path) if asset_key else f"the input {context.name!r}"
+    return ReadQuestion(
+        identifier=table_of(asset_key, definition, namespace, mapping_key=mapping_key, subject=subject),
+        asset=subject,
+        scope=_input_scope(context, definition, subject),
+        options=parse_read_options(plain_metadata(context.definition_metadata), subject=f"the input of {subject}"),
+        annotation=context.dagster_type.typing_type if context.dagster_type is not None else None,
+    )
+
+
+def record_read(context: dg.InputContext, question: ReadQuestion, snapshot_id: int | None) -> None:
+    """Remember that the step has loaded that snapshot."""
+    facts = step_facts(context)
+    if facts is None:
+        return
+    scope = None if question.scope.is_whole_table else question.scope.describe()
+    read = UpstreamRead(question.asset, str(question.identifier), snapshot_id, scope)
+    name = context.name if context.has_input_name else ""
+    LEDGER.record(facts.run_id, facts.step_key, f"{name}\0{question.asset}\0{question.scope.digest}", read)
+
+
+def table_of(
+    asset_key: dg.AssetKey | None,
+    definition: Mapping[str, Any],
+    namespace: str | None,
+    *,
+    mapping_key: str | None = None,
+    subject: str,
+) -> TableIdentifier:
+    """Say which table an asset, or an op's output, is stored in.
+
+    The name is `iceberg/table`, else the last part of the asset key; the namespace is `schema`, else the IO manager's,
+    else the last of the key's prefix, else `public`. Each output of a dynamic op has a table of its own.
+
+    Raises:
+        MetadataKeyError: An op's output names no table, or the name is none.
+    """
+    named = parse_table_name(definition, subject=subject)
+    if named is not None:
+        return named if mapping_key is None else TableIdentifier(named.namespace, f"{named.name}__{mapping_key}")
+    if asset_key is None:
+        raise MetadataKeyError.refusing(
+            "store",
+            subject,
+            expected=f"the table's name in its metadata, as `{TABLE}`",
+            found="none: the output of an op has no asset key to name a table after",
+            hint=f'write `Out(io_manager_key=..., metadata={{"{TABLE}": "namespace.table"}})`, or give the op another '
+            "IO manager.",
+        )
+    prefix = asset_key.path[:-1]
+    configured = (namespace,) if namespace else None
+    default = (prefix[-1],) if prefix else (DEFAULT_NAMESPACE,)
+    return TableIdentifier(parse_namespace(definition, subject=subject) or configured or default, asset_key.path[-1])
+
+
+def partition_scope(
+    partitions_def: dg.PartitionsDefinition,
+    keys: Sequence[str],
+    columns: str | Mapping[str, str] | None,
+    *,
+    subject: str,
+) -> PartitionScope:
+    """Say which partitions the keys are, in which columns.
+
+    Args:
+        partitions_def: The asset's partitions definition.
+        keys: Dagster's partition keys, any set of them.
+        columns: `partition_expr`.
+        subject: The asset, for messages.
+
+    Raises:
+        PartitioningError: `partition_expr` is missing or does not fit the definition.
+    """
+    if isinstance(partitions_def, dg.MultiPartitionsDefinition):
+        definitions = {item.name: item.partitions_def for item in partitions_def.partitions_defs}
+        names: tuple[str | None, ...] = tuple(definitions)
+        parts = [partitions_def.get_partition_key_from_str(str(key)).keys_by_dimension for key in keys]
+    else:
+        definitions, names = {None: partitions_def}, (None,)  # type: ignore[dict-item]
+        parts = [{None: key} for key in keys]  # type: ignore[dict-item]
+    by_dimension = _columns_by_dimension(names, columns, subject=subject)
+    slices = {name: _Slices(definitions[name]) for name in names}  # type: ignore[index]
+    return PartitionScope(
+        dimensions=tuple(Dimension(name, by_dimension[name], slices[name].calendar) for name in names),
+        partitions=tuple(tuple(slices[name].of(part[name]) for name in names) for part in parts),  # type: ignore[index]
+        keys=tuple(str(key) for key in keys),
+    )
+
+
+def plain_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return metadata with Dagster's wrappers taken off."""
+    return {
+        key: value.value if isinstance(value, dg.MetadataValue) else value for key, value in (metadata or {}).items()
+    }
+
+
+class _Slices:
+    """The slices of one dimension by key."""
+
+    def __init__(self, partitions_def: dg.PartitionsDefinition) -> None:
+        self._windows = partitions_def if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition) else None
+        self._known: dict[str, PartitionSlice] = {}
+
+    @property
+    def calendar(self) -> TimeCalendar | None:
+        windows = self._windows
+        if windows is None:
+            return None
+        return TimeCalendar(windows.timezone, windows.fmt, coarsest_granule(windows.cron_schedule))
+
+    def of(self, key: str) -> PartitionSlice:
+        if key not in self._known:
+            self._known[key] = PartitionSlice(key, self._window(key))
+        return self._known[key]
+
+    def _window(self, key: str) -> TimeWindow | None:
+        if self._windows is None:
+            return None
+        window = self._windows.time_window_for_partition_key(key)
+        return TimeWindow(window.start, window.end)
+
+
+def _columns_by_dimension(
+    names: Sequence[str | None], columns: str | Mapping[str, str] | None, *, subject: str
+) -> dict[str | None, str]:
+    is_multi = names != (None,)
+    expected = (
+        f"`{PARTITION_EXPR}` with a column for each of the dimensions {', '.join(map(str, names))}"
+        if is_multi
+        else f"`{PARTITION_EXPR}` with the name of the column that holds the partition"
+    )
+    example = "{" + ", ".join(f'"{name}": "<column>"' for name in names) + "}" if is_multi else '"<column>"'
+    hint = f'add metadata {{"{PARTITION_EXPR}": {example}}} to the asset.'
+    if not is_multi and isinstance(columns, str):
+        return {None: columns}
+    if is_multi and isinstance(columns, Mapping) and set(columns) == set(names):
+        return {name: columns[str(name)] for name in names}
+    found = "none" if columns is None else repr(columns)
+    raise PartitioningError.refusing("partition", subject, expected=expected, found=found, hint=hint)
+
+
+def _output_scope(context: dg.OutputContext, definition: Mapping[str, Any], subject: str) -> PartitionScope:
+    if not context.has_asset_partitions:
+        return PartitionScope()
+    columns = parse_partition_columns(definition, subject=subject)
+    return partition_scope(context.asset_partitions_def, context.asset_partition_keys, columns, subject=subject)
+
+
+def _input_scope(context: dg.InputContext, definition: Mapping[str, Any], subject: str) -> PartitionScope:
+    if not context.has_asset_partitions:
+        return PartitionScope()
+    columns = parse_partition_columns(definition, subject=subject)
+    return partition_scope(context.asset_partitions_def, context.asset_partition_keys, columns, subject=subject)
+
+
+def _output_label(context: dg.OutputContext) -> str:
+    parts = (context.step_key, context.name, context.mapping_key)
+    return "/".join(part for part in parts if part)
+
+
+def _random_run() -> str:
+    """Return a run id that no other write has."""
+    return dg.DagsterRun(job_name=RUN_WITHOUT_STEP).run_id
+
+
+def _code_version(context: dg.OutputContext) -> str | None:
+    if not context.has_asset_key or step_facts(context) is None:
+        return None
+    return context.asset_spec.code_version
+
+
+def _column_docs(definition: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the descriptions of `dagster/column_schema`."""
+    value = (definition or {}).get(_COLUMN_SCHEMA)
+    schema = value.value if isinstance(value, dg.MetadataValue) else value
+    if schema is None:
+        return {}
+    if not isinstance(schema, dg.TableSchema):
+        raise ConfigurationError.refusing(
+            "use", f"`{_COLUMN_SCHEMA}`", expected="a dagster.TableSchema", found=type(schema).__name__
+        )
+    return {column.name: column.description for column in schema.columns if column.description}
+
+
+def _candidates(
+    facts: StepFacts | None, *, output: str, scope: PartitionScope, branch: str
+) -> tuple[TokenCandidate, ...]:
+    """Return the tokens to look for: this run's, and its parent's while the run resumes it.
+
+    An in-process run with a fixed id may repeat on an ephemeral instance: there only a second attempt looks.
+    """
+    if facts is None or (facts.instance.is_ephemeral and facts.attempt == 0):
+        return ()
+    runs = [facts.run_id]
+    parent = facts.run_tags.get(PARENT_RUN_TAG)
+    if parent and any(facts.run_tags.get(tag) == "true" for tag in RESUME_TAGS):
+        runs.append(parent)
+    return tuple(
+        TokenCandidate(
+            token=commit_token(run_id=run_id, output=output, scope=scope, branch=branch),
+            run_id=run_id,
+            run_started_at_ms=run_started_at_ms(facts.instance, run_id),
+            is_same_run=run_id == facts.run_id,
+        )
+        for run_id in runs
+    )
+
+
+def _record_check(
+    facts: StepFacts | None, asset_key: dg.AssetKey | None, scope: PartitionScope
+) -> Callable[[str, int], bool]:
+    def is_recorded(run_id: str, snapshot_id: int) -> bool:
+        if facts is None or asset_key is None:
+            return False
+        return snapshot_id in recorded_snapshots(facts.instance, run_id, asset_key, scope.keys)
+
+    return is_recorded

@@ -1,0 +1,108 @@
+"""The few calls of Dagster that its public API does not offer, each with a test that fails when it changes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import dagster as dg
+
+RESUME_TAGS: Final = ("dagster/is_resume_retry", "dagster/is_asset_resume_retry")
+"""Tags of a run that continues another one; parent and root run ids alone do not tell that from a new execution."""
+PARENT_RUN_TAG: Final = "dagster/parent_run_id"
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """What is known of the step that handles an output or loads an input.
+
+    Args:
+        run_id: The run.
+        job_name: The run's job.
+        step_key: The step.
+        attempt: 0 for the first attempt, then counting up.
+        run_tags: The run's tags.
+        instance: The Dagster instance.
+    """
+
+    run_id: str
+    job_name: str
+    step_key: str
+    attempt: int
+    run_tags: Mapping[str, str]
+    instance: dg.DagsterInstance
+
+
+def step_facts(context: dg.OutputContext | dg.InputContext) -> StepFacts | None:
+    """Return the facts of the context's step; None for a context that was built by hand or loads from a script."""
+    step = _step_context(context)
+    if step is None:
+        return None
+    return StepFacts(
+        run_id=step.run_id,
+        job_name=step.job_name,
+        step_key=step.step.key,
+        attempt=step.previous_attempt_count,
+        run_tags=step.dagster_run.tags,
+        instance=step.instance,
+    )
+
+
+def set_data_version(context: dg.OutputContext, version: str) -> None:
+    """Record the data version of the output's asset, unless the user gave one."""
+    step = _step_context(context)
+    if step is not None and context.has_asset_key and not step.has_data_version(context.asset_key):
+        step.set_data_version(context.asset_key, dg.DataVersion(version))
+
+
+def add_partition_metadata(context: dg.OutputContext, partition_key: str, metadata: Mapping[str, Any]) -> None:
+    """Add metadata to the materialization of one partition of a run of several."""
+    step = _step_context(context)
+    if step is not None:
+        step.add_asset_metadata(metadata=metadata, asset_key=context.asset_key, partition_key=partition_key)
+
+
+def recorded_snapshots(
+    instance: dg.DagsterInstance, run_id: str, asset_key: dg.AssetKey, partition_keys: Sequence[str]
+) -> frozenset[int]:
+    """Return the snapshots that materializations of the asset by that run have recorded.
+
+    Args:
+        instance: The Dagster instance.
+        run_id: The run.
+        asset_key: The asset.
+        partition_keys: Only materializations of one of these partitions count; none: of an asset without partitions.
+    """
+    if not instance.has_run(run_id):
+        return frozenset()
+    wanted = set(partition_keys)
+    found: set[int] = set()
+    for record in instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION).records:
+        event = record.event_log_entry.asset_materialization
+        if event is None or event.asset_key != asset_key or (wanted and event.partition not in wanted):
+            continue
+        snapshot = event.metadata.get("iceberg/snapshot_id")
+        if snapshot is not None:
+            found.add(int(str(snapshot.value)))
+    return frozenset(found)
+
+
+def run_started_at_ms(instance: dg.DagsterInstance, run_id: str) -> int | None:
+    """Return when the run was created, in milliseconds since 1970."""
+    record = instance.get_run_record_by_id(run_id)
+    return None if record is None else int(record.create_timestamp.timestamp() * 1000)
+
+
+def definition_metadata_of(context: dg.InputContext) -> Mapping[str, Any]:
+    """Return the metadata of the definition of the asset that an input loads."""
+    upstream = context.upstream_output
+    if upstream is not None:
+        return upstream.definition_metadata or {}
+    step = _step_context(context)
+    if step is None or not context.has_asset_key:
+        return {}
+    layer = step.job_def.asset_layer
+    return layer.get(context.asset_key).metadata if layer.has(context.asset_key) else {}
+
+
+def _step_context(context: dg.OutputContext | dg.InputContext) -> Any:
+    return context._step_context  # noqa: SLF001 - the public property raises where there is none

@@ -1,0 +1,203 @@
+"""The IO manager: `handle_output` and `load_input`, each a short story told in the rooms' words."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+import dagster as dg
+from pydantic import Field
+
+from dagster_iceberg_spark.catalog.look import look
+from dagster_iceberg_spark.context import WriteQuestion, read_question, record_read, write_question
+from dagster_iceberg_spark.dagster_private import add_partition_metadata, set_data_version, step_facts
+from dagster_iceberg_spark.errors import (
+    ConfigurationError,
+    IcebergSparkError,
+    UpstreamMissingError,
+)
+from dagster_iceberg_spark.plan.options import OptionDefaults
+from dagster_iceberg_spark.plan.read import ReadPlan, plan_read
+from dagster_iceberg_spark.resource import IcebergSparkResource
+
+if TYPE_CHECKING:
+    from dagster_iceberg_spark.spark.commit import Commit
+
+
+class IcebergPySparkIOManager(dg.ConfigurableIOManager):
+    """Stores Spark DataFrames that assets return as Iceberg tables, and loads them for other assets.
+
+    Example:
+        >>> import dagster as dg
+        >>> from dagster_iceberg_spark import IcebergPySparkIOManager
+        >>> defs = dg.Definitions(assets=[], resources={"iceberg": IcebergPySparkIOManager()})
+    """
+
+    spark: dg.ResourceDependency[IcebergSparkResource]
+    namespace: str | None = Field(
+        default=None,
+        description="Namespace of the tables. Default: the last part of an asset key's prefix, else `public`. An asset's "
+        "own `schema` metadata wins.",
+    )
+    write_disposition: Literal["replace", "append", "merge"] = Field(
+        default="replace", description="How rows are written where an asset's `iceberg/write_disposition` does not say."
+    )
+    schema_evolution: Literal["strict", "add_columns"] = Field(
+        default="add_columns",
+        description="What happens when a DataFrame has other columns than its table: `strict` refuses it, `add_columns` "
+        "adds columns and widens types.",
+    )
+    partition_evolution: Literal["evolve", "error"] = Field(
+        default="evolve",
+        description="What happens when an asset's `iceberg/partition_by` differs from its table's spec.",
+    )
+    rows_outside_partition: Literal["error", "drop"] = Field(
+        default="error", description="What happens to rows that the run's partitions do not own."
+    )
+    table_properties: dict[str, str] = Field(
+        default={}, description="Iceberg table properties of every table; an asset's `iceberg/table_properties` replaces them."
+    )
+    write_options: dict[str, str] = Field(
+        default={}, description="Iceberg's write options of every write; an asset's `iceberg/write_options` replaces them."
+    )
+    data_version: Literal["auto", "snapshot", "dagster"] = Field(
+        default="auto",
+        description="The data version that Dagster records: the snapshot id (`snapshot`), Dagster's own (`dagster`), or the "
+        "snapshot id unless the asset has a code version (`auto`).",
+    )
+    commit_attempts: int = Field(
+        default=5, ge=1, description="How often a write is planned in all when other writers commit first."
+    )
+    commit_seconds: float = Field(
+        default=600.0, gt=0, description="Seconds after which no new attempt starts when other writers commit first."
+    )
+
+    def __init__(self, **data: Any) -> None:
+        """Take the fields as keywords; without `spark` an embedded catalog and local files are used."""
+        data.setdefault("spark", IcebergSparkResource())
+        super().__init__(**data)
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        """Store the DataFrame as one snapshot of its table.
+
+        Args:
+            context: Dagster's.
+            obj: A `pyspark.sql.DataFrame`, classic or Connect.
+
+        Raises:
+            Failure: The configuration or the data must be fixed first; the cause is an `IcebergSparkError`.
+            RetryableError: The same may succeed when it is tried again.
+        """
+        with _final_errors(context):
+            question = write_question(context, namespace=self.namespace, defaults=self._defaults())
+            commit = self._publish(context, question, obj)
+            self._report(context, question, commit)
+
+    def load_input(self, context: dg.InputContext) -> Any:
+        """Load the input's partitions, pinned to the table's current snapshot, as its annotation says.
+
+        Args:
+            context: Dagster's.
+
+        Raises:
+            Failure: The configuration must be fixed or the upstream materialized; the cause is an `IcebergSparkError`.
+            RetryableError: The same may succeed when it is tried again.
+        """
+        with _final_errors(context):
+            question = read_question(context, namespace=self.namespace)
+            state = look(self.spark.catalog_description, question.identifier)
+            if state is None:
+                raise UpstreamMissingError.refusing(
+                    "read",
+                    str(question.identifier),
+                    expected=f"the table of {question.asset} in the {self.spark.catalog_description}",
+                    found="none",
+                    hint="materialize it first; where another tool writes it, check `schema` and `iceberg/table`.",
+                )
+            plan = plan_read(state, question.scope, question.options)
+            loaded = self._load(question.annotation, plan)
+            record_read(context, question, plan.snapshot_id)
+            return loaded
+
+    def _publish(self, context: dg.OutputContext, question: WriteQuestion, obj: Any) -> "Commit":
+        from dagster_iceberg_spark.spark.commit import Publication, RetryLimits, materialize  # noqa: PLC0415 - pyspark
+        from dagster_iceberg_spark.spark.frames import require_frame  # noqa: PLC0415 - pyspark
+
+        frame = require_frame(obj, subject=str(question.table.identifier))
+        publication = Publication(
+            request=question.table,
+            materialization=question.materialization,
+            candidates=question.candidates,
+            is_recorded=question.is_recorded,
+            limits=RetryLimits(self.commit_attempts, self.commit_seconds),
+            report=context.log.info,
+        )
+        return materialize(self.spark.iceberg_session, publication, frame)
+
+    def _report(self, context: dg.OutputContext, question: WriteQuestion, commit: "Commit") -> None:
+        from dagster_iceberg_spark.metadata import (  # noqa: PLC0415 - pyspark
+            data_version,
+            materialization_metadata,
+            partition_metadata,
+        )
+
+        catalog, materialization = self.spark.catalog_description, question.materialization
+        metadata = materialization_metadata(commit, materialization.scope, catalog=catalog.name)
+        given = context.output_metadata
+        context.add_output_metadata({key: value for key, value in metadata.items() if key not in given})
+        for partition_key, of_partition in partition_metadata(commit).items():
+            add_partition_metadata(context, partition_key, of_partition)
+        version = data_version(commit, self.data_version, code_version=materialization.code_version)
+        if version is not None:
+            set_data_version(context, version)
+        if commit.has_created:
+            context.log.info(f"Created {commit.identifier} at {commit.location}, in the {catalog}.")
+        done = "Adopted the earlier attempt's" if commit.is_adopted else "Committed"
+        context.log.info(
+            f"{done} snapshot {commit.snapshot.snapshot_id} of {commit.identifier}: "
+            f"{commit.snapshot.count('added-records')} rows added, {commit.snapshot.count('deleted-records')} deleted, "
+            f"{commit.write_seconds:.1f} s to write, {commit.commit_seconds:.1f} s to commit."
+        )
+
+    def _load(self, annotation: object, plan: ReadPlan) -> Any:
+        from dagster_iceberg_spark.arrow import reader as arrow_reader  # noqa: PLC0415 - only if something is loaded
+
+        input_type = arrow_reader.input_type_of(annotation)
+        if input_type is not None:
+            return arrow_reader.read(self.spark.catalog_description, plan, input_type)
+        if arrow_reader.is_pyiceberg_table(annotation):
+            return arrow_reader.pyiceberg_table(self.spark.catalog_description, plan)
+        from dagster_iceberg_spark.spark import frames, reader  # noqa: PLC0415 - pyspark
+
+        if not frames.is_frame_annotation(annotation):
+            known = ", ".join(["pyspark.sql.DataFrame", *(known.path for known in arrow_reader.INPUT_TYPES)])
+            raise ConfigurationError.refusing(
+                "load",
+                str(plan.identifier),
+                expected=f"an input annotated as one of {known}, pyiceberg.table.Table",
+                found=str(annotation),
+                hint="annotate the input with one of these types, or not at all for a Spark DataFrame.",
+            )
+        return reader.read(self.spark.iceberg_session, plan)
+
+    def _defaults(self) -> OptionDefaults:
+        return OptionDefaults(
+            write_disposition=self.write_disposition,
+            schema_evolution=self.schema_evolution,
+            partition_evolution=self.partition_evolution,
+            rows_outside_partition=self.rows_outside_partition,
+            table_properties=self.table_properties,
+            write_options=self.write_options,
+        )
+
+
+@contextmanager
+def _final_errors(context: dg.OutputContext | dg.InputContext) -> Iterator[None]:
+    """Tell Dagster which errors a RetryPolicy should leave alone; outside of a run they stay what they are."""
+    try:
+        yield
+    except IcebergSparkError as error:
+        if error.allows_retries or step_facts(context) is None:
+            raise
+        raise dg.Failure(
+            description=str(error), metadata={"error": type(error).__name__}, allow_retries=False
+        ) from error

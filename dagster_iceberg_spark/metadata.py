@@ -1,0 +1,96 @@
+"""From a commit to what Dagster shows of it. Nothing here reads data."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+import dagster as dg
+
+from dagster_iceberg_spark.spark.commit import Commit
+from dagster_iceberg_spark.table.schema import Field, Schema
+from dagster_iceberg_spark.table.scope import PartitionScope
+
+DataVersionPolicy: TypeAlias = Literal["auto", "snapshot", "dagster"]
+
+
+def materialization_metadata(commit: Commit, scope: PartitionScope, *, catalog: str) -> dict[str, Any]:
+    """Return Dagster's standard keys and the commit's own.
+
+    Args:
+        commit: What was done.
+        scope: The run's partitions.
+        catalog: The catalog's name.
+    """
+    snapshot, counts = commit.snapshot, commit.counts
+    added = snapshot.count("added-records")
+    own = added if counts.rows is None else counts.rows
+    metadata: dict[str, Any] = {
+        "dagster/column_schema": column_schema(commit.schema),
+        "dagster/table_name": f"{catalog}.{commit.identifier}",
+        "dagster/uri": commit.location,
+        "dagster/storage_kind": "iceberg",
+        "iceberg/snapshot_id": str(snapshot.snapshot_id),
+        "iceberg/operation": snapshot.operation,
+        "iceberg/added_rows": added,
+        "iceberg/deleted_rows": snapshot.count("deleted-records"),
+        "iceberg/added_files": snapshot.count("added-data-files"),
+        "iceberg/deleted_files": snapshot.count("deleted-data-files"),
+        "iceberg/added_bytes": snapshot.count("added-files-size"),
+        "iceberg/deleted_bytes": snapshot.count("removed-files-size"),
+        "iceberg/write_seconds": round(commit.write_seconds, 3),
+        "iceberg/commit_seconds": round(commit.commit_seconds, 3),
+        "iceberg/retries": commit.retries,
+        "iceberg/table_changes": list(commit.changes),
+        "iceberg/adopted": commit.is_adopted,
+        **_row_counts(commit, scope, own),
+    }
+    if snapshot.parent_snapshot_id is not None:
+        metadata["iceberg/parent_snapshot_id"] = str(snapshot.parent_snapshot_id)
+    if counts.dropped:
+        metadata["iceberg/dropped_rows"] = counts.dropped
+    if counts.rows is not None and added > counts.rows:
+        metadata["iceberg/carried_over_rows"] = added - counts.rows
+    return metadata
+
+
+def partition_metadata(commit: Commit) -> Mapping[str, dict[str, Any]]:
+    """Return what is known of each partition of a run of several: its rows, as the write counted them.
+
+    A task that the engine ran twice would be counted twice; then the counts do not add up, and none is reported.
+    """
+    counts = commit.counts
+    if not counts.by_partition or sum(counts.by_partition.values()) != counts.rows:
+        return {}
+    return {key: {"dagster/partition_row_count": rows} for key, rows in counts.by_partition.items()}
+
+
+def data_version(commit: Commit, policy: DataVersionPolicy, *, code_version: str | None) -> str | None:
+    """Return the data version to record; None leaves it to Dagster.
+
+    Where the asset has a code version, Dagster's own memoization goes on working.
+    """
+    if policy == "dagster" or (policy == "auto" and code_version is not None):
+        return None
+    return str(commit.snapshot.snapshot_id)
+
+
+def column_schema(schema: Schema) -> dg.TableSchema:
+    """Return the table's columns as Dagster shows them."""
+    return dg.TableSchema(columns=[_column(field) for field in schema])
+
+
+def _column(field: Field) -> dg.TableColumn:
+    return dg.TableColumn(
+        name=field.name,
+        type=str(field.type),
+        description=field.doc,
+        constraints=dg.TableColumnConstraints(nullable=not field.is_required),
+    )
+
+
+def _row_counts(commit: Commit, scope: PartitionScope, own: int) -> dict[str, int]:
+    """Return the rows of the table, or of the one partition, where the snapshot tells them."""
+    summary = commit.snapshot.summary
+    if scope.is_whole_table:
+        return {"dagster/row_count": int(summary["total-records"])} if "total-records" in summary else {}
+    replaces = summary.get("dagster.write_disposition") == "replace"
+    return {"dagster/partition_row_count": own} if replaces and len(scope.keys) == 1 and not commit.is_adopted else {}

@@ -1,0 +1,1 @@
+"""Pure decisions: frozen values in, frozen values out."""

@@ -1,0 +1,250 @@
+"""From partitions to rows: a scope bound to the types of the table's columns."""
+
+import datetime as dt
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final, TypeAlias
+
+from dagster_iceberg_spark.errors import PartitioningError
+from dagster_iceberg_spark.plan.calendar import date_edge, wall_clock_edge
+from dagster_iceberg_spark.table.predicate import (
+    EVERY_ROW,
+    Comparison,
+    In,
+    LiteralValue,
+    Predicate,
+    all_of,
+    any_of,
+)
+from dagster_iceberg_spark.table.schema import (
+    BOOLEAN,
+    DATE,
+    INTEGERS,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    DecimalType,
+    Field,
+    IcebergType,
+    Schema,
+)
+from dagster_iceberg_spark.table.scope import (
+    Dimension,
+    PartitionScope,
+    PartitionSlice,
+    TimeCalendar,
+    TimeWindow,
+    merge_windows,
+)
+
+Edge: TypeAlias = dt.datetime | dt.date
+"""An aware instant, a naive wall clock, or a date."""
+
+_DIGITS: Final = re.compile(r"-?(0|[1-9]\d*)")
+_NUMERIC_FORMAT: Final = re.compile(r"(%[YmdHMSjUWVGu])+")
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Half-open intervals of a column, in order and apart from each other."""
+
+    column: str
+    intervals: tuple[tuple[Edge, Edge], ...]
+
+    def predicate(self) -> Predicate:
+        """Return the rows inside the intervals."""
+        return any_of(
+            all_of([Comparison(self.column, ">=", start), Comparison(self.column, "<", end)])
+            for start, end in self.intervals
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Exact values of a column."""
+
+    column: str
+    values: tuple[LiteralValue, ...]
+
+    def predicate(self) -> Predicate:
+        """Return the rows that hold one of the values."""
+        return In(self.column, self.values)
+
+
+Constraint: TypeAlias = Intervals | Values
+BoundBox: TypeAlias = tuple[Constraint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundScope:
+    """A scope in terms of the table's columns.
+
+    Args:
+        boxes: A union of products of constraints. One empty product is the whole table, no product is no row.
+    """
+
+    boxes: tuple[BoundBox, ...]
+
+    @property
+    def is_whole_table(self) -> bool:
+        """Whether every row is owned."""
+        return () in self.boxes
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that decide, each once."""
+        return tuple(dict.fromkeys(constraint.column for box in self.boxes for constraint in box))
+
+    def predicate(self) -> Predicate:
+        """Return the rows of the scope."""
+        if self.is_whole_table:
+            return EVERY_ROW
+        return any_of(all_of(constraint.predicate() for constraint in box) for box in self.boxes)
+
+
+def bind_scope(scope: PartitionScope, schema: Schema, *, subject: str) -> BoundScope:
+    """Say which rows the scope means in a table with those columns.
+
+    Args:
+        scope: The partitions.
+        schema: The columns that rows are told apart by.
+        subject: The table, for the message.
+
+    Raises:
+        PartitioningError: A partition column is missing, or its type cannot hold the partition's meaning.
+    """
+    if scope.is_whole_table:
+        return BoundScope(boxes=((),))
+    fields = [partition_field(dimension, schema, subject=subject) for dimension in scope.dimensions]
+    return BoundScope(
+        tuple(
+            tuple(
+                _constraint(dimension, field, slices, subject=subject)
+                for dimension, field, slices in zip(scope.dimensions, fields, box.slices, strict=True)
+            )
+            for box in scope.boxes
+        )
+    )
+
+
+def bind_each_partition(scope: PartitionScope, schema: Schema, *, subject: str) -> tuple[tuple[str, Predicate], ...]:
+    """Return each partition's key with the rows that it alone means."""
+    return tuple(
+        (key, bind_scope(PartitionScope(scope.dimensions, (partition,), (key,)), schema, subject=subject).predicate())
+        for key, partition in zip(scope.keys, scope.partitions, strict=True)
+    )
+
+
+def partition_field(dimension: Dimension, schema: Schema, *, subject: str) -> Field:
+    """Return the column of the dimension.
+
+    Raises:
+        PartitioningError: There is no such column.
+    """
+    field = schema.field(dimension.column)
+    if field is None:
+        raise PartitioningError.refusing(
+            "partition",
+            subject,
+            expected=f"the column {dimension.column!r} that `partition_expr` names",
+            found=f"the columns {', '.join(schema.names) or 'none'}",
+            hint="`partition_expr` takes the plain name of a column of the DataFrame; transforms belong into "
+            "`iceberg/partition_by`.",
+        )
+    return field
+
+
+def _constraint(
+    dimension: Dimension, field: Field, slices: Iterable[PartitionSlice], *, subject: str
+) -> Constraint:
+    if dimension.calendar is None:
+        values = (_key_value(item.key, field.type, field.name, subject=subject) for item in slices)
+        return Values(field.name, _distinct(values))
+    if field.type == STRING:
+        return Values(field.name, _distinct(item.key for item in slices))
+    if field.type in INTEGERS:
+        return Values(field.name, _distinct(_integer_of(item.key, dimension.calendar, field, subject) for item in slices))
+    windows = merge_windows(item.window for item in slices if item.window is not None)
+    intervals = tuple(_interval(window, dimension.calendar, field, subject=subject) for window in windows)
+    return Intervals(field.name, intervals)
+
+
+def _interval(window: TimeWindow, calendar: TimeCalendar, field: Field, *, subject: str) -> tuple[Edge, Edge]:
+    if field.type == TIMESTAMPTZ:
+        return window.start.astimezone(dt.timezone.utc), window.end.astimezone(dt.timezone.utc)
+    if field.type == TIMESTAMP:
+        convert, need = wall_clock_edge, "edges that a wall clock tells apart"
+        hint = "an hour that the clock change repeats needs a column of type timestamp (with time zone)."
+    elif field.type == DATE:
+        convert, need = date_edge, "partitions made of whole days"
+        hint = "use a timestamp column, or partitions of days, weeks or months."
+    else:
+        raise PartitioningError.refusing(
+            "partition",
+            subject,
+            expected=f"a column of type timestamp, timestamp_ntz, date, string or integer for the time windows of "
+            f"{calendar.timezone}",
+            found=f"{field.name!r} of type {field.type}",
+            hint="cast the column, or name another one in `partition_expr`.",
+        )
+    edges = convert(window.start, calendar.timezone), convert(window.end, calendar.timezone)
+    start, end = edges
+    if start is None or end is None:
+        raise PartitioningError.refusing(
+            "partition",
+            subject,
+            expected=f"{need} for the {field.type} column {field.name!r}",
+            found=f"the window {window.start.isoformat()} to {window.end.isoformat()} in {calendar.timezone}",
+            hint=hint,
+        )
+    return start, end
+
+
+def _integer_of(key: str, calendar: TimeCalendar, field: Field, subject: str) -> int:
+    if not _NUMERIC_FORMAT.fullmatch(calendar.key_format) or not key.isdigit():
+        raise PartitioningError.refusing(
+            "partition",
+            subject,
+            expected=f"keys made of digits for the {field.type} column {field.name!r}",
+            found=f"the key {key!r} of the format {calendar.key_format!r}",
+            hint='give the partitions definition `fmt="%Y%m%d"`, or use a date or timestamp column.',
+        )
+    return int(key)
+
+
+def _key_value(key: str, column_type: IcebergType, column: str, *, subject: str) -> LiteralValue:
+    if column_type == STRING:
+        return key
+    if _DIGITS.fullmatch(key) and key != "-0":
+        if column_type in INTEGERS:
+            return int(key)
+        if isinstance(column_type, DecimalType) and not column_type.scale:
+            return Decimal(key)
+    if column_type == BOOLEAN and key in ("true", "false"):
+        return key == "true"
+    if column_type == DATE:
+        date = _iso_date(key)
+        if date is not None:
+            return date
+    raise PartitioningError.refusing(
+        "partition",
+        subject,
+        expected=f"partition keys that are values of {column!r}, of type {column_type}",
+        found=f"the key {key!r}",
+        hint="string columns take any key; integer columns keys such as '42', date columns such as '2024-01-31', "
+        "boolean columns 'true' and 'false'.",
+    )
+
+
+def _iso_date(key: str) -> dt.date | None:
+    try:
+        date = dt.date.fromisoformat(key)
+    except ValueError:
+        return None
+    return date if date.isoformat() == key else None
+
+
+def _distinct(values: Iterable[LiteralValue]) -> tuple[LiteralValue, ...]:
+    return tuple(dict.fromkeys(values))

@@ -1,0 +1,62 @@
+"""How time partitions lie in the calendar, and what that makes of a column's values."""
+
+import datetime as dt
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from dagster_iceberg_spark.table.partitioning import TimeTransform
+
+_CRON_NICKNAMES: Final = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+
+def coarsest_granule(cron_schedule: str) -> TimeTransform:
+    """Return the coarsest of year, month, day and hour that the windows between two ticks are made of.
+
+    A schedule finer than an hour, or off the hour, gets `hour`: Iceberg has nothing finer.
+    """
+    minute, hour, day_of_month, month, day_of_week = _CRON_NICKNAMES.get(cron_schedule, cron_schedule).split()[:5]
+    if minute not in ("0", "00") or hour not in ("0", "00"):
+        return "hour"
+    if day_of_month not in ("1", "01") or day_of_week != "*":
+        return "day"
+    return "year" if month in ("1", "01") else "month"
+
+
+def wall_clock_edge(edge: dt.datetime, timezone: str) -> dt.datetime | None:
+    """Return the wall clock that separates the rows before the edge from those at or after it.
+
+    None where no wall clock does: the edge lies inside an hour that a clock change repeats, so that rows on both
+    sides of it read the same.
+    """
+    wall = edge.astimezone(ZoneInfo(timezone))
+    if _is_repeated(wall) and (wall.fold == 1 or _is_repeated(_wall_before(wall))):
+        return None
+    return wall.replace(tzinfo=None, fold=0)
+
+
+def date_edge(edge: dt.datetime, timezone: str) -> dt.date | None:
+    """Return the date whose first instant the edge is, None where it lies within a day.
+
+    Where a clock change skips midnight, the day starts at the first instant after it.
+    """
+    zone = ZoneInfo(timezone)
+    before = (edge.astimezone(dt.timezone.utc) - _MICROSECOND).astimezone(zone)
+    after = edge.astimezone(zone)
+    return after.date() if before.date() != after.date() else None
+
+
+def _is_repeated(wall: dt.datetime) -> bool:
+    return wall.replace(fold=0).utcoffset() != wall.replace(fold=1).utcoffset()
+
+
+def _wall_before(wall: dt.datetime) -> dt.datetime:
+    return (wall.replace(tzinfo=None) - _MICROSECOND).replace(tzinfo=wall.tzinfo)

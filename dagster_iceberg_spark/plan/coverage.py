@@ -1,0 +1,162 @@
+"""What a replace has to overwrite so that it removes the owned rows and no other.
+
+Iceberg deletes whole data files by a row filter, and refuses a filter that only some rows of a file match. Where the
+table's spec follows the scope, the filter is the scope itself and nothing is read. Where it does not, files may
+straddle the scope: the filter grows until no file straddles it, and the rows of those files that the run does not
+own are carried over, in the same commit.
+"""
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dagster_iceberg_spark.plan.binding import BoundBox, BoundScope, Edge, Intervals, Values
+from dagster_iceberg_spark.table.partitioning import TIME_TRANSFORMS, PartitionSpec, TimeTransform, granule_floor
+from dagster_iceberg_spark.table.predicate import LiteralValue, Predicate
+
+_RESOLUTION: Final = dt.timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBounds:
+    """What the metadata says about one column of one data file.
+
+    Args:
+        lower: No value is below it; None where unknown.
+        upper: No value is above it; None where unknown.
+        may_hold_null: Whether a row may hold NULL.
+    """
+
+    lower: LiteralValue | None
+    upper: LiteralValue | None
+    may_hold_null: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A data file, as far as a scope is concerned: the bounds of the scope's columns."""
+
+    path: str
+    bounds: Mapping[str, ColumnBounds]
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What to overwrite.
+
+    Args:
+        filter: Rows to overwrite; no data file is only partly matched by it.
+        owned: Rows of the run itself.
+        straddling_files: Files that hold owned rows and others.
+    """
+
+    filter: Predicate
+    owned: Predicate
+    straddling_files: int = 0
+
+    @property
+    def carries_over(self) -> bool:
+        """Whether rows that the run does not own must be written again."""
+        return self.straddling_files > 0
+
+
+def follows_spec(scope: BoundScope, specs: Iterable[PartitionSpec]) -> bool:
+    """Say whether every partition of every spec lies wholly inside or outside of the scope."""
+    return scope.is_whole_table or all(
+        _constraint_follows(constraint, spec) for spec in specs for box in scope.boxes for constraint in box
+    )
+
+
+def cover(scope: BoundScope, files: Sequence[DataFile]) -> Coverage:
+    """Grow the scope until no data file straddles it.
+
+    Args:
+        scope: The owned rows.
+        files: Every data file of the table that may hold rows of the scope or of what it grows to.
+    """
+    straddling = sum(any(_straddles(box, file) for box in scope.boxes) for file in files)
+    owned = scope.predicate()
+    if not straddling:
+        return Coverage(filter=owned, owned=owned)
+    grown = BoundScope(tuple(_grow(box, files) for box in scope.boxes))
+    return Coverage(filter=grown.predicate(), owned=owned, straddling_files=straddling)
+
+
+def _constraint_follows(constraint: Intervals | Values, spec: PartitionSpec) -> bool:
+    fields = spec.on(constraint.column)
+    if any(field.transform.name == "identity" for field in fields):
+        return True
+    if isinstance(constraint, Values):
+        return False
+    granules = [field.transform.name for field in fields if field.transform.name in TIME_TRANSFORMS]
+    edges = [edge for interval in constraint.intervals for edge in interval]
+    return any(all(_on_granule(granule, edge) for edge in edges) for granule in granules)
+
+
+def _on_granule(granule: TimeTransform, edge: Edge) -> bool:
+    moment = edge if isinstance(edge, dt.datetime) else dt.datetime.combine(edge, dt.time())
+    return granule_floor(granule, moment) == moment
+
+
+def _grow(box: BoundBox, files: Sequence[DataFile]) -> BoundBox:
+    """Return the smallest union of intervals around the box that no file straddles; a column may drop out of it."""
+    grown = box
+    while True:
+        wider = grown
+        for file in files:
+            if _straddles(wider, file):
+                wider = tuple(
+                    kept for constraint in wider if (kept := _widen(constraint, file.bounds[constraint.column])) is not None
+                )
+        if wider == grown:
+            return grown
+        grown = wider
+
+
+def _straddles(box: BoundBox, file: DataFile) -> bool:
+    bounds = [(constraint, file.bounds[constraint.column]) for constraint in box]
+    return all(_may_match(constraint, bound) for constraint, bound in bounds) and not all(
+        _contains(constraint, bound) for constraint, bound in bounds
+    )
+
+
+def _may_match(constraint: Intervals | Values, bounds: ColumnBounds) -> bool:
+    lower, upper = bounds.lower, bounds.upper
+    if lower is None or upper is None:
+        return True
+    if isinstance(constraint, Values):
+        return any(lower <= value <= upper for value in constraint.values)  # type: ignore[operator]
+    return any(start <= upper and lower < end for start, end in constraint.intervals)  # type: ignore[operator]
+
+
+def _contains(constraint: Intervals | Values, bounds: ColumnBounds) -> bool:
+    lower, upper = bounds.lower, bounds.upper
+    if lower is None or upper is None or bounds.may_hold_null:
+        return False
+    if isinstance(constraint, Values):
+        return lower == upper and lower in constraint.values
+    return any(start <= lower and upper < end for start, end in constraint.intervals)  # type: ignore[operator]
+
+
+def _widen(constraint: Intervals | Values, bounds: ColumnBounds) -> Intervals | Values | None:
+    """Return the constraint with the file inside it; None where only dropping the column does that."""
+    if _contains(constraint, bounds):
+        return constraint
+    lower, upper = bounds.lower, bounds.upper
+    if isinstance(constraint, Values) or bounds.may_hold_null:
+        return None
+    if not isinstance(lower, dt.date) or not isinstance(upper, dt.date):
+        return None
+    beyond = upper + (_RESOLUTION if isinstance(upper, dt.datetime) else dt.timedelta(days=1))
+    return Intervals(constraint.column, _union((*constraint.intervals, (lower, beyond))))
+
+
+def _union(intervals: Iterable[tuple[Edge, Edge]]) -> tuple[tuple[Edge, Edge], ...]:
+    united: list[tuple[Edge, Edge]] = []
+    for start, end in sorted(intervals):
+        if united and start <= united[-1][1]:
+            united[-1] = (united[-1][0], max(united[-1][1], end))
+        else:
+            united.append((start, end))
+    return tuple(united)

@@ -1,0 +1,327 @@
+"""How a table's schema and partition spec have to change so that a frame fits."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from dagster_iceberg_spark.errors import PartitioningError, SchemaMismatchError
+from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec
+from dagster_iceberg_spark.table.schema import (
+    DOUBLE,
+    FLOAT,
+    INT,
+    LONG,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    DecimalType,
+    Field,
+    IcebergType,
+    ListType,
+    MapType,
+    PrimitiveType,
+    Schema,
+    StructType,
+)
+
+SchemaEvolution: TypeAlias = Literal["strict", "add_columns"]
+PartitionEvolution: TypeAlias = Literal["evolve", "error"]
+
+_DIGITS_OF: Final = {INT: 10, LONG: 19}
+"""Decimal digits that the integers need."""
+_UNKNOWN: Final = PrimitiveType("unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumn:
+    """Add an optional column, or an optional field of a struct.
+
+    Args:
+        path: Names from the top level down; `element`, `key` and `value` step into lists and maps.
+        type: The new field's type.
+        doc: What the table says about it.
+    """
+
+    path: tuple[str, ...]
+    type: IcebergType
+    doc: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WidenColumn:
+    """Change a type to one that holds every value of the old (Iceberg spec, "Schema Evolution")."""
+
+    path: tuple[str, ...]
+    before: IcebergType
+    after: IcebergType
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeColumn:
+    """Change what the table says about a column."""
+
+    path: tuple[str, ...]
+    doc: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitionField:
+    """Partition new files by one more field."""
+
+    field: PartitionField
+
+
+@dataclass(frozen=True, slots=True)
+class DropPartitionField:
+    """Stop partitioning new files by a field."""
+
+    field: PartitionField
+
+
+@dataclass(frozen=True, slots=True)
+class SetProperties:
+    """Set table properties; others stay."""
+
+    properties: Mapping[str, str]
+
+
+TableChange: TypeAlias = (
+    AddColumn | WidenColumn | DescribeColumn | AddPartitionField | DropPartitionField | SetProperties
+)
+
+
+def plan_schema_changes(
+    frame: Schema, table: Schema, *, policy: SchemaEvolution, docs: Mapping[str, str], subject: str
+) -> tuple[TableChange, ...]:
+    """Say what must change in the table before the frame can be written by column name.
+
+    Args:
+        frame: The frame's columns.
+        table: The table's columns.
+        policy: `strict`: no difference at all; `add_columns`: new columns and wider types.
+        docs: Column descriptions that the definition gives; columns that it does not mention keep theirs.
+        subject: The table, for the message.
+
+    Raises:
+        SchemaMismatchError: The frame cannot be stored without losing something, or the policy forbids the change.
+    """
+    changes = tuple(_fields_changes(frame.fields, table.fields, path=(), subject=subject))
+    if changes and policy == "strict":
+        raise SchemaMismatchError.refusing(
+            "write",
+            subject,
+            expected="exactly the table's columns and types (`iceberg/schema_evolution` is `strict`)",
+            found=f"a difference: {describe_change(changes[0])}",
+            hint='set `iceberg/schema_evolution` to "add_columns", or change the DataFrame.',
+        )
+    return (*changes, *_doc_changes(table, docs))
+
+
+def refuse_repeated_columns(frame: Schema, *, is_case_sensitive: bool, subject: str) -> None:
+    """Refuse a frame in which one name stands for two columns.
+
+    Raises:
+        SchemaMismatchError: Two columns have one name, or differ in case only where the session ignores case.
+    """
+    seen: dict[str, str] = {}
+    for name in frame.names:
+        folded = name if is_case_sensitive else name.casefold()
+        if folded in seen:
+            raise SchemaMismatchError.refusing(
+                "write",
+                subject,
+                expected="column names that differ",
+                found=f"the columns {seen[folded]!r} and {name!r}",
+                hint="rename one of them.",
+            )
+        seen[folded] = name
+
+
+def plan_spec_changes(
+    wanted: Sequence[PartitionField] | None, spec: PartitionSpec, *, policy: PartitionEvolution, subject: str
+) -> tuple[TableChange, ...]:
+    """Say how the spec must change to be the wanted one.
+
+    Args:
+        wanted: The fields that the definition asks for; None keeps the table's.
+        spec: The table's current spec.
+        policy: `evolve`: new files get the wanted spec; `error`: a difference is refused.
+        subject: The table, for the message.
+
+    Raises:
+        PartitioningError: There is a difference and the policy is `error`.
+    """
+    if wanted is None:
+        return ()
+    current = spec.live_fields
+    dropped = [field for field in current if not any(field.same_partitioning_as(other) for other in wanted)]
+    added = [field for field in wanted if not any(field.same_partitioning_as(other) for other in current)]
+    if (dropped or added) and policy == "error":
+        raise PartitioningError.refusing(
+            "write",
+            subject,
+            expected=f"the partition spec {', '.join(map(str, wanted)) or 'unpartitioned'} of `iceberg/partition_by`",
+            found=f"the table's own, {spec}",
+            hint='set `iceberg/partition_evolution` to "evolve" to partition new files differently, or leave '
+            "`iceberg/partition_by` out to keep the table's spec.",
+        )
+    return (*map(DropPartitionField, dropped), *map(AddPartitionField, added))
+
+
+def is_lossless(source: IcebergType, target: IcebergType) -> bool:
+    """Say whether every value of the source type is a value of the target type, the same one."""
+    if source in (target, _UNKNOWN):
+        return True
+    match source, target:
+        case DecimalType(), DecimalType():
+            return source.scale <= target.scale and source.precision - source.scale <= target.precision - target.scale
+        case PrimitiveType(), DecimalType():
+            return target.precision - target.scale >= _DIGITS_OF.get(source, target.precision + 1)
+        case _:
+            return (source, target) in ((INT, LONG), (FLOAT, DOUBLE), (INT, DOUBLE))
+
+
+def is_promotion(before: IcebergType, after: IcebergType) -> bool:
+    """Say whether Iceberg can change a column from one type to the other (spec, "Schema Evolution")."""
+    match before, after:
+        case DecimalType(), DecimalType():
+            return before.scale == after.scale and before.precision < after.precision
+        case _:
+            return (before, after) in ((INT, LONG), (FLOAT, DOUBLE))
+
+
+def describe_change(change: TableChange) -> str:
+    """Return the change in words, for the log and the metadata."""
+    match change:
+        case AddColumn():
+            return f"add column {'.'.join(change.path)} {change.type}"
+        case WidenColumn():
+            return f"widen column {'.'.join(change.path)} from {change.before} to {change.after}"
+        case DescribeColumn():
+            return f"describe column {'.'.join(change.path)}"
+        case AddPartitionField():
+            return f"add partition field {change.field}"
+        case DropPartitionField():
+            return f"drop partition field {change.field}"
+        case SetProperties():
+            return f"set {', '.join(sorted(change.properties))}"
+
+
+def _fields_changes(
+    frame: Sequence[Field], table: Sequence[Field], *, path: tuple[str, ...], subject: str
+) -> Iterator[TableChange]:
+    target, source = Schema(tuple(table)), Schema(tuple(frame))
+    for field in frame:
+        stored = target.field(field.name)
+        here = (*path, field.name if stored is None else stored.name)
+        if stored is None:
+            yield _addition(field, here, subject=subject)
+        else:
+            yield from _type_changes(field.type, stored.type, path=here, subject=subject)
+    for stored in table:
+        if stored.is_required and source.field(stored.name) is None:
+            raise SchemaMismatchError.refusing(
+                "write",
+                subject,
+                expected=f"the required column {'.'.join((*path, stored.name))!r}",
+                found=f"a DataFrame with the columns {', '.join(source.names) or 'none'}",
+                hint="add the column; only optional columns are filled with NULL.",
+            )
+
+
+def _addition(field: Field, path: tuple[str, ...], *, subject: str) -> AddColumn:
+    if field.type == _UNKNOWN:
+        raise SchemaMismatchError.refusing(
+            "write",
+            subject,
+            expected=f"a type for the new column {'.'.join(path)!r}",
+            found="a column of nothing but NULL (void)",
+            hint=f'cast it, for example `.withColumn("{field.name}", lit(None).cast("string"))`.',
+        )
+    return AddColumn(path, field.type, field.doc)
+
+
+def _type_changes(
+    source: IcebergType, target: IcebergType, *, path: tuple[str, ...], subject: str
+) -> Iterator[TableChange]:
+    match source, target:
+        case StructType(), StructType():
+            yield from _fields_changes(source.fields, target.fields, path=path, subject=subject)
+        case ListType(), ListType():
+            yield from _type_changes(source.element, target.element, path=(*path, "element"), subject=subject)
+        case MapType(), MapType():
+            yield from _type_changes(source.key, target.key, path=(*path, "key"), subject=subject)
+            yield from _type_changes(source.value, target.value, path=(*path, "value"), subject=subject)
+        case _ if is_lossless(source, target):
+            return
+        case _ if is_promotion(target, source):
+            yield WidenColumn(path, before=target, after=source)
+        case _:
+            raise SchemaMismatchError.refusing(
+                "write",
+                subject,
+                expected=f"the column {'.'.join(path)!r} of type {target}, or of a narrower one",
+                found=f"type {source}, which cannot be stored there unchanged",
+                hint=_cast_hint(source, target, path),
+            )
+
+
+def _cast_hint(source: IcebergType, target: IcebergType, path: tuple[str, ...]) -> str:
+    if {source, target} == {TIMESTAMP, TIMESTAMPTZ}:
+        return (
+            "convert it with an explicit zone (`to_utc_timestamp`, `from_utc_timestamp`, `convert_timezone`) "
+            "and cast the result; a bare cast would follow the session's time zone."
+        )
+    return f"cast {'.'.join(path)!r} in the asset if losing what does not fit is right."
+
+
+def _doc_changes(table: Schema, docs: Mapping[str, str]) -> Iterator[DescribeColumn]:
+    for name, doc in docs.items():
+        stored = table.field(name)
+        if stored is not None and stored.doc != doc:
+            yield DescribeColumn((stored.name,), doc)
+
+
+def with_docs(schema: Schema, docs: Mapping[str, str]) -> Schema:
+    """Return the schema with the descriptions that the definition gives."""
+    return Schema(tuple(_described(field, docs) for field in schema.fields), schema.schema_id)
+
+
+def _described(field: Field, docs: Mapping[str, str]) -> Field:
+    return Field(field.name, field.type, field.is_required, docs.get(field.name, field.doc), field.field_id)
+
+
+def check_transforms(fields: Iterable[PartitionField], schema: Schema, *, subject: str) -> tuple[PartitionField, ...]:
+    """Return the fields with their columns' exact names.
+
+    Raises:
+        PartitioningError: A column is missing, or its type cannot be transformed that way.
+    """
+    return tuple(_checked_transform(field, schema, subject=subject) for field in fields)
+
+
+def _checked_transform(field: PartitionField, schema: Schema, *, subject: str) -> PartitionField:
+    column = schema.field(field.column)
+    if column is None:
+        raise PartitioningError.refusing(
+            "partition",
+            subject,
+            expected=f"the column {field.column!r} of `iceberg/partition_by`",
+            found=f"the columns {', '.join(schema.names) or 'none'}",
+        )
+    if not field.transform.accepts(column.type):
+        raise PartitioningError.refusing(
+            "partition",
+            subject,
+            expected=f"a column that {field.transform.name} can be applied to",
+            found=f"{column.name!r} of type {column.type}",
+            hint="see the table of transforms in the Iceberg specification; identity takes any primitive type.",
+        )
+    if field.transform.name == "identity" and column.type in (TIMESTAMP, TIMESTAMPTZ):
+        raise PartitioningError.refusing(
+            "partition",
+            subject,
+            expected="a transform for a timestamp column",
+            found=f"the bare column {column.name!r}, which makes a partition of every instant",
+            hint=f'write "day({column.name})".',
+        )
+    return PartitionField(column.name, field.transform, field.name)

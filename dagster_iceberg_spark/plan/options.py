@@ -1,0 +1,448 @@
+"""What the metadata and the configuration ask for, parsed once.
+
+The precedence, for every option alike:
+
+1. metadata that the run attaches to the output (not for keys that say where the table is),
+2. metadata of the asset's definition,
+3. the IO manager's configuration,
+4. the default.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
+
+from dagster_iceberg_spark.errors import MetadataKeyError
+from dagster_iceberg_spark.plan.evolution import PartitionEvolution, SchemaEvolution
+from dagster_iceberg_spark.table.identifier import TableIdentifier, quote_part, split_parts
+from dagster_iceberg_spark.table.partitioning import (
+    TRANSFORM_SPELLINGS,
+    PartitionField,
+    UnknownTransformError,
+    parse_partition_field,
+)
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
+
+WriteDisposition: TypeAlias = Literal["replace", "append", "merge"]
+RowsOutsidePartition: TypeAlias = Literal["error", "drop"]
+
+PREFIX: Final = "iceberg/"
+PARTITION_EXPR: Final = "partition_expr"
+SCHEMA: Final = "schema"
+TABLE: Final = "iceberg/table"
+PARTITION_BY: Final = "iceberg/partition_by"
+WRITE_DISPOSITION: Final = "iceberg/write_disposition"
+MERGE_KEYS: Final = "iceberg/merge_keys"
+SCHEMA_EVOLUTION: Final = "iceberg/schema_evolution"
+PARTITION_EVOLUTION: Final = "iceberg/partition_evolution"
+ROWS_OUTSIDE_PARTITION: Final = "iceberg/rows_outside_partition"
+SORT_BY: Final = "iceberg/sort_by"
+TABLE_PROPERTIES: Final = "iceberg/table_properties"
+WRITE_OPTIONS: Final = "iceberg/write_options"
+FORMAT_VERSION: Final = "iceberg/format_version"
+LOCATION: Final = "iceberg/location"
+BRANCH: Final = "iceberg/branch"
+
+ADDRESSING_KEYS: Final = (SCHEMA, TABLE, PARTITION_EXPR, BRANCH, LOCATION)
+"""Keys that say where the rows are. They are the definition's alone: readers never see run metadata."""
+
+KEYS: Final[Mapping[str, str]] = {
+    TABLE: "`namespace.table`, for a table not named after its asset",
+    PARTITION_BY: "list of `col`, `year(col)`, `month(col)`, `day(col)`, `hour(col)`, `bucket(n, col)`, "
+    "`truncate(w, col)`, each optionally `... as name`",
+    WRITE_DISPOSITION: "`replace`, `append` or `merge`",
+    MERGE_KEYS: "list of columns that identify a row; required for `merge`",
+    SCHEMA_EVOLUTION: "`strict` or `add_columns`",
+    PARTITION_EVOLUTION: "`evolve` or `error`: when an explicit `iceberg/partition_by` differs from the table's spec",
+    ROWS_OUTSIDE_PARTITION: "`error` or `drop`",
+    SORT_BY: "list of `col`, each optionally `asc` or `desc` and `nulls first` or `nulls last`: the order inside "
+    "the files of a table that the asset creates",
+    TABLE_PROPERTIES: "Iceberg table properties; those not named stay as they are",
+    WRITE_OPTIONS: "Iceberg's Spark write options, such as `target-file-size-bytes`",
+    FORMAT_VERSION: "1, 2 or 3: the format of a table that the asset creates",
+    LOCATION: "URI of the directory of a table that the asset creates",
+    BRANCH: "branch to write instead of `main`",
+}
+"""Every `iceberg/` key of an output, and the values that it takes."""
+
+RESULT_KEYS: Final = (
+    "iceberg/snapshot_id",
+    "iceberg/parent_snapshot_id",
+    "iceberg/operation",
+    "iceberg/added_rows",
+    "iceberg/deleted_rows",
+    "iceberg/carried_over_rows",
+    "iceberg/dropped_rows",
+    "iceberg/added_files",
+    "iceberg/deleted_files",
+    "iceberg/added_bytes",
+    "iceberg/deleted_bytes",
+    "iceberg/write_seconds",
+    "iceberg/commit_seconds",
+    "iceberg/retries",
+    "iceberg/table_changes",
+    "iceberg/adopted",
+)
+"""Keys that the package itself reports with a materialization."""
+
+WRITE_OPTION_NAMES: Final = frozenset(
+    {
+        "write-format",
+        "target-file-size-bytes",
+        "check-nullability",
+        "fanout-enabled",
+        "check-ordering",
+        "isolation-level",
+        "validate-from-snapshot-id",
+        "compression-codec",
+        "compression-level",
+        "compression-strategy",
+        "distribution-mode",
+        "advisory-partition-size",
+        "delete-granularity",
+        "output-spec-id",
+        "use-table-distribution-and-ordering",
+    }
+)
+"""Iceberg documentation, "Spark Configuration", write options. The engine ignores any other name in silence."""
+_SNAPSHOT_PROPERTY: Final = "snapshot-property."
+_RESERVED_SNAPSHOT_PROPERTIES: Final = ("dagster.", "dagster_iceberg_spark.")
+_FORMAT_VERSIONS: Final = (1, 2, 3)
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class SortField:
+    """A column of the order inside a table's files."""
+
+    column: str
+    direction: Literal["asc", "desc"] = "asc"
+    nulls: Literal["first", "last"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OptionDefaults:
+    """The IO manager's configuration, as far as metadata can override it."""
+
+    write_disposition: str = "replace"
+    schema_evolution: str = "add_columns"
+    partition_evolution: str = "evolve"
+    rows_outside_partition: str = "error"
+    table_properties: Mapping[str, str] = field(default_factory=dict)
+    write_options: Mapping[str, str] = field(default_factory=dict)
+
+    def as_metadata(self) -> dict[str, Any]:
+        """Return the configuration under the metadata's names."""
+        return {
+            WRITE_DISPOSITION: self.write_disposition,
+            SCHEMA_EVOLUTION: self.schema_evolution,
+            PARTITION_EVOLUTION: self.partition_evolution,
+            ROWS_OUTSIDE_PARTITION: self.rows_outside_partition,
+            TABLE_PROPERTIES: dict(self.table_properties),
+            WRITE_OPTIONS: dict(self.write_options),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How an output is written, every option resolved."""
+
+    partition_by: tuple[PartitionField, ...] | None = None
+    write_disposition: WriteDisposition = "replace"
+    merge_keys: tuple[str, ...] = ()
+    schema_evolution: SchemaEvolution = "add_columns"
+    partition_evolution: PartitionEvolution = "evolve"
+    rows_outside_partition: RowsOutsidePartition = "error"
+    sort_by: tuple[SortField, ...] = ()
+    table_properties: Mapping[str, str] = field(default_factory=dict)
+    write_options: Mapping[str, str] = field(default_factory=dict)
+    format_version: int | None = None
+    location: str | None = None
+    branch: str = MAIN_BRANCH
+
+
+def parse_write_options(
+    definition: Mapping[str, Any],
+    run: Mapping[str, Any] | None = None,
+    defaults: OptionDefaults | None = None,
+    *,
+    subject: str,
+) -> WriteOptions:
+    """Resolve the options of an output.
+
+    Args:
+        definition: The metadata of the asset's definition, plain values.
+        run: The metadata that the run attached to the output.
+        defaults: The IO manager's configuration.
+        subject: The asset, for messages.
+
+    Raises:
+        MetadataKeyError: A key is unknown, stands where it may not, or has a value that it does not take.
+    """
+    run = run or {}
+    check_keys(definition, subject=subject)
+    check_keys(run, subject=subject)
+    _refuse_addressing(run, definition, subject=subject)
+    chosen = {**(defaults or OptionDefaults()).as_metadata(), **definition, **run}
+    read = _Reader(chosen, subject)
+    options = WriteOptions(
+        partition_by=read.value(PARTITION_BY, _partition_fields, None),
+        write_disposition=read.choice(WRITE_DISPOSITION, get_args(WriteDisposition)),
+        merge_keys=read.value(MERGE_KEYS, _names, ()),
+        schema_evolution=read.choice(SCHEMA_EVOLUTION, get_args(SchemaEvolution)),
+        partition_evolution=read.choice(PARTITION_EVOLUTION, get_args(PartitionEvolution)),
+        rows_outside_partition=read.choice(ROWS_OUTSIDE_PARTITION, get_args(RowsOutsidePartition)),
+        sort_by=read.value(SORT_BY, _sort_fields, ()),
+        table_properties=read.value(TABLE_PROPERTIES, _string_map, {}),
+        write_options=read.value(WRITE_OPTIONS, _write_options, {}),
+        format_version=read.value(FORMAT_VERSION, _format_version, None),
+        location=read.value(LOCATION, _text, None),
+        branch=read.value(BRANCH, _text, MAIN_BRANCH),
+    )
+    if options.write_disposition == "merge" and not options.merge_keys:
+        raise MetadataKeyError.refusing(
+            "merge into",
+            subject,
+            expected=f"the columns that identify a row in `{MERGE_KEYS}`",
+            found="none",
+            hint=f'add metadata {{"{MERGE_KEYS}": ["id"]}} to the asset.',
+        )
+    return options
+
+
+def check_keys(metadata: Mapping[str, Any], *, subject: str) -> None:
+    """Refuse an `iceberg/` key that the package does not know.
+
+    Raises:
+        MetadataKeyError: Names the nearest known key.
+    """
+    for key in metadata:
+        if key.startswith(PREFIX) and key not in KEYS and key not in RESULT_KEYS:
+            raise _unknown_key(key, KEYS, subject=subject)
+
+
+def parse_table_name(metadata: Mapping[str, Any], *, subject: str) -> TableIdentifier | None:
+    """Return the table that `iceberg/table` names, if it does.
+
+    Raises:
+        MetadataKeyError: The value is no `namespace.table`.
+    """
+    return _Reader(metadata, subject).value(TABLE, lambda value: TableIdentifier.parse(_text(value)), None)
+
+
+def parse_namespace(metadata: Mapping[str, Any], *, subject: str) -> tuple[str, ...] | None:
+    """Return the namespace that Dagster's own `schema` key names, if it does.
+
+    Raises:
+        MetadataKeyError: The value is no namespace.
+    """
+    return _Reader(metadata, subject).value(SCHEMA, lambda value: split_parts(_text(value)), None)
+
+
+def parse_partition_columns(metadata: Mapping[str, Any], *, subject: str) -> str | Mapping[str, str] | None:
+    """Return `partition_expr`: a column, or one by dimension.
+
+    Raises:
+        MetadataKeyError: The value is neither.
+    """
+    return _Reader(metadata, subject).value(PARTITION_EXPR, _partition_columns, None)
+
+
+def metadata_for_table(  # noqa: PLR0913 - one argument for every key
+    *,
+    partition_expr: str | Mapping[str, str] | None = None,
+    schema: str | None = None,
+    table: str | None = None,
+    partition_by: Sequence[str] | None = None,
+    write_disposition: WriteDisposition | None = None,
+    merge_keys: Sequence[str] | None = None,
+    schema_evolution: SchemaEvolution | None = None,
+    partition_evolution: PartitionEvolution | None = None,
+    rows_outside_partition: RowsOutsidePartition | None = None,
+    sort_by: Sequence[str] | None = None,
+    table_properties: Mapping[str, str] | None = None,
+    write_options: Mapping[str, str] | None = None,
+    format_version: Literal[1, 2, 3] | None = None,
+    location: str | None = None,
+    branch: str | None = None,
+) -> dict[str, Any]:
+    """Build and check an asset's metadata; the result is the same plain dict that one could write by hand.
+
+    Raises:
+        MetadataKeyError: A value is not one that its key takes.
+
+    Example:
+        >>> metadata_for_table(partition_expr="ts", partition_by=["day(ts)"])
+        {'partition_expr': 'ts', 'iceberg/partition_by': ['day(ts)']}
+    """
+    given = {
+        PARTITION_EXPR: dict(partition_expr) if isinstance(partition_expr, Mapping) else partition_expr,
+        SCHEMA: schema,
+        TABLE: table,
+        PARTITION_BY: None if partition_by is None else list(partition_by),
+        WRITE_DISPOSITION: write_disposition,
+        MERGE_KEYS: None if merge_keys is None else list(merge_keys),
+        SCHEMA_EVOLUTION: schema_evolution,
+        PARTITION_EVOLUTION: partition_evolution,
+        ROWS_OUTSIDE_PARTITION: rows_outside_partition,
+        SORT_BY: None if sort_by is None else list(sort_by),
+        TABLE_PROPERTIES: None if table_properties is None else dict(table_properties),
+        WRITE_OPTIONS: None if write_options is None else dict(write_options),
+        FORMAT_VERSION: format_version,
+        LOCATION: location,
+        BRANCH: branch,
+    }
+    metadata = {key: value for key, value in given.items() if value is not None}
+    parse_write_options(metadata, subject="the asset")
+    parse_table_name(metadata, subject="the asset")
+    parse_namespace(metadata, subject="the asset")
+    parse_partition_columns(metadata, subject="the asset")
+    return metadata
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    metadata: Mapping[str, Any]
+    subject: str
+
+    def value(self, key: str, parse: Callable[[Any], _Value], default: _Value) -> _Value:
+        if self.metadata.get(key) is None:
+            return default
+        try:
+            return parse(self.metadata[key])
+        except UnknownTransformError as error:
+            message, transform = error.args
+            raise self.refusal(
+                key, f"one of {', '.join(TRANSFORM_SPELLINGS)}", message, _nearest(transform, TRANSFORM_SPELLINGS)
+            ) from error
+        except (ValueError, TypeError) as error:
+            raise self.refusal(key, KEYS.get(key, "a value that the key takes"), str(error), None) from error
+
+    def choice(self, key: str, choices: tuple[Any, ...]) -> Any:
+        value = self.metadata[key]
+        if value not in choices:
+            expected = f"one of {', '.join(choices)}"
+            raise self.refusal(key, expected, repr(value), _nearest(str(value), choices))
+        return value
+
+    def refusal(self, key: str, expected: str, found: str, nearest: str | None) -> MetadataKeyError:
+        return MetadataKeyError.refusing(
+            "use",
+            f"`{key}` of {self.subject}",
+            expected=expected,
+            found=found,
+            hint=f"did you mean {nearest!r}?" if nearest else None,
+        )
+
+
+def _unknown_key(key: str, known: Mapping[str, str], *, subject: str) -> MetadataKeyError:
+    nearest = _nearest(key, tuple(known))
+    return MetadataKeyError.refusing(
+        "use",
+        f"the metadata of {subject}",
+        expected="`iceberg/` keys that the package knows",
+        found=f"`{key}`",
+        hint=f"did you mean `{nearest}`?" if nearest else f"the keys are {', '.join(known)}.",
+    )
+
+
+def _nearest(text: str, known: Sequence[str]) -> str | None:
+    matches = difflib.get_close_matches(text, known, n=1, cutoff=0.5)
+    return matches[0] if matches else None
+
+
+def _refuse_addressing(run: Mapping[str, Any], definition: Mapping[str, Any], *, subject: str) -> None:
+    for key in ADDRESSING_KEYS:
+        if key in run and run[key] != definition.get(key):
+            raise MetadataKeyError.refusing(
+                "write",
+                subject,
+                expected=f"`{key}` in the asset's definition only, where readers see it",
+                found=f"{run[key]!r} in the metadata of the run",
+                hint=f"move `{key}` to the definition's metadata.",
+            )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        message = f"{value!r}"
+        raise TypeError(message)
+    return value
+
+
+def _list_of_text(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list | tuple):
+        message = f"{value!r}, which is not a list"
+        raise TypeError(message)
+    return [_text(item) for item in value]
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    return tuple(_list_of_text(value))
+
+
+def _partition_fields(value: Any) -> tuple[PartitionField, ...]:
+    return tuple(parse_partition_field(item) for item in _list_of_text(value))
+
+
+def _sort_fields(value: Any) -> tuple[SortField, ...]:
+    return tuple(_sort_field(item) for item in _list_of_text(value))
+
+
+def _sort_field(text: str) -> SortField:
+    column, nulls = _strip_suffix(text.strip(), {"nulls first": "first", "nulls last": "last"})
+    column, direction = _strip_suffix(column, {"asc": "asc", "desc": "desc"})
+    (name,) = split_parts(column if column.startswith("`") else quote_part(column))
+    return SortField(name, direction or "asc", nulls)  # type: ignore[arg-type]
+
+
+def _strip_suffix(text: str, suffixes: Mapping[str, str]) -> tuple[str, str | None]:
+    for suffix, meaning in suffixes.items():
+        if text.lower().endswith(f" {suffix}"):
+            return text[: -len(suffix)].strip(), meaning
+    return text, None
+
+
+def _string_map(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        message = f"{value!r}, which is not a dict"
+        raise TypeError(message)
+    return {_text(key): _property_text(item) for key, item in value.items()}
+
+
+def _property_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _write_options(value: Any) -> dict[str, str]:
+    options = _string_map(value)
+    for name in options:
+        if name.startswith(_SNAPSHOT_PROPERTY):
+            if name.removeprefix(_SNAPSHOT_PROPERTY).lower().startswith(_RESERVED_SNAPSHOT_PROPERTIES):
+                message = f"the snapshot property {name!r}, which the package writes itself"
+                raise ValueError(message)
+        elif name not in WRITE_OPTION_NAMES:
+            nearest = _nearest(name, tuple(WRITE_OPTION_NAMES))
+            message = f"the write option {name!r}" + (f" (did you mean {nearest!r}?)" if nearest else "")
+            raise ValueError(message)
+    return options
+
+
+def _format_version(value: Any) -> int:
+    version = int(value)
+    if version not in _FORMAT_VERSIONS:
+        message = f"{value!r}"
+        raise ValueError(message)
+    return version
+
+
+def _partition_columns(value: Any) -> str | dict[str, str]:
+    if isinstance(value, Mapping):
+        return {_text(dimension): _text(column) for dimension, column in value.items()}
+    return _text(value)

@@ -1,0 +1,219 @@
+"""The session's life: one per process and configuration, counted, however many copies of the resource there are."""
+
+import os
+import threading
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import dagster as dg
+from pydantic import Field, PrivateAttr
+
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.config import CatalogConfig, EmbeddedCatalog
+from dagster_iceberg_spark.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    from dagster_iceberg_spark.spark.session import IcebergSession
+
+
+@dataclass(slots=True)
+class _SharedSession:
+    session: "IcebergSession"
+    users: set[int] = field(default_factory=set)
+
+
+class SessionRegistry:
+    """The process's sessions by configuration, and who uses each."""
+
+    def __init__(self) -> None:
+        """Start with no sessions."""
+        self._shared: dict[Hashable, _SharedSession] = {}
+        self._lock = threading.RLock()
+
+    def acquire(self, resource: "IcebergSparkResource", user: int) -> "IcebergSession":
+        """Return the session of the resource's configuration, opening it for the first user."""
+        from dagster_iceberg_spark.spark.session import attach_catalog, is_alive, open_session  # noqa: PLC0415 - pyspark
+
+        identity: Hashable
+        with self._lock:
+            if resource.wraps_session:
+                spark = resource.pyspark.spark_session
+                identity = (id(spark), resource.catalog_description.identity)
+            else:
+                settings = resource.session_settings()
+                identity = settings.identity
+            known = self._shared.get(identity)
+            if known is None or not is_alive(known.session):
+                session = (
+                    attach_catalog(spark, resource.catalog_description)
+                    if resource.wraps_session
+                    else open_session(settings)
+                )
+                known = self._shared[identity] = _SharedSession(session)
+            known.users.add(user)
+            return known.session
+
+    def release(self, user: int, *, stops_when_unused: Literal["yes", "no"]) -> None:
+        """Say that the user needs no session any more; the last one's may be stopped."""
+        with self._lock:
+            for identity, shared in list(self._shared.items()):
+                if user not in shared.users:
+                    continue
+                shared.users.discard(user)
+                if not shared.users and stops_when_unused == "yes":
+                    del self._shared[identity]
+                    shared.session.spark.stop()
+
+    def users_of(self, session: "IcebergSession") -> int:
+        """Return how many resources use the session."""
+        with self._lock:
+            return sum(len(shared.users) for shared in self._shared.values() if shared.session is session)
+
+
+SESSIONS: Final = SessionRegistry()
+"""The process's sessions."""
+
+
+class IcebergSparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """A Spark session that knows an Iceberg catalog, started when it is first used.
+
+    Use it where an asset needs `spark.spark_session`, as one would dagster-pyspark's `PySparkResource`, and as the
+    `spark` of `IcebergPySparkIOManager`. Resources with equal configuration share one session.
+
+    Example:
+        >>> from dagster_iceberg_spark import IcebergSparkResource, SqlCatalog
+        >>> spark = IcebergSparkResource(catalog=SqlCatalog(uri="sqlite:///lake/catalog.db", warehouse="lake"))
+    """
+
+    catalog: CatalogConfig = Field(
+        default=EmbeddedCatalog(),
+        description="The Iceberg catalog: embedded (the default), SQL or REST.",
+    )
+    spark_config: dict[str, str] = Field(
+        default={},
+        description="Spark configuration, passed through, such as `spark.driver.memory`. It wins over what the package "
+        "sets, save that extensions and packages are joined.",
+    )
+    remote: str | None = Field(
+        default=None,
+        description="Spark Connect server to attach to, `sc://host:port`. Default: a classic session in this process.",
+    )
+    jars: Literal["maven", "provided"] = Field(
+        default="maven",
+        description="`maven`: Iceberg's runtime and the catalog's JDBC driver come as Maven coordinates through "
+        "`spark.jars.packages`. `provided`: they are there already, on the cluster or in `spark.jars`.",
+    )
+    stop_session: Literal["at_exit", "when_unused"] = Field(
+        default="at_exit",
+        description="When a session that the resource opened ends: with the process, or with the last run that uses it.",
+    )
+    pyspark: dg.ResourceDependency[Any]
+
+    _user: int | None = PrivateAttr(default=None)
+    _storage_directory: str | None = PrivateAttr(default=None)
+    _description: CatalogDescription | None = PrivateAttr(default=None)
+    _session: Any = PrivateAttr(default=None)
+
+    def __init__(self, **data: Any) -> None:
+        """Take the fields as keywords; `pyspark` may be a PySparkResource or LazyPySparkResource to wrap."""
+        data.setdefault("pyspark", None)
+        super().__init__(**data)
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """Learn where the instance keeps its files; no session is started."""
+        if context.instance is not None:
+            self._storage_directory = context.instance.storage_directory()
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - Dagster's signature
+        """Give the session back; other resources go on using it."""
+        if self._session is not None:
+            self._session = None
+            stops = "yes" if self.stop_session == "when_unused" and not self.wraps_session else "no"
+            SESSIONS.release(id(self), stops_when_unused=stops)  # type: ignore[arg-type]
+
+    @property
+    def wraps_session(self) -> bool:
+        """Whether the session is another resource's."""
+        return self.pyspark is not None
+
+    @property
+    def iceberg_session(self) -> "IcebergSession":
+        """The session with its catalog, started now if it was not.
+
+        Raises:
+            SparkEnvironmentError: Java or Iceberg's runtime is missing or unfit.
+            CatalogUnavailableError: The catalog or the server does not answer.
+        """
+        if self._session is None:
+            self._session = SESSIONS.acquire(self, id(self))
+        return self._session  # type: ignore[no-any-return]
+
+    @property
+    def spark_session(self) -> "SparkSession":
+        """The Spark session, started now if it was not."""
+        return self.iceberg_session.spark
+
+    @property
+    def spark_context(self) -> "SparkContext":
+        """The classic session's context.
+
+        Raises:
+            ConfigurationError: The session is one of Spark Connect, which has none.
+        """
+        from dagster_iceberg_spark.spark.columns import is_connect  # noqa: PLC0415 - imports pyspark
+
+        session = self.spark_session
+        if is_connect(session):
+            raise ConfigurationError.refusing(
+                "use",
+                "`spark_context`",
+                expected="a classic Spark session",
+                found="a Spark Connect session, which has no context",
+                hint="use `spark_session`, or leave `remote` out.",
+            )
+        return session.sparkContext
+
+    @property
+    def pyiceberg_catalog(self) -> "Catalog":
+        """The same catalog for pyiceberg, without a JVM."""
+        from dagster_iceberg_spark.catalog.look import open_catalog  # noqa: PLC0415 - only if it is used
+
+        return open_catalog(self.catalog_description)
+
+    @property
+    def catalog_description(self) -> CatalogDescription:
+        """The catalog as Spark and pyiceberg need it.
+
+        Raises:
+            ConfigurationError: The catalog's configuration is incomplete.
+        """
+        if self._description is None:
+            self._description = self.catalog.describe(self._directory())
+        return self._description
+
+    def session_settings(self) -> Any:
+        """Return what a session of this resource is opened with."""
+        from dagster_iceberg_spark.spark.session import SessionSettings  # noqa: PLC0415 - imports pyspark
+
+        return SessionSettings(self.catalog_description, dict(self.spark_config), self.remote, self.jars)
+
+    def _directory(self) -> str:
+        """Return the instance's storage directory; only the embedded catalog asks for it."""
+        if self._storage_directory is not None:
+            return self._storage_directory
+        if not isinstance(self.catalog, EmbeddedCatalog) or self.catalog.directory:
+            return ""
+        if os.environ.get("DAGSTER_HOME"):
+            return dg.DagsterInstance.get().storage_directory()
+        raise ConfigurationError.refusing(
+            "place",
+            "the embedded catalog",
+            expected="a Dagster instance, under whose storage directory it goes",
+            found="a resource outside of any run, and no DAGSTER_HOME",
+            hint="set DAGSTER_HOME, or `EmbeddedCatalog(directory=...)`.",
+        )

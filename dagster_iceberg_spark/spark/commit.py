@@ -1,0 +1,243 @@
+"""One materialization, from the look at the table to the snapshot that carries its token."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyspark.sql import DataFrame
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
+
+from dagster_iceberg_spark.catalog.look import data_files, look
+from dagster_iceberg_spark.errors import CommitConflictError, CommitOutcomeUnknownError
+from dagster_iceberg_spark.plan.adoption import TokenCandidate, decide_adoption
+from dagster_iceberg_spark.plan.coverage import DataFile
+from dagster_iceberg_spark.plan.evolution import describe_change
+from dagster_iceberg_spark.plan.write import FrameShape, TableRequest, WritePlan, needs_files, plan_write
+from dagster_iceberg_spark.spark.columns import schema_of
+from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
+from dagster_iceberg_spark.spark.progress import Report, reported_progress
+from dagster_iceberg_spark.spark.session import IcebergSession
+from dagster_iceberg_spark.spark.tables import prepare, refresh
+from dagster_iceberg_spark.spark.writer import RowCounts, write
+from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.lineage import Materialization
+from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+
+_FIRST_WAIT_SECONDS: Final = 0.1
+_LONGEST_WAIT_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class RetryLimits:
+    """How often, and how long, a conflict is answered by planning again.
+
+    Args:
+        attempts: At most so many attempts, the first included.
+        seconds: No new attempt starts after so many seconds.
+    """
+
+    attempts: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What is to be materialized.
+
+    Args:
+        request: What the definition wants of the table.
+        materialization: The run's scope and what the snapshot says.
+        candidates: Tokens that may be in the table already.
+        is_recorded: Whether Dagster holds a materialization by that run with that snapshot.
+        limits: How conflicts are retried.
+        report: Takes a line for the run's log.
+    """
+
+    request: TableRequest
+    materialization: Materialization
+    candidates: Sequence[TokenCandidate]
+    is_recorded: Callable[[str, int], bool]
+    limits: RetryLimits
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What one materialization did.
+
+    Args:
+        identifier: The table.
+        location: The URI of its directory.
+        schema: Its columns after the commit.
+        snapshot: The snapshot that carries the token.
+        counts: What the write counted.
+        write_seconds: Seconds from the first step to the snapshot's timestamp.
+        commit_seconds: Seconds from the snapshot's timestamp to the engine's return.
+        retries: How often it was planned again after a conflict.
+        changes: Changes of the table's metadata, in words.
+        is_adopted: Whether the snapshot was there already.
+        has_created: Whether the table was created.
+    """
+
+    identifier: TableIdentifier
+    location: str
+    schema: Schema
+    snapshot: Snapshot
+    counts: RowCounts = field(default_factory=RowCounts)
+    write_seconds: float = 0.0
+    commit_seconds: float = 0.0
+    retries: int = 0
+    changes: tuple[str, ...] = ()
+    is_adopted: bool = False
+    has_created: bool = False
+
+
+def materialize(session: IcebergSession, publication: Publication, frame: DataFrame) -> Commit:
+    """Commit the frame as exactly one snapshot, or adopt the one that is there.
+
+    Raises:
+        CommitConflictError: Other writers kept committing first.
+        CommitOutcomeUnknownError: The commit may or may not have happened.
+        ConfigurationError, DataError: The plan or a row was refused; nothing is committed.
+    """
+    subject = str(publication.request.identifier)
+    shape = FrameShape(
+        schema_of(frame, subject=subject),
+        is_case_sensitive=session.spark.conf.get("spark.sql.caseSensitive", "false") == "true",
+    )
+    attempts = Retrying(
+        retry=retry_if_exception_type(CommitConflictError),
+        stop=stop_after_attempt(publication.limits.attempts) | stop_after_delay(publication.limits.seconds),
+        wait=wait_random_exponential(multiplier=_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS),
+        before_sleep=lambda state: publication.report(
+            f"Conflict on {subject}, planning again (attempt {state.attempt_number + 1} of "
+            f"{publication.limits.attempts}): {state.outcome.exception() if state.outcome else ''}"
+        ),
+        reraise=True,
+    )
+    for attempt in attempts:
+        with attempt:
+            return _attempt(session, publication, frame, shape, retries=attempt.retry_state.attempt_number - 1)
+    raise AssertionError  # pragma: no cover - `reraise` leaves the loop
+
+
+def _attempt(
+    session: IcebergSession, publication: Publication, frame: DataFrame, shape: FrameShape, *, retries: int
+) -> Commit:
+    request, materialization = publication.request, publication.materialization
+    started = time.time()
+    state = look(session.catalog, request.identifier)
+    if state is not None:
+        adoption = decide_adoption(
+            state,
+            publication.candidates,
+            materialization,
+            branch=request.options.branch,
+            disposition=request.options.write_disposition,
+            is_recorded=publication.is_recorded,
+        )
+        if adoption.warning:
+            publication.report(adoption.warning)
+        if adoption.snapshot is not None:
+            return _adopted(state, adoption.snapshot)
+    plan = plan_write(request, materialization, shape, state, _files(session, publication, state))
+    prepare(session, plan)
+    known = frozenset(state.snapshots) if state else frozenset[int]()
+    counts = _write(session, publication, plan, frame, known=known)
+    finished = time.time()
+    return _committed(session, plan, counts, known, started=started, finished=finished, retries=retries)
+
+
+def _files(session: IcebergSession, publication: Publication, state: TableState | None) -> Sequence[DataFile] | None:
+    request, scope = publication.request, publication.materialization.scope
+    head = state.head(request.options.branch) if state else None
+    if state is None or head is None or not needs_files(request, scope, state):
+        return None
+    columns = {field.name for dimension in scope.dimensions if (field := state.schema.field(dimension.column))}
+    return data_files(session.catalog, request.identifier, head.snapshot_id, sorted(columns))
+
+
+def _write(
+    session: IcebergSession, publication: Publication, plan: WritePlan, frame: DataFrame, *, known: frozenset[int]
+) -> RowCounts:
+    """Run the plan; an answer that got lost is looked up before anything is said of it."""
+    if plan.create is None and not plan.changes:
+        refresh(session, plan.identifier)
+    try:
+        with reported_progress(session.spark, publication.report, subject=str(plan.identifier)):
+            return write(session, plan, frame)
+    except ENGINE_ERRORS as error:
+        failure = translated(error, action="write", subject=str(plan.identifier), redact=session.catalog.redact)
+        if isinstance(failure, CommitOutcomeUnknownError):
+            if _own_snapshot(look(session.catalog, plan.identifier), plan, known) is not None:
+                publication.report(f"The answer to the commit of {plan.identifier} was lost; its snapshot is there.")
+                return RowCounts()
+            token = plan.snapshot_properties[lineage.COMMIT_TOKEN]
+            raise CommitOutcomeUnknownError.refusing(
+                "tell the outcome of the commit to",
+                str(plan.identifier),
+                expected=f"a snapshot with `{lineage.COMMIT_TOKEN}` = {token}",
+                found=f"none yet ({failure})",
+                hint="look for that token in the table's snapshots once the catalog is back, then run the asset again.",
+            ) from error
+        raise failure from error
+
+
+def _committed(  # noqa: PLR0913 - one argument for every fact of the attempt
+    session: IcebergSession,
+    plan: WritePlan,
+    counts: RowCounts,
+    known: frozenset[int],
+    *,
+    started: float,
+    finished: float,
+    retries: int,
+) -> Commit:
+    state = look(session.catalog, plan.identifier)
+    snapshot = _own_snapshot(state, plan, known)
+    if state is None or snapshot is None:
+        token = plan.snapshot_properties[lineage.COMMIT_TOKEN]
+        raise CommitOutcomeUnknownError.refusing(
+            "find the commit to",
+            str(plan.identifier),
+            expected=f"a snapshot with `{lineage.COMMIT_TOKEN}` = {token}",
+            found="none, although the engine reported success",
+            hint="another writer may have rolled the table back or replaced it; look at its history.",
+        )
+    committed = snapshot.committed_at_ms / 1000
+    return Commit(
+        identifier=plan.identifier,
+        location=state.location,
+        schema=state.schema,
+        snapshot=snapshot,
+        counts=counts,
+        write_seconds=max(0.0, committed - started),
+        commit_seconds=max(0.0, finished - committed),
+        retries=retries,
+        changes=tuple(describe_change(change) for change in plan.changes),
+        has_created=plan.create is not None,
+    )
+
+
+def _adopted(state: TableState, snapshot: Snapshot) -> Commit:
+    return Commit(
+        identifier=state.identifier, location=state.location, schema=state.schema, snapshot=snapshot, is_adopted=True
+    )
+
+
+def _own_snapshot(state: TableState | None, plan: WritePlan, known: frozenset[int]) -> Snapshot | None:
+    """Return the snapshot that carries our token and was not there before; never simply the current one."""
+    if state is None:
+        return None
+    token: Mapping[str, str] = {lineage.COMMIT_TOKEN: plan.snapshot_properties[lineage.COMMIT_TOKEN]}
+    return next(
+        (
+            snapshot
+            for snapshot in state.ancestors(plan.branch)
+            if snapshot.snapshot_id not in known and token.items() <= dict(snapshot.summary).items()
+        ),
+        None,
+    )

@@ -1,0 +1,264 @@
+"""What the engine's errors mean, in one table: the border where foreign errors become the package's own."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+
+from dagster_iceberg_spark.errors import (
+    CatalogUnavailableError,
+    CommitConflictError,
+    CommitOutcomeUnknownError,
+    ConfigurationError,
+    IcebergSparkError,
+    NotAnIcebergTableError,
+    NullValueError,
+    RowsOutsidePartitionError,
+    SchemaMismatchError,
+    SparkEnvironmentError,
+    UpstreamMissingError,
+    WriteFailedError,
+)
+from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME
+
+ENGINE_ERRORS: Final = (PySparkException, Py4JError)
+"""What a call of Spark's public API raises, classic and Connect."""
+
+OUTSIDE_MARKER: Final = "dagster-iceberg-spark: row outside of the partition "
+
+_CONNECT_CLASS = re.compile(r"^\(([\w.$]+)\)\s*(.*)", re.DOTALL)
+_STACKTRACE: Final = "\n\nJVM stacktrace:"
+_MAXIMUM_CAUSES: Final = 10
+_OUTSIDE = re.compile(re.escape(OUTSIDE_MARKER) + r"(\{.*?\})(?:\s+SQLSTATE|\s*$)", re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFailure:
+    """What can be told of an engine's error.
+
+    Args:
+        class_names: Java classes of the error and its causes, outermost first.
+        condition: Spark's error condition, such as `TABLE_OR_VIEW_NOT_FOUND`.
+        text: The messages, without stack traces.
+    """
+
+    class_names: tuple[str, ...]
+    condition: str
+    text: str
+
+    @property
+    def summary(self) -> str:
+        """The first line of the message."""
+        return next((line.strip() for line in self.text.splitlines() if line.strip()), "no message")
+
+    def mentions(self, *needles: str) -> bool:
+        """Say whether a class name or the text contains one of the needles."""
+        return any(needle in self.text or any(needle in name for name in self.class_names) for needle in needles)
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRule:
+    """A kind of engine error, what tells it, and what it becomes."""
+
+    name: str
+    applies: Callable[[EngineFailure], bool]
+    error: type[IcebergSparkError]
+    expected: str
+    hint: str | None = None
+
+
+def _condition(*conditions: str) -> Callable[[EngineFailure], bool]:
+    return lambda failure: failure.condition.startswith(conditions)
+
+
+def _mention(*needles: str) -> Callable[[EngineFailure], bool]:
+    return lambda failure: failure.mentions(*needles)
+
+
+RULES: Final = (
+    FailureRule(
+        "row outside",
+        _mention(OUTSIDE_MARKER),
+        RowsOutsidePartitionError,
+        "only rows of the run's partitions",
+        'filter the DataFrame, or set `iceberg/rows_outside_partition` to "drop" to leave such rows out and count them.',
+    ),
+    FailureRule(
+        "null in required column",
+        _mention("NOT_NULL_ASSERT_VIOLATION"),
+        NullValueError,
+        "no NULL in a required column",
+        "fill or filter the column in the asset.",
+    ),
+    FailureRule(
+        "value does not fit",
+        _mention("CAST_OVERFLOW_IN_TABLE_INSERT", "INCOMPATIBLE_DATA_FOR_TABLE", "INSERT_COLUMN_ARITY_MISMATCH"),
+        SchemaMismatchError,
+        "values that the table's column types hold",
+        "cast the column in the asset.",
+    ),
+    FailureRule(
+        "unknown outcome",
+        _mention("CommitStateUnknownException"),
+        CommitOutcomeUnknownError,
+        "an answer to the commit",
+    ),
+    FailureRule(
+        "missing runtime",
+        _mention(
+            "CATALOG_NOT_FOUND", "Cannot find catalog plugin class", "org.apache.iceberg.spark.SparkCatalog",
+            "ClassNotFoundException: org.apache.iceberg", "NoClassDefFoundError",
+        ),
+        SparkEnvironmentError,
+        "Iceberg's runtime for Spark 4.1 and the catalog's JDBC driver in the session",
+        f"start the session with `spark.jars.packages` holding {ICEBERG_SPARK_RUNTIME}, or let the resource start it.",
+    ),
+    FailureRule(
+        "missing driver",
+        _mention("No suitable driver"),
+        SparkEnvironmentError,
+        "the catalog's JDBC driver in the session",
+        "add the driver's Maven coordinate to `spark.jars.packages` of the session.",
+    ),
+    FailureRule(
+        "missing extensions",
+        _condition("PARSE_SYNTAX_ERROR"),
+        SparkEnvironmentError,
+        "a session with Iceberg's SQL extensions",
+        "set spark.sql.extensions to org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions when the session "
+        "starts.",
+    ),
+    FailureRule(
+        "not authorised",
+        _mention("NotAuthorizedException", "ForbiddenException", "password authentication failed"),
+        ConfigurationError,
+        "credentials that the catalog accepts",
+        "check the catalog's credentials in the resource configuration.",
+    ),
+    FailureRule(
+        "commit conflict",
+        _mention(
+            "CommitFailedException",
+            "Found conflicting",
+            "Cannot delete file where some, but not all, rows match filter",
+            "Missing required files to delete",
+            "Cannot determine history between starting snapshot",
+            "Table metadata refresh is required",
+            "Cannot add column, name already exists",
+            "Cannot add duplicate partition field",
+            "Cannot find partition field to remove",
+            "FIELD_ALREADY_EXISTS",
+            "FIELDS_ALREADY_EXISTS",
+        ),
+        CommitConflictError,
+        "a table that no other writer changes meanwhile",
+        "run the asset again.",
+    ),
+    FailureRule(
+        "table vanished",
+        _condition("TABLE_OR_VIEW_NOT_FOUND"),
+        CommitConflictError,
+        "the table that was there a moment ago",
+        "run the asset again.",
+    ),
+    FailureRule(
+        "catalog unavailable",
+        _mention(
+            "ServiceUnavailableException",
+            "ServiceFailureException",
+            "RESTException",
+            "UncheckedSQLException",
+            "SQLITE_BUSY",
+            "java.net.ConnectException",
+            "java.net.SocketTimeoutException",
+            "java.net.UnknownHostException",
+        ),
+        CatalogUnavailableError,
+        "a catalog that answers",
+        "run the asset again when the catalog is back.",
+    ),
+)
+"""First match wins: from what can only mean one thing to what is broad."""
+
+_UNANSWERED: Final = FailureRule(
+    "connection lost", _mention(), CommitOutcomeUnknownError, "an answer of the Spark Connect server"
+)
+_OTHER: Final = FailureRule("other", _mention(), WriteFailedError, "that the engine writes the DataFrame")
+
+
+def translated(error: Exception, *, action: str, subject: str, redact: Callable[[str], str] = str) -> IcebergSparkError:
+    """Return the package's error for an engine's; raise it from the engine's own.
+
+    Args:
+        error: What Spark raised.
+        action: What was being done: "write", "read".
+        subject: The table.
+        redact: Removes secrets from a text.
+    """
+    failure = inspect_failure(error)
+    rule = rule_for(failure)
+    found = _outside_row(failure) if rule.error is RowsOutsidePartitionError else failure.summary
+    kind = UpstreamMissingError if action == "read" and rule.name == "table vanished" else rule.error
+    return kind.refusing(action, subject, expected=rule.expected, found=redact(found), hint=rule.hint)
+
+
+def rule_for(failure: EngineFailure) -> FailureRule:
+    """Return the first rule that applies."""
+    if any(name.startswith(("SparkConnectGrpcException", "RetriesExceeded")) for name in failure.class_names):
+        return _UNANSWERED
+    return next((rule for rule in RULES if rule.applies(failure)), _OTHER)
+
+
+def inspect_failure(error: Exception) -> EngineFailure:
+    """Return what can be told of the error, whatever Spark wraps it in."""
+    condition = error.getCondition() if isinstance(error, PySparkException) else None
+    text = _text_of(error)
+    connect = _CONNECT_CLASS.match(text)
+    names = (*_java_names(error), *((connect[1],) if connect else ()), type(error).__name__)
+    return EngineFailure(class_names=names, condition=condition or "", text=connect[2] if connect else text)
+
+
+def not_iceberg(identifier: str, provider: str) -> NotAnIcebergTableError:
+    """Return the error for a table of another format."""
+    return NotAnIcebergTableError.refusing(
+        "write", identifier, expected="an Iceberg table", found=f"a table of format {provider}"
+    )
+
+
+def _text_of(error: Exception) -> str:
+    if isinstance(error, Py4JJavaError):
+        return " | caused by: ".join(
+            f"{name}: {message}" if index else message for index, (name, message) in enumerate(_java_causes(error))
+        )
+    return str(error).split(_STACKTRACE, maxsplit=1)[0]
+
+
+def _java_names(error: Exception) -> Iterator[str]:
+    if isinstance(error, Py4JJavaError):
+        yield from (name for name, _ in _java_causes(error))
+
+
+def _java_causes(error: Py4JJavaError) -> Iterator[tuple[str, str]]:
+    throwable = error.java_exception
+    for _ in range(_MAXIMUM_CAUSES):
+        if throwable is None:
+            return
+        yield throwable.getClass().getName(), str(throwable.getMessage() or throwable.getClass().getName())
+        throwable = throwable.getCause()
+
+
+def _outside_row(failure: EngineFailure) -> str:
+    match = _OUTSIDE.search(failure.text)
+    if match is None:
+        return failure.summary
+    try:
+        values = json.loads(match[1])
+    except ValueError:
+        return match[1]
+    partitions = values.pop("", None)
+    row = ", ".join(f"{column}={'NULL' if value is None else value}" for column, value in values.items())
+    return f"a row with {row} in the run of {partitions}" if partitions else f"a row with {row}"

@@ -1,0 +1,53 @@
+"""What counts as a Spark DataFrame."""
+
+from typing import Any, Final, TypeGuard
+
+from pyspark.sql import DataFrame
+
+from dagster_iceberg_spark.errors import OutputTypeError
+
+_FRAME_MODULES: Final = ("pyspark.sql.dataframe", "pyspark.sql.classic.dataframe", "pyspark.sql.connect.dataframe")
+
+
+def is_frame_annotation(annotation: object) -> bool:
+    """Say whether an input annotated so, or not at all, loads as a Spark DataFrame."""
+    if annotation is None or annotation is Any or annotation is object:
+        return True
+    return isinstance(annotation, type) and (issubclass(annotation, DataFrame) or annotation.__module__ in _FRAME_MODULES)
+
+
+def require_frame(obj: object, *, subject: str) -> DataFrame:
+    """Return the object if it is a DataFrame that can be written.
+
+    Raises:
+        OutputTypeError: It is something else, or a stream.
+    """
+    if not _is_frame(obj):
+        raise OutputTypeError.refusing(
+            "write",
+            subject,
+            expected="a pyspark.sql.DataFrame",
+            found="None" if obj is None else f"{type(obj).__module__}.{type(obj).__qualname__}",
+            hint=_hint(obj),
+        )
+    if obj.isStreaming:
+        raise OutputTypeError.refusing(
+            "write",
+            subject,
+            expected="a DataFrame with an end",
+            found="a streaming DataFrame",
+            hint="read the source with `spark.read`, or write the stream with `writeStream` and annotate the asset `-> None`.",
+        )
+    return obj
+
+
+def _is_frame(obj: object) -> TypeGuard[DataFrame]:
+    return isinstance(obj, DataFrame) or type(obj).__module__ in _FRAME_MODULES
+
+
+def _hint(obj: object) -> str:
+    if obj is None:
+        return "annotate the asset `-> None` if it returns nothing on purpose; otherwise return the DataFrame."
+    if hasattr(obj, "toPandas") or type(obj).__module__.startswith(("pandas", "pyarrow", "polars")):
+        return "make a Spark DataFrame of it with `spark.spark_session.createDataFrame(...)`."
+    return "return a Spark DataFrame, or give the asset another IO manager."

@@ -1,0 +1,90 @@
+"""Signs of life of a long write, at a rate that a person can read."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from dagster_iceberg_spark.spark.columns import is_connect
+from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS
+
+REPORT_INTERVAL_SECONDS: Final = 10.0
+_POLL_SECONDS: Final = 1.0
+
+Report = Callable[[str], None]
+
+
+@contextmanager
+def reported_progress(
+    session: SparkSession, report: Report, *, subject: str, interval_seconds: float = REPORT_INTERVAL_SECONDS
+) -> Iterator[None]:
+    """Report how many tasks are done while the block runs, every so many seconds.
+
+    Args:
+        session: The session that works.
+        report: Takes a line for the log.
+        subject: The table.
+        interval_seconds: Seconds between two lines.
+    """
+    watch = _connect_watch if is_connect(session) else _classic_watch
+    with watch(session, _Pace(report, subject, interval_seconds)):
+        yield
+
+
+class _Pace:
+    """Lets a line through once per interval, and never raises: a handler that raises would fail a committed write."""
+
+    def __init__(self, report: Report, subject: str, interval_seconds: float) -> None:
+        self._report = report
+        self._subject = subject
+        self._interval_seconds = interval_seconds
+        self._started = self._last = time.monotonic()
+
+    def tasks(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._last < self._interval_seconds:
+            return
+        self._last = now
+        self._report(
+            f"Writing {self._subject}: {done} of {total} known tasks done after {now - self._started:.0f} s."
+        )
+
+
+@contextmanager
+def _connect_watch(session: SparkSession, pace: _Pace) -> Iterator[None]:
+    def handler(*, stages: list[Any] | None = None, **_: object) -> None:
+        known = stages or []
+        pace.tasks(sum(stage.num_completed_tasks for stage in known), sum(stage.num_tasks for stage in known))
+
+    session.registerProgressHandler(handler)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        session.removeProgressHandler(handler)  # type: ignore[arg-type]
+
+
+@contextmanager
+def _classic_watch(session: SparkSession, pace: _Pace) -> Iterator[None]:
+    stopped = threading.Event()
+    tracker = session.sparkContext.statusTracker()
+
+    def poll() -> None:
+        while not stopped.wait(_POLL_SECONDS):
+            try:
+                stages = [tracker.getStageInfo(stage_id) for stage_id in tracker.getActiveStageIds()]
+            except ENGINE_ERRORS:
+                return
+            known = [stage for stage in stages if stage is not None]
+            if known:
+                pace.tasks(sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known))
+
+    thread = threading.Thread(target=poll, name="iceberg-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join(timeout=_POLL_SECONDS)

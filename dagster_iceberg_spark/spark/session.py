@@ -1,0 +1,290 @@
+"""Opening sessions: classic, Connect, or on top of one that the process already has."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.look import CONNECT_TIMEOUT_SECONDS, require_reachable
+from dagster_iceberg_spark.errors import CatalogUnavailableError, SparkEnvironmentError
+from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark.columns import is_connect
+from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
+from dagster_iceberg_spark.versions import (
+    ICEBERG_EXTENSIONS,
+    ICEBERG_SPARK_CATALOG,
+    ICEBERG_SPARK_RUNTIME,
+    MINIMUM_JAVA_VERSION,
+)
+
+Jars: TypeAlias = Literal["maven", "provided"]
+
+REDACTION_PATTERN: Final = "(?i)secret|password|token|credential|access[.-]?key"
+"""Spark's own default, and what Iceberg calls its secrets."""
+SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property."
+
+_CONNECT_PORT: Final = 15002
+_DEFAULTS: Final = {
+    "spark.app.name": "dagster",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.redaction.regex": REDACTION_PATTERN,
+}
+_JAVA_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """What a session is opened with; equal settings share one session.
+
+    Args:
+        catalog: The catalog that the session knows.
+        conf: Spark configuration, passed through.
+        remote: `sc://host:port` of a Spark Connect server; None for a classic session.
+        jars: `maven`: Iceberg's runtime and the catalog's driver come by coordinates; `provided`: they are there.
+    """
+
+    catalog: CatalogDescription
+    conf: Mapping[str, str] = field(default_factory=dict)
+    remote: str | None = None
+    jars: Jars = "maven"
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What makes two settings the same ones."""
+        return (self.catalog.identity, tuple(sorted(self.conf.items())), self.remote, self.jars)
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergSession:
+    """A Spark session that knows an Iceberg catalog.
+
+    Args:
+        spark: The session.
+        catalog: The catalog.
+        runtime_conf: What was set on the session after it started; a new session beside it needs the same.
+        may_be_stale: Whether the session may answer from a cache of tables.
+    """
+
+    spark: SparkSession
+    catalog: CatalogDescription
+    runtime_conf: Mapping[str, str] = field(repr=False, default_factory=dict)
+    may_be_stale: bool = True
+
+    @contextmanager
+    def isolated(self, snapshot_properties: Mapping[str, str]) -> Iterator[SparkSession]:
+        """Yield a session beside this one, whose SQL commits carry the properties and no other session's do.
+
+        A MERGE takes its snapshot properties from the session's configuration, which threads would share.
+        """
+        beside = self.spark.cloneSession() if is_connect(self.spark) else _session_beside(self)
+        keys = [f"{SNAPSHOT_PROPERTY}{key}" for key in snapshot_properties]
+        for key, value in zip(keys, snapshot_properties.values(), strict=True):
+            beside.conf.set(key, value)
+        try:
+            yield beside
+        finally:
+            if is_connect(beside):
+                beside.stop()
+            else:
+                for key in keys:
+                    beside.conf.unset(key)
+
+
+def open_session(settings: SessionSettings) -> IcebergSession:
+    """Open a session, or attach to the server or to the JVM that the process has.
+
+    Raises:
+        SparkEnvironmentError: Java or Iceberg's runtime is missing or too old.
+        CatalogUnavailableError: The server or the catalog does not answer.
+    """
+    require_reachable(settings.catalog)
+    if settings.remote is not None:
+        _require_server(settings.remote)
+        return attach_catalog(_remote_session(settings, settings.remote), settings.catalog)
+    running = SparkContext._active_spark_context  # noqa: SLF001 - there is no public way to ask without starting one
+    if running is not None:
+        session = SparkSession(running).newSession()
+        for key, value in settings.conf.items():
+            if session.conf.isModifiable(key):
+                session.conf.set(key, value)
+        return attach_catalog(session, settings.catalog)
+    require_java()
+    return attach_catalog(_launch(settings), settings.catalog)
+
+
+def attach_catalog(session: SparkSession, catalog: CatalogDescription) -> IcebergSession:
+    """Give a running session the catalog, unless it has one of that name, and open it.
+
+    Raises:
+        SparkEnvironmentError: The session lacks Iceberg's runtime or its SQL extensions.
+        CatalogUnavailableError: The catalog does not answer.
+    """
+    _require_extensions(session)
+    prefix = f"spark.sql.catalog.{catalog.name}"
+    runtime_conf: dict[str, str] = {}
+    is_configured = session.conf.get(prefix, None) is not None
+    if not is_configured:
+        runtime_conf = {prefix: ICEBERG_SPARK_CATALOG, **_prefixed(prefix, catalog.spark_properties)}
+        runtime_conf[f"{prefix}.cache-enabled"] = "false"
+    if session.conf.get(f"{prefix}.type", None) in (None, catalog.spark_properties.get("type")):
+        missing = _prefixed(prefix, catalog.spark_secrets).items()
+        runtime_conf.update((key, value) for key, value in missing if session.conf.get(key, None) is None)
+    for key, value in runtime_conf.items():
+        session.conf.set(key, value)
+    try:
+        session.sql(sql.probe(catalog.name)).collect()
+    except ENGINE_ERRORS as error:
+        raise translated(error, action="open", subject=str(catalog), redact=catalog.redact) from error
+    stale = session.conf.get(f"{prefix}.cache-enabled", "true") != "false"
+    return IcebergSession(session, catalog, runtime_conf, may_be_stale=stale)
+
+
+def is_alive(session: IcebergSession) -> bool:
+    """Say whether the session can still be used; a user may have stopped it."""
+    spark: Any = session.spark
+    if is_connect(session.spark):
+        return not spark.is_stopped
+    jsc = spark.sparkContext._jsc  # noqa: SLF001 - there is no public way to ask
+    return jsc is not None and not jsc.sc().isStopped()
+
+
+def require_java() -> None:
+    """Refuse to start a JVM that Spark cannot run on.
+
+    Raises:
+        SparkEnvironmentError: Names what was found and what to install.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin", "java") if home else shutil.which("java")
+    hint = (
+        f"install Java {MINIMUM_JAVA_VERSION} (Debian: `apt-get install openjdk-17-jre-headless`) or set JAVA_HOME; "
+        "with Spark Connect (`remote`) no Java is needed here."
+    )
+    expected = f"Java {MINIMUM_JAVA_VERSION} or newer"
+    if java is None or not Path(java).exists():
+        found = f"no `java` in JAVA_HOME={home}" if home else "no `java` on the PATH and no JAVA_HOME"
+        raise SparkEnvironmentError.refusing("start", "Spark", expected=expected, found=found, hint=hint)
+    answer = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
+    match = _JAVA_VERSION.search(answer.stderr + answer.stdout)
+    version = int(match[2] if match[1] == "1" and match[2] else match[1]) if match else 0
+    if version < MINIMUM_JAVA_VERSION:
+        found = f"Java {version} at {java}" if version else f"no version in the answer of {java}"
+        raise SparkEnvironmentError.refusing("start", "Spark", expected=expected, found=found, hint=hint)
+
+
+def launch_conf(settings: SessionSettings) -> dict[str, str]:
+    """Return the configuration that a JVM is started with: all but secrets, which would stand in its command line."""
+    prefix = f"spark.sql.catalog.{settings.catalog.name}"
+    ours = {
+        **_DEFAULTS,
+        prefix: ICEBERG_SPARK_CATALOG,
+        **_prefixed(prefix, settings.catalog.spark_properties),
+        f"{prefix}.cache-enabled": "false",
+    }
+    conf = {**ours, **settings.conf}
+    conf["spark.sql.extensions"] = _joined(settings.conf.get("spark.sql.extensions"), ICEBERG_EXTENSIONS)
+    if settings.jars == "maven":
+        coordinates = (ICEBERG_SPARK_RUNTIME, *settings.catalog.packages)
+        conf["spark.jars.packages"] = _joined(settings.conf.get("spark.jars.packages"), *coordinates)
+    return conf
+
+
+def _launch(settings: SessionSettings) -> SparkSession:
+    builder = SparkSession.builder
+    for key, value in launch_conf(settings).items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except (*ENGINE_ERRORS, OSError, RuntimeError) as error:
+        raise SparkEnvironmentError.refusing(
+            "start",
+            "Spark",
+            expected="a JVM that starts",
+            found=settings.catalog.redact(str(error).splitlines()[0] if str(error) else type(error).__name__),
+            hint="the JVM's own output, above, says why; without network, set `jars` to `provided` and `spark.jars` to "
+            "local files.",
+        ) from error
+
+
+def _remote_session(settings: SessionSettings, remote: str) -> SparkSession:
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - as above
+        from pyspark.sql.connect.session import SparkSession as ConnectSession  # noqa: PLC0415 - needs grpc
+
+        builder: Any = ConnectSession.builder.remote(remote)
+    else:
+        builder = SparkSession.builder.remote(remote)
+    for key, value in settings.conf.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.create()
+    except ENGINE_ERRORS as error:
+        raise translated(error, action="attach to", subject=_address(remote)) from error
+
+
+def _require_server(remote: str) -> None:
+    parts = urlsplit(remote)
+    host, port = parts.hostname or "localhost", parts.port or _CONNECT_PORT
+    try:
+        socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_SECONDS).close()
+    except OSError as error:
+        raise CatalogUnavailableError.refusing(
+            "attach to",
+            _address(remote),
+            expected=f"a Spark Connect server that accepts connections within {CONNECT_TIMEOUT_SECONDS:.0f} s",
+            found=str(error),
+            hint="check `remote`, and that the server runs.",
+        ) from None
+
+
+def _require_extensions(session: SparkSession) -> None:
+    extensions = session.conf.get("spark.sql.extensions", "") or ""
+    if ICEBERG_EXTENSIONS not in extensions:
+        raise SparkEnvironmentError.refusing(
+            "use",
+            "the Spark session",
+            expected=f"{ICEBERG_EXTENSIONS} in spark.sql.extensions",
+            found=repr(extensions) if extensions else "no extensions",
+            hint="set it where the session is started, together with `spark.jars.packages` holding "
+            f"{ICEBERG_SPARK_RUNTIME}; or let the resource start the session.",
+        )
+
+
+_beside = threading.local()
+
+
+def _session_beside(session: IcebergSession) -> SparkSession:
+    """Return this thread's session beside a classic one: each new one opens a connection to the catalog."""
+    known: dict[int, tuple[SparkSession, SparkSession]] = getattr(_beside, "known", {})
+    owner, beside = known.get(id(session.spark), (None, None))
+    if owner is not session.spark or beside is None:
+        beside = session.spark.newSession()
+        _beside.known = {**known, id(session.spark): (session.spark, beside)}
+    for key, value in session.runtime_conf.items():
+        beside.conf.set(key, value)
+    return beside
+
+
+def _prefixed(prefix: str, properties: Mapping[str, str]) -> dict[str, str]:
+    return {f"{prefix}.{key}": value for key, value in properties.items()}
+
+
+def _joined(given: str | None, *ours: str) -> str:
+    listed = [item.strip() for item in (given or "").split(",") if item.strip()]
+    return ",".join(dict.fromkeys((*listed, *ours)))
+
+
+def _address(remote: str) -> str:
+    parts = urlsplit(remote)
+    return f"{parts.scheme}://{parts.hostname}:{parts.port or _CONNECT_PORT}"

@@ -1,0 +1,181 @@
+"""Every text of SQL that the package sends to Spark."""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from dagster_iceberg_spark.plan.evolution import (
+    AddColumn,
+    AddPartitionField,
+    DescribeColumn,
+    DropPartitionField,
+    SetProperties,
+    TableChange,
+    WidenColumn,
+)
+from dagster_iceberg_spark.plan.options import SortField
+from dagster_iceberg_spark.plan.write import CreateTable
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.partitioning import PartitionField
+from dagster_iceberg_spark.table.schema import (
+    DecimalType,
+    Field,
+    IcebergType,
+    ListType,
+    MapType,
+    PrimitiveType,
+    StructType,
+)
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
+
+_TYPES: Final = {
+    "int": "INT",
+    "long": "BIGINT",
+    "timestamptz": "TIMESTAMP",
+    "timestamp": "TIMESTAMP_NTZ",
+    "uuid": "STRING",
+    "unknown": "VOID",
+}
+"""Spark's names where they differ from Iceberg's (Iceberg documentation, "Spark Writes", type compatibility)."""
+
+
+def quote(name: str) -> str:
+    """Return one identifier in backticks."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def dotted(*parts: str) -> str:
+    """Return a multi-part identifier."""
+    return ".".join(quote(part) for part in parts)
+
+
+def table_name(catalog: str, identifier: TableIdentifier, branch: str = MAIN_BRANCH) -> str:
+    """Return the table's full name; a branch is one more part (Iceberg documentation, "Spark Writes", branches)."""
+    name = dotted(catalog, *identifier.parts)
+    return name if branch == MAIN_BRANCH else f"{name}.{quote(f'branch_{branch}')}"
+
+
+def text(value: str) -> str:
+    """Return a string literal, under Spark's default escaping."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def timestamp(value: dt.datetime) -> str:
+    """Return a timestamp literal that no session time zone moves: an instant if aware, else a wall clock."""
+    if value.tzinfo is None:
+        return f"TIMESTAMP_NTZ '{value.isoformat(sep=' ', timespec='microseconds')}'"
+    instant = value.astimezone(dt.timezone.utc)
+    return f"TIMESTAMP_LTZ '{instant.isoformat(sep=' ', timespec='microseconds')}'"
+
+
+def date(value: dt.date) -> str:
+    """Return a date literal."""
+    return f"DATE '{value.isoformat()}'"
+
+
+def type_name(column_type: IcebergType) -> str:
+    """Return Spark's name of the type."""
+    match column_type:
+        case PrimitiveType(name=name):
+            return "BINARY" if name.startswith("fixed") else _TYPES.get(name, name.upper())
+        case DecimalType():
+            return f"DECIMAL({column_type.precision}, {column_type.scale})"
+        case ListType():
+            return f"ARRAY<{type_name(column_type.element)}>"
+        case MapType():
+            return f"MAP<{type_name(column_type.key)}, {type_name(column_type.value)}>"
+        case StructType():
+            return f"STRUCT<{', '.join(_struct_field(field) for field in column_type.fields)}>"
+
+
+def create_namespace(catalog: str, namespace: Sequence[str]) -> str:
+    """Create the namespace if it does not exist."""
+    return f"CREATE NAMESPACE IF NOT EXISTS {dotted(catalog, *namespace)}"
+
+
+def create_table(catalog: str, identifier: TableIdentifier, create: CreateTable, location: str | None) -> str:
+    """Create the table if it does not exist; fields of the spec that have a name are added afterwards."""
+    columns = ", ".join(_column(field) for field in create.schema)
+    clauses = [f"CREATE TABLE IF NOT EXISTS {table_name(catalog, identifier)} ({columns}) USING iceberg"]
+    unnamed = [field for field in create.spec.fields if field.name is None]
+    if unnamed:
+        clauses.append(f"PARTITIONED BY ({', '.join(transform(field) for field in unnamed)})")
+    if location:
+        clauses.append(f"LOCATION {text(location)}")
+    clauses.append(f"TBLPROPERTIES ({_properties(create.properties)})")
+    return " ".join(clauses)
+
+
+def write_order(catalog: str, identifier: TableIdentifier, fields: Sequence[SortField], *, partitioned: bool) -> str:
+    """Sort rows inside files; rows are still distributed by partition."""
+    order = ", ".join(_sort_field(field) for field in fields)
+    distribution = "DISTRIBUTED BY PARTITION LOCALLY ORDERED BY" if partitioned else "LOCALLY ORDERED BY"
+    return f"ALTER TABLE {table_name(catalog, identifier)} WRITE {distribution} {order}"
+
+
+def create_branch(catalog: str, identifier: TableIdentifier, branch: str) -> str:
+    """Create the branch if it does not exist."""
+    return f"ALTER TABLE {table_name(catalog, identifier)} CREATE BRANCH IF NOT EXISTS {quote(branch)}"
+
+
+def change_table(catalog: str, identifier: TableIdentifier, change: TableChange) -> str:
+    """Return the statement that makes one change to the table's metadata."""
+    table = f"ALTER TABLE {table_name(catalog, identifier)}"
+    match change:
+        case AddColumn():
+            comment = f" COMMENT {text(change.doc)}" if change.doc else ""
+            return f"{table} ADD COLUMN {dotted(*change.path)} {type_name(change.type)}{comment}"
+        case WidenColumn():
+            return f"{table} ALTER COLUMN {dotted(*change.path)} TYPE {type_name(change.after)}"
+        case DescribeColumn():
+            return f"{table} ALTER COLUMN {dotted(*change.path)} COMMENT {text(change.doc)}"
+        case AddPartitionField():
+            named = f" AS {quote(change.field.name)}" if change.field.name else ""
+            return f"{table} ADD PARTITION FIELD {transform(change.field)}{named}"
+        case DropPartitionField():
+            field = change.field
+            return f"{table} DROP PARTITION FIELD {quote(field.name) if field.name else transform(field)}"
+        case SetProperties():
+            return f"{table} SET TBLPROPERTIES ({_properties(change.properties)})"
+
+
+def refresh(catalog: str, identifier: TableIdentifier) -> str:
+    """Drop what the session remembers of the table."""
+    return f"REFRESH TABLE {table_name(catalog, identifier)}"
+
+
+def probe(catalog: str) -> str:
+    """Return a query that makes the session open the catalog."""
+    return f"SHOW NAMESPACES IN {quote(catalog)}"
+
+
+def merge_condition(keys: Sequence[str], *, target: str, source: str) -> str:
+    """Return the condition that joins a batch to its table by key."""
+    return " AND ".join(f"{dotted(target, key)} = {dotted(source, key)}" for key in keys)
+
+
+def transform(field: PartitionField) -> str:
+    """Return the partition transform as Spark writes it."""
+    column, name, argument = quote(field.column), field.transform.name, field.transform.argument
+    if name == "identity":
+        return column
+    return f"{name}({column})" if argument is None else f"{name}({argument}, {column})"
+
+
+def _column(field: Field) -> str:
+    comment = f" COMMENT {text(field.doc)}" if field.doc else ""
+    return f"{quote(field.name)} {type_name(field.type)}{comment}"
+
+
+def _struct_field(field: Field) -> str:
+    comment = f" COMMENT {text(field.doc)}" if field.doc else ""
+    return f"{quote(field.name)}: {type_name(field.type)}{comment}"
+
+
+def _properties(properties: Mapping[str, str]) -> str:
+    return ", ".join(f"{text(key)} = {text(value)}" for key, value in sorted(properties.items()))
+
+
+def _sort_field(field: SortField) -> str:
+    nulls = f" NULLS {field.nulls.upper()}" if field.nulls else ""
+    return f"{quote(field.column)} {field.direction.upper()}{nulls}"

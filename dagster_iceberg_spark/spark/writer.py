@@ -1,0 +1,236 @@
+"""Executing a plan: one lazy frame, one commit."""
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from dagster_iceberg_spark.errors import MergeKeyError
+from dagster_iceberg_spark.plan.write import Guard, Merge, Overwrite, WritePlan
+from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark.columns import column_of, functions_of, is_connect, named_column, observation_for
+from dagster_iceberg_spark.spark.failures import OUTSIDE_MARKER
+from dagster_iceberg_spark.spark.session import IcebergSession
+
+_ROWS: Final = "rows"
+_DROPPED: Final = "dropped"
+_SOURCE: Final = "source"
+_EXAMPLES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RowCounts:
+    """What the write counted on its way, at no pass of its own.
+
+    Args:
+        rows: Rows of the frame that were written; None where nothing asked for it.
+        dropped: Rows that were left out because the run does not own them.
+        by_partition: Rows by partition key.
+    """
+
+    rows: int | None = None
+    dropped: int = 0
+    by_partition: Mapping[str, int] = field(default_factory=dict)
+
+
+def write(session: IcebergSession, plan: WritePlan, frame: DataFrame) -> RowCounts:
+    """Write the frame as the plan says: exactly one snapshot, or none and an error.
+
+    Raises:
+        MergeKeyError: The batch repeats a key, or holds NULL in one.
+        PySparkException, Py4JError: What the engine says, untranslated.
+    """
+    counters = _Counters(session.spark, plan)
+    guarded = counters.observed(frame) if plan.guard is None else _guarded(session.spark, plan.guard, frame, counters)
+    if isinstance(plan.action, Merge):
+        _merge(session, plan, plan.action, guarded)
+    elif isinstance(plan.action, Overwrite):
+        _overwrite(session, plan, plan.action, guarded)
+    else:
+        _append(session.spark, plan, guarded, _target(session, plan))
+    return counters.counts()
+
+
+def _overwrite(session: IcebergSession, plan: WritePlan, action: Overwrite, frame: DataFrame) -> None:
+    functions = functions_of(session.spark)
+    complete, extra = frame, {}
+    if action.coverage.carries_over:
+        complete = frame.unionByName(_carried_rows(session, plan, action), allowMissingColumns=True)
+        extra = {"validate-from-snapshot-id": str(action.base_snapshot_id), "isolation-level": "serializable"}
+    writer = complete.writeTo(_target(session, plan))
+    for key, value in {**_options(plan), **extra}.items():
+        writer = writer.option(key, value)
+    writer.overwrite(column_of(functions, action.coverage.filter))
+
+
+def _append(spark: SparkSession, plan: WritePlan, frame: DataFrame, target: str) -> None:  # noqa: ARG001
+    writer = frame.writeTo(target)
+    for key, value in _options(plan).items():
+        writer = writer.option(key, value)
+    writer.append()
+
+
+def _carried_rows(session: IcebergSession, plan: WritePlan, action: Overwrite) -> DataFrame:
+    """Return the rows of straddling files that the run does not own, from the pinned snapshot."""
+    functions = functions_of(session.spark)
+    table = sql.table_name(session.catalog.name, plan.identifier)
+    stored = session.spark.read.option("versionAsOf", str(action.base_snapshot_id)).table(table)
+    owned = functions.coalesce(column_of(functions, action.coverage.owned), functions.lit(False))  # noqa: FBT003
+    return stored.where(column_of(functions, action.coverage.filter)).where(~owned)
+
+
+def _merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFrame) -> None:
+    """Run one MERGE over a staged copy of the batch.
+
+    The copy makes the batch one thing: a MERGE reads its source twice, Spark refuses one that is not deterministic,
+    and the check of the keys must see the very rows that are merged.
+    """
+    staged = frame.localCheckpoint()
+    if not _check_keys(session.spark, plan, action, staged):
+        _append(session.spark, plan, staged, _target(session, plan))
+        return
+    functions = functions_of(session.spark)
+    target = _target(session, plan)
+    alias = plan.identifier.name if plan.branch == "main" else f"branch_{plan.branch}"
+    condition = functions.expr(sql.merge_condition(action.keys, target=alias, source=_SOURCE)) & column_of(
+        functions, action.scope, qualifier=alias
+    )
+    with _handed_over(session, staged, plan.snapshot_properties) as source:
+        merged = source.alias(_SOURCE).mergeInto(target, condition)
+        merged.whenMatched().updateAll().whenNotMatched().insertAll().merge()
+
+
+@contextmanager
+def _handed_over(
+    session: IcebergSession, staged: DataFrame, snapshot_properties: Mapping[str, str]
+) -> Iterator[DataFrame]:
+    """Yield the frame in a session of its own, whose commits carry the properties: views cross sessions, frames do not."""
+    view = f"iceberg_batch_{uuid.uuid4().hex}"
+    if is_connect(session.spark):
+        staged.createOrReplaceTempView(view)
+        name = view
+    else:
+        staged.createOrReplaceGlobalTempView(view)
+        name = f"global_temp.{view}"
+    try:
+        with session.isolated(snapshot_properties) as beside:
+            yield beside.table(name)
+    finally:
+        catalog = session.spark.catalog
+        (catalog.dropTempView if is_connect(session.spark) else catalog.dropGlobalTempView)(view)
+
+
+def _check_keys(spark: SparkSession, plan: WritePlan, action: Merge, staged: DataFrame) -> int:
+    """Return how many rows the batch has.
+
+    Raises:
+        MergeKeyError: A key is NULL or stands for two rows.
+    """
+    functions = functions_of(spark)
+    keys = [named_column(functions, key) for key in action.keys]
+    count = functions.count(functions.lit(1))
+    has_null = functions.lit(False)  # noqa: FBT003
+    for key in keys:
+        has_null = has_null | key.isNull()
+    groups = staged.groupBy(*(key.alias(f"k{index}") for index, key in enumerate(keys))).agg(
+        count.alias(_ROWS), functions.max(has_null).alias("has_null")
+    )
+    total, worst, nulls = groups.agg(
+        functions.coalesce(functions.sum(_ROWS), functions.lit(0)),
+        functions.coalesce(functions.max(_ROWS), functions.lit(0)),
+        functions.max("has_null"),
+    ).collect()[0]
+    if worst > 1 or nulls:
+        bad = groups.where((functions.col(_ROWS) > 1) | functions.col("has_null")).limit(_EXAMPLES).collect()
+        raise _key_error(plan, action, [list(row) for row in bad])
+    return int(total)
+
+
+def _key_error(plan: WritePlan, action: Merge, groups: list[list[Any]]) -> MergeKeyError:
+    examples = "; ".join(
+        f"({', '.join(f'{key}={value!r}' for key, value in zip(action.keys, group, strict=False))}) in {group[-2]} row(s)"
+        for group in groups
+    )
+    return MergeKeyError.refusing(
+        "merge into",
+        str(plan.identifier),
+        expected=f"one row for each value of {', '.join(action.keys)}, and no NULL in it",
+        found=examples.replace("None", "NULL"),
+        hint="drop the extra rows in the asset (`dropDuplicates`, or a window that keeps the newest), or add a column to "
+        "`iceberg/merge_keys`.",
+    )
+
+
+def _guarded(spark: SparkSession, guard: Guard, frame: DataFrame, counters: "_Counters") -> DataFrame:
+    functions = functions_of(spark)
+    owned = column_of(functions, guard.owned)
+    if guard.drops:
+        return counters.observed(frame).where(owned)
+    return counters.observed(frame.where(_refusing(functions, guard, owned)))
+
+
+def _refusing(functions: Any, guard: Guard, owned: Column) -> Column:
+    """Return a filter that keeps owned rows and raises on any other.
+
+    The filter reads the task's number so that it is not deterministic: the optimiser pushes a deterministic one below
+    joins, aggregates and limits, where it would refuse rows that the frame does not even hold.
+    """
+    row = functions.to_json(
+        functions.struct(
+            functions.lit(guard.partitions).alias(""),
+            *(named_column(functions, column) for column in guard.columns),
+        ),
+        {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "ignoreNullFields": "false"},
+    )
+    refusal = functions.raise_error(functions.concat(functions.lit(OUTSIDE_MARKER), row))
+    held_in_place = functions.spark_partition_id() >= 0
+    return functions.when(owned & held_in_place, functions.lit(True)).otherwise(refusal)  # noqa: FBT003
+
+
+class _Counters:
+    """Counts that ride along with the write, where the snapshot's own summary will not tell."""
+
+    def __init__(self, spark: SparkSession, plan: WritePlan) -> None:
+        self._functions = functions_of(spark)
+        self._plan = plan
+        self._aggregates = self._wanted()
+        self._observation = observation_for(spark, f"iceberg_{uuid.uuid4().hex}") if self._aggregates else None
+
+    def observed(self, frame: DataFrame) -> DataFrame:
+        return frame.observe(self._observation, *self._aggregates) if self._observation is not None else frame
+
+    def counts(self) -> RowCounts:
+        """Return the counts; call it only after the write succeeded, for a failed one leaves half of them."""
+        if self._observation is None:
+            return RowCounts()
+        values = self._observation.get
+        by_partition = {
+            key: int(values[f"p{index}"] or 0) for index, (key, _) in enumerate(self._plan.counted_partitions)
+        }
+        dropped = int(values.get(_DROPPED) or 0)
+        return RowCounts(rows=int(values[_ROWS]) - dropped, dropped=dropped, by_partition=by_partition)
+
+    def _wanted(self) -> list[Column]:
+        plan, functions = self._plan, self._functions
+        drops = plan.guard is not None and plan.guard.drops
+        if not (plan.counted_partitions or plan.carries_over or drops):
+            return []
+        aggregates = [functions.count(functions.lit(1)).alias(_ROWS)]
+        if plan.guard is not None and drops:
+            owned = functions.coalesce(column_of(functions, plan.guard.owned), functions.lit(False))  # noqa: FBT003
+            aggregates.append(functions.count_if(~owned).alias(_DROPPED))
+        for index, (_, predicate) in enumerate(plan.counted_partitions):
+            aggregates.append(functions.count_if(column_of(functions, predicate)).alias(f"p{index}"))
+        return aggregates
+
+
+def _target(session: IcebergSession, plan: WritePlan) -> str:
+    return sql.table_name(session.catalog.name, plan.identifier, plan.branch)
+
+
+def _options(plan: WritePlan) -> dict[str, str]:
+    properties = {f"snapshot-property.{key}": value for key, value in plan.snapshot_properties.items()}
+    return {**plan.write_options, **properties}

@@ -1,0 +1,1 @@
+"""The vocabulary: identifiers, schemas, partition specs, scopes, snapshots. Standard library only."""

@@ -1,0 +1,73 @@
+"""Names of tables in a catalog."""
+
+import re
+from dataclasses import dataclass
+
+_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class TableIdentifier:
+    """A table's namespace levels and its name, without the catalog.
+
+    Args:
+        namespace: One name per level, outermost first; at least one.
+        name: The table's own name. Any character is allowed in it.
+    """
+
+    namespace: tuple[str, ...]
+    name: str
+
+    def __str__(self) -> str:
+        """Return the parts joined by dots, each part that needs it in backticks."""
+        return ".".join(quote_part(part) for part in self.parts)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """All levels, the table's name last."""
+        return (*self.namespace, self.name)
+
+    @classmethod
+    def parse(cls, text: str) -> "TableIdentifier":
+        """Read `namespace.table`; a part with a dot in it stands in backticks.
+
+        Raises:
+            ValueError: There is no namespace, or a part is empty.
+        """
+        parts = split_parts(text)
+        minimum_parts = 2
+        if len(parts) < minimum_parts:
+            message = f"expected `namespace.table`, found {text!r}"
+            raise ValueError(message)
+        return cls(namespace=parts[:-1], name=parts[-1])
+
+
+def quote_part(part: str) -> str:
+    """Return the name as it must be written in a dotted name: in backticks unless it is a plain word."""
+    return part if re.fullmatch(r"\w+", part) else "`" + part.replace("`", "``") + "`"
+
+
+def split_parts(text: str) -> tuple[str, ...]:
+    """Split a dotted name into its parts, respecting backticks.
+
+    Raises:
+        ValueError: A part is empty or a backtick is left open.
+    """
+    parts: list[str] = []
+    position = 0
+    while position <= len(text):
+        match = _PART.match(text, position)
+        if match is None:
+            message = f"expected names separated by dots, found {text!r}"
+            raise ValueError(message)
+        quoted, plain = match.groups()
+        parts.append(quoted.replace("``", "`") if quoted is not None else plain)
+        position = match.end()
+        if position == len(text):
+            return tuple(parts)
+        if text[position] != ".":
+            message = f"expected a dot after {match.group()!r}, found {text!r}"
+            raise ValueError(message)
+        position += 1
+    message = f"expected a name after the last dot, found {text!r}"
+    raise ValueError(message)

@@ -1,0 +1,208 @@
+"""Partition transforms and specs (Iceberg spec, "Partition Transforms")."""
+
+import datetime as dt
+import re
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, get_args
+
+from dagster_iceberg_spark.table.schema import (
+    BINARY,
+    DATE,
+    INT,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    DecimalType,
+    IcebergType,
+    PrimitiveType,
+)
+
+TransformName: TypeAlias = Literal["identity", "year", "month", "day", "hour", "bucket", "truncate", "void"]
+TimeTransform: TypeAlias = Literal["year", "month", "day", "hour"]
+
+TIME_TRANSFORMS: Final[tuple[TimeTransform, ...]] = get_args(TimeTransform)
+PARAMETRIC_TRANSFORMS: Final = ("bucket", "truncate")
+
+_SPELLINGS: Final[dict[str, TransformName]] = {
+    **{name: name for name in ("identity", "bucket", "truncate", *TIME_TRANSFORMS)},
+    **{f"{name}s": name for name in TIME_TRANSFORMS},
+}
+TRANSFORM_SPELLINGS: Final = tuple(_SPELLINGS)
+
+_ALIAS = re.compile(r"^(?P<field>.*\S)\s+as\s+(?P<name>`(?:[^`]|``)+`|\w+)$", re.IGNORECASE | re.DOTALL)
+_CALL = re.compile(r"^(?P<transform>\w+)\s*\((?P<arguments>.*)\)$", re.DOTALL)
+_TIMESTAMPS = (TIMESTAMP, TIMESTAMPTZ)
+_TEMPORAL = (DATE, *_TIMESTAMPS)
+_EPOCH_YEAR = 1970
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """A partition transform.
+
+    Args:
+        name: The transform's name in the spec.
+        argument: The number of buckets, or the width in characters or units; None for other transforms.
+    """
+
+    name: TransformName
+    argument: int | None = None
+
+    def __str__(self) -> str:
+        """Return the spec's form, such as `bucket[8]`."""
+        return self.name if self.argument is None else f"{self.name}[{self.argument}]"
+
+    def accepts(self, column_type: IcebergType) -> bool:
+        """Say whether a column of that type can be transformed (spec, "Partition Transforms")."""
+        match self.name:
+            case "hour":
+                return column_type in _TIMESTAMPS
+            case "year" | "month" | "day":
+                return column_type in _TEMPORAL
+            case "truncate":
+                return isinstance(column_type, DecimalType) or column_type in (INT, LONG, STRING, BINARY)
+            case "bucket":
+                return isinstance(column_type, DecimalType) or (
+                    isinstance(column_type, PrimitiveType)
+                    and column_type.name not in ("boolean", "float", "double", "variant", "unknown")
+                )
+            case _:
+                return isinstance(column_type, PrimitiveType | DecimalType)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionField:
+    """A field of a partition spec.
+
+    Args:
+        column: The source column's name; nested fields by their dotted path.
+        transform: What is done to the column's value.
+        name: The field's own name; None lets the engine derive it.
+    """
+
+    column: str
+    transform: Transform
+    name: str | None = None
+
+    def __str__(self) -> str:
+        """Return the form that `iceberg/partition_by` takes."""
+        if self.transform.name == "identity":
+            call = self.column
+        elif self.transform.argument is None:
+            call = f"{self.transform.name}({self.column})"
+        else:
+            call = f"{self.transform.name}({self.transform.argument}, {self.column})"
+        return f"{call} as {self.name}" if self.name else call
+
+    def same_partitioning_as(self, other: "PartitionField") -> bool:
+        """Say whether both put rows into the same partitions, whatever the fields are called."""
+        return (self.column, self.transform) == (other.column, other.transform)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSpec:
+    """The fields that a table is partitioned by; none of them: unpartitioned."""
+
+    fields: tuple[PartitionField, ...] = ()
+    spec_id: int | None = None
+
+    def __str__(self) -> str:
+        """Return the fields as `iceberg/partition_by` would list them."""
+        return ", ".join(str(field) for field in self.live_fields) or "unpartitioned"
+
+    @property
+    def live_fields(self) -> tuple[PartitionField, ...]:
+        """The fields that partition: format version 1 keeps a removed one as `void`."""
+        return tuple(field for field in self.fields if field.transform.name != "void")
+
+    def on(self, column: str) -> tuple[PartitionField, ...]:
+        """Return the fields of that column."""
+        return tuple(field for field in self.live_fields if field.column == column)
+
+
+def parse_partition_field(text: str) -> PartitionField:
+    """Read one entry of `iceberg/partition_by`, such as `day(ts)` or `bucket(8, id) as shard`.
+
+    Raises:
+        ValueError: The text is no such entry; the message says what was expected.
+    """
+    stripped = text.strip()
+    alias = _ALIAS.match(stripped)
+    name = _unquoted(alias["name"]) if alias else None
+    expression = alias["field"].strip() if alias else stripped
+    call = None if expression.startswith("`") else _CALL.match(expression)
+    if call is None:
+        if not expression:
+            message = "expected a column or a transform of one, found an empty text"
+            raise ValueError(message)
+        return PartitionField(_unquoted(expression), Transform("identity"), name)
+    transform_name = _SPELLINGS.get(call["transform"].lower())
+    if transform_name is None:
+        message = f"unknown transform {call['transform']!r}"
+        raise UnknownTransformError(message, call["transform"])
+    return _parse_call(transform_name, call["arguments"].strip(), name)
+
+
+class UnknownTransformError(ValueError):
+    """A function that is no partition transform; the second argument is its name."""
+
+
+def parse_transform(text: str) -> Transform:
+    """Read the spec's JSON form of a transform, such as `bucket[8]`."""
+    parametric = re.fullmatch(r"(\w+)\[(\d+)\]", text)
+    if parametric:
+        return Transform(_SPELLINGS[parametric[1]], int(parametric[2]))
+    return Transform(_SPELLINGS.get(text, "void"))
+
+
+def granule_floor(transform: TimeTransform, value: dt.datetime) -> dt.datetime:
+    """Return the start of the UTC year, month, day or hour that the instant, or wall clock, lies in."""
+    if transform == "hour":
+        return value.replace(minute=0, second=0, microsecond=0)
+    midnight = value.replace(hour=0, minute=0, second=0, microsecond=0)
+    if transform == "day":
+        return midnight
+    return midnight.replace(day=1) if transform == "month" else midnight.replace(month=1, day=1)
+
+
+def granule_start(transform: TimeTransform, ordinal: int) -> dt.datetime:
+    """Return where the partition with that value starts, as a wall clock (spec: years, months, days, hours from 1970)."""
+    epoch = dt.datetime(_EPOCH_YEAR, 1, 1)  # noqa: DTZ001 - a wall clock by design
+    match transform:
+        case "hour":
+            return epoch + dt.timedelta(hours=ordinal)
+        case "day":
+            return epoch + dt.timedelta(days=ordinal)
+        case "month":
+            years, month = divmod(ordinal, 12)
+            return epoch.replace(year=_EPOCH_YEAR + years, month=month + 1)
+        case _:
+            return epoch.replace(year=_EPOCH_YEAR + ordinal)
+
+
+def _parse_call(transform: TransformName, arguments: str, name: str | None) -> PartitionField:
+    if transform not in PARAMETRIC_TRANSFORMS:
+        if not arguments:
+            message = f"expected a column in {transform}(column), found none"
+            raise ValueError(message)
+        return PartitionField(_unquoted(arguments), Transform(transform), name)
+    what = "number of buckets" if transform == "bucket" else "width"
+    leading = re.match(r"^(\d+)\s*,\s*(.*\S)$", arguments, re.DOTALL)
+    trailing = re.match(r"^(.*\S)\s*,\s*(\d+)$", arguments, re.DOTALL)
+    if leading:
+        number, column = leading[1], leading[2]
+    elif trailing:
+        column, number = trailing[1], trailing[2]
+    else:
+        message = f"expected a {what} and a column in {transform}(n, column), found {transform}({arguments})"
+        raise ValueError(message)
+    if int(number) < 1:
+        message = f"expected a {what} of at least 1, found {number}"
+        raise ValueError(message)
+    return PartitionField(_unquoted(column), Transform(transform, int(number)), name)
+
+
+def _unquoted(name: str) -> str:
+    quoted = len(name) > 1 and name.startswith("`") and name.endswith("`")
+    return name[1:-1].replace("``", "`") if quoted else name

@@ -1,0 +1,96 @@
+"""Row predicates as values, so that Spark and pyiceberg filter by the same thing.
+
+A literal's Python type says what it is: `str`, `int`, `bool`, `Decimal` and `date` mean themselves, an aware `datetime` is an
+instant (a `timestamptz` column), a naive one a wall clock (a `timestamp` column, which Spark calls TIMESTAMP_NTZ).
+"""
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal, TypeAlias
+
+LiteralValue: TypeAlias = str | int | bool | Decimal | dt.date | dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Always:
+    """A constant: every row, or none."""
+
+    matches: Literal["every row", "no row"]
+
+
+EVERY_ROW = Always("every row")
+NO_ROW = Always("no row")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`column < value` or `column >= value`; NULL matches neither."""
+
+    column: str
+    operator: Literal["<", ">="]
+    value: LiteralValue
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """The column holds one of the values; never empty."""
+
+    column: str
+    values: tuple[LiteralValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """The column is NULL."""
+
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """Every one of at least two predicates."""
+
+    terms: tuple["Predicate", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """At least one of at least two predicates."""
+
+    terms: tuple["Predicate", ...]
+
+
+Predicate: TypeAlias = Always | Comparison | In | IsNull | And | Or
+
+
+def all_of(terms: Iterable[Predicate]) -> Predicate:
+    """Return the conjunction, simplified; of nothing it is every row."""
+    kept = [term for term in terms if term != EVERY_ROW]
+    if NO_ROW in kept:
+        return NO_ROW
+    if len(kept) <= 1:
+        return kept[0] if kept else EVERY_ROW
+    return And(tuple(kept))
+
+
+def any_of(terms: Iterable[Predicate]) -> Predicate:
+    """Return the disjunction, simplified; of nothing it is no row."""
+    kept = [term for term in terms if term != NO_ROW]
+    if EVERY_ROW in kept:
+        return EVERY_ROW
+    if len(kept) <= 1:
+        return kept[0] if kept else NO_ROW
+    return Or(tuple(kept))
+
+
+def columns_of(predicate: Predicate) -> frozenset[str]:
+    """Return the names of the columns that the predicate reads."""
+    match predicate:
+        case Comparison(column=column) | In(column=column) | IsNull(column=column):
+            return frozenset({column})
+        case And(terms=terms) | Or(terms=terms):
+            return frozenset().union(*(columns_of(term) for term in terms))
+        case _:
+            return frozenset()

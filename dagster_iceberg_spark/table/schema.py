@@ -1,0 +1,170 @@
+"""Iceberg's types and schemas as values (Iceberg spec, "Schemas and Data Types")."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+
+
+@dataclass(frozen=True, slots=True)
+class PrimitiveType:
+    """A type without parts, by its name in the Iceberg spec: `int`, `long`, `timestamptz`, `fixed[16]`, ..."""
+
+    name: str
+
+    def __str__(self) -> str:
+        """Return the spec's name."""
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class DecimalType:
+    """A decimal of so many digits, so many of them after the point."""
+
+    precision: int
+    scale: int
+
+    def __str__(self) -> str:
+        """Return the spec's name."""
+        return f"decimal({self.precision}, {self.scale})"
+
+
+@dataclass(frozen=True, slots=True)
+class StructType:
+    """Named fields."""
+
+    fields: tuple["Field", ...]
+
+    def __str__(self) -> str:
+        """Return the spec's name."""
+        return f"struct<{', '.join(f'{field.name}: {field.type}' for field in self.fields)}>"
+
+
+@dataclass(frozen=True, slots=True)
+class ListType:
+    """Elements of one type."""
+
+    element: "IcebergType"
+    is_element_required: bool = False
+
+    def __str__(self) -> str:
+        """Return the spec's name."""
+        return f"list<{self.element}>"
+
+
+@dataclass(frozen=True, slots=True)
+class MapType:
+    """Values by key."""
+
+    key: "IcebergType"
+    value: "IcebergType"
+    is_value_required: bool = False
+
+    def __str__(self) -> str:
+        """Return the spec's name."""
+        return f"map<{self.key}, {self.value}>"
+
+
+IcebergType: TypeAlias = PrimitiveType | DecimalType | StructType | ListType | MapType
+
+BOOLEAN = PrimitiveType("boolean")
+INT = PrimitiveType("int")
+LONG = PrimitiveType("long")
+FLOAT = PrimitiveType("float")
+DOUBLE = PrimitiveType("double")
+DATE = PrimitiveType("date")
+TIMESTAMP = PrimitiveType("timestamp")
+TIMESTAMPTZ = PrimitiveType("timestamptz")
+STRING = PrimitiveType("string")
+BINARY = PrimitiveType("binary")
+INTEGERS = frozenset({INT, LONG})
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column, or a field of a struct.
+
+    Args:
+        name: Any text; Iceberg compares names exactly, Spark by its own setting.
+        type: The field's type.
+        is_required: Whether NULL is refused.
+        doc: What the table says about the field.
+        field_id: Iceberg's id; None for a frame's column.
+    """
+
+    name: str
+    type: IcebergType
+    is_required: bool = False
+    doc: str | None = None
+    field_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The columns of a frame or of a table, in order."""
+
+    fields: tuple[Field, ...]
+    schema_id: int | None = None
+
+    def __iter__(self) -> Iterator[Field]:
+        """Iterate over the columns."""
+        return iter(self.fields)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names, in order."""
+        return tuple(field.name for field in self.fields)
+
+    def field(self, name: str) -> Field | None:
+        """Return the column of that name: the exact one, else the only one that differs in case alone."""
+        folded = [field for field in self.fields if field.name.casefold() == name.casefold()]
+        exact = [field for field in folded if field.name == name]
+        if exact:
+            return exact[0]
+        return folded[0] if len(folded) == 1 else None
+
+    def name_of(self, field_id: int) -> str | None:
+        """Return the dotted name of the field with that id, at any depth."""
+        return next((name for name, field in walk(self.fields) if field.field_id == field_id), None)
+
+
+def walk(fields: Sequence[Field], prefix: str = "") -> Iterator[tuple[str, Field]]:
+    """Yield every named field with its dotted path, depth first, through structs only."""
+    for field in fields:
+        path = f"{prefix}{field.name}"
+        yield path, field
+        if isinstance(field.type, StructType):
+            yield from walk(field.type.fields, f"{path}.")
+
+
+def parse_schema(document: Mapping[str, Any]) -> Schema:
+    """Read a schema from the JSON form of the Iceberg spec (appendix C)."""
+    return Schema(tuple(_field(field) for field in document["fields"]), document.get("schema-id"))
+
+
+def parse_type(document: str | Mapping[str, Any]) -> IcebergType:
+    """Read a type from the JSON form of the Iceberg spec (appendix C)."""
+    if isinstance(document, str):
+        decimal = _DECIMAL.fullmatch(document)
+        if decimal:
+            return DecimalType(precision=int(decimal[1]), scale=int(decimal[2]))
+        return PrimitiveType(document)
+    if document["type"] == "struct":
+        return StructType(tuple(_field(field) for field in document["fields"]))
+    if document["type"] == "list":
+        return ListType(parse_type(document["element"]), is_element_required=document["element-required"])
+    return MapType(
+        parse_type(document["key"]), parse_type(document["value"]), is_value_required=document["value-required"]
+    )
+
+
+def _field(document: Mapping[str, Any]) -> Field:
+    return Field(
+        name=document["name"],
+        type=parse_type(document["type"]),
+        is_required=document["required"],
+        doc=document.get("doc"),
+        field_id=document.get("id"),
+    )

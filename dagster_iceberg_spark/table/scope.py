@@ -1,0 +1,138 @@
+"""Which rows a run owns: the rows of its Dagster partitions, by the values of their columns."""
+
+import datetime as dt
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Final
+
+from dagster_iceberg_spark.table.partitioning import TimeTransform
+
+MAXIMUM_DESCRIBED_KEYS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindow:
+    """A half-open window between two instants, both aware."""
+
+    start: dt.datetime
+    end: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TimeCalendar:
+    """How the windows of a time dimension lie in the calendar.
+
+    Args:
+        timezone: The IANA name of the zone that the windows' edges are drawn in.
+        key_format: The strftime format of the partition keys.
+        granule: The coarsest of year, month, day and hour that every window is made of whole ones of.
+    """
+
+    timezone: str
+    key_format: str
+    granule: TimeTransform
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """One dimension of a partitions definition.
+
+    Args:
+        name: The dimension's name in a multi-partitions definition; None where there is only one.
+        column: The table's column that holds it.
+        calendar: How its time windows lie in the calendar; None where the dimension is made of keys.
+    """
+
+    name: str | None
+    column: str
+    calendar: "TimeCalendar | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSlice:
+    """One partition of one dimension: its key and, in a time dimension, its window."""
+
+    key: str
+    window: TimeWindow | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A product of partitions: every combination of one slice from each dimension, in the dimensions' order."""
+
+    slices: tuple[tuple[PartitionSlice, ...], ...]
+
+
+@dataclass(frozen=True)
+class PartitionScope:
+    """The partitions of a run or of an input.
+
+    Args:
+        dimensions: The dimensions of the partitions definition, in its order; none of them: the whole table.
+        partitions: One slice per dimension for each partition, in any order.
+        keys: Dagster's own key of each partition, in the same order.
+    """
+
+    dimensions: tuple[Dimension, ...] = ()
+    partitions: tuple[tuple[PartitionSlice, ...], ...] = ()
+    keys: tuple[str, ...] = ()
+
+    @property
+    def is_whole_table(self) -> bool:
+        """Whether there are no partitions to speak of."""
+        return not self.dimensions
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of the exact set of keys, whatever their order: 32 hexadecimal digits."""
+        document = json.dumps(None if self.is_whole_table else sorted(self.keys), ensure_ascii=True)
+        return hashlib.sha256(document.encode()).hexdigest()[:32]
+
+    def describe(self) -> str:
+        """Return the keys in a bounded form: one key, a JSON list, or the first, the last and the count."""
+        ordered = sorted(self.keys)
+        if len(ordered) == 1:
+            return ordered[0]
+        if len(ordered) <= MAXIMUM_DESCRIBED_KEYS:
+            return json.dumps(ordered, ensure_ascii=False)
+        return f"{ordered[0]}..{ordered[-1]} ({len(ordered)})"
+
+    @cached_property
+    def boxes(self) -> tuple[Box, ...]:
+        """The set of partitions as a union of products, as few as equal rows make them.
+
+        A range of a multi-dimensional definition is one box; 1,000 unrelated pairs stay 1,000 boxes at most.
+        """
+        return tuple(Box(slices) for slices in _products(sorted(set(self.partitions), key=_sort_key)))
+
+
+def merge_windows(windows: Iterable[TimeWindow]) -> tuple[TimeWindow, ...]:
+    """Join windows that touch or overlap, in order of time."""
+    merged: list[TimeWindow] = []
+    for window in sorted(windows, key=lambda window: (window.start, window.end)):
+        if merged and window.start <= merged[-1].end:
+            merged[-1] = TimeWindow(merged[-1].start, max(merged[-1].end, window.end))
+        else:
+            merged.append(window)
+    return tuple(merged)
+
+
+def _sort_key(partition: tuple[PartitionSlice, ...]) -> tuple[str, ...]:
+    return tuple(item.key for item in partition)
+
+
+def _products(partitions: Sequence[tuple[PartitionSlice, ...]]) -> list[tuple[tuple[PartitionSlice, ...], ...]]:
+    """Group partitions that share their first slice, then first slices that share the rest."""
+    if not partitions:
+        return []
+    if not partitions[0]:
+        return [()]
+    firsts_by_rest: dict[tuple[tuple[tuple[PartitionSlice, ...], ...], ...], list[PartitionSlice]] = {}
+    for first, group in groupby(partitions, key=lambda partition: partition[0]):
+        rest = tuple(_products([partition[1:] for partition in group]))
+        firsts_by_rest.setdefault(rest, []).append(first)
+    return [(tuple(firsts), *box) for rest, firsts in firsts_by_rest.items() for box in rest]
