@@ -8,6 +8,7 @@ from dagster_iceberg_spark.errors import ConfigurationError, TableOwnershipError
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
 from dagster_iceberg_spark.plan.coverage import Coverage, DataFile, cover, follows_spec
 from dagster_iceberg_spark.plan.evolution import (
+    AddPartitionField,
     SetProperties,
     TableChange,
     check_transforms,
@@ -284,7 +285,7 @@ def _creation(request: TableRequest, fields: tuple[PartitionField, ...], frame: 
     version = {"format-version": str(options.format_version)} if options.format_version else {}
     return CreateTable(
         schema=with_docs(frame, request.column_docs),
-        spec=PartitionSpec(tuple(dict.fromkeys(fields))),
+        spec=PartitionSpec(tuple(dict.fromkeys(field for field in fields if field.name is None))),
         properties={**CREATION_PROPERTIES, **version, **options.table_properties, **request.ownership()},
         location=options.location,
         sort_by=options.sort_by,
@@ -301,7 +302,7 @@ def _changes(
     if state is None:
         # The frame may hold what no table can: find that before anything is created.
         plan_schema_changes(frame, Schema(()), policy="add_columns", docs={}, subject=subject)
-        return ()
+        return tuple(AddPartitionField(field) for field in wanted_fields or () if field.name is not None)
     schema_changes = plan_schema_changes(
         frame, state.schema, policy=options.schema_evolution, docs=request.column_docs, subject=subject
     )

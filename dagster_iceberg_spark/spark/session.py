@@ -1,5 +1,6 @@
 """Opening sessions: classic, Connect, or on top of one that the process already has."""
 
+import logging
 import os
 import re
 import shutil
@@ -30,12 +31,14 @@ from dagster_iceberg_spark.versions import (
 )
 
 Jars: TypeAlias = Literal["maven", "provided"]
+SessionOwner: TypeAlias = Literal["us", "someone else"]
 
 REDACTION_PATTERN: Final = "(?i)secret|password|token|credential|access[.-]?key"
 """Spark's own default, and what Iceberg calls its secrets."""
 SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property."
 
 _CONNECT_PORT: Final = 15002
+_logger = logging.getLogger(__name__)
 _DEFAULTS: Final = {
     "spark.app.name": "dagster",
     "spark.ui.showConsoleProgress": "false",
@@ -96,7 +99,8 @@ class IcebergSession:
             yield beside
         finally:
             if is_connect(beside):
-                beside.stop()
+                # Not `stop`: a cloned session of pyspark 4.1 lacks an attribute that it reads.
+                beside.client.release_session()
             else:
                 for key in keys:
                     beside.conf.unset(key)
@@ -115,40 +119,68 @@ def open_session(settings: SessionSettings) -> IcebergSession:
         return attach_catalog(_remote_session(settings, settings.remote), settings.catalog)
     running = SparkContext._active_spark_context  # noqa: SLF001 - there is no public way to ask without starting one
     if running is not None:
-        session = SparkSession(running).newSession()
-        for key, value in settings.conf.items():
-            if session.conf.isModifiable(key):
-                session.conf.set(key, value)
-        return attach_catalog(session, settings.catalog)
+        beside = _configured(SparkSession(running).newSession(), settings.conf)
+        return attach_catalog(beside, settings.catalog, owner="us")
     require_java()
-    return attach_catalog(_launch(settings), settings.catalog)
+    return attach_catalog(_launch(settings), settings.catalog, owner="us")
 
 
-def attach_catalog(session: SparkSession, catalog: CatalogDescription) -> IcebergSession:
-    """Give a running session the catalog, unless it has one of that name, and open it.
+def attach_catalog(
+    session: SparkSession, catalog: CatalogDescription, *, owner: SessionOwner = "someone else"
+) -> IcebergSession:
+    """Give a running session the catalog and open it.
+
+    Args:
+        session: The session.
+        catalog: The catalog.
+        owner: A session of someone else, or of a server, keeps a catalog of that name that it has already; it must be
+            the same one. A session of our own gets ours.
 
     Raises:
-        SparkEnvironmentError: The session lacks Iceberg's runtime or its SQL extensions.
+        SparkEnvironmentError: The session lacks Iceberg's runtime or its SQL extensions, or has another catalog of
+            that name.
         CatalogUnavailableError: The catalog does not answer.
     """
     _require_extensions(session)
     prefix = f"spark.sql.catalog.{catalog.name}"
-    runtime_conf: dict[str, str] = {}
-    is_configured = session.conf.get(prefix, None) is not None
-    if not is_configured:
-        runtime_conf = {prefix: ICEBERG_SPARK_CATALOG, **_prefixed(prefix, catalog.spark_properties)}
-        runtime_conf[f"{prefix}.cache-enabled"] = "false"
-    if session.conf.get(f"{prefix}.type", None) in (None, catalog.spark_properties.get("type")):
-        missing = _prefixed(prefix, catalog.spark_secrets).items()
-        runtime_conf.update((key, value) for key, value in missing if session.conf.get(key, None) is None)
-    for key, value in runtime_conf.items():
-        session.conf.set(key, value)
+    ours = {
+        prefix: ICEBERG_SPARK_CATALOG,
+        **_prefixed(prefix, catalog.spark_properties),
+        **_prefixed(prefix, catalog.spark_secrets),
+        f"{prefix}.cache-enabled": "false",
+    }
+    if owner == "someone else" and session.conf.get(prefix, None) is not None:
+        _require_same_catalog(session, catalog)
+        ours = {}
+    for key, value in ours.items():
+        if session.conf.get(key, None) != value:
+            session.conf.set(key, value)
     try:
         session.sql(sql.probe(catalog.name)).collect()
     except ENGINE_ERRORS as error:
         raise translated(error, action="open", subject=str(catalog), redact=catalog.redact) from error
     stale = session.conf.get(f"{prefix}.cache-enabled", "true") != "false"
-    return IcebergSession(session, catalog, runtime_conf, may_be_stale=stale)
+    return IcebergSession(session, catalog, ours, may_be_stale=stale)
+
+
+def _require_same_catalog(session: SparkSession, catalog: CatalogDescription) -> None:
+    """Refuse a session whose catalog of that name is another one: what one engine writes the other would not see."""
+    for key in ("type", "uri", "warehouse"):
+        wanted = catalog.spark_properties.get(key)
+        found = session.conf.get(f"spark.sql.catalog.{catalog.name}.{key}", None)
+        if wanted is not None and found is not None and _place(wanted) != _place(found):
+            raise SparkEnvironmentError.refusing(
+                "use",
+                f"the session's catalog {catalog.name!r}",
+                expected=f"`{key}` {_place(wanted)!r}, as the resource's `catalog` says",
+                found=repr(_place(found)),
+                hint="give both the same settings, or the resource's catalog another `name`.",
+            )
+
+
+def _place(value: str) -> str:
+    """Return a URI without its options, which hold timeouts and secrets."""
+    return value.split("?", maxsplit=1)[0].removeprefix("file:").rstrip("/").replace("//", "/")
 
 
 def is_alive(session: IcebergSession) -> bool:
@@ -219,18 +251,26 @@ def _launch(settings: SessionSettings) -> SparkSession:
 
 
 def _remote_session(settings: SessionSettings, remote: str) -> SparkSession:
-    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - as above
-        from pyspark.sql.connect.session import SparkSession as ConnectSession  # noqa: PLC0415 - needs grpc
-
-        builder: Any = ConnectSession.builder.remote(remote)
-    else:
-        builder = SparkSession.builder.remote(remote)
-    for key, value in settings.conf.items():
-        builder = builder.config(key, value)
     try:
-        return builder.create()
+        if SparkContext._active_spark_context is not None:  # noqa: SLF001 - as above
+            from pyspark.sql.connect.session import SparkSession as ConnectSession  # noqa: PLC0415 - needs grpc
+
+            return _configured(ConnectSession.builder.remote(remote).create(), settings.conf)
+        return _configured(SparkSession.builder.remote(remote).create(), settings.conf)
     except ENGINE_ERRORS as error:
         raise translated(error, action="attach to", subject=_address(remote)) from error
+
+
+def _configured(session: SparkSession, conf: Mapping[str, str]) -> SparkSession:
+    """Set what a running session lets one set; the rest was decided when its JVM, or the server, started."""
+    for key, value in conf.items():
+        if session.conf.get(key, None) == value:
+            continue
+        if session.conf.isModifiable(key):
+            session.conf.set(key, value)
+        else:
+            _logger.warning("Spark is running already: `%s` stays as it was set when it started.", key)
+    return session
 
 
 def _require_server(remote: str) -> None:

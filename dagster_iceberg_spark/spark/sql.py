@@ -94,12 +94,11 @@ def create_namespace(catalog: str, namespace: Sequence[str]) -> str:
 
 
 def create_table(catalog: str, identifier: TableIdentifier, create: CreateTable, location: str | None) -> str:
-    """Create the table if it does not exist; fields of the spec that have a name are added afterwards."""
+    """Create the table if it does not exist; Spark cannot name the fields of its spec here."""
     columns = ", ".join(_column(field) for field in create.schema)
     clauses = [f"CREATE TABLE IF NOT EXISTS {table_name(catalog, identifier)} ({columns}) USING iceberg"]
-    unnamed = [field for field in create.spec.fields if field.name is None]
-    if unnamed:
-        clauses.append(f"PARTITIONED BY ({', '.join(transform(field) for field in unnamed)})")
+    if create.spec.fields:
+        clauses.append(f"PARTITIONED BY ({', '.join(transform(field) for field in create.spec.fields)})")
     if location:
         clauses.append(f"LOCATION {text(location)}")
     clauses.append(f"TBLPROPERTIES ({_properties(create.properties)})")

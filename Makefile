@@ -1,0 +1,71 @@
+# One way in: people, hooks and CI run these verbs. Each sets itself up in .venv; none needs an active environment.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo ui test test-servers test-long check lint types format bench lock clean distclean
+
+BIN := .venv/bin
+
+# What every command sees, whatever environment is active and whatever Spark the machine has: as with .venv activated.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export VIRTUAL_ENV := $(CURDIR)/.venv
+export SPARK_LOCAL_IP ?= 127.0.0.1
+unexport DAGSTER_HOME PYTHONHOME PYTHONPATH PYSPARK_DRIVER_PYTHON PYSPARK_PYTHON SPARK_CONF_DIR SPARK_HOME
+
+# `make demo` and `make ui` share one Dagster instance: the UI shows what the demo ran.
+DAGSTER := DAGSTER_HOME="$(CURDIR)/.dagster_home"
+
+# More arguments for the tests or the benchmark: make test ARGS="-k evolution -x"
+ARGS ?=
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: ## Make .venv from the lock, find or install Java, fetch Spark's libraries; nothing when nothing changed
+	@bash scripts/setup.sh
+
+.dagster_home/dagster.yaml:
+	@mkdir -p $(@D)
+	@printf 'telemetry:\n  enabled: false\n' >$@
+
+demo: setup .dagster_home/dagster.yaml ## Run the example: a few partitions of flights, and what each write committed
+	@$(DAGSTER) $(BIN)/python -m example_project.demo
+
+ui: setup .dagster_home/dagster.yaml ## Open the example in Dagster's UI
+	@$(DAGSTER) PYTHONWARNINGS='ignore:Function `dev_command` is superseded' $(BIN)/dagster dev -w workspace.yaml
+
+test: setup ## Run the tests, all but the slow ones
+	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-servers: setup ## Run the tests against real catalogs and object stores only
+	@$(BIN)/python -m pytest -m server $(ARGS)
+
+test-long: setup ## Run the slow tests only
+	@$(BIN)/python -m pytest -m slow $(ARGS)
+
+check: lint types test ## Run all that CI runs
+
+lint: setup ## Check style, formatting and which room imports which
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/lint-imports --no-logo
+
+types: setup ## Check types
+	@$(BIN)/mypy
+
+format: setup ## Format the code and mend what ruff can mend
+	@$(BIN)/ruff check --fix-only
+	@$(BIN)/ruff format
+
+bench: setup ## Measure what the IO manager adds to a plain Spark write
+	@$(BIN)/python benchmarks/overhead.py $(ARGS)
+
+lock: ## Compile requirements.txt from pyproject.toml; newest versions with ARGS=--upgrade
+	@bash scripts/setup.sh lock $(ARGS)
+
+clean: ## Remove caches, reports, builds, and the demo's runs and tables
+	@rm -rf .dagster_home .tmp_dagster_home_* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf .reports .setup.log artifacts build derby.log dist lake metastore_db spark-warehouse
+	@find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean ## Remove .venv as well
+	@rm -rf .venv

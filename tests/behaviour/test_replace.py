@@ -1,0 +1,289 @@
+"""Replacing a partition: the rows of the run's partitions and no other, in one snapshot."""
+
+import datetime as dt
+
+import dagster as dg
+import pytest
+
+from tests.conftest import Lake, frame_asset, hours_asset, metadata_of
+
+UTC = dt.timezone.utc
+NEW_YORK = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-12-31", timezone="America/New_York")
+UTC_DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-12-31")
+SINGLE_RUN = dg.BackfillPolicy.single_run()
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_partition_is_replaced_and_its_neighbours_stay(lake: Lake) -> None:
+    for value, day in (("1", "2013-01-01"), ("1", "2013-01-02"), ("1", "2013-01-03"), ("2", "2013-01-02")):
+        lake.materialize(hours_asset(value=value, partitions_def=UTC_DAYS), partition_key=day)
+    values = lake.rows("hours", "ts", "v")
+    assert len(values) == 72
+    assert {ts.day for ts, value in values if value == 2} == {2}
+    assert [summary["operation"] for summary in lake.summaries("hours")] == ["overwrite"] * 4
+
+
+def test_an_aligned_replace_deletes_files_and_rewrites_none(lake: Lake) -> None:
+    asset = hours_asset(partitions_def=UTC_DAYS)
+    for day in ("2013-01-01", "2013-01-02", "2013-01-02"):
+        lake.materialize(asset, partition_key=day)
+    last = lake.summaries("hours")[-1]
+    assert (last["added-records"], last["deleted-records"], last["deleted-data-files"]) == ("24", "24", "1")
+
+
+@pytest.mark.parametrize(("day", "hours"), [("2013-03-10", 23), ("2013-11-03", 25), ("2013-07-04", 24)])
+def test_a_new_york_day_has_its_own_length(lake: Lake, day: str, hours: int) -> None:
+    asset = hours_asset(partitions_def=NEW_YORK)
+    before, after = (str(dt.date.fromisoformat(day) + dt.timedelta(days=offset)) for offset in (-1, 1))
+    for key in (before, day, after, day):
+        lake.materialize(asset, partition_key=key)
+    result = lake.materialize(asset, partition_key=day)
+    assert metadata_of(result, "hours")["dagster/partition_row_count"] == hours
+    rows = lake.rows("hours", "ts")
+    assert len(rows) == len(set(rows))
+    assert len(rows) == hours + 48
+
+
+def test_files_that_straddle_the_partition_are_carried_over(lake: Lake) -> None:
+    asset = hours_asset(partitions_def=NEW_YORK, backfill_policy=SINGLE_RUN)
+    lake.materialize_range(asset, first="2013-01-03", last="2013-01-06")
+    result = lake.materialize(hours_asset(value="2", partitions_def=NEW_YORK), partition_key="2013-01-04")
+    rows = lake.rows("hours", "ts", "v")
+    start = dt.datetime(2013, 1, 4, 5, tzinfo=UTC)
+    assert len(rows) == 96
+    assert [ts for ts, value in rows if value == 2] == [start + dt.timedelta(hours=hour) for hour in range(24)]
+    metadata = metadata_of(result, "hours")
+    assert metadata["iceberg/carried_over_rows"] == metadata["iceberg/added_rows"] - 24 > 0
+    assert metadata["dagster/partition_row_count"] == 24
+    assert len(lake.summaries("hours")) == 2
+
+
+@pytest.mark.parametrize(
+    "partition_by", [[], ["month(ts)"], ["bucket(4, v)"], ["hour(ts)"], ["year(ts)", "truncate(10, v)"]]
+)
+def test_the_scope_is_exact_whatever_the_tables_spec(lake: Lake, partition_by: list[str]) -> None:
+    metadata = {"partition_expr": "ts", "iceberg/partition_by": partition_by}
+    first = hours_asset(
+        value="hour(ts)", partitions_def=UTC_DAYS, metadata=metadata, backfill_policy=SINGLE_RUN
+    )
+    lake.materialize_range(first, first="2013-01-30", last="2013-02-02")
+    lake.materialize(hours_asset(value="100", partitions_def=UTC_DAYS, metadata=metadata), partition_key="2013-01-31")
+    rows = lake.rows("hours", "ts", "v")
+    assert len(rows) == 96
+    assert {ts.date() for ts, value in rows if value == 100} == {dt.date(2013, 1, 31)}
+    assert len(lake.summaries("hours")) == 2
+
+
+def test_an_empty_frame_empties_its_partition_once(lake: Lake) -> None:
+    lake.materialize(hours_asset(partitions_def=UTC_DAYS), partition_key="2013-01-01")
+    lake.materialize(hours_asset(partitions_def=UTC_DAYS), partition_key="2013-01-02")
+    empty = frame_asset(
+        "hours",
+        "select {start} as ts, 1 as v where false",
+        partitions_def=UTC_DAYS,
+        metadata={"partition_expr": "ts"},
+    )
+    result = lake.materialize(empty, partition_key="2013-01-01")
+    assert {ts.day for ts in lake.rows("hours", "ts")} == {2}
+    assert len(lake.summaries("hours")) == 3
+    assert metadata_of(result, "hours")["dagster/partition_row_count"] == 0
+
+
+def test_an_empty_frame_makes_a_table_with_one_snapshot(lake: Lake) -> None:
+    lake.materialize(frame_asset("nothing", "select 1 as id where false"))
+    assert lake.rows("nothing") == []
+    assert len(lake.summaries("nothing")) == 1
+
+
+def test_a_table_without_partitions_is_replaced_whole_and_keeps_its_history(lake: Lake) -> None:
+    lake.materialize(frame_asset("people", "select 1 as id"))
+    result = lake.materialize(frame_asset("people", "select * from values (2), (3) as t(id)"))
+    assert lake.rows("people", "id") == [2, 3]
+    assert len(lake.summaries("people")) == 2
+    assert metadata_of(result, "people")["dagster/row_count"] == 2
+
+
+def test_a_single_run_backfill_is_one_snapshot_that_counts_each_partition(lake: Lake) -> None:
+    query = (
+        "select explode(sequence({start}, {end} - interval 1 second, interval 1 hour)) as ts, 1 as v union all "
+        "select {start}, 2"
+    )
+    asset = frame_asset(
+        "hours", query, partitions_def=UTC_DAYS, metadata={"partition_expr": "ts"}, backfill_policy=SINGLE_RUN
+    )
+    result = lake.materialize_range(asset, first="2013-01-01", last="2013-01-03")
+    counts = [
+        metadata_of(result, "hours", key)["dagster/partition_row_count"]
+        for key in ("2013-01-01", "2013-01-02", "2013-01-03")
+    ]
+    assert counts == [25, 24, 24]
+    assert len(lake.summaries("hours")) == 1
+    assert lake.summaries("hours")[0]["dagster.partition_keys"] == '["2013-01-01", "2013-01-02", "2013-01-03"]'
+
+
+@pytest.mark.parametrize(
+    ("partitions_def", "key", "transform"),
+    [
+        (dg.HourlyPartitionsDefinition("2013-01-01-00:00", timezone="Asia/Kolkata"), "2013-01-01-05:00", "hour"),
+        (dg.DailyPartitionsDefinition("2013-01-01", hour_offset=6), "2013-01-02", "hour"),
+        (dg.WeeklyPartitionsDefinition("2013-01-01", day_offset=3, timezone="Europe/Berlin"), "2013-01-09", "day"),
+        (dg.MonthlyPartitionsDefinition("2013-01-01"), "2013-02-01", "month"),
+        (
+            dg.TimeWindowPartitionsDefinition(
+                start="2013-01-01", cron_schedule="0 0 * * 1-5", fmt="%Y-%m-%d", timezone="America/Sao_Paulo"
+            ),
+            "2013-01-04",
+            "day",
+        ),
+        (
+            dg.TimeWindowPartitionsDefinition(start="2012", cron_schedule="0 0 1 1 *", fmt="%Y"),
+            "2013",
+            "year",
+        ),
+    ],
+    ids=["hourly", "daily at six", "weekly", "monthly", "weekdays", "yearly"],
+)
+def test_every_calendar_is_replaced_exactly(
+    lake: Lake, partitions_def: dg.TimeWindowPartitionsDefinition, key: str, transform: str
+) -> None:
+    edges = frame_asset(
+        "edges",
+        "select explode(array({start}, {end} - interval 1 microsecond)) as ts, '{key}' as k",
+        partitions_def=partitions_def,
+        metadata={"partition_expr": "ts"},
+    )
+    window = partitions_def.time_window_for_partition_key(key)
+    keys = partitions_def.get_partition_keys()
+    place = keys.index(key)
+    for partition in (keys[place - 1], key, keys[place + 1], key):
+        lake.materialize(edges, partition_key=partition)
+    own = [ts for ts, owner in lake.rows("edges", "ts", "k") if owner == key]
+    assert own == [window.start.astimezone(UTC), window.end.astimezone(UTC) - dt.timedelta(microseconds=1)]
+    assert len(lake.rows("edges", "ts")) == 6
+    assert str(lake.table("edges").spec().fields[0].transform) == transform
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        ("ts", "timestamptz"),
+        ("to_timestamp_ntz(date_format(from_utc_timestamp(to_utc_timestamp(ts, current_timezone()), 'UTC'), 'yyyy-MM-dd HH:mm:ss'))", "timestamp"),
+        ("date '{key}'", "date"),
+        ("'{key}'", "string"),
+    ],
+    ids=["timestamp", "timestamp_ntz", "date", "string"],
+)
+def test_a_day_is_found_in_columns_of_each_type(lake: Lake, column: str, expected: str) -> None:
+    query = f"select {column} as day, '{{key}}' as k from (select {{start}} + interval 3 hours as ts)"
+    asset = frame_asset("typed", query, partitions_def=UTC_DAYS, metadata={"partition_expr": "day"})
+    for key in ("2013-01-01", "2013-01-02", "2013-01-02"):
+        lake.materialize(asset, partition_key=key)
+    assert lake.rows("typed", "k") == ["2013-01-01", "2013-01-02"]
+    assert str(lake.table("typed").schema().find_type("day")) == expected
+
+
+def test_a_day_is_found_in_an_integer_column_of_its_key(lake: Lake) -> None:
+    days = dg.DailyPartitionsDefinition("20130101", fmt="%Y%m%d", end_date="20130110")
+    asset = frame_asset("ints", "select {key} as day", partitions_def=days, metadata={"partition_expr": "day"})
+    for key in ("20130101", "20130102", "20130101"):
+        lake.materialize(asset, partition_key=key)
+    assert lake.rows("ints", "day") == [20130101, 20130102]
+
+
+KEYS = ["plain", "it's", 'a"b', "back\\slash", "100%", "a/b", "with space", "dot.ted", "ünï", "null", "`tick`", "x" * 200]
+
+
+def test_static_keys_of_any_spelling_are_kept_apart(lake: Lake) -> None:
+    keys = dg.StaticPartitionsDefinition(KEYS)
+
+    @dg.asset(io_manager_key="iceberg", partitions_def=keys, metadata={"partition_expr": "k"})
+    def regions(context: dg.AssetExecutionContext, spark: dg.ResourceParam[object]) -> object:
+        return lake.session.createDataFrame([(context.partition_key, 1)], "k string, n int")
+
+    for key in (*KEYS, KEYS[1], KEYS[3]):
+        lake.materialize(regions, partition_key=key)
+    assert sorted(lake.rows("regions", "k")) == sorted(KEYS)
+
+
+def test_dynamic_keys_of_an_integer_column(lake: Lake) -> None:
+    shards = dg.DynamicPartitionsDefinition(name="shards")
+    lake.instance.add_dynamic_partitions("shards", ["7", "42"])
+    asset = frame_asset("shards", "select {key} as shard", partitions_def=shards, metadata={"partition_expr": "shard"})
+    for key in ("7", "42", "7"):
+        lake.materialize(asset, partition_key=key)
+    assert lake.rows("shards", "shard") == [7, 42]
+
+
+MULTI = dg.MultiPartitionsDefinition(
+    {"airport": dg.StaticPartitionsDefinition(["EWR", "JFK", "LGA"]), "day": UTC_DAYS}
+)
+MULTI_METADATA = {"partition_expr": {"airport": "origin", "day": "ts"}}
+
+
+def _multi(value: int) -> dg.AssetsDefinition:
+    @dg.asset(
+        name="weather", io_manager_key="iceberg", partitions_def=MULTI, metadata=MULTI_METADATA, backfill_policy=SINGLE_RUN
+    )
+    def weather(context: dg.AssetExecutionContext, spark: dg.ResourceParam[object]) -> object:
+        keys = [key.keys_by_dimension for key in map(MULTI.get_partition_key_from_str, context.partition_keys)]
+        rows = [(key["airport"], f"{key['day']} 12:00:00+00:00", value) for key in keys]
+        session = spark.spark_session  # type: ignore[attr-defined]
+        return session.createDataFrame(rows, "origin string, ts string, v int").selectExpr(
+            "origin", "cast(ts as timestamp) as ts", "v"
+        )
+
+    return weather
+
+
+def test_one_partition_of_two_dimensions_is_replaced(lake: Lake) -> None:
+    keys = [dg.MultiPartitionKey({"airport": a, "day": d}) for a in ("EWR", "JFK") for d in ("2013-01-01", "2013-01-02")]
+    for key in keys:
+        lake.materialize(_multi(1), partition_key=key)
+    lake.materialize(_multi(2), partition_key=keys[1])
+    assert [(o, ts.day) for o, ts, v in lake.rows("weather", "origin", "ts", "v") if v == 2] == [("EWR", 2)]
+    assert len(lake.rows("weather")) == 4
+
+
+def test_a_range_over_two_dimensions_is_their_product(lake: Lake) -> None:
+    every = {"first": "EWR|2013-01-01", "last": "LGA|2013-01-04"}
+    lake.materialize_range(_multi(1), **every)
+    result = lake.materialize_range(_multi(2), first="EWR|2013-01-02", last="JFK|2013-01-03")
+    rows = lake.rows("weather", "origin", "ts", "v")
+    assert len(rows) == 12
+    changed = {(origin, ts.day) for origin, ts, value in rows if value == 2}
+    assert changed == {(origin, day) for origin in ("EWR", "JFK") for day in (2, 3)}
+    assert len(result.get_asset_materialization_events()) == 4
+    assert len(lake.summaries("weather")) == 2
+
+
+def test_a_named_field_and_a_bucket_partition_a_new_table(lake: Lake) -> None:
+    metadata = {"partition_expr": "ts", "iceberg/partition_by": ["day(ts) as at_day", "bucket(8, v)"]}
+    lake.materialize(hours_asset(partitions_def=UTC_DAYS, metadata=metadata), partition_key="2013-01-01")
+    fields = {field.name: str(field.transform) for field in lake.table("hours").spec().fields}
+    assert fields == {"v_bucket": "bucket[8]", "at_day": "day"}
+    assert len(lake.summaries("hours")) == 1
+
+
+def test_a_changed_partition_by_changes_the_spec_and_keeps_the_scope_exact(lake: Lake) -> None:
+    by_month = {"partition_expr": "ts", "iceberg/partition_by": ["month(ts)"]}
+    by_day = {"partition_expr": "ts", "iceberg/partition_by": ["day(ts)"]}
+    monthly = hours_asset(partitions_def=UTC_DAYS, metadata=by_month, backfill_policy=SINGLE_RUN)
+    lake.materialize_range(monthly, first="2013-01-01", last="2013-01-03")
+    lake.materialize(hours_asset(value="2", partitions_def=UTC_DAYS, metadata=by_day), partition_key="2013-01-02")
+    rows = lake.rows("hours", "ts", "v")
+    assert (len(rows), {ts.day for ts, value in rows if value == 2}) == (72, {2})
+    assert [str(field.transform) for field in lake.table("hours").spec().fields if str(field.transform) != "void"] == ["day"]
+
+
+@pytest.mark.parametrize("name", ["my table", "dot.ted", "it's", 'say "hi"', "SELECT", "hash#tag", "why?", "ünï", "a`b", "x/y"])
+def test_a_table_may_have_any_name(lake: Lake, name: str) -> None:
+    asset = frame_asset(
+        "named",
+        "select '{key}' as `my key`, 1 as `a.b`, 2 as `select`, 3 as `It's \"q\"`, 4 as `t``k`",
+        partitions_def=dg.StaticPartitionsDefinition(["x", "y"]),
+        metadata={"partition_expr": "my key", "iceberg/table": f"db.`{name.replace('`', '``')}`"},
+    )
+    for key in ("x", "y", "x"):
+        lake.materialize(asset, partition_key=key)
+    assert lake.rows(name, "my key", "a.b", "It's \"q\"", "t`k") == [("x", 1, 3, 4), ("y", 1, 3, 4)]

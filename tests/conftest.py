@@ -1,0 +1,250 @@
+"""What the tests stand on: one classic session, one Spark Connect server, a lake of its own for each test."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pyspark
+import pytest
+from pyiceberg.table import Table
+from pyspark.sql import DataFrame, SparkSession
+
+from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
+from dagster_iceberg_spark.resource import SESSIONS
+from dagster_iceberg_spark.versions import ICEBERG_EXTENSIONS, ICEBERG_SPARK_RUNTIME, POSTGRESQL_JDBC, SQLITE_JDBC
+
+SPARK_CONF = {
+    "spark.master": "local[2]",
+    "spark.driver.memory": "2g",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "Asia/Tokyo",
+    "spark.jars.packages": POSTGRESQL_JDBC,
+}
+"""A session whose zone is none that a test means, so that nothing depends on it."""
+CONNECT_CONF = {key: value for key, value in SPARK_CONF.items() if key.startswith("spark.sql.")}
+SERVER_START_SECONDS = 120
+
+Query = str | Callable[[SparkSession], Any]
+
+
+@dataclass
+class Lake:
+    """A catalog with the resources on it, and what tests ask of them."""
+
+    spark: IcebergSparkResource
+    io_manager: IcebergPySparkIOManager
+    instance: dg.DagsterInstance
+    directory: Path
+
+    @property
+    def session(self) -> SparkSession:
+        return self.spark.spark_session
+
+    @property
+    def resources(self) -> dict[str, Any]:
+        return {"spark": self.spark, "iceberg": self.io_manager, "io_manager": dg.mem_io_manager}
+
+    def with_options(self, **options: Any) -> "Lake":
+        """The same lake under an IO manager with other options."""
+        io_manager = IcebergPySparkIOManager(spark=self.spark, **{"namespace": "db", **options})
+        return Lake(self.spark, io_manager, self.instance, self.directory)
+
+    def materialize(self, *assets: Any, raise_on_error: bool = True, **kwargs: Any) -> dg.ExecuteInProcessResult:
+        return dg.materialize(
+            list(assets),
+            resources=self.resources,
+            instance=self.instance,
+            raise_on_error=raise_on_error,
+            **kwargs,
+        )
+
+    def materialize_range(self, *assets: Any, first: str, last: str, **kwargs: Any) -> dg.ExecuteInProcessResult:
+        tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+        return self.materialize(*assets, tags=tags, **kwargs)
+
+    def failure(self, *assets: Any, **kwargs: Any) -> BaseException:
+        """Run to an error and return it, as the package raised it."""
+        result = self.materialize(*assets, raise_on_error=False, **kwargs)
+        assert not result.success
+        return error_of(result)
+
+    def table(self, name: str, namespace: str = "db") -> Table:
+        return self.spark.pyiceberg_catalog.load_table((namespace, name))
+
+    def arrow(self, name: str, **scan: Any) -> pa.Table:
+        return self.table(name).scan(**scan).to_arrow()
+
+    def rows(self, name: str, *columns: str) -> list[Any]:
+        """All rows, sorted; of one column its values."""
+        table = self.arrow(name)
+        picked = [table.column(column).to_pylist() for column in columns or table.column_names]
+        return sorted(picked[0] if len(picked) == 1 else zip(*picked, strict=True))
+
+    def summaries(self, name: str) -> list[Mapping[str, str]]:
+        snapshots = sorted(self.table(name).snapshots(), key=lambda snapshot: snapshot.sequence_number or 0)
+        return [{"operation": item.summary.operation.value, **item.summary.additional_properties} for item in snapshots]
+
+    def exists(self, name: str) -> bool:
+        return bool(self.spark.pyiceberg_catalog.table_exists(("db", name)))
+
+
+def error_of(result: dg.ExecuteInProcessResult) -> BaseException:
+    """The package's error behind a failed run: a Failure's cause, or the error itself."""
+    failures = [event for event in result.all_events if event.is_step_failure]
+    data = failures[-1].step_failure_data
+    assert data.error is not None
+    chain = data.error
+    while chain.cause is not None and chain.cls_name in ("DagsterExecutionHandleOutputError", "DagsterExecutionLoadInputError", "Failure"):
+        chain = chain.cause
+    return StepError(chain.cls_name or "", chain.message, allow_retries=data.user_failure_data is None)
+
+
+class StepError(Exception):
+    """A step's error as Dagster serialised it."""
+
+    def __init__(self, class_name: str, message: str, *, allow_retries: bool) -> None:
+        super().__init__(message)
+        self.class_name = class_name
+        self.allow_retries = allow_retries
+
+
+def metadata_of(result: dg.ExecuteInProcessResult, asset: str, partition: str | None = None) -> dict[str, Any]:
+    """The plain metadata of an asset's materialization."""
+    for event in result.get_asset_materialization_events():
+        materialization = event.step_materialization_data.materialization
+        if materialization.asset_key.path[-1] == asset and partition in (None, materialization.partition):
+            return {key: value.value for key, value in materialization.metadata.items()}
+    pytest.fail(f"no materialization of {asset} {partition or ''}")
+
+
+def frame_asset(name: str, query: Query, **kwargs: Any) -> dg.AssetsDefinition:
+    """An asset that returns a query's result; `{start}`, `{end}` and `{key}` stand for its partition."""
+
+    @dg.asset(name=name, io_manager_key="iceberg", **kwargs)
+    def _asset(context: dg.AssetExecutionContext, spark: IcebergSparkResource) -> Any:
+        if callable(query):
+            return query(spark.spark_session)
+        return spark.spark_session.sql(query.format(**_partition_words(context)))
+
+    return _asset
+
+
+def _partition_words(context: dg.AssetExecutionContext) -> dict[str, str]:
+    if not context.has_partition_key and not context.has_partition_key_range:
+        return {}
+    keys: Sequence[str] = context.partition_keys
+    words = {"key": keys[0], "keys": ", ".join(repr(key) for key in keys)}
+    definition = context.assets_def.partitions_def
+    if isinstance(definition, dg.TimeWindowPartitionsDefinition):
+        window = context.partition_time_window
+        words["start"] = f"timestamp_seconds({int(window.start.timestamp())})"
+        words["end"] = f"timestamp_seconds({int(window.end.timestamp())})"
+    return words
+
+
+HOURS = "select explode(sequence({start}, {end} - interval 1 second, interval 1 hour)) as ts, {value} as v"
+
+
+def hours_asset(name: str = "hours", value: str = "1", **kwargs: Any) -> dg.AssetsDefinition:
+    """An asset with one row for each hour of its window, in the column `ts`, and a value in `v`."""
+    kwargs.setdefault("metadata", {"partition_expr": "ts"})
+    return frame_asset(name, HOURS.replace("{value}", value), **kwargs)
+
+
+@pytest.fixture(scope="session", params=["classic", pytest.param("connect", marks=pytest.mark.connect)])
+def engine(request: pytest.FixtureRequest) -> str:
+    """Every behaviour holds in a classic session and over Spark Connect."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real Spark Connect server; yields its address."""
+    directory = tmp_path_factory.mktemp("connect")
+    port = free_port()
+    home = Path(pyspark.__file__).parent
+    conf = {
+        **{key: value for key, value in SPARK_CONF.items() if not key.startswith("spark.sql.")},
+        "spark.jars.packages": ",".join([ICEBERG_SPARK_RUNTIME, SQLITE_JDBC, POSTGRESQL_JDBC]),
+        "spark.sql.extensions": ICEBERG_EXTENSIONS,
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+    }
+    command = [str(home / "bin" / "spark-submit"), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    for key, value in conf.items():
+        command += ["--conf", f"{key}={value}"]
+    with (directory / "server.log").open("w") as log:
+        process = subprocess.Popen(
+            [*command, "spark-internal"],
+            stdout=log,
+            stderr=log,
+            cwd=directory,
+            env={**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"},
+            start_new_session=True,
+        )
+        try:
+            wait_for_port(port, process, directory / "server.log", seconds=SERVER_START_SECONDS)
+            yield f"sc://127.0.0.1:{port}"
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.fixture
+def lake(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
+    """An empty lake on SQLite and local files."""
+    remote = request.getfixturevalue("connect_server") if engine == "connect" else None
+    yield from open_lake(SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")), tmp_path, remote)
+
+
+@pytest.fixture
+def classic_lake(tmp_path: Path) -> Iterator[Lake]:
+    """An empty lake under a classic session, for what the engine makes no difference to."""
+    yield from open_lake(SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")), tmp_path, None)
+
+
+def open_lake(catalog: Any, directory: Path, remote: str | None) -> Iterator[Lake]:
+    """Yield a lake on that catalog and close its session afterwards."""
+    spark = IcebergSparkResource(catalog=catalog, spark_config=CONNECT_CONF if remote else SPARK_CONF, remote=remote)
+    io_manager = IcebergPySparkIOManager(spark=spark, namespace="db")
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Lake(spark, io_manager, instance, directory)
+    if remote is not None:
+        spark.spark_session.stop()
+    SESSIONS.release(id(spark), stops_when_unused="no")
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def wait_for_port(port: int, process: subprocess.Popen[Any], log: Path, *, seconds: float) -> None:
+    """Wait until the server accepts connections; fail at once if it has died."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            pytest.fail(f"the server died:\n{log.read_text()[-4000:]}")
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            time.sleep(0.2)
+        else:
+            return
+    pytest.fail(f"the server did not start in {seconds:.0f} s:\n{log.read_text()[-4000:]}")
+
+
+def frame_of(lake: Lake, query: str) -> DataFrame:
+    return lake.session.sql(query)
