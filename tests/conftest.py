@@ -114,7 +114,7 @@ class StepError(Exception):
     """A step's error as Dagster serialised it."""
 
     def __init__(self, class_name: str, message: str, *, allow_retries: bool) -> None:
-        super().__init__(message)
+        super().__init__(message.split(f"{class_name}: ", 1)[-1].strip())
         self.class_name = class_name
         self.allow_retries = allow_retries
 

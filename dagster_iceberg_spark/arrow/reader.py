@@ -18,6 +18,33 @@ from dagster_iceberg_spark.plan.read import ReadPlan
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedScan:
+    """A scan, and the order of the columns it was asked for: a scan itself keeps the table's.
+
+    Args:
+        scan: pyiceberg's scan.
+        columns: The columns in order; None: all, in the table's order.
+    """
+
+    scan: DataScan
+    columns: tuple[str, ...] | None
+
+    def table(self) -> pa.Table:
+        """Return all rows."""
+        table = self.scan.to_arrow()
+        return table if self.columns is None else table.select(list(self.columns))
+
+    def batches(self) -> pa.RecordBatchReader:
+        """Return the rows batch by batch, as files are read."""
+        reader = self.scan.to_arrow_batch_reader()
+        if self.columns is None:
+            return reader
+        columns = list(self.columns)
+        schema = pa.schema([reader.schema.field(name) for name in columns])
+        return pa.RecordBatchReader.from_batches(schema, (batch.select(columns) for batch in reader))
+
+
+@dataclass(frozen=True, slots=True)
 class InputType:
     """A Python type that an input can be annotated with.
 
@@ -30,7 +57,7 @@ class InputType:
 
     module: str
     name: str
-    load: Callable[[DataScan], Any]
+    load: Callable[[PlannedScan], Any]
     extra: str | None = None
 
     @property
@@ -44,26 +71,24 @@ class InputType:
         return module is not None and getattr(module, self.name, None) is annotation
 
 
-def _polars(scan: DataScan) -> Any:
-    return importlib.import_module("polars").from_arrow(scan.to_arrow())
+def _polars(planned: PlannedScan) -> Any:
+    return importlib.import_module("polars").from_arrow(planned.table())
 
 
-def _duckdb(scan: DataScan) -> Any:
-    return importlib.import_module("duckdb").from_arrow(scan.to_arrow())
+def _duckdb(planned: PlannedScan) -> Any:
+    return importlib.import_module("duckdb").from_arrow(planned.table())
 
 
 INPUT_TYPES: Final = (
-    InputType("pyarrow", "Table", lambda scan: scan.to_arrow()),
-    InputType("pyarrow", "RecordBatchReader", lambda scan: scan.to_arrow_batch_reader()),
-    InputType("pandas", "DataFrame", lambda scan: scan.to_pandas(), extra="pandas"),
+    InputType("pyarrow", "Table", PlannedScan.table),
+    InputType("pyarrow", "RecordBatchReader", PlannedScan.batches),
+    InputType("pandas", "DataFrame", lambda planned: planned.table().to_pandas(), extra="pandas"),
     InputType("polars", "DataFrame", _polars, extra="polars"),
-    InputType("polars", "LazyFrame", lambda scan: _polars(scan).lazy(), extra="polars"),
+    InputType("polars", "LazyFrame", lambda planned: _polars(planned).lazy(), extra="polars"),
     InputType("duckdb", "DuckDBPyRelation", _duckdb, extra="duckdb"),
-    InputType("pyiceberg.table", "DataScan", lambda scan: scan),
+    InputType("pyiceberg.table", "DataScan", lambda planned: planned.scan),
 )
 """What an input loads as without a JVM, besides pyiceberg's own Table, which no filter applies to."""
-
-assert pa.Table.__module__  # pyarrow and pyiceberg are dependencies: their types are always known
 
 
 def input_type_of(annotation: object) -> InputType | None:
@@ -92,8 +117,7 @@ def read(description: CatalogDescription, plan: ReadPlan, input_type: InputType)
             selected_fields=("*",) if plan.is_whole_row else plan.columns,
             snapshot_id=plan.snapshot_id,
         )
-        loaded = input_type.load(scan)
-        return loaded.select(list(plan.columns)) if _keeps_table_order(loaded, plan) else loaded
+        return input_type.load(PlannedScan(scan, None if plan.is_whole_row else plan.columns))
 
     try:
         return asked(description, load, action=f"read {plan.identifier} from")
@@ -124,6 +148,3 @@ def _load(description: CatalogDescription, plan: ReadPlan) -> Table:
             "read", str(plan.identifier), expected="the table that was there a moment ago", found="none"
         ) from error
 
-
-def _keeps_table_order(loaded: Any, plan: ReadPlan) -> bool:
-    return not plan.is_whole_row and isinstance(loaded, pa.Table) and tuple(loaded.column_names) != plan.columns

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.plan.evolution import PartitionEvolution, SchemaEvolution
 from dagster_iceberg_spark.table.identifier import TableIdentifier, quote_part, split_parts
+from dagster_iceberg_spark.table.notation import NotationError
 from dagster_iceberg_spark.table.partitioning import (
     TRANSFORM_SPELLINGS,
     PartitionField,
@@ -317,6 +318,8 @@ class _Reader:
             raise self.refusal(
                 key, f"one of {', '.join(TRANSFORM_SPELLINGS)}", message, _nearest(transform, TRANSFORM_SPELLINGS)
             ) from error
+        except NotationError as error:
+            raise self.refusal(key, error.expected, error.found, None) from error
         except (ValueError, TypeError) as error:
             raise self.refusal(key, KEYS.get(key, "a value that the key takes"), str(error), None) from error
 

@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from dagster_iceberg_spark.table.notation import NotationError
+
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
@@ -37,8 +39,7 @@ class TableIdentifier:
         parts = split_parts(text)
         minimum_parts = 2
         if len(parts) < minimum_parts:
-            message = f"expected `namespace.table`, found {text!r}"
-            raise ValueError(message)
+            raise NotationError("`namespace.table`", f"{text!r}")
         return cls(namespace=parts[:-1], name=parts[-1])
 
 
@@ -58,16 +59,13 @@ def split_parts(text: str) -> tuple[str, ...]:
     while position <= len(text):
         match = _PART.match(text, position)
         if match is None:
-            message = f"expected names separated by dots, found {text!r}"
-            raise ValueError(message)
+            raise NotationError("names separated by dots", f"{text!r}")
         quoted, plain = match.groups()
         parts.append(quoted.replace("``", "`") if quoted is not None else plain)
         position = match.end()
         if position == len(text):
             return tuple(parts)
         if text[position] != ".":
-            message = f"expected a dot after {match.group()!r}, found {text!r}"
-            raise ValueError(message)
+            raise NotationError(f"a dot after {match.group()!r}", f"{text!r}")
         position += 1
-    message = f"expected a name after the last dot, found {text!r}"
-    raise ValueError(message)
+    raise NotationError("a name after the last dot", f"{text!r}")

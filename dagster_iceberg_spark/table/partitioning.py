@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
+from dagster_iceberg_spark.table.notation import NotationError
 from dagster_iceberg_spark.table.schema import (
     BINARY,
     DATE,
@@ -134,8 +135,7 @@ def parse_partition_field(text: str) -> PartitionField:
     call = None if expression.startswith("`") else _CALL.match(expression)
     if call is None:
         if not expression:
-            message = "expected a column or a transform of one, found an empty text"
-            raise ValueError(message)
+            raise NotationError("a column or a transform of one", "an empty text")
         return PartitionField(_unquoted(expression), Transform("identity"), name)
     transform_name = _SPELLINGS.get(call["transform"].lower())
     if transform_name is None:
@@ -184,8 +184,7 @@ def granule_start(transform: TimeTransform, ordinal: int) -> dt.datetime:
 def _parse_call(transform: TransformName, arguments: str, name: str | None) -> PartitionField:
     if transform not in PARAMETRIC_TRANSFORMS:
         if not arguments:
-            message = f"expected a column in {transform}(column), found none"
-            raise ValueError(message)
+            raise NotationError(f"a column in {transform}(column)", "none")
         return PartitionField(_unquoted(arguments), Transform(transform), name)
     what = "number of buckets" if transform == "bucket" else "width"
     leading = re.match(r"^(\d+)\s*,\s*(.*\S)$", arguments, re.DOTALL)
@@ -195,11 +194,9 @@ def _parse_call(transform: TransformName, arguments: str, name: str | None) -> P
     elif trailing:
         column, number = trailing[1], trailing[2]
     else:
-        message = f"expected a {what} and a column in {transform}(n, column), found {transform}({arguments})"
-        raise ValueError(message)
+        raise NotationError(f"a {what} and a column in {transform}(n, column)", f"{transform}({arguments})")
     if int(number) < 1:
-        message = f"expected a {what} of at least 1, found {number}"
-        raise ValueError(message)
+        raise NotationError(f"a {what} of at least 1", f"{number}")
     return PartitionField(_unquoted(column), Transform(transform, int(number)), name)
 
 

@@ -1,0 +1,178 @@
+"""Bad input gets a clear error, and nothing is committed."""
+
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from dagster_iceberg_spark import EmbeddedCatalog, IcebergPySparkIOManager, IcebergSparkResource, RestCatalog
+from tests.conftest import Lake, error_of, frame_asset, free_port, hours_asset
+
+DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
+
+pytestmark = pytest.mark.spark
+
+BAD_METADATA = {
+    "unknown key": ({"iceberg/partitionby": ["day(ts)"]}, "MetadataKeyError", "`iceberg/partition_by`"),
+    "unknown transform": ({"iceberg/partition_by": ["dya(ts)"]}, "MetadataKeyError", "'day'"),
+    "bucket without number": ({"iceberg/partition_by": ["bucket(v)"]}, "MetadataKeyError", "number of buckets"),
+    "transform of a wrong type": ({"iceberg/partition_by": ["day(v)"]}, "PartitioningError", "'v' of type int"),
+    "bare timestamp": ({"iceberg/partition_by": ["ts"]}, "PartitioningError", "day(ts)"),
+    "unknown partition column": ({"iceberg/partition_by": ["day(nope)"]}, "PartitioningError", "'nope'"),
+    "unknown disposition": ({"iceberg/write_disposition": "upsert"}, "MetadataKeyError", "replace, append, merge"),
+    "merge without keys": ({"iceberg/write_disposition": "merge"}, "MetadataKeyError", "iceberg/merge_keys"),
+    "unknown merge key": (
+        {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["nope"]},
+        "ConfigurationError",
+        "'nope'",
+    ),
+    "missing partition_expr": ({"partition_expr": None}, "PartitioningError", "partition_expr"),
+    "wrong partition_expr": ({"partition_expr": "nope"}, "PartitioningError", "ts, v"),
+    "unknown write option": (
+        {"iceberg/write_options": {"target-file-size": 1}},
+        "MetadataKeyError",
+        "target-file-size-bytes",
+    ),
+}
+
+
+@pytest.mark.parametrize(("metadata", "error_name", "needle"), BAD_METADATA.values(), ids=list(BAD_METADATA))
+def test_bad_metadata_is_named_and_creates_no_table(
+    classic_lake: Lake, metadata: dict[str, Any], error_name: str, needle: str
+) -> None:
+    chosen = {key: value for key, value in {"partition_expr": "ts", **metadata}.items() if value is not None}
+    error = classic_lake.failure(hours_asset(partitions_def=DAYS, metadata=chosen), partition_key="2013-01-01")
+    assert error.class_name == error_name
+    assert needle in str(error)
+    assert str(error).startswith("Cannot ")
+    assert not error.allow_retries
+    assert not classic_lake.exists("hours")
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [(None, "annotate the asset `-> None`"), ([1], "builtins.list"), ("text", "builtins.str")],
+    ids=["none", "list", "text"],
+)
+def test_an_output_that_is_no_frame_says_what_it_is(classic_lake: Lake, value: Any, found: str) -> None:
+    @dg.asset(io_manager_key="iceberg")
+    def t() -> Any:
+        return value
+
+    error = classic_lake.failure(t)
+    assert error.class_name == "OutputTypeError"
+    assert found in str(error)
+
+
+def test_a_pandas_frame_is_told_how_to_become_one_of_spark(classic_lake: Lake) -> None:
+    import pandas as pd
+
+    @dg.asset(io_manager_key="iceberg")
+    def t() -> pd.DataFrame:
+        return pd.DataFrame({"a": [1]})
+
+    assert "createDataFrame" in str(classic_lake.failure(t))
+
+
+def test_a_streaming_frame_is_refused(lake: Lake) -> None:
+    error = lake.failure(frame_asset("t", lambda spark: spark.readStream.format("rate").load()))
+    assert error.class_name == "OutputTypeError"
+    assert "streaming" in str(error)
+
+
+def test_an_op_output_without_a_table_name_is_refused(classic_lake: Lake) -> None:
+    @dg.op(out=dg.Out(io_manager_key="iceberg"))
+    def make(spark: IcebergSparkResource) -> Any:
+        return spark.spark_session.range(1)
+
+    @dg.job(resource_defs=classic_lake.resources)
+    def job() -> None:
+        make()
+
+    error = error_of(job.execute_in_process(instance=classic_lake.instance, raise_on_error=False))
+    assert error.class_name == "MetadataKeyError"
+    assert "iceberg/table" in str(error)
+
+
+def test_a_second_asset_on_the_same_table_is_refused_unless_both_name_it(lake: Lake) -> None:
+    lake.materialize(frame_asset("t", "select 1 as a", key_prefix="x"))
+    error = lake.failure(frame_asset("t", "select 2 as a", key_prefix="y"))
+    assert error.class_name == "TableOwnershipError"
+    assert "'x/t'" in str(error)
+    assert lake.rows("t", "a") == [1]
+    shared = {"iceberg/table": "db.shared", "iceberg/write_disposition": "append"}
+    for name in ("one", "two"):
+        lake.materialize(frame_asset(name, "select 1 as a", metadata=shared))
+    assert lake.rows("shared", "a") == [1, 1]
+
+
+@pytest.mark.parametrize("key", ["iceberg/table", "schema", "iceberg/branch", "partition_expr", "iceberg/location"])
+def test_addressing_keys_at_run_time_are_refused(classic_lake: Lake, key: str) -> None:
+    @dg.asset(io_manager_key="iceberg")
+    def t(spark: IcebergSparkResource) -> dg.Output[Any]:
+        return dg.Output(spark.spark_session.range(1), metadata={key: "db.other"})
+
+    error = classic_lake.failure(t)
+    assert error.class_name == "MetadataKeyError"
+    assert f"`{key}`" in str(error)
+    assert not classic_lake.exists("t")
+
+
+def test_unfit_column_types_for_time_partitions_are_refused(classic_lake: Lake) -> None:
+    hourly = dg.HourlyPartitionsDefinition("2013-01-01-00:00")
+    asset = frame_asset("t", "select date '2013-01-01' as ts", partitions_def=hourly, metadata={"partition_expr": "ts"})
+    error = classic_lake.failure(asset, partition_key="2013-01-01-05:00")
+    assert error.class_name == "PartitioningError"
+    assert "whole days" in str(error)
+    assert not classic_lake.exists("t")
+
+
+def test_an_unknown_key_of_an_input_is_named(classic_lake: Lake) -> None:
+    upstream = frame_asset("up", "select 1 as a")
+    classic_lake.materialize(upstream)
+
+    @dg.asset(ins={"up": dg.AssetIn(metadata={"iceberg/snapshot": 1})})
+    def reader(up: Any) -> None: ...
+
+    error = classic_lake.failure(reader, upstream.to_source_asset(), selection=[reader])
+    assert error.class_name == "MetadataKeyError"
+    assert "iceberg/snapshot_id" in str(error)
+
+
+def test_an_unknown_annotation_of_an_input_lists_the_known_ones(classic_lake: Lake) -> None:
+    upstream = frame_asset("up", "select 1 as a")
+    classic_lake.materialize(upstream)
+
+    @dg.asset
+    def reader(up: dict) -> None: ...  # type: ignore[type-arg]
+
+    error = classic_lake.failure(reader, upstream.to_source_asset(), selection=[reader])
+    assert "pyarrow.Table" in str(error)
+
+
+@pytest.mark.timeout(60)
+def test_a_catalog_that_does_not_answer_is_found_in_seconds(classic_lake: Lake) -> None:
+    spark = IcebergSparkResource(catalog=RestCatalog(uri=f"http://127.0.0.1:{free_port()}"))
+    lake = Lake(spark, IcebergPySparkIOManager(spark=spark), classic_lake.instance, classic_lake.directory)
+
+    @dg.asset(io_manager_key="iceberg")
+    def t() -> Any:
+        return classic_lake.session.range(1)
+
+    error = lake.failure(t)
+    assert error.class_name == "CatalogUnavailableError"
+    assert error.allow_retries
+
+
+def test_the_embedded_catalog_lies_under_the_instance(classic_lake: Lake, tmp_path: Any) -> None:
+    spark = IcebergSparkResource(spark_config=dict(classic_lake.spark.spark_config))
+    assert isinstance(spark.catalog, EmbeddedCatalog)
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        resources = {"iceberg": IcebergPySparkIOManager(spark=spark), "spark": spark}
+        result = dg.materialize([frame_asset("t", "select 1 as a")], resources=resources, instance=instance)
+        storage = instance.storage_directory()
+    (uri,) = [
+        event.step_materialization_data.materialization.metadata["dagster/uri"].value
+        for event in result.get_asset_materialization_events()
+    ]
+    assert uri == f"file://{storage}/iceberg/warehouse/public/t"

@@ -1,0 +1,264 @@
+"""Loading: what the annotation says, only the rows that were asked for, pinned to a snapshot."""
+
+import datetime as dt
+from typing import Any
+
+import dagster as dg
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyiceberg.table
+import pytest
+from pyspark.sql import DataFrame
+
+from tests.conftest import Lake, error_of, frame_asset, hours_asset
+
+UTC = dt.timezone.utc
+DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-03-01", timezone="America/New_York")
+MONTHS = dg.MonthlyPartitionsDefinition("2013-01-01", end_date="2013-03-01", timezone="America/New_York")
+SINGLE_RUN = dg.BackfillPolicy.single_run()
+TYPES = "select 1 as i, 2.5D as d, 'text' as s, date '2013-01-02' as day, timestamp '2013-01-02 03:04:05.678901Z' as ts, " \
+    "cast(1.25 as decimal(10, 2)) as n, array(1, 2) as l, named_struct('a', 1) as st, cast(null as string) as nothing"
+
+pytestmark = pytest.mark.spark
+
+
+def as_arrow(loaded: Any) -> pa.Table:
+    """Whatever was loaded, as an Arrow table."""
+    match loaded:
+        case pa.Table():
+            return loaded
+        case pa.RecordBatchReader():
+            return loaded.read_all()
+        case pd.DataFrame():
+            return pa.Table.from_pandas(loaded, preserve_index=False)
+        case pl.DataFrame():
+            return loaded.to_arrow()
+        case pl.LazyFrame():
+            return loaded.collect().to_arrow()
+        case duckdb.DuckDBPyRelation():
+            return loaded.to_arrow_table()
+        case pyiceberg.table.DataScan():
+            return loaded.to_arrow()
+        case _:
+            return loaded.toArrow()
+
+
+def capture(lake: Lake, upstream: dg.AssetsDefinition, annotation: Any, **kwargs: Any) -> Any:
+    """Load one input of an asset in a run and return it as Arrow."""
+    loaded: list[pa.Table] = []
+    metadata = kwargs.pop("input_metadata", None)
+    mapping = kwargs.pop("partition_mapping", None)
+    run = {name: kwargs.pop(name) for name in ("partition_key", "tags") if name in kwargs}
+
+    def body(up: Any) -> None:
+        loaded.append(as_arrow(up))
+
+    body.__annotations__["up"] = annotation
+    reader = dg.asset(
+        name="reader", ins={"up": dg.AssetIn(upstream.key, metadata=metadata, partition_mapping=mapping)}, **kwargs
+    )(body)
+    lake.materialize(reader, upstream.to_source_asset(), selection=[reader], **run)
+    return loaded[0]
+
+
+ANNOTATIONS = [
+    DataFrame,
+    pa.Table,
+    pa.RecordBatchReader,
+    pd.DataFrame,
+    pl.DataFrame,
+    pl.LazyFrame,
+    duckdb.DuckDBPyRelation,
+    pyiceberg.table.DataScan,
+]
+
+
+@pytest.mark.parametrize("annotation", ANNOTATIONS, ids=lambda item: f"{item.__module__}.{item.__name__}")
+def test_an_input_loads_as_its_annotation_says(lake: Lake, annotation: Any) -> None:
+    upstream = frame_asset("types", TYPES)
+    lake.materialize(upstream)
+    (row,) = capture(lake, upstream, annotation).to_pylist()
+    assert (row["i"], row["d"], row["s"], row["nothing"]) == (1, 2.5, "text", None)
+    assert row["ts"] == dt.datetime(2013, 1, 2, 3, 4, 5, 678901, UTC)
+    assert row["day"] == dt.date(2013, 1, 2)
+    assert str(row["n"]) == "1.25"
+    assert (list(row["l"]), row["st"]) == ([1, 2], {"a": 1})
+
+
+def test_an_input_without_annotation_is_a_spark_frame(lake: Lake) -> None:
+    upstream = frame_asset("one", "select 1 as id")
+    lake.materialize(upstream)
+
+    @dg.asset(ins={"up": dg.AssetIn("one")})
+    def reader(up):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202 - the point of the test
+        assert hasattr(up, "toDF")
+
+    lake.materialize(reader, upstream.to_source_asset(), selection=[reader])
+
+
+def test_pyiceberg_s_own_table_is_loaded_too(lake: Lake) -> None:
+    upstream = frame_asset("one", "select 1 as id")
+    lake.materialize(upstream)
+
+    @dg.asset
+    def reader(one: pyiceberg.table.Table) -> None:
+        assert one.name() == ("db", "one")
+
+    lake.materialize(reader, upstream.to_source_asset(), selection=[reader])
+
+
+@pytest.mark.parametrize("annotation", [DataFrame, pa.Table], ids=["spark", "arrow"])
+class TestMappings:
+    """Which rows each kind of partition mapping loads, by both ways of reading."""
+
+    @pytest.fixture
+    def hours(self, lake: Lake) -> dg.AssetsDefinition:
+        asset = hours_asset(partitions_def=DAYS, backfill_policy=SINGLE_RUN)
+        lake.materialize_range(asset, first="2013-01-30", last="2013-02-03")
+        return asset
+
+    def days_of(self, table: pa.Table) -> dict[int, int]:
+        starts = [(ts.astimezone(UTC) - dt.timedelta(hours=5)).day for ts in table.column("ts").to_pylist()]
+        return {day: starts.count(day) for day in sorted(set(starts))}
+
+    def test_the_same_day(self, lake: Lake, hours: dg.AssetsDefinition, annotation: Any) -> None:
+        loaded = capture(lake, hours, annotation, partitions_def=DAYS, partition_key="2013-02-01")
+        assert self.days_of(loaded) == {1: 24}
+
+    def test_the_day_before(self, lake: Lake, hours: dg.AssetsDefinition, annotation: Any) -> None:
+        mapping = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
+        loaded = capture(
+            lake, hours, annotation, partitions_def=DAYS, partition_mapping=mapping, partition_key="2013-02-01"
+        )
+        assert self.days_of(loaded) == {31: 24}
+
+    def test_the_days_of_a_month(self, lake: Lake, hours: dg.AssetsDefinition, annotation: Any) -> None:
+        loaded = capture(lake, hours, annotation, partitions_def=MONTHS, partition_key="2013-02-01")
+        assert self.days_of(loaded) == {1: 24, 2: 24, 3: 24}
+
+    def test_all_partitions(self, lake: Lake, hours: dg.AssetsDefinition, annotation: Any) -> None:
+        assert self.days_of(capture(lake, hours, annotation)) == {1: 24, 2: 24, 3: 24, 30: 24, 31: 24}
+
+    def test_partitions_that_are_not_next_to_each_other(
+        self, lake: Lake, hours: dg.AssetsDefinition, annotation: Any
+    ) -> None:
+        mapping = dg.SpecificPartitionsPartitionMapping(["2013-01-30", "2013-02-02"])
+        assert self.days_of(capture(lake, hours, annotation, partition_mapping=mapping)) == {2: 24, 30: 24}
+
+    def test_no_partition_at_all(self, lake: Lake, hours: dg.AssetsDefinition, annotation: Any) -> None:
+        mapping = dg.SpecificPartitionsPartitionMapping([])
+        loaded = capture(lake, hours, annotation, partition_mapping=mapping)
+        assert (loaded.num_rows, set(loaded.column_names)) == (0, {"ts", "v"})
+
+
+CELLS = dg.MultiPartitionsDefinition(
+    {"a": dg.StaticPartitionsDefinition(["x", "y", "it's"]), "b": dg.StaticPartitionsDefinition(["1", "2", "3"])}
+)
+
+
+def cells_asset() -> dg.AssetsDefinition:
+    return frame_asset(
+        "cells",
+        "select a, b from values ('x'), ('y'), ('it\\'s') as t(a), values (1), (2), (3) as u(b)",
+        partitions_def=CELLS,
+        metadata={"partition_expr": {"a": "a", "b": "b"}},
+        backfill_policy=SINGLE_RUN,
+    )
+
+
+@pytest.mark.parametrize("annotation", [DataFrame, pa.Table], ids=["spark", "arrow"])
+def test_a_set_of_cells_that_is_no_product(lake: Lake, annotation: Any) -> None:
+    upstream = cells_asset()
+    lake.materialize_range(upstream, first="x|1", last="it's|3")
+    picked = ["x|1", "y|2", "it's|3", "it's|1"]
+    mapping = dg.SpecificPartitionsPartitionMapping(picked)
+    loaded = capture(lake, upstream, annotation, partition_mapping=mapping)
+    assert sorted(f"{row['a']}|{row['b']}" for row in loaded.to_pylist()) == sorted(picked)
+
+
+@pytest.mark.parametrize("annotation", [DataFrame, pa.Table, pd.DataFrame, pl.DataFrame], ids=lambda item: item.__module__)
+def test_columns_are_picked_in_order(lake: Lake, annotation: Any) -> None:
+    upstream = frame_asset("wide", "select 1 as a, 2 as `b.c`, 3 as `it's`")
+    lake.materialize(upstream)
+    loaded = capture(lake, upstream, annotation, input_metadata={"columns": ["it's", "b.c"]})
+    assert loaded.to_pylist() == [{"it's": 3, "b.c": 2}]
+    assert loaded.column_names == ["it's", "b.c"]
+
+
+@pytest.mark.parametrize("annotation", [DataFrame, pa.Table], ids=["spark", "arrow"])
+def test_an_older_snapshot_is_read_by_id_and_by_instant(lake: Lake, annotation: Any) -> None:
+    upstream = frame_asset("one", "select 1 as id")
+    lake.materialize(upstream)
+    first = lake.table("one").current_snapshot()
+    lake.materialize(frame_asset("one", "select 2 as id"))
+    instant = dt.datetime.fromtimestamp(first.timestamp_ms / 1000, UTC).isoformat()
+    for metadata in ({"iceberg/snapshot_id": first.snapshot_id}, {"iceberg/as_of": instant}):
+        assert capture(lake, upstream, annotation, input_metadata=metadata).to_pylist() == [{"id": 1}]
+
+
+def test_a_spark_input_stays_pinned_while_others_write(lake: Lake) -> None:
+    upstream = frame_asset("one", "select 1 as id")
+    lake.materialize(upstream)
+    counts = []
+
+    @dg.asset
+    def reader(one: DataFrame) -> None:
+        counts.append(one.count())
+        lake.table("one").append(pa.table({"id": pa.array([2], pa.int32())}))
+        counts.append(one.count())
+
+    lake.materialize(reader, upstream.to_source_asset(), selection=[reader])
+    assert counts == [1, 1]
+    assert lake.rows("one", "id") == [1, 2]
+
+
+def test_what_another_engine_wrote_is_read_at_once(lake: Lake) -> None:
+    upstream = frame_asset("one", "select 1 as id")
+    lake.materialize(upstream)
+    assert capture(lake, upstream, DataFrame).num_rows == 1
+    lake.table("one").append(pa.table({"id": pa.array([2], pa.int32())}))
+    assert capture(lake, upstream, DataFrame).num_rows == 2
+
+
+def test_a_script_loads_an_asset_s_value(lake: Lake) -> None:
+    hours = hours_asset(partitions_def=DAYS, backfill_policy=SINGLE_RUN)
+    lake.materialize_range(hours, first="2013-01-01", last="2013-01-02")
+    defs = dg.Definitions(assets=[hours], resources=lake.resources)
+    day = defs.load_asset_value("hours", python_type=pa.Table, partition_key="2013-01-02", instance=lake.instance)
+    assert day.num_rows == 24
+    assert defs.load_asset_value("hours", python_type=pd.DataFrame, instance=lake.instance, partition_key="2013-01-01").shape == (24, 2)
+
+
+def test_an_asset_that_others_materialize_is_read_by_its_spec(lake: Lake) -> None:
+    lake.materialize(hours_asset(partitions_def=DAYS), partition_key="2013-01-01")
+    spec = dg.AssetSpec(
+        "elsewhere",
+        partitions_def=DAYS,
+        metadata={"dagster/io_manager_key": "iceberg", "iceberg/table": "db.hours", "partition_expr": "ts"},
+    )
+    counts = []
+
+    @dg.asset(partitions_def=DAYS)
+    def reader(elsewhere: pa.Table) -> None:
+        counts.append(elsewhere.num_rows)
+
+    for key in ("2013-01-01", "2013-01-02"):
+        lake.materialize(reader, spec, selection=[reader], partition_key=key)
+    assert counts == [24, 0]
+
+
+@pytest.mark.parametrize("annotation", [DataFrame, pa.Table], ids=["spark", "arrow"])
+def test_a_missing_upstream_table_is_named(lake: Lake, annotation: Any) -> None:
+    upstream = frame_asset("never", "select 1 as id")
+
+    @dg.asset(retry_policy=dg.RetryPolicy(max_retries=2))
+    def reader(never: annotation) -> None: ...
+
+    result = lake.materialize(reader, upstream.to_source_asset(), selection=[reader], raise_on_error=False)
+    error = error_of(result)
+    assert error.class_name == "UpstreamMissingError"
+    assert "db.never" in str(error)
+    assert "materialize it first" in str(error)
+    assert not [event for event in result.all_events if event.is_step_up_for_retry]

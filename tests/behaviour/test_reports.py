@@ -1,0 +1,63 @@
+"""What Dagster shows of a materialization."""
+
+import dagster as dg
+import pytest
+
+from tests.conftest import Lake, frame_asset, hours_asset, metadata_of
+
+DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
+
+pytestmark = pytest.mark.spark
+
+
+def tags_of(result: dg.ExecuteInProcessResult, node: str) -> dict[str, str]:
+    return dict(result.asset_materializations_for_node(node)[0].tags or {})
+
+
+def test_a_materialization_reports_the_standard_keys_and_its_commit(lake: Lake) -> None:
+    lake.materialize(hours_asset(partitions_def=DAYS), partition_key="2013-01-01")
+    parent = lake.table("hours").current_snapshot()
+    result = lake.materialize(hours_asset(partitions_def=DAYS), partition_key="2013-01-01")
+    reported, table = metadata_of(result, "hours"), lake.table("hours")
+    files = table.inspect.files().to_pylist()
+    assert reported["dagster/table_name"] == "lake.db.hours"
+    assert reported["dagster/uri"] == table.location()
+    assert reported["dagster/storage_kind"] == "iceberg"
+    assert reported["dagster/partition_row_count"] == 24
+    assert [(column.name, column.type) for column in reported["dagster/column_schema"].columns] == [
+        ("ts", "timestamptz"),
+        ("v", "int"),
+    ]
+    assert reported["iceberg/snapshot_id"] == str(table.current_snapshot().snapshot_id)
+    assert reported["iceberg/parent_snapshot_id"] == str(parent.snapshot_id)
+    assert (reported["iceberg/added_rows"], reported["iceberg/deleted_rows"]) == (24, 24)
+    assert reported["iceberg/added_files"] == len(files)
+    assert reported["iceberg/added_bytes"] == sum(file["file_size_in_bytes"] for file in files)
+    assert reported["iceberg/operation"] == "overwrite"
+    assert reported["iceberg/retries"] == 0
+    assert reported["iceberg/write_seconds"] > 0
+
+
+def test_the_data_version_is_the_snapshot_unless_there_is_a_code_version(lake: Lake) -> None:
+    plain = lake.materialize(frame_asset("plain", "select 1 as id"))
+    coded = lake.materialize(frame_asset("coded", "select 1 as id", code_version="v1"))
+    snapshot_id = str(lake.table("plain").current_snapshot().snapshot_id)
+    assert tags_of(plain, "plain")["dagster/data_version"] == snapshot_id
+    assert tags_of(coded, "coded")["dagster/data_version"] != str(lake.table("coded").current_snapshot().snapshot_id)
+
+
+@pytest.mark.parametrize(("policy", "is_snapshot"), [("snapshot", True), ("dagster", False)])
+def test_the_data_version_s_policy_is_configurable(lake: Lake, policy: str, is_snapshot: bool) -> None:  # noqa: FBT001
+    asset = frame_asset("t", "select 1 as id", code_version="v1" if is_snapshot else None)
+    result = lake.with_options(data_version=policy).materialize(asset)
+    version = tags_of(result, "t")["dagster/data_version"]
+    assert (version == str(lake.table("t").current_snapshot().snapshot_id)) is is_snapshot
+
+
+def test_the_log_names_the_place_of_a_new_table(lake: Lake) -> None:
+    result = lake.materialize(frame_asset("t", "select 1 as id"))
+    messages = [entry.user_message for entry in lake.instance.all_logs(result.run_id)]
+    created = [message for message in messages if message.startswith("Created db.t at ")]
+    assert len(created) == 1
+    assert str(lake.directory) in created[0]
+    assert any(message.startswith("Committed snapshot ") for message in messages)
