@@ -1,37 +1,51 @@
 """What a user may configure; every field's description is the text that Dagster's UI shows."""
 
-import os
+import difflib
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 import dagster as dg
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.versions import POSTGRESQL_JDBC, SQLITE_JDBC
 
 SQLITE_BUSY_TIMEOUT_SECONDS: Final = 60
-REST_CONNECT_TIMEOUT_SECONDS: Final = 10
-REST_ANSWER_TIMEOUT_SECONDS: Final = 60
+CONNECT_TIMEOUT_SECONDS: Final = 10
+ANSWER_TIMEOUT_SECONDS: Final = 60
 _POSTGRESQL_PORT: Final = 5432
+_SQLITE_URI: Final = re.compile(r"sqlite(?:\+\w+)?:///(?P<path>[^?]+)(?:\?.*)?")
+_USER_SECRET: Final = re.compile(r"(://[^:/?#]*):.*@")
+_QUERY_SECRET: Final = re.compile(r"((?:secret|password|token|credential)\w*=)[^&]*", re.IGNORECASE)
 _SECRET_WORDS: Final = ("secret", "password", "token", "credential", "access-key")
 
 
 class _Catalog(dg.Config):
     """What every catalog configuration has in common."""
 
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
     name: str = Field(
         default="lake",
-        description="The catalog's name in Spark. In a SQL catalog it is also the key of the tables' rows: another name "
-        "shows other tables.",
+        description="The catalog's name in Spark. In a SQL catalog it is also the key of the tables' rows: another "
+        "name shows other tables.",
     )
     properties: dict[str, str] = Field(
         default={},
         description="Further Iceberg catalog properties, given to Spark and to pyiceberg as they are. A property that "
         "another field sets is refused here.",
     )
+
+    def __repr__(self) -> str:
+        """Return the configuration without what may be secret."""
+        shown = (f"{name}={_shown(name, value)!r}" for name, value in self if name not in ("kind", "properties"))
+        return f"{type(self).__name__}({', '.join([*shown, f'properties={_shown_properties(self.properties)!r}'])})"
+
+    __str__ = __repr__
 
     def _described(  # noqa: PLR0913 - one argument for every part of a description
         self,
@@ -82,8 +96,7 @@ class EmbeddedCatalog(_Catalog):
 
     def describe(self, storage_directory: str) -> CatalogDescription:
         """Return the description of the catalog in that directory, which is created."""
-        directory = Path(self.directory or os.path.join(storage_directory, "iceberg")).absolute()  # noqa: PTH118
-        directory.mkdir(parents=True, exist_ok=True)
+        directory = Path(self.directory or Path(storage_directory, "iceberg")).absolute()
         sql = SqlCatalog(
             name=self.name,
             uri=f"sqlite:///{directory / 'catalog.db'}",
@@ -106,13 +119,9 @@ class SqlCatalog(_Catalog):
         description="The database: `sqlite:///path/to/catalog.db` or `postgresql://user:password@host:5432/database`. "
         "Use EnvVar where it holds a password.",
     )
-    warehouse: str = Field(description="Directory or URI under which new tables are placed, such as `s3://lake/warehouse`.")
-
-    def __repr__(self) -> str:
-        """Return the configuration without the URI's password."""
-        return f"SqlCatalog(name={self.name!r}, uri={_without_password(self.uri)!r}, warehouse={self.warehouse!r})"
-
-    __str__ = __repr__
+    warehouse: str = Field(
+        description="Directory or URI under which new tables are placed, such as `s3://lake/warehouse`."
+    )
 
     def describe(self, storage_directory: str) -> CatalogDescription:  # noqa: ARG002 - every catalog takes it
         """Return what Spark and pyiceberg need.
@@ -134,8 +143,25 @@ class SqlCatalog(_Catalog):
         )
 
     def _describe_sqlite(self) -> CatalogDescription:
-        path = Path(self.uri.split("///", 1)[-1].split("?")[0]).absolute()
-        path.parent.mkdir(parents=True, exist_ok=True)
+        match = _SQLITE_URI.fullmatch(self.uri)
+        if match is None or match["path"] == ":memory:":
+            raise ConfigurationError.refusing(
+                "use",
+                f"the SQL catalog {self.name!r}",
+                expected="a file, as in sqlite:///lake/catalog.db or sqlite:////data/lake/catalog.db",
+                found=repr(self.uri),
+                hint="Spark and pyiceberg share the catalog through the file.",
+            )
+        path = Path(match["path"]).absolute()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError.refusing(
+                "use",
+                f"the SQL catalog {self.name!r}",
+                expected=f"a directory {path.parent} that exists or can be created",
+                found=str(error),
+            ) from error
         return self._described(
             kind="SQLite catalog",
             endpoint=str(path),
@@ -150,19 +176,27 @@ class SqlCatalog(_Catalog):
         )
 
     def _describe_postgresql(self) -> CatalogDescription:
-        parts = urlsplit(self.uri)
-        host, port = parts.hostname or "localhost", parts.port or _POSTGRESQL_PORT
-        user, password = unquote(parts.username or ""), unquote(parts.password or "")
+        try:
+            parts = urlsplit(self.uri)
+            host, port = parts.hostname or "localhost", parts.port or _POSTGRESQL_PORT
+        except ValueError:
+            raise self._unreadable_uri() from None
         query = dict(parse_qsl(parts.query))
-        login = {"connect_timeout": str(REST_CONNECT_TIMEOUT_SECONDS), **query}
-        jdbc_query = {"loginTimeout": str(REST_CONNECT_TIMEOUT_SECONDS), **query}
+        user = query.pop("user", unquote(parts.username or ""))
+        password = query.pop("password", unquote(parts.password or ""))
+        if any(_holds_secret(key) for key in query):
+            raise self._unreadable_uri()
+        login = {"connect_timeout": str(CONNECT_TIMEOUT_SECONDS), **query}
+        jdbc_query = {"loginTimeout": str(CONNECT_TIMEOUT_SECONDS), **query}
         account = ":".join(quote(item, safe="") for item in (user, password) if item)
-        address = f"{host}:{port}{parts.path}"
-        jdbc_uri = f"jdbc:postgresql://{address}?{urlencode(jdbc_query)}"
+        address = f"{f'[{host}]' if ':' in host else host}:{port}{parts.path}"
         return self._described(
             kind="PostgreSQL catalog",
             endpoint=address,
-            spark={**_jdbc(jdbc_uri, self._warehouse_uri), **({"jdbc.user": user} if user else {})},
+            spark={
+                **_jdbc(f"jdbc:postgresql://{address}?{urlencode(jdbc_query)}", self._warehouse_uri),
+                **({"jdbc.user": user} if user else {}),
+            },
             spark_secrets={"jdbc.password": password} if password else {},
             pyiceberg={
                 "type": "sql",
@@ -173,6 +207,15 @@ class SqlCatalog(_Catalog):
             host=(host, port),
             warehouse=self._warehouse_uri,
             secrets=(password, quote(password, safe="")),
+        )
+
+    def _unreadable_uri(self) -> ConfigurationError:
+        return ConfigurationError.refusing(
+            "use",
+            f"the SQL catalog {self.name!r}",
+            expected="a `uri` of the form postgresql://user:password@host:5432/database",
+            found=repr(_without_password(self.uri)),
+            hint="percent-encode special characters of the password, `@` as %40, `/` as %2F.",
         )
 
     @property
@@ -201,27 +244,26 @@ class RestCatalog(_Catalog):
             ConfigurationError: The URI is not one of HTTP.
         """
         parts = urlsplit(self.uri)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
             raise ConfigurationError.refusing(
                 "use",
                 f"the REST catalog {self.name!r}",
-                expected="a `uri` that starts with http:// or https://",
+                expected="a `uri` that starts with http:// or https://, without user and password",
                 found=repr(_without_password(self.uri)),
             )
         warehouse = {"warehouse": self.warehouse} if self.warehouse else {}
         return self._described(
             kind="REST catalog",
-            endpoint=_without_password(self.uri),
+            endpoint=self.uri,
             spark={
                 "type": "rest",
                 "uri": self.uri,
-                "rest.client.connection-timeout-ms": str(REST_CONNECT_TIMEOUT_SECONDS * 1000),
-                "rest.client.socket-timeout-ms": str(REST_ANSWER_TIMEOUT_SECONDS * 1000),
+                "rest.client.connection-timeout-ms": str(CONNECT_TIMEOUT_SECONDS * 1000),
+                "rest.client.socket-timeout-ms": str(ANSWER_TIMEOUT_SECONDS * 1000),
                 **warehouse,
             },
             pyiceberg={"type": "rest", "uri": self.uri, **warehouse},
             host=(parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)),
-            secrets=(parts.password or "",),
         )
 
 
@@ -242,7 +284,31 @@ def _holds_secret(key: str) -> bool:
 
 
 def _without_password(uri: str) -> str:
-    parts = urlsplit(uri)
-    if not parts.password:
-        return uri
-    return uri.replace(f":{parts.password}@", ":********@", 1)
+    """Return the URI with what may be a password hidden, be it well-formed or not."""
+    return _QUERY_SECRET.sub(r"\1********", _USER_SECRET.sub(r"\1:********@", uri))
+
+
+def _shown(name: str, value: object) -> object:
+    return _without_password(value) if name == "uri" and isinstance(value, str) else value
+
+
+def _shown_properties(properties: dict[str, str]) -> dict[str, str]:
+    return {key: "********" if _holds_secret(key) else _without_password(value) for key, value in properties.items()}
+
+
+def refuse_unknown_fields(model: type[BaseModel], given: Iterable[str]) -> None:
+    """Refuse keywords that the model has no field for: Dagster's own classes ignore them.
+
+    Raises:
+        ConfigurationError: Names the nearest field.
+    """
+    for name in given:
+        if name not in model.model_fields:
+            nearest = difflib.get_close_matches(name, model.model_fields, n=1)
+            raise ConfigurationError.refusing(
+                "configure",
+                model.__name__,
+                expected=f"one of the fields {', '.join(model.model_fields)}",
+                found=repr(name),
+                hint=f"did you mean `{nearest[0]}`?" if nearest else None,
+            )

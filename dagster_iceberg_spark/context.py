@@ -84,9 +84,7 @@ class ReadQuestion:
     annotation: object
 
 
-def write_question(
-    context: dg.OutputContext, *, namespace: str | None, defaults: OptionDefaults
-) -> WriteQuestion:
+def write_question(context: dg.OutputContext, *, namespace: str | None, defaults: OptionDefaults) -> WriteQuestion:
     """Read an output's context.
 
     Args:
@@ -155,7 +153,7 @@ def read_question(context: dg.InputContext, *, namespace: str | None) -> ReadQue
         asset=subject,
         scope=_input_scope(context, definition, subject),
         options=parse_read_options(plain_metadata(context.definition_metadata), subject=f"the input of {subject}"),
-        annotation=context.dagster_type.typing_type if context.dagster_type is not None else None,
+        annotation=context.dagster_type.typing_type,
     )
 
 

@@ -105,4 +105,4 @@ def definition_metadata_of(context: dg.InputContext) -> Mapping[str, Any]:
 
 
 def _step_context(context: dg.OutputContext | dg.InputContext) -> Any:
-    return context._step_context  # noqa: SLF001 - the public property raises where there is none
+    return context._step_context

@@ -28,6 +28,8 @@ Each class also inherits the builtin that people already catch.
 
 from typing import ClassVar, TypeVar
 
+from typing_extensions import Self
+
 _ErrorT = TypeVar("_ErrorT", bound="IcebergSparkError")
 
 
@@ -41,9 +43,7 @@ class IcebergSparkError(Exception):
     allows_retries: ClassVar[bool] = False
 
     @classmethod
-    def refusing(
-        cls: type[_ErrorT], action: str, subject: str, *, expected: str, found: str, hint: str | None = None
-    ) -> _ErrorT:
+    def refusing(cls, action: str, subject: str, *, expected: str, found: str, hint: str | None = None) -> Self:
         """Build the message `Cannot <action> <subject>: expected X, found Y. Hint: ...`.
 
         Args:

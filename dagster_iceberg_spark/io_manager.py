@@ -8,6 +8,7 @@ import dagster as dg
 from pydantic import Field
 
 from dagster_iceberg_spark.catalog.look import look
+from dagster_iceberg_spark.config import refuse_unknown_fields
 from dagster_iceberg_spark.context import WriteQuestion, read_question, record_read, write_question
 from dagster_iceberg_spark.dagster_private import add_partition_metadata, set_data_version, step_facts
 from dagster_iceberg_spark.errors import (
@@ -35,16 +36,16 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
     spark: dg.ResourceDependency[IcebergSparkResource]
     namespace: str | None = Field(
         default=None,
-        description="Namespace of the tables. Default: the last part of an asset key's prefix, else `public`. An asset's "
-        "own `schema` metadata wins.",
+        description="Namespace of the tables. Default: the last part of an asset key's prefix, else `public`. An "
+        "asset's own `schema` metadata wins.",
     )
     write_disposition: Literal["replace", "append", "merge"] = Field(
         default="replace", description="How rows are written where an asset's `iceberg/write_disposition` does not say."
     )
     schema_evolution: Literal["strict", "add_columns"] = Field(
         default="add_columns",
-        description="What happens when a DataFrame has other columns than its table: `strict` refuses it, `add_columns` "
-        "adds columns and widens types.",
+        description="What happens when a DataFrame has other columns than its table: `strict` refuses it, "
+        "`add_columns` adds columns and widens types.",
     )
     partition_evolution: Literal["evolve", "error"] = Field(
         default="evolve",
@@ -54,15 +55,17 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         default="error", description="What happens to rows that the run's partitions do not own."
     )
     table_properties: dict[str, str] = Field(
-        default={}, description="Iceberg table properties of every table; an asset's `iceberg/table_properties` replaces them."
+        default={},
+        description="Iceberg table properties of every table; an asset's `iceberg/table_properties` replaces them.",
     )
     write_options: dict[str, str] = Field(
-        default={}, description="Iceberg's write options of every write; an asset's `iceberg/write_options` replaces them."
+        default={},
+        description="Iceberg's write options of every write; an asset's `iceberg/write_options` replaces them.",
     )
     data_version: Literal["auto", "snapshot", "dagster"] = Field(
         default="auto",
-        description="The data version that Dagster records: the snapshot id (`snapshot`), Dagster's own (`dagster`), or the "
-        "snapshot id unless the asset has a code version (`auto`).",
+        description="The data version that Dagster records: the snapshot id (`snapshot`), Dagster's own (`dagster`), "
+        "or the snapshot id unless the asset has a code version (`auto`).",
     )
     commit_attempts: int = Field(
         default=5, ge=1, description="How often a write is planned in all when other writers commit first."
@@ -73,6 +76,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
 
     def __init__(self, **data: Any) -> None:
         """Take the fields as keywords; without `spark` an embedded catalog and local files are used."""
+        refuse_unknown_fields(type(self), data)
         data.setdefault("spark", IcebergSparkResource())
         super().__init__(**data)
 
@@ -119,8 +123,8 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             return loaded
 
     def _publish(self, context: dg.OutputContext, question: WriteQuestion, obj: Any) -> "Commit":
-        from dagster_iceberg_spark.spark.commit import Publication, RetryLimits, materialize  # noqa: PLC0415 - pyspark
-        from dagster_iceberg_spark.spark.frames import require_frame  # noqa: PLC0415 - pyspark
+        from dagster_iceberg_spark.spark.commit import Publication, RetryLimits, materialize
+        from dagster_iceberg_spark.spark.frames import require_frame
 
         frame = require_frame(obj, subject=str(question.table.identifier))
         publication = Publication(
@@ -134,7 +138,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         return materialize(self.spark.iceberg_session, publication, frame)
 
     def _report(self, context: dg.OutputContext, question: WriteQuestion, commit: "Commit") -> None:
-        from dagster_iceberg_spark.metadata import (  # noqa: PLC0415 - pyspark
+        from dagster_iceberg_spark.metadata import (
             data_version,
             materialization_metadata,
             partition_metadata,
@@ -159,14 +163,14 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         )
 
     def _load(self, annotation: object, plan: ReadPlan) -> Any:
-        from dagster_iceberg_spark.arrow import reader as arrow_reader  # noqa: PLC0415 - only if something is loaded
+        from dagster_iceberg_spark.arrow import reader as arrow_reader
 
         input_type = arrow_reader.input_type_of(annotation)
         if input_type is not None:
             return arrow_reader.read(self.spark.catalog_description, plan, input_type)
         if arrow_reader.is_pyiceberg_table(annotation):
             return arrow_reader.pyiceberg_table(self.spark.catalog_description, plan)
-        from dagster_iceberg_spark.spark import frames, reader  # noqa: PLC0415 - pyspark
+        from dagster_iceberg_spark.spark import frames, reader
 
         if not frames.is_frame_annotation(annotation):
             known = ", ".join(["pyspark.sql.DataFrame", *(known.path for known in arrow_reader.INPUT_TYPES)])

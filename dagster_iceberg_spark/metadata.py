@@ -39,12 +39,14 @@ def materialization_metadata(commit: Commit, scope: PartitionScope, *, catalog: 
         "iceberg/write_seconds": round(commit.write_seconds, 3),
         "iceberg/commit_seconds": round(commit.commit_seconds, 3),
         "iceberg/retries": commit.retries,
-        "iceberg/table_changes": list(commit.changes),
-        "iceberg/adopted": commit.is_adopted,
         **_row_counts(commit, scope, own),
     }
     if snapshot.parent_snapshot_id is not None:
         metadata["iceberg/parent_snapshot_id"] = str(snapshot.parent_snapshot_id)
+    if commit.changes:
+        metadata["iceberg/table_changes"] = list(commit.changes)
+    if commit.is_adopted:
+        metadata["iceberg/adopted"] = True
     if counts.dropped:
         metadata["iceberg/dropped_rows"] = counts.dropped
     if counts.rows is not None and added > counts.rows:

@@ -2,23 +2,24 @@
 
 import os
 import threading
-from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.config import CatalogConfig, EmbeddedCatalog
+from dagster_iceberg_spark.config import CatalogConfig, EmbeddedCatalog, refuse_unknown_fields
 from dagster_iceberg_spark.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
 
-    from dagster_iceberg_spark.spark.session import IcebergSession
+    from dagster_iceberg_spark.spark.session import Context, IcebergSession, Session
+
+
+SessionIdentity: TypeAlias = tuple[object, ...]
+"""What makes two sessions the same one."""
 
 
 @dataclass(slots=True)
@@ -32,14 +33,14 @@ class SessionRegistry:
 
     def __init__(self) -> None:
         """Start with no sessions."""
-        self._shared: dict[Hashable, _SharedSession] = {}
+        self._shared: dict[SessionIdentity, _SharedSession] = {}
         self._lock = threading.RLock()
 
     def acquire(self, resource: "IcebergSparkResource", user: int) -> "IcebergSession":
         """Return the session of the resource's configuration, opening it for the first user."""
-        from dagster_iceberg_spark.spark.session import attach_catalog, is_alive, open_session  # noqa: PLC0415 - pyspark
+        from dagster_iceberg_spark.spark.session import attach_catalog, is_alive, open_session
 
-        identity: Hashable
+        identity: SessionIdentity
         with self._lock:
             if resource.wraps_session:
                 spark = resource.pyspark.spark_session
@@ -60,6 +61,9 @@ class SessionRegistry:
 
     def release(self, user: int, *, stops_when_unused: Literal["yes", "no"]) -> None:
         """Say that the user needs no session any more; the last one's may be stopped."""
+        from dagster_iceberg_spark.spark.columns import is_connect
+        from dagster_iceberg_spark.spark.session import close_session
+
         with self._lock:
             for identity, shared in list(self._shared.items()):
                 if user not in shared.users:
@@ -67,7 +71,22 @@ class SessionRegistry:
                 shared.users.discard(user)
                 if not shared.users and stops_when_unused == "yes":
                     del self._shared[identity]
-                    shared.session.spark.stop()
+                    # Classic sessions of one process share a JVM: stopping one would stop the others.
+                    if is_connect(shared.session.spark) or not any(
+                        other.users and not is_connect(other.session.spark) for other in self._shared.values()
+                    ):
+                        close_session(shared.session)
+
+    def close_all(self) -> None:
+        """Stop every session that the process has opened on a server; a classic one ends with its JVM."""
+        from dagster_iceberg_spark.spark.columns import is_connect
+        from dagster_iceberg_spark.spark.session import close_session
+
+        with self._lock:
+            for shared in self._shared.values():
+                if is_connect(shared.session.spark):
+                    close_session(shared.session)
+            self._shared.clear()
 
     def users_of(self, session: "IcebergSession") -> int:
         """Return how many resources use the session."""
@@ -110,7 +129,8 @@ class IcebergSparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     )
     stop_session: Literal["at_exit", "when_unused"] = Field(
         default="at_exit",
-        description="When a session that the resource opened ends: with the process, or with the last run that uses it.",
+        description="When a session that the resource opened ends: with the process, or with the last run that uses "
+        "it.",
     )
     pyspark: dg.ResourceDependency[Any]
 
@@ -121,6 +141,7 @@ class IcebergSparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def __init__(self, **data: Any) -> None:
         """Take the fields as keywords; `pyspark` may be a PySparkResource or LazyPySparkResource to wrap."""
+        refuse_unknown_fields(type(self), data)
         data.setdefault("pyspark", None)
         super().__init__(**data)
 
@@ -154,18 +175,18 @@ class IcebergSparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return self._session  # type: ignore[no-any-return]
 
     @property
-    def spark_session(self) -> "SparkSession":
+    def spark_session(self) -> "Session":
         """The Spark session, started now if it was not."""
         return self.iceberg_session.spark
 
     @property
-    def spark_context(self) -> "SparkContext":
+    def spark_context(self) -> "Context":
         """The classic session's context.
 
         Raises:
             ConfigurationError: The session is one of Spark Connect, which has none.
         """
-        from dagster_iceberg_spark.spark.columns import is_connect  # noqa: PLC0415 - imports pyspark
+        from dagster_iceberg_spark.spark.columns import is_connect
 
         session = self.spark_session
         if is_connect(session):
@@ -181,7 +202,7 @@ class IcebergSparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     @property
     def pyiceberg_catalog(self) -> "Catalog":
         """The same catalog for pyiceberg, without a JVM."""
-        from dagster_iceberg_spark.catalog.look import open_catalog  # noqa: PLC0415 - only if it is used
+        from dagster_iceberg_spark.catalog.look import open_catalog
 
         return open_catalog(self.catalog_description)
 
@@ -198,7 +219,7 @@ class IcebergSparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def session_settings(self) -> Any:
         """Return what a session of this resource is opened with."""
-        from dagster_iceberg_spark.spark.session import SessionSettings  # noqa: PLC0415 - imports pyspark
+        from dagster_iceberg_spark.spark.session import SessionSettings
 
         return SessionSettings(self.catalog_description, dict(self.spark_config), self.remote, self.jars)
 

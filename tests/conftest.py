@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyspark
 import pytest
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import DataFrame, SparkSession
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
@@ -73,7 +74,7 @@ class Lake:
         tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
         return self.materialize(*assets, tags=tags, **kwargs)
 
-    def failure(self, *assets: Any, **kwargs: Any) -> BaseException:
+    def failure(self, *assets: Any, **kwargs: Any) -> "StepError":
         """Run to an error and return it, as the package raised it."""
         result = self.materialize(*assets, raise_on_error=False, **kwargs)
         assert not result.success
@@ -81,6 +82,11 @@ class Lake:
 
     def table(self, name: str, namespace: str = "db") -> Table:
         return self.spark.pyiceberg_catalog.load_table((namespace, name))
+
+    def head(self, name: str) -> Snapshot:
+        snapshot = self.table(name).current_snapshot()
+        assert snapshot is not None
+        return snapshot
 
     def arrow(self, name: str, **scan: Any) -> pa.Table:
         return self.table(name).scan(**scan).to_arrow()
@@ -93,19 +99,27 @@ class Lake:
 
     def summaries(self, name: str) -> list[Mapping[str, str]]:
         snapshots = sorted(self.table(name).snapshots(), key=lambda snapshot: snapshot.sequence_number or 0)
-        return [{"operation": item.summary.operation.value, **item.summary.additional_properties} for item in snapshots]
+        return [
+            {"operation": item.summary.operation.value, **item.summary.additional_properties}
+            for item in snapshots
+            if item.summary is not None
+        ]
 
     def exists(self, name: str) -> bool:
         return bool(self.spark.pyiceberg_catalog.table_exists(("db", name)))
 
 
-def error_of(result: dg.ExecuteInProcessResult) -> BaseException:
+def error_of(result: dg.ExecuteInProcessResult) -> "StepError":
     """The package's error behind a failed run: a Failure's cause, or the error itself."""
     failures = [event for event in result.all_events if event.is_step_failure]
     data = failures[-1].step_failure_data
     assert data.error is not None
     chain = data.error
-    while chain.cause is not None and chain.cls_name in ("DagsterExecutionHandleOutputError", "DagsterExecutionLoadInputError", "Failure"):
+    while chain.cause is not None and chain.cls_name in (
+        "DagsterExecutionHandleOutputError",
+        "DagsterExecutionLoadInputError",
+        "Failure",
+    ):
         chain = chain.cause
     return StepError(chain.cls_name or "", chain.message, allow_retries=data.user_failure_data is None)
 
@@ -131,13 +145,13 @@ def metadata_of(result: dg.ExecuteInProcessResult, asset: str, partition: str | 
 def frame_asset(name: str, query: Query, **kwargs: Any) -> dg.AssetsDefinition:
     """An asset that returns a query's result; `{start}`, `{end}` and `{key}` stand for its partition."""
 
-    @dg.asset(name=name, io_manager_key="iceberg", **kwargs)
     def _asset(context: dg.AssetExecutionContext, spark: IcebergSparkResource) -> Any:
         if callable(query):
             return query(spark.spark_session)
         return spark.spark_session.sql(query.format(**_partition_words(context)))
 
-    return _asset
+    asset: dg.AssetsDefinition = dg.asset(name=name, io_manager_key="iceberg", **kwargs)(_asset)
+    return asset
 
 
 def _partition_words(context: dg.AssetExecutionContext) -> dict[str, str]:
@@ -176,7 +190,7 @@ def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     home = Path(pyspark.__file__).parent
     conf = {
         **{key: value for key, value in SPARK_CONF.items() if not key.startswith("spark.sql.")},
-        "spark.jars.packages": ",".join([ICEBERG_SPARK_RUNTIME, SQLITE_JDBC, POSTGRESQL_JDBC]),
+        "spark.jars.packages": f"{ICEBERG_SPARK_RUNTIME},{SQLITE_JDBC},{POSTGRESQL_JDBC}",
         "spark.sql.extensions": ICEBERG_EXTENSIONS,
         "spark.connect.grpc.binding.port": str(port),
         "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -197,6 +211,8 @@ def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             wait_for_port(port, process, directory / "server.log", seconds=SERVER_START_SECONDS)
             yield f"sc://127.0.0.1:{port}"
         finally:
+            # pyspark's own clean-up at exit waits for a server that is gone, for minutes.
+            SESSIONS.close_all()
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
@@ -205,13 +221,17 @@ def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def lake(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
     """An empty lake on SQLite and local files."""
     remote = request.getfixturevalue("connect_server") if engine == "connect" else None
-    yield from open_lake(SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")), tmp_path, remote)
+    yield from open_lake(
+        SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")), tmp_path, remote
+    )
 
 
 @pytest.fixture
 def classic_lake(tmp_path: Path) -> Iterator[Lake]:
     """An empty lake under a classic session, for what the engine makes no difference to."""
-    yield from open_lake(SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")), tmp_path, None)
+    yield from open_lake(
+        SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")), tmp_path, None
+    )
 
 
 def open_lake(catalog: Any, directory: Path, remote: str | None) -> Iterator[Lake]:
@@ -220,9 +240,7 @@ def open_lake(catalog: Any, directory: Path, remote: str | None) -> Iterator[Lak
     io_manager = IcebergPySparkIOManager(spark=spark, namespace="db")
     with dg.DagsterInstance.ephemeral() as instance:
         yield Lake(spark, io_manager, instance, directory)
-    if remote is not None:
-        spark.spark_session.stop()
-    SESSIONS.release(id(spark), stops_when_unused="no")
+    SESSIONS.release(id(spark), stops_when_unused="yes" if remote else "no")
 
 
 def free_port() -> int:

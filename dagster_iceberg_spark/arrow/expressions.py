@@ -36,18 +36,24 @@ def expression_of(predicate: Predicate) -> BooleanExpression:
         case Always():
             return AlwaysTrue() if predicate == EVERY_ROW else AlwaysFalse()
         case Comparison():
-            compare = GreaterThanOrEqual if predicate.operator == ">=" else LessThan
-            return compare(Reference(predicate.column), _literal(predicate.value))
+            compare: Any = GreaterThanOrEqual if predicate.operator == ">=" else LessThan
+            return compare(Reference(predicate.column), _literal(predicate.value))  # type: ignore[no-any-return]
         case In():
             values = [_literal(value) for value in predicate.values]
             reference = Reference(predicate.column)
-            return EqualTo(reference, values[0]) if len(values) == 1 else PyIcebergIn(reference, values)
+            return _equal_to(reference, values[0]) if len(values) == 1 else _in(reference, values)  # type: ignore[no-any-return]
         case IsNull():
-            return PyIcebergIsNull(Reference(predicate.column))
+            return _is_null(Reference(predicate.column))  # type: ignore[no-any-return]
         case And():
             return PyIcebergAnd(*map(expression_of, predicate.terms))
         case Or():
             return PyIcebergOr(*map(expression_of, predicate.terms))
+
+
+# pyiceberg's predicates take their arguments by position; pydantic's plugin for mypy is needed to see that.
+_equal_to: Any = EqualTo
+_in: Any = PyIcebergIn
+_is_null: Any = PyIcebergIsNull
 
 
 def _literal(value: LiteralValue) -> Any:

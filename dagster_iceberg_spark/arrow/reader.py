@@ -147,4 +147,3 @@ def _load(description: CatalogDescription, plan: ReadPlan) -> Table:
         raise UpstreamMissingError.refusing(
             "read", str(plan.identifier), expected="the table that was there a moment ago", found="none"
         ) from error
-

@@ -53,7 +53,7 @@ class CatalogDescription:
 
     def redact(self, text: str) -> str:
         """Return the text without the catalog's secrets."""
-        for secret in self.secrets:
+        for secret in sorted(self.secrets, key=len, reverse=True):
             if len(secret) >= _MINIMUM_SECRET_LENGTH:
                 text = re.sub(re.escape(secret), _HIDDEN, text)
         return text

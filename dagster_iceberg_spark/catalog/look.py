@@ -7,8 +7,9 @@ and the metadata file each time.
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
@@ -32,7 +33,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.values import bounds_of_value, python_value
-from dagster_iceberg_spark.errors import CatalogUnavailableError, ConfigurationError, NotAnIcebergTableError
+from dagster_iceberg_spark.errors import (
+    CatalogUnavailableError,
+    ConfigurationError,
+    IcebergSparkError,
+    NotAnIcebergTableError,
+)
 from dagster_iceberg_spark.plan.coverage import ColumnBounds, DataFile
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec, parse_transform
@@ -44,7 +50,16 @@ ANSWER_TIMEOUT_SECONDS: Final = 60.0
 
 _AnswerT = TypeVar("_AnswerT")
 
-_catalogs: dict[tuple[object, ...], Catalog] = {}
+
+@dataclass(slots=True)
+class _OpenedCatalog:
+    """A catalog of the process; one that stays silent holds up nobody else's."""
+
+    catalog: Catalog | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+_catalogs: dict[tuple[object, ...], _OpenedCatalog] = {}
 _lock = threading.Lock()
 
 
@@ -89,6 +104,8 @@ def asked(description: CatalogDescription, question: Callable[[], _AnswerT], *, 
     """
     try:
         return question() if description.host is None else _answer_in_time(description, question)
+    except IcebergSparkError:
+        raise
     except (UnauthorizedError, ForbiddenError, AuthorizationExpiredError, OAuthError) as error:
         raise ConfigurationError.refusing(
             action,
@@ -106,10 +123,12 @@ def asked(description: CatalogDescription, question: Callable[[], _AnswerT], *, 
 def open_catalog(description: CatalogDescription) -> Catalog:
     """Return the process's pyiceberg catalog for that description."""
     with _lock:
-        if description.identity not in _catalogs:
+        opened = _catalogs.setdefault(description.identity, _OpenedCatalog())
+    with opened.lock:
+        if opened.catalog is None:
             require_reachable(description)
-            _catalogs[description.identity] = _load(description)
-        return _catalogs[description.identity]
+            opened.catalog = _load(description)
+        return opened.catalog
 
 
 def require_reachable(description: CatalogDescription) -> None:
@@ -181,9 +200,18 @@ def _load(description: CatalogDescription) -> Catalog:
 
 
 def _answer_in_time(description: CatalogDescription, question: Callable[[], _AnswerT]) -> _AnswerT:
-    executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="iceberg-look")
+    answer: Future[_AnswerT] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(question())
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that asked
+            answer.set_exception(error)
+
+    # A daemon, so that a server that stays silent does not keep the process from ending.
+    threading.Thread(target=ask, name="iceberg-look", daemon=True).start()
     try:
-        return executor.submit(question).result(timeout=ANSWER_TIMEOUT_SECONDS)
+        return answer.result(timeout=ANSWER_TIMEOUT_SECONDS)
     except FutureTimeoutError:
         raise CatalogUnavailableError.refusing(
             "ask",
@@ -191,13 +219,9 @@ def _answer_in_time(description: CatalogDescription, question: Callable[[], _Ans
             expected=f"an answer within {ANSWER_TIMEOUT_SECONDS:.0f} s",
             found="a connection that stays silent",
         ) from None
-    finally:
-        executor.shutdown(wait=False)
 
 
-def _not_iceberg(
-    identifier: TableIdentifier, description: CatalogDescription, found: str
-) -> NotAnIcebergTableError:
+def _not_iceberg(identifier: TableIdentifier, description: CatalogDescription, found: str) -> NotAnIcebergTableError:
     return NotAnIcebergTableError.refusing(
         "use",
         str(identifier),

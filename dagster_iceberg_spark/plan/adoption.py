@@ -83,7 +83,9 @@ def decide_adoption(
             _refuse_duplicate(state, snapshot, branch=branch, disposition=disposition)
             found = _Found(snapshot, candidate, tuple(younger), materialization)
             recorded = is_recorded(candidate.run_id, snapshot.snapshot_id)
-            return _decide_append(found, state, recorded) if disposition == "append" else _decide_rewrite(found, recorded)
+            return (
+                _decide_append(found, state, recorded) if disposition == "append" else _decide_rewrite(found, recorded)
+            )
         younger.append(snapshot)
     return Adoption()
 
@@ -136,13 +138,13 @@ def _leaves_alone(snapshot: Snapshot, materialization: Materialization) -> bool:
 
 def _listed_keys(described: str | None) -> set[str] | None:
     """Return the keys that a snapshot lists; None where it only says how many there are."""
-    if described is None or described.endswith(")"):
+    if described is None:
         return None
     if not described.startswith("["):
-        return {described}
+        return None if described.endswith(")") else {described}
     try:
         return set(json.loads(described))
-    except ValueError:
+    except ValueError:  # a key that an older version, or someone else, wrote as it is
         return None
 
 

@@ -156,16 +156,16 @@ def partition_field(dimension: Dimension, schema: Schema, *, subject: str) -> Fi
     return field
 
 
-def _constraint(
-    dimension: Dimension, field: Field, slices: Iterable[PartitionSlice], *, subject: str
-) -> Constraint:
+def _constraint(dimension: Dimension, field: Field, slices: Iterable[PartitionSlice], *, subject: str) -> Constraint:
     if dimension.calendar is None:
         values = (_key_value(item.key, field.type, field.name, subject=subject) for item in slices)
         return Values(field.name, _distinct(values))
     if field.type == STRING:
         return Values(field.name, _distinct(item.key for item in slices))
     if field.type in INTEGERS:
-        return Values(field.name, _distinct(_integer_of(item.key, dimension.calendar, field, subject) for item in slices))
+        return Values(
+            field.name, _distinct(_integer_of(item.key, dimension.calendar, field, subject) for item in slices)
+        )
     windows = merge_windows(item.window for item in slices if item.window is not None)
     intervals = tuple(_interval(window, dimension.calendar, field, subject=subject) for window in windows)
     return Intervals(field.name, intervals)
@@ -175,10 +175,15 @@ def _interval(window: TimeWindow, calendar: TimeCalendar, field: Field, *, subje
     if field.type == TIMESTAMPTZ:
         return window.start.astimezone(dt.timezone.utc), window.end.astimezone(dt.timezone.utc)
     if field.type == TIMESTAMP:
-        convert, need = wall_clock_edge, "edges that a wall clock tells apart"
+        edges: tuple[Edge | None, Edge | None] = (
+            wall_clock_edge(window.start, calendar.timezone),
+            wall_clock_edge(window.end, calendar.timezone),
+        )
+        need = "edges that a wall clock tells apart"
         hint = "an hour that the clock change repeats needs a column of type timestamp (with time zone)."
     elif field.type == DATE:
-        convert, need = date_edge, "partitions made of whole days"
+        edges = date_edge(window.start, calendar.timezone), date_edge(window.end, calendar.timezone)
+        need = "partitions made of whole days"
         hint = "use a timestamp column, or partitions of days, weeks or months."
     else:
         raise PartitioningError.refusing(
@@ -189,7 +194,6 @@ def _interval(window: TimeWindow, calendar: TimeCalendar, field: Field, *, subje
             found=f"{field.name!r} of type {field.type}",
             hint="cast the column, or name another one in `partition_expr`.",
         )
-    edges = convert(window.start, calendar.timezone), convert(window.end, calendar.timezone)
     start, end = edges
     if start is None or end is None:
         raise PartitioningError.refusing(

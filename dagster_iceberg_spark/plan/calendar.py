@@ -44,14 +44,18 @@ def wall_clock_edge(edge: dt.datetime, timezone: str) -> dt.datetime | None:
 
 
 def date_edge(edge: dt.datetime, timezone: str) -> dt.date | None:
-    """Return the date whose first instant the edge is, None where it lies within a day.
+    """Return the date that separates the rows before the edge from those at or after it, None where none does.
 
-    Where a clock change skips midnight, the day starts at the first instant after it.
+    Where a clock change skips midnight, the day starts at the first instant after it; where one turns the clock back
+    over midnight, the day before goes on after the edge.
     """
     zone = ZoneInfo(timezone)
     before = (edge.astimezone(dt.timezone.utc) - _MICROSECOND).astimezone(zone)
     after = edge.astimezone(zone)
-    return after.date() if before.date() != after.date() else None
+    if before.date() == after.date():
+        return None
+    last_of_before = dt.datetime.combine(before.date(), dt.time.max, zone).replace(fold=1)
+    return after.date() if last_of_before.astimezone(dt.timezone.utc) < edge else None
 
 
 def _is_repeated(wall: dt.datetime) -> bool:

@@ -107,7 +107,9 @@ def _grow(box: BoundBox, files: Sequence[DataFile]) -> BoundBox:
         for file in files:
             if _straddles(wider, file):
                 wider = tuple(
-                    kept for constraint in wider if (kept := _widen(constraint, file.bounds[constraint.column])) is not None
+                    kept
+                    for constraint in wider
+                    if (kept := _widen(constraint, file.bounds[constraint.column])) is not None
                 )
         if wider == grown:
             return grown
@@ -148,7 +150,10 @@ def _widen(constraint: Intervals | Values, bounds: ColumnBounds) -> Intervals | 
         return None
     if not isinstance(lower, dt.date) or not isinstance(upper, dt.date):
         return None
-    beyond = upper + (_RESOLUTION if isinstance(upper, dt.datetime) else dt.timedelta(days=1))
+    try:
+        beyond = upper + (_RESOLUTION if isinstance(upper, dt.datetime) else dt.timedelta(days=1))
+    except OverflowError:  # the last day of the calendar, which stands for "never" in many tables
+        return None
     return Intervals(constraint.column, _union((*constraint.intervals, (lower, beyond))))
 
 

@@ -249,7 +249,7 @@ def _type_changes(
         case ListType(), ListType():
             yield from _type_changes(source.element, target.element, path=(*path, "element"), subject=subject)
         case MapType(), MapType():
-            yield from _type_changes(source.key, target.key, path=(*path, "key"), subject=subject)
+            _refuse_other_keys(source.key, target.key, path=path, subject=subject)
             yield from _type_changes(source.value, target.value, path=(*path, "value"), subject=subject)
         case _ if is_lossless(source, target):
             return
@@ -263,6 +263,18 @@ def _type_changes(
                 found=f"type {source}, which cannot be stored there unchanged",
                 hint=_cast_hint(source, target, path),
             )
+
+
+def _refuse_other_keys(source: IcebergType, target: IcebergType, *, path: tuple[str, ...], subject: str) -> None:
+    """Raise where the keys of a map differ: they cannot evolve (Iceberg spec, "Schema Evolution")."""
+    if not is_lossless(source, target):
+        raise SchemaMismatchError.refusing(
+            "write",
+            subject,
+            expected=f"the map {'.'.join(path)!r} with keys of type {target}",
+            found=f"keys of type {source}",
+            hint="the keys of a map cannot evolve: cast them, or write another column.",
+        )
 
 
 def _cast_hint(source: IcebergType, target: IcebergType, path: tuple[str, ...]) -> str:
@@ -296,7 +308,13 @@ def check_transforms(fields: Iterable[PartitionField], schema: Schema, *, subjec
     Raises:
         PartitioningError: A column is missing, or its type cannot be transformed that way.
     """
-    return tuple(_checked_transform(field, schema, subject=subject) for field in fields)
+    checked = tuple(_checked_transform(field, schema, subject=subject) for field in fields)
+    for position, field in enumerate(checked):
+        if any(field.same_partitioning_as(other) for other in checked[:position]):
+            raise PartitioningError.refusing(
+                "partition", subject, expected="each field of `iceberg/partition_by` once", found=f"{field} twice"
+            )
+    return checked
 
 
 def _checked_transform(field: PartitionField, schema: Schema, *, subject: str) -> PartitionField:

@@ -341,13 +341,13 @@ class _Reader:
 
 
 def _unknown_key(key: str, known: Mapping[str, str], *, subject: str) -> MetadataKeyError:
-    nearest = _nearest(key, tuple(known))
+    nearest = _nearest(key.removeprefix(PREFIX), tuple(name.removeprefix(PREFIX) for name in known))
     return MetadataKeyError.refusing(
         "use",
         f"the metadata of {subject}",
         expected="`iceberg/` keys that the package knows",
         found=f"`{key}`",
-        hint=f"did you mean `{nearest}`?" if nearest else f"the keys are {', '.join(known)}.",
+        hint=f"did you mean `{PREFIX}{nearest}`?" if nearest else f"the keys are {', '.join(known)}.",
     )
 
 
@@ -420,6 +420,9 @@ def _string_map(value: Any) -> dict[str, str]:
 def _property_text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if not isinstance(value, str | int | float):
+        message = f"{value!r}, which is no text or number"
+        raise TypeError(message)
     return str(value)
 
 
@@ -438,11 +441,10 @@ def _write_options(value: Any) -> dict[str, str]:
 
 
 def _format_version(value: Any) -> int:
-    version = int(value)
-    if version not in _FORMAT_VERSIONS:
+    if isinstance(value, bool) or str(value) not in map(str, _FORMAT_VERSIONS):
         message = f"{value!r}"
         raise ValueError(message)
-    return version
+    return int(value)
 
 
 def _partition_columns(value: Any) -> str | dict[str, str]:

@@ -105,7 +105,7 @@ def plan_read(state: TableState, scope: PartitionScope, options: ReadOptions) ->
     """
     subject = str(state.identifier)
     snapshot_id = _resolve_snapshot(state, options)
-    schema = _schema_at(state, snapshot_id, options)
+    schema = _schema_at(state, snapshot_id)
     columns = schema.names if options.columns is None else _exact_names(options.columns, schema, subject)
     bound = bind_scope(scope, schema, subject=subject)
     return ReadPlan(
@@ -160,7 +160,7 @@ def _known_snapshot(state: TableState, snapshot_id: int) -> int:
     )
 
 
-def _schema_at(state: TableState, snapshot_id: int | None, options: ReadOptions) -> Schema:
+def _schema_at(state: TableState, snapshot_id: int | None) -> Schema:
     """Return the columns that the engines read: those of the snapshot's own schema."""
     snapshot = None if snapshot_id is None else state.snapshots.get(snapshot_id)
     if snapshot is None or snapshot.schema_id is None:
@@ -196,7 +196,7 @@ def _columns(value: Any, subject: str) -> tuple[str, ...] | None:
 def _snapshot_id(value: Any, subject: str) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
-    if isinstance(value, str) and value.isdigit():
+    if isinstance(value, str) and value.isascii() and value.isdigit():
         return int(value)
     raise MetadataKeyError.refusing(
         "use", f"`{SNAPSHOT_ID}` of {subject}", expected="a snapshot's id", found=repr(value)
@@ -207,7 +207,9 @@ def _instant(value: Any, subject: str) -> dt.datetime | None:
     if value is None:
         return None
     try:
-        instant = value if isinstance(value, dt.datetime) else dt.datetime.fromisoformat(str(value).replace("Z", "+00:00"))
+        instant = (
+            value if isinstance(value, dt.datetime) else dt.datetime.fromisoformat(str(value).replace("Z", "+00:00"))
+        )
     except ValueError:
         instant = None
     if instant is None or instant.tzinfo is None:

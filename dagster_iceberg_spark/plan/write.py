@@ -241,7 +241,8 @@ def check_ownership(request: TableRequest, state: TableState | None) -> None:
         str(request.identifier),
         expected=f"a table of the asset {request.asset_key!r}",
         found=f"a table of the asset {owner!r}",
-        hint="give one of them another `schema`, or name the table by `iceberg/table` in both if they mean to share it.",
+        hint="give one of them another `schema`, or name the table by `iceberg/table` in both if they mean to share "
+        "it.",
     )
 
 
@@ -256,10 +257,10 @@ def _wanted_fields(
         return check_transforms(request.options.partition_by, Schema(tuple(known.values())), subject=subject)
     if state is not None:
         return None
-    return tuple(default_partition_field(dimension, frame, subject=subject) for dimension in scope.dimensions)
+    return tuple(default_partition_field(dimension, frame) for dimension in scope.dimensions)
 
 
-def default_partition_field(dimension: Dimension, schema: Schema, *, subject: str) -> PartitionField:
+def default_partition_field(dimension: Dimension, schema: Schema) -> PartitionField:
     """Return the partition field that a dimension makes in a new table.
 
     A dimension of keys becomes its column's identity; one of time windows the coarsest of year, month, day and hour
@@ -306,9 +307,7 @@ def _changes(
     schema_changes = plan_schema_changes(
         frame, state.schema, policy=options.schema_evolution, docs=request.column_docs, subject=subject
     )
-    spec_changes = plan_spec_changes(
-        wanted_fields, state.spec, policy=options.partition_evolution, subject=subject
-    )
+    spec_changes = plan_spec_changes(wanted_fields, state.spec, policy=options.partition_evolution, subject=subject)
     wanted_properties = {
         **options.table_properties,
         **({} if lineage.OWNER_PROPERTY in state.properties else request.ownership()),
@@ -371,9 +370,7 @@ def _write_options(options: WriteOptions, scope: PartitionScope, state: TableSta
     return {**automatic, **options.write_options}
 
 
-def _counted_partitions(
-    scope: PartitionScope, schema: Schema, *, subject: str
-) -> tuple[tuple[str, Predicate], ...]:
+def _counted_partitions(scope: PartitionScope, schema: Schema, *, subject: str) -> tuple[tuple[str, Predicate], ...]:
     if not 1 < len(scope.keys) <= MAXIMUM_COUNTED_PARTITIONS:
         return ()
     return bind_each_partition(scope, schema, subject=subject)

@@ -3,8 +3,7 @@
 import datetime as dt
 import functools
 import operator
-from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, Protocol, cast
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions, types
 
@@ -44,34 +43,79 @@ _TYPES: Final[dict[type[types.DataType], vocabulary.PrimitiveType]] = {
 """What Iceberg makes of Spark's types (Iceberg documentation, "Spark Writes", type compatibility)."""
 
 
+class Functions(Protocol):
+    """The functions that the package makes columns with; each session has its own module of them."""
+
+    def coalesce(self, *columns: Column) -> Column:
+        """Return the first value that is not NULL."""
+
+    def col(self, name: str) -> Column:
+        """Return a column by its name."""
+
+    def concat(self, *columns: Column) -> Column:
+        """Join texts."""
+
+    def count(self, column: Column) -> Column:
+        """Count values."""
+
+    def count_if(self, column: Column) -> Column:
+        """Count rows for which the column is true."""
+
+    def expr(self, text: str) -> Column:
+        """Parse SQL."""
+
+    def lit(self, value: Any) -> Column:
+        """Return a literal."""
+
+    def max(self, column: Column | str) -> Column:
+        """Return the greatest value."""
+
+    def raise_error(self, message: Column) -> Column:
+        """Fail the query."""
+
+    def spark_partition_id(self) -> Column:
+        """Return the task's number."""
+
+    def struct(self, *columns: Column) -> Column:
+        """Make a struct."""
+
+    def sum(self, column: Column | str) -> Column:
+        """Add values."""
+
+    def to_json(self, column: Column, options: dict[str, str]) -> Column:
+        """Write a struct as JSON."""
+
+    def when(self, condition: Column, value: Column) -> Column:
+        """Begin a CASE."""
+
+
 def is_connect(session: SparkSession) -> bool:
     """Say whether the session is a client of a Spark Connect server."""
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
-def functions_of(session: SparkSession) -> ModuleType:
+def functions_of(session: SparkSession) -> Functions:
     """Return the functions that make columns for that session.
 
     `pyspark.sql.functions` follows an environment variable, not the session in hand.
     """
     if is_connect(session):
-        from pyspark.sql.connect import functions as connect_functions  # noqa: PLC0415 - needs grpc
+        from pyspark.sql.connect import functions as connect_functions
 
-        return connect_functions
-
-    return functions
+        return cast("Functions", connect_functions)
+    return cast("Functions", functions)
 
 
 def observation_for(session: SparkSession, name: str) -> Any:
     """Return an observation that the session can take."""
     if is_connect(session):
-        from pyspark.sql.connect.observation import Observation as ConnectObservation  # noqa: PLC0415 - needs grpc
+        from pyspark.sql.connect.observation import Observation as ConnectObservation
 
         return ConnectObservation(name)
     return Observation(name)
 
 
-def column_of(functions: ModuleType, predicate: Predicate, *, qualifier: str | None = None) -> Column:
+def column_of(functions: Functions, predicate: Predicate, *, qualifier: str | None = None) -> Column:
     """Return the predicate as a column of booleans, NULL where SQL says so.
 
     Args:
@@ -98,12 +142,12 @@ def column_of(functions: ModuleType, predicate: Predicate, *, qualifier: str | N
             return _balanced_or([recurse(term) for term in predicate.terms])
 
 
-def named_column(functions: ModuleType, name: str, qualifier: str | None = None) -> Column:
+def named_column(functions: Functions, name: str, qualifier: str | None = None) -> Column:
     """Return the column of exactly that name."""
     return functions.col(sql.quote(name) if qualifier is None else sql.dotted(qualifier, name))
 
 
-def literal(functions: ModuleType, value: LiteralValue) -> Column:
+def literal(functions: Functions, value: LiteralValue) -> Column:
     """Return the value as a literal that no time zone moves."""
     if isinstance(value, dt.datetime):
         return functions.expr(sql.timestamp(value))

@@ -186,7 +186,7 @@ def _write(
         raise failure from error
 
 
-def _committed(  # noqa: PLR0913 - one argument for every fact of the attempt
+def _committed(
     session: IcebergSession,
     plan: WritePlan,
     counts: RowCounts,

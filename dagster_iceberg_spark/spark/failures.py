@@ -23,7 +23,7 @@ from dagster_iceberg_spark.errors import (
     UpstreamMissingError,
     WriteFailedError,
 )
-from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME
+from dagster_iceberg_spark.versions import ICEBERG_EXTENSIONS, ICEBERG_SPARK_RUNTIME
 
 ENGINE_ERRORS: Final = (PySparkException, Py4JError)
 """What a call of Spark's public API raises, classic and Connect."""
@@ -85,7 +85,8 @@ RULES: Final = (
         _mention(OUTSIDE_MARKER),
         RowsOutsidePartitionError,
         "only rows of the run's partitions",
-        'filter the DataFrame, or set `iceberg/rows_outside_partition` to "drop" to leave such rows out and count them.',
+        'filter the DataFrame, or set `iceberg/rows_outside_partition` to "drop" to leave such rows out and count '
+        "them.",
     ),
     FailureRule(
         "null in required column",
@@ -110,8 +111,11 @@ RULES: Final = (
     FailureRule(
         "missing runtime",
         _mention(
-            "CATALOG_NOT_FOUND", "Cannot find catalog plugin class", "org.apache.iceberg.spark.SparkCatalog",
-            "ClassNotFoundException: org.apache.iceberg", "NoClassDefFoundError",
+            "CATALOG_NOT_FOUND",
+            "Cannot find catalog plugin class",
+            "org.apache.iceberg.spark.SparkCatalog",
+            "ClassNotFoundException: org.apache.iceberg",
+            "NoClassDefFoundError",
         ),
         SparkEnvironmentError,
         "Iceberg's runtime for Spark 4.1 and the catalog's JDBC driver in the session",
@@ -129,8 +133,7 @@ RULES: Final = (
         _condition("PARSE_SYNTAX_ERROR"),
         SparkEnvironmentError,
         "a session with Iceberg's SQL extensions",
-        "set spark.sql.extensions to org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions when the session "
-        "starts.",
+        f"set spark.sql.extensions to {ICEBERG_EXTENSIONS} when the session starts.",
     ),
     FailureRule(
         "not authorised",

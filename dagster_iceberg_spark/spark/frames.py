@@ -13,7 +13,9 @@ def is_frame_annotation(annotation: object) -> bool:
     """Say whether an input annotated so, or not at all, loads as a Spark DataFrame."""
     if annotation is None or annotation is Any or annotation is object:
         return True
-    return isinstance(annotation, type) and (issubclass(annotation, DataFrame) or annotation.__module__ in _FRAME_MODULES)
+    return isinstance(annotation, type) and (
+        issubclass(annotation, DataFrame) or annotation.__module__ in _FRAME_MODULES
+    )
 
 
 def require_frame(obj: object, *, subject: str) -> DataFrame:
@@ -36,7 +38,8 @@ def require_frame(obj: object, *, subject: str) -> DataFrame:
             subject,
             expected="a DataFrame with an end",
             found="a streaming DataFrame",
-            hint="read the source with `spark.read`, or write the stream with `writeStream` and annotate the asset `-> None`.",
+            hint="read the source with `spark.read`, or write the stream with `writeStream` and annotate the asset "
+            "`-> None`.",
         )
     return obj
 

@@ -48,9 +48,7 @@ class _Pace:
         if now - self._last < self._interval_seconds:
             return
         self._last = now
-        self._report(
-            f"Writing {self._subject}: {done} of {total} known tasks done after {now - self._started:.0f} s."
-        )
+        self._report(f"Writing {self._subject}: {done} of {total} known tasks done after {now - self._started:.0f} s.")
 
 
 @contextmanager
@@ -59,11 +57,11 @@ def _connect_watch(session: SparkSession, pace: _Pace) -> Iterator[None]:
         known = stages or []
         pace.tasks(sum(stage.num_completed_tasks for stage in known), sum(stage.num_tasks for stage in known))
 
-    session.registerProgressHandler(handler)  # type: ignore[arg-type]
+    session.registerProgressHandler(handler)
     try:
         yield
     finally:
-        session.removeProgressHandler(handler)  # type: ignore[arg-type]
+        session.removeProgressHandler(handler)
 
 
 @contextmanager

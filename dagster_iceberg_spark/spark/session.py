@@ -30,6 +30,8 @@ from dagster_iceberg_spark.versions import (
     MINIMUM_JAVA_VERSION,
 )
 
+Session: TypeAlias = SparkSession
+Context: TypeAlias = SparkContext
 Jars: TypeAlias = Literal["maven", "provided"]
 SessionOwner: TypeAlias = Literal["us", "someone else"]
 
@@ -91,19 +93,15 @@ class IcebergSession:
 
         A MERGE takes its snapshot properties from the session's configuration, which threads would share.
         """
-        beside = self.spark.cloneSession() if is_connect(self.spark) else _session_beside(self)
+        beside = _session_beside(self)
         keys = [f"{SNAPSHOT_PROPERTY}{key}" for key in snapshot_properties]
         for key, value in zip(keys, snapshot_properties.values(), strict=True):
             beside.conf.set(key, value)
         try:
             yield beside
         finally:
-            if is_connect(beside):
-                # Not `stop`: a cloned session of pyspark 4.1 lacks an attribute that it reads.
-                beside.client.release_session()
-            else:
-                for key in keys:
-                    beside.conf.unset(key)
+            for key in keys:
+                beside.conf.unset(key)
 
 
 def open_session(settings: SessionSettings) -> IcebergSession:
@@ -188,7 +186,7 @@ def is_alive(session: IcebergSession) -> bool:
     spark: Any = session.spark
     if is_connect(session.spark):
         return not spark.is_stopped
-    jsc = spark.sparkContext._jsc  # noqa: SLF001 - there is no public way to ask
+    jsc = spark.sparkContext._jsc
     return jsc is not None and not jsc.sc().isStopped()
 
 
@@ -253,9 +251,10 @@ def _launch(settings: SessionSettings) -> SparkSession:
 def _remote_session(settings: SessionSettings, remote: str) -> SparkSession:
     try:
         if SparkContext._active_spark_context is not None:  # noqa: SLF001 - as above
-            from pyspark.sql.connect.session import SparkSession as ConnectSession  # noqa: PLC0415 - needs grpc
+            from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-            return _configured(ConnectSession.builder.remote(remote).create(), settings.conf)
+            attached: Any = ConnectSession.builder.remote(remote).create()
+            return _configured(attached, settings.conf)
         return _configured(SparkSession.builder.remote(remote).create(), settings.conf)
     except ENGINE_ERRORS as error:
         raise translated(error, action="attach to", subject=_address(remote)) from error
@@ -301,19 +300,58 @@ def _require_extensions(session: SparkSession) -> None:
         )
 
 
-_beside = threading.local()
+_besides: dict[tuple[int, int], tuple[SparkSession, SparkSession]] = {}
+"""Sessions beside others by thread, with the session that they stand beside."""
 
 
 def _session_beside(session: IcebergSession) -> SparkSession:
-    """Return this thread's session beside a classic one: each new one opens a connection to the catalog."""
-    known: dict[int, tuple[SparkSession, SparkSession]] = getattr(_beside, "known", {})
-    owner, beside = known.get(id(session.spark), (None, None))
+    """Return this thread's session beside one: each new one opens a connection to the catalog."""
+    place = (threading.get_ident(), id(session.spark))
+    owner, beside = _besides.get(place, (None, None))
     if owner is not session.spark or beside is None:
-        beside = session.spark.newSession()
-        _beside.known = {**known, id(session.spark): (session.spark, beside)}
-    for key, value in session.runtime_conf.items():
-        beside.conf.set(key, value)
+        beside = _new_session_beside(session.spark)
+        for key, value in session.runtime_conf.items():
+            beside.conf.set(key, value)
+        _besides[place] = (session.spark, beside)
     return beside
+
+
+def _new_session_beside(spark: Any) -> SparkSession:
+    if not is_connect(spark):
+        return spark.newSession()  # type: ignore[no-any-return]
+    beside = spark.cloneSession()
+    beside.release_session_on_close = True  # pyspark 4.1 makes the clone without it, and `stop` reads it
+    return beside  # type: ignore[no-any-return]
+
+
+def close_session(session: IcebergSession) -> None:
+    """Stop the session, and on a Connect server those beside it: a classic one's go with its JVM."""
+    for place, (owner, beside) in list(_besides.items()):
+        if owner is session.spark:
+            del _besides[place]
+            if is_connect(beside):
+                beside.stop()
+    session.spark.stop()
+
+
+@contextmanager
+def active(spark: SparkSession) -> Iterator[None]:
+    """Make a Connect session the thread's active one while the block runs.
+
+    pyspark 4.1 gives a checkpointed DataFrame to the thread's active session, not to the session that made it.
+    """
+    if not is_connect(spark):
+        yield
+        return
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    local = ConnectSession._active_session  # noqa: SLF001 - there is no public way
+    before = getattr(local, "session", None)
+    local.session = spark
+    try:
+        yield
+    finally:
+        local.session = before
 
 
 def _prefixed(prefix: str, properties: Mapping[str, str]) -> dict[str, str]:

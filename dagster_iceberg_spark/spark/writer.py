@@ -11,9 +11,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from dagster_iceberg_spark.errors import MergeKeyError
 from dagster_iceberg_spark.plan.write import Guard, Merge, Overwrite, WritePlan
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.columns import column_of, functions_of, is_connect, named_column, observation_for
+from dagster_iceberg_spark.spark.columns import Functions, column_of, functions_of, named_column, observation_for
 from dagster_iceberg_spark.spark.failures import OUTSIDE_MARKER
-from dagster_iceberg_spark.spark.session import IcebergSession
+from dagster_iceberg_spark.spark.session import IcebergSession, active
 
 _ROWS: Final = "rows"
 _DROPPED: Final = "dropped"
@@ -50,7 +50,7 @@ def write(session: IcebergSession, plan: WritePlan, frame: DataFrame) -> RowCoun
     elif isinstance(plan.action, Overwrite):
         _overwrite(session, plan, plan.action, guarded)
     else:
-        _append(session.spark, plan, guarded, _target(session, plan))
+        _append(session, plan, guarded)
     return counters.counts()
 
 
@@ -66,8 +66,8 @@ def _overwrite(session: IcebergSession, plan: WritePlan, action: Overwrite, fram
     writer.overwrite(column_of(functions, action.coverage.filter))
 
 
-def _append(spark: SparkSession, plan: WritePlan, frame: DataFrame, target: str) -> None:  # noqa: ARG001
-    writer = frame.writeTo(target)
+def _append(session: IcebergSession, plan: WritePlan, frame: DataFrame) -> None:
+    writer = frame.writeTo(_target(session, plan))
     for key, value in _options(plan).items():
         writer = writer.option(key, value)
     writer.append()
@@ -88,9 +88,10 @@ def _merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataF
     The copy makes the batch one thing: a MERGE reads its source twice, Spark refuses one that is not deterministic,
     and the check of the keys must see the very rows that are merged.
     """
-    staged = frame.localCheckpoint()
+    with active(session.spark):
+        staged = frame.localCheckpoint()
     if not _check_keys(session.spark, plan, action, staged):
-        _append(session.spark, plan, staged, _target(session, plan))
+        _append(session, plan, staged)
         return
     functions = functions_of(session.spark)
     target = _target(session, plan)
@@ -107,20 +108,14 @@ def _merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataF
 def _handed_over(
     session: IcebergSession, staged: DataFrame, snapshot_properties: Mapping[str, str]
 ) -> Iterator[DataFrame]:
-    """Yield the frame in a session of its own, whose commits carry the properties: views cross sessions, frames do not."""
+    """Yield the frame in a session of its own, whose commits carry the properties: views cross over, frames do not."""
     view = f"iceberg_batch_{uuid.uuid4().hex}"
-    if is_connect(session.spark):
-        staged.createOrReplaceTempView(view)
-        name = view
-    else:
-        staged.createOrReplaceGlobalTempView(view)
-        name = f"global_temp.{view}"
+    staged.createGlobalTempView(view)
     try:
         with session.isolated(snapshot_properties) as beside:
-            yield beside.table(name)
+            yield beside.table(f"global_temp.{view}")
     finally:
-        catalog = session.spark.catalog
-        (catalog.dropTempView if is_connect(session.spark) else catalog.dropGlobalTempView)(view)
+        session.spark.catalog.dropGlobalTempView(view)
 
 
 def _check_keys(spark: SparkSession, plan: WritePlan, action: Merge, staged: DataFrame) -> int:
@@ -151,7 +146,8 @@ def _check_keys(spark: SparkSession, plan: WritePlan, action: Merge, staged: Dat
 
 def _key_error(plan: WritePlan, action: Merge, groups: list[list[Any]]) -> MergeKeyError:
     examples = "; ".join(
-        f"({', '.join(f'{key}={value!r}' for key, value in zip(action.keys, group, strict=False))}) in {group[-2]} row(s)"
+        f"({', '.join(f'{key}={value!r}' for key, value in zip(action.keys, group, strict=False))}) "
+        f"in {group[-2]} row(s)"
         for group in groups
     )
     return MergeKeyError.refusing(
@@ -159,8 +155,8 @@ def _key_error(plan: WritePlan, action: Merge, groups: list[list[Any]]) -> Merge
         str(plan.identifier),
         expected=f"one row for each value of {', '.join(action.keys)}, and no NULL in it",
         found=examples.replace("None", "NULL"),
-        hint="drop the extra rows in the asset (`dropDuplicates`, or a window that keeps the newest), or add a column to "
-        "`iceberg/merge_keys`.",
+        hint="drop the extra rows in the asset (`dropDuplicates`, or a window that keeps the newest), or add a column "
+        "to `iceberg/merge_keys`.",
     )
 
 
@@ -172,7 +168,7 @@ def _guarded(spark: SparkSession, guard: Guard, frame: DataFrame, counters: "_Co
     return counters.observed(frame.where(_refusing(functions, guard, owned)))
 
 
-def _refusing(functions: Any, guard: Guard, owned: Column) -> Column:
+def _refusing(functions: Functions, guard: Guard, owned: Column) -> Column:
     """Return a filter that keeps owned rows and raises on any other.
 
     The filter reads the task's number so that it is not deterministic: the optimiser pushes a deterministic one below

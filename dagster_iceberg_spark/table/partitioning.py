@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
+from dagster_iceberg_spark.table.identifier import quote_part
 from dagster_iceberg_spark.table.notation import NotationError
 from dagster_iceberg_spark.table.schema import (
     BINARY,
@@ -26,7 +27,10 @@ TIME_TRANSFORMS: Final[tuple[TimeTransform, ...]] = get_args(TimeTransform)
 PARAMETRIC_TRANSFORMS: Final = ("bucket", "truncate")
 
 _SPELLINGS: Final[dict[str, TransformName]] = {
-    **{name: name for name in ("identity", "bucket", "truncate", *TIME_TRANSFORMS)},
+    "identity": "identity",
+    "bucket": "bucket",
+    "truncate": "truncate",
+    **{name: name for name in TIME_TRANSFORMS},
     **{f"{name}s": name for name in TIME_TRANSFORMS},
 }
 TRANSFORM_SPELLINGS: Final = tuple(_SPELLINGS)
@@ -69,7 +73,9 @@ class Transform:
                     and column_type.name not in ("boolean", "float", "double", "variant", "unknown")
                 )
             case _:
-                return isinstance(column_type, PrimitiveType | DecimalType)
+                return isinstance(column_type, DecimalType) or (
+                    isinstance(column_type, PrimitiveType) and column_type.name not in ("variant", "unknown")
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +94,14 @@ class PartitionField:
 
     def __str__(self) -> str:
         """Return the form that `iceberg/partition_by` takes."""
+        column = quote_part(self.column)
         if self.transform.name == "identity":
-            call = self.column
+            call = column
         elif self.transform.argument is None:
-            call = f"{self.transform.name}({self.column})"
+            call = f"{self.transform.name}({column})"
         else:
-            call = f"{self.transform.name}({self.transform.argument}, {self.column})"
-        return f"{call} as {self.name}" if self.name else call
+            call = f"{self.transform.name}({self.transform.argument}, {column})"
+        return f"{call} as {quote_part(self.name)}" if self.name else call
 
     def same_partitioning_as(self, other: "PartitionField") -> bool:
         """Say whether both put rows into the same partitions, whatever the fields are called."""
@@ -152,7 +159,7 @@ def parse_transform(text: str) -> Transform:
     """Read the spec's JSON form of a transform, such as `bucket[8]`."""
     parametric = re.fullmatch(r"(\w+)\[(\d+)\]", text)
     if parametric:
-        return Transform(_SPELLINGS[parametric[1]], int(parametric[2]))
+        return Transform(_SPELLINGS.get(parametric[1], "void"), int(parametric[2]))
     return Transform(_SPELLINGS.get(text, "void"))
 
 
@@ -167,7 +174,7 @@ def granule_floor(transform: TimeTransform, value: dt.datetime) -> dt.datetime:
 
 
 def granule_start(transform: TimeTransform, ordinal: int) -> dt.datetime:
-    """Return where the partition with that value starts, as a wall clock (spec: years, months, days, hours from 1970)."""
+    """Return where the partition with that value starts, as a wall clock (spec: years to hours, from 1970)."""
     epoch = dt.datetime(_EPOCH_YEAR, 1, 1)  # noqa: DTZ001 - a wall clock by design
     match transform:
         case "hour":

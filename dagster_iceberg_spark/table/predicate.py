@@ -1,7 +1,7 @@
 """Row predicates as values, so that Spark and pyiceberg filter by the same thing.
 
-A literal's Python type says what it is: `str`, `int`, `bool`, `Decimal` and `date` mean themselves, an aware `datetime` is an
-instant (a `timestamptz` column), a naive one a wall clock (a `timestamp` column, which Spark calls TIMESTAMP_NTZ).
+A literal's Python type says what it is: `str`, `int`, `bool`, `Decimal` and `date` mean themselves, an aware `datetime`
+is an instant (a `timestamptz` column), a naive one a wall clock (a `timestamp` column, Spark's TIMESTAMP_NTZ).
 """
 
 import datetime as dt

@@ -93,9 +93,12 @@ class PartitionScope:
         return hashlib.sha256(document.encode()).hexdigest()[:32]
 
     def describe(self) -> str:
-        """Return the keys in a bounded form: one key, a JSON list, or the first, the last and the count."""
+        """Return the keys in a bounded form: one key, a JSON list, or the first, the last and the count.
+
+        A text that starts with a bracket is always a list.
+        """
         ordered = sorted(self.keys)
-        if len(ordered) == 1:
+        if len(ordered) == 1 and not ordered[0].startswith("["):
             return ordered[0]
         if len(ordered) <= MAXIMUM_DESCRIBED_KEYS:
             return json.dumps(ordered, ensure_ascii=False)

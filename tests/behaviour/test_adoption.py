@@ -51,7 +51,7 @@ def test_a_retried_step_adopts_its_own_snapshot(kept_lake: Lake, disposition: st
     assert result.success
     reported = metadata_of(result, "t")
     assert reported["iceberg/adopted"] is True
-    assert reported["iceberg/snapshot_id"] == str(kept_lake.table("t").current_snapshot().snapshot_id)
+    assert reported["iceberg/snapshot_id"] == str(kept_lake.head("t").snapshot_id)
     assert kept_lake.rows("t", "id") == [1]
     assert len(kept_lake.summaries("t")) == 1
 
@@ -72,13 +72,16 @@ def test_a_resumed_run_adopts_what_its_parent_committed(kept_lake: Lake) -> None
     assert metadata_of(resumed, "t")["iceberg/adopted"] is True
     assert kept_lake.rows("t", "id") == [1]
     deliberate = kept_lake.materialize(asset, tags=tags)
-    assert metadata_of(deliberate, "t")["iceberg/adopted"] is False
+    assert "iceberg/adopted" not in metadata_of(deliberate, "t")
     assert kept_lake.rows("t", "id") == [1, 1]
 
 
 def test_each_partition_has_a_token_of_its_own(kept_lake: Lake) -> None:
     asset = frame_asset(
-        "t", "select {start} as ts", partitions_def=DAYS, metadata={"partition_expr": "ts"},
+        "t",
+        "select {start} as ts",
+        partitions_def=DAYS,
+        metadata={"partition_expr": "ts"},
         retry_policy=dg.RetryPolicy(max_retries=1),
     )
     for key in ("2013-01-01", "2013-01-02"):
@@ -92,7 +95,7 @@ def test_a_replace_that_another_run_overwrote_is_written_again(kept_lake: Lake) 
     kept_lake.materialize(frame_asset("t", "select 2 as id"))
     tags = {"dagster/parent_run_id": first.run_id, "dagster/is_resume_retry": "true"}
     result = kept_lake.materialize(frame_asset("t", "select 1 as id"), tags=tags)
-    assert metadata_of(result, "t")["iceberg/adopted"] is False
+    assert "iceberg/adopted" not in metadata_of(result, "t")
     assert kept_lake.rows("t", "id") == [1]
     assert len(kept_lake.summaries("t")) == 3
 

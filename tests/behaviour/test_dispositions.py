@@ -139,9 +139,7 @@ def test_the_guard_judges_only_rows_that_the_frame_holds(lake: Lake) -> None:
     """
     limited = "select {start} + make_interval(0, 0, 0, id) as ts, id as v from range(0, 100, 1, 4) order by id limit 1"
     for name, text in (("joined", query), ("limited", limited)):
-        lake.materialize(
-            frame_asset(name, text, partitions_def=DAYS, metadata=DAY), partition_key="2013-01-02"
-        )
+        lake.materialize(frame_asset(name, text, partitions_def=DAYS, metadata=DAY), partition_key="2013-01-02")
         assert lake.rows(name, "ts") == [dt.datetime(2013, 1, 2, tzinfo=dt.timezone.utc)]
 
 
@@ -162,7 +160,11 @@ def test_every_disposition_carries_the_whole_lineage(lake: Lake, disposition: st
     source = frame_asset("source", "select 1 as id")
 
     @dg.asset(
-        io_manager_key="iceberg", partitions_def=DAYS, metadata=metadata, code_version="v7", ins={"source": dg.AssetIn()}
+        io_manager_key="iceberg",
+        partitions_def=DAYS,
+        metadata=metadata,
+        code_version="v7",
+        ins={"source": dg.AssetIn()},
     )
     def t(source: object) -> object:
         return source.selectExpr("id", "timestamp '2013-01-02 12:00:00Z' as ts")  # type: ignore[attr-defined]
@@ -170,7 +172,7 @@ def test_every_disposition_carries_the_whole_lineage(lake: Lake, disposition: st
     lake.materialize(source)
     result = lake.materialize(t, source.to_source_asset(), partition_key="2013-01-02", selection=[t])
     summary = lake.summaries("t")[-1]
-    source_id = lake.table("source").current_snapshot().snapshot_id
+    source_id = lake.head("source").snapshot_id
     assert summary["dagster.asset_key"] == "t"
     assert summary["dagster.run_id"] == result.run_id
     assert summary["dagster.step_key"] == "t"

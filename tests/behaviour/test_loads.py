@@ -18,13 +18,15 @@ UTC = dt.timezone.utc
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-03-01", timezone="America/New_York")
 MONTHS = dg.MonthlyPartitionsDefinition("2013-01-01", end_date="2013-03-01", timezone="America/New_York")
 SINGLE_RUN = dg.BackfillPolicy.single_run()
-TYPES = "select 1 as i, 2.5D as d, 'text' as s, date '2013-01-02' as day, timestamp '2013-01-02 03:04:05.678901Z' as ts, " \
+TYPES = (
+    "select 1 as i, 2.5D as d, 'text' as s, date '2013-01-02' as day, timestamp '2013-01-02 03:04:05.678901Z' as ts, "
     "cast(1.25 as decimal(10, 2)) as n, array(1, 2) as l, named_struct('a', 1) as st, cast(null as string) as nothing"
+)
 
 pytestmark = pytest.mark.spark
 
 
-def as_arrow(loaded: Any) -> pa.Table:
+def as_arrow(loaded: Any) -> pa.Table:  # noqa: PLR0911 - one for each type
     """Whatever was loaded, as an Arrow table."""
     match loaded:
         case pa.Table():
@@ -178,7 +180,9 @@ def test_a_set_of_cells_that_is_no_product(lake: Lake, annotation: Any) -> None:
     assert sorted(f"{row['a']}|{row['b']}" for row in loaded.to_pylist()) == sorted(picked)
 
 
-@pytest.mark.parametrize("annotation", [DataFrame, pa.Table, pd.DataFrame, pl.DataFrame], ids=lambda item: item.__module__)
+@pytest.mark.parametrize(
+    "annotation", [DataFrame, pa.Table, pd.DataFrame, pl.DataFrame], ids=lambda item: item.__module__
+)
 def test_columns_are_picked_in_order(lake: Lake, annotation: Any) -> None:
     upstream = frame_asset("wide", "select 1 as a, 2 as `b.c`, 3 as `it's`")
     lake.materialize(upstream)
@@ -191,7 +195,7 @@ def test_columns_are_picked_in_order(lake: Lake, annotation: Any) -> None:
 def test_an_older_snapshot_is_read_by_id_and_by_instant(lake: Lake, annotation: Any) -> None:
     upstream = frame_asset("one", "select 1 as id")
     lake.materialize(upstream)
-    first = lake.table("one").current_snapshot()
+    first = lake.head("one")
     lake.materialize(frame_asset("one", "select 2 as id"))
     instant = dt.datetime.fromtimestamp(first.timestamp_ms / 1000, UTC).isoformat()
     for metadata in ({"iceberg/snapshot_id": first.snapshot_id}, {"iceberg/as_of": instant}):
@@ -226,9 +230,11 @@ def test_a_script_loads_an_asset_s_value(lake: Lake) -> None:
     hours = hours_asset(partitions_def=DAYS, backfill_policy=SINGLE_RUN)
     lake.materialize_range(hours, first="2013-01-01", last="2013-01-02")
     defs = dg.Definitions(assets=[hours], resources=lake.resources)
-    day = defs.load_asset_value("hours", python_type=pa.Table, partition_key="2013-01-02", instance=lake.instance)
-    assert day.num_rows == 24
-    assert defs.load_asset_value("hours", python_type=pd.DataFrame, instance=lake.instance, partition_key="2013-01-01").shape == (24, 2)
+    day: Any = defs.load_asset_value("hours", python_type=pa.Table, partition_key="2013-01-02", instance=lake.instance)
+    other: Any = defs.load_asset_value(
+        "hours", python_type=pd.DataFrame, instance=lake.instance, partition_key="2013-01-01"
+    )
+    assert (day.num_rows, other.shape) == (24, (24, 2))
 
 
 def test_an_asset_that_others_materialize_is_read_by_its_spec(lake: Lake) -> None:

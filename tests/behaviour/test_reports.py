@@ -16,7 +16,7 @@ def tags_of(result: dg.ExecuteInProcessResult, node: str) -> dict[str, str]:
 
 def test_a_materialization_reports_the_standard_keys_and_its_commit(lake: Lake) -> None:
     lake.materialize(hours_asset(partitions_def=DAYS), partition_key="2013-01-01")
-    parent = lake.table("hours").current_snapshot()
+    parent = lake.head("hours")
     result = lake.materialize(hours_asset(partitions_def=DAYS), partition_key="2013-01-01")
     reported, table = metadata_of(result, "hours"), lake.table("hours")
     files = table.inspect.files().to_pylist()
@@ -28,7 +28,7 @@ def test_a_materialization_reports_the_standard_keys_and_its_commit(lake: Lake) 
         ("ts", "timestamptz"),
         ("v", "int"),
     ]
-    assert reported["iceberg/snapshot_id"] == str(table.current_snapshot().snapshot_id)
+    assert reported["iceberg/snapshot_id"] == str(lake.head("hours").snapshot_id)
     assert reported["iceberg/parent_snapshot_id"] == str(parent.snapshot_id)
     assert (reported["iceberg/added_rows"], reported["iceberg/deleted_rows"]) == (24, 24)
     assert reported["iceberg/added_files"] == len(files)
@@ -41,17 +41,17 @@ def test_a_materialization_reports_the_standard_keys_and_its_commit(lake: Lake) 
 def test_the_data_version_is_the_snapshot_unless_there_is_a_code_version(lake: Lake) -> None:
     plain = lake.materialize(frame_asset("plain", "select 1 as id"))
     coded = lake.materialize(frame_asset("coded", "select 1 as id", code_version="v1"))
-    snapshot_id = str(lake.table("plain").current_snapshot().snapshot_id)
+    snapshot_id = str(lake.head("plain").snapshot_id)
     assert tags_of(plain, "plain")["dagster/data_version"] == snapshot_id
-    assert tags_of(coded, "coded")["dagster/data_version"] != str(lake.table("coded").current_snapshot().snapshot_id)
+    assert tags_of(coded, "coded")["dagster/data_version"] != str(lake.head("coded").snapshot_id)
 
 
 @pytest.mark.parametrize(("policy", "is_snapshot"), [("snapshot", True), ("dagster", False)])
-def test_the_data_version_s_policy_is_configurable(lake: Lake, policy: str, is_snapshot: bool) -> None:  # noqa: FBT001
+def test_the_data_version_s_policy_is_configurable(lake: Lake, policy: str, is_snapshot: bool) -> None:
     asset = frame_asset("t", "select 1 as id", code_version="v1" if is_snapshot else None)
     result = lake.with_options(data_version=policy).materialize(asset)
     version = tags_of(result, "t")["dagster/data_version"]
-    assert (version == str(lake.table("t").current_snapshot().snapshot_id)) is is_snapshot
+    assert (version == str(lake.head("t").snapshot_id)) is is_snapshot
 
 
 def test_the_log_names_the_place_of_a_new_table(lake: Lake) -> None:

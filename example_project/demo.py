@@ -1,0 +1,244 @@
+"""Materialize a part of the example, then show what each write committed: `python -m example_project.demo`."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.snapshots import Snapshot
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from example_project.resources import CHECKOUT, LAKE, NAMESPACE, resources_in
+
+DAGSTER_HOME = CHECKOUT / ".dagster_home"
+LOG = DAGSTER_HOME / "demo.log"
+TABLES = [
+    "planes",
+    "airlines",
+    "airports",
+    "weather",
+    "flights",
+    "daily_delays",
+    "monthly_carriers",
+    "load_audit",
+]
+NEWEST_SNAPSHOTS = 4
+WIDTH = 100
+PLAIN: Any = {
+    "box": box.SIMPLE_HEAD,
+    "expand": True,
+    "padding": (0, 1, 0, 0),
+    "pad_edge": False,
+    "show_edge": False,
+    "title_style": "",
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One `dagster asset materialize`: a process, a run and, where Spark is used, a JVM.
+
+    Args:
+        title: What it does.
+        select: The assets.
+        options: What follows `--select` on the command line.
+    """
+
+    title: str
+    select: str
+    options: tuple[str, ...] = ()
+
+
+STEPS = [
+    Step("Planes, merged by tail number; airlines and airports, replaced whole", "planes,airlines,airports"),
+    Step(
+        "January's weather at three airports: 93 partitions in one run",
+        "weather",
+        ("--partition-range", "EWR|2013-01-01...LGA|2013-01-31"),
+    ),
+    Step(
+        "Flights and delays of three days",
+        "flights,daily_delays",
+        ("--partition-range", "2013-01-01...2013-01-03"),
+    ),
+    Step(
+        "Flights and delays of all January, those days again among them",
+        "flights,daily_delays",
+        ("--partition-range", "2013-01-01...2013-01-31"),
+    ),
+    Step(
+        "January by airline: a monthly partition reads its 31 days", "monthly_carriers", ("--partition", "2013-01-01")
+    ),
+    Step("An audit of the source tables, appended to earlier ones", "load_audit"),
+    Step("A report with a plot, in polars: no JVM", "delay_report"),
+]
+
+
+def main() -> int:
+    """Run the steps and show the tables; return the exit code."""
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    DAGSTER_HOME.mkdir(exist_ok=True)
+    settings = DAGSTER_HOME / "dagster.yaml"
+    if not settings.exists():
+        settings.write_text("telemetry:\n  enabled: false\n")
+    LOG.write_text("")
+    console.rule("Flights out of New York, 2013")
+    for step in STEPS:
+        if not materialized(step, console):
+            return 1
+    # The same tables through pyiceberg: no JVM is started here.
+    catalog = resources_in(LAKE)["spark"].pyiceberg_catalog
+    console.print()
+    console.rule("What each run committed")
+    for name in TABLES:
+        console.print(history(catalog.load_table((NAMESPACE, name))))
+        console.print()
+    console.rule("What the tables say: January's worst departures, by airport and day")
+    console.print(worst_days(catalog))
+    console.print()
+    console.print("`make ui` opens this in Dagster: the runs, the tables' columns, the report's plot.", style="bold")
+    return 0
+
+
+def materialized(step: Step, console: Console) -> bool:
+    """Run a step, its output in the log; on failure show the log's end.
+
+    Args:
+        step: What to run.
+        console: Where to say so.
+    """
+    command = [
+        *(sys.executable, "-m", "dagster", "asset", "materialize"),
+        *("-m", "example_project.definitions", "--select", step.select, *step.options),
+    ]
+    started = time.monotonic()
+    with LOG.open("a") as log, console.status(step.title):
+        log.write(f"\n$ {' '.join(command)}\n")
+        log.flush()
+        result = subprocess.run(  # noqa: S603 - the command is this module's own
+            command, cwd=CHECKOUT, env=environment(), stdout=log, stderr=subprocess.STDOUT, check=False
+        )
+    seconds = f"{time.monotonic() - started:5.1f} s"
+    if result.returncode == 0:
+        console.print(f"[green]done[/] {seconds}  {escape(step.title)}")
+        return True
+    console.print(f"[red]FAILED[/] {seconds}  {escape(step.title)}. The end of {LOG.relative_to(CHECKOUT)}:\n")
+    console.print("\n".join(LOG.read_text().splitlines()[-30:]), markup=False, highlight=False)
+    return False
+
+
+def environment() -> Mapping[str, str]:
+    """Return the environment of a step."""
+    inherited = dict(os.environ)
+    # Every step imports the same libraries: let the first one keep their bytecode.
+    inherited.pop("PYTHONDONTWRITEBYTECODE", None)
+    return {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        # A JVM that lives for seconds is done sooner without the optimizing compiler.
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        **inherited,
+        "DAGSTER_HOME": str(DAGSTER_HOME),
+    }
+
+
+def history(table: IcebergTable) -> Table:
+    """Return the newest snapshots of a table, and what each says of the run that made it."""
+    snapshots = sorted(table.snapshots(), key=lambda snapshot: snapshot.timestamp_ms)
+    shown = Table(title=headline(table, snapshots), title_justify="left", **PLAIN)
+    for column in ("snapshot", "run"):
+        shown.add_column(column, no_wrap=True, style="cyan", width=8)
+    shown.add_column("partitions", no_wrap=True, ratio=1)
+    shown.add_column("write", no_wrap=True, width=7)
+    for column in ("added", "deleted"):
+        shown.add_column(column, no_wrap=True, justify="right", min_width=6)
+    shown.add_column("read", no_wrap=True, style="cyan", width=16)
+    for snapshot in snapshots[-NEWEST_SNAPSHOTS:]:
+        summary = snapshot.summary.additional_properties if snapshot.summary else {}
+        shown.add_row(
+            short(snapshot.snapshot_id),
+            summary.get("dagster.run_id", "")[:8],
+            partitions(summary.get("dagster.partition_keys")),
+            summary.get("dagster.write_disposition"),
+            f"{int(summary.get('added-records', 0)):,}",
+            f"{int(summary.get('deleted-records', 0)):,}",
+            upstream(summary.get("dagster.upstream", "[]")),
+        )
+    return shown
+
+
+def headline(table: IcebergTable, snapshots: list[Snapshot]) -> Text:
+    """Return a table's name, its size, its partition fields, and how many snapshots are not shown."""
+    summary = snapshots[-1].summary.additional_properties if snapshots and snapshots[-1].summary else {}
+    facts = [f"{int(summary.get('total-records', 0)):,} rows"]
+    if table.spec().fields:
+        facts.append(f"partitioned by {', '.join(field.name for field in table.spec().fields)}")
+    if len(snapshots) > NEWEST_SNAPSHOTS:
+        facts.append(f"{len(snapshots) - NEWEST_SNAPSHOTS} older snapshots")
+    return Text.assemble((".".join(table.name()), "bold"), "  ", " · ".join(facts))
+
+
+def partitions(keys: str | None) -> str:
+    """Return the keys as the summary has them: one, a list as its ends and count, or those already."""
+    if keys is None:
+        return "whole table"
+    if not keys.startswith("["):
+        return keys
+    listed = json.loads(keys)
+    return f"{listed[0]}..{listed[-1]} ({len(listed)})"
+
+
+def upstream(document: str) -> str:
+    """Return each table that was read, and its snapshot."""
+    reads = json.loads(document)
+    if isinstance(reads, dict):  # too many to be listed
+        return f"{reads['count']} tables"
+    return "\n".join(f"{read['asset']}@{short(read['snapshot_id'])}" for read in reads)
+
+
+def short(snapshot_id: int | None) -> str:
+    """Return the start of a snapshot's id, as one abbreviates commits."""
+    return str(snapshot_id)[:7]
+
+
+def worst_days(catalog: Catalog) -> Table:
+    """Return the airports' days with the longest mean delay, and their weather."""
+    delays = catalog.load_table((NAMESPACE, "daily_delays")).scan().to_polars()
+    airports = catalog.load_table((NAMESPACE, "airports")).scan(selected_fields=("faa", "name")).to_polars()
+    worst = (
+        delays.filter(pl.col("day").dt.month() == 1)
+        .join(airports, left_on="origin", right_on="faa")
+        .sort("mean_delay", descending=True)
+        .head(8)
+    )
+    shown = Table(**PLAIN)
+    shown.add_column("day", no_wrap=True)
+    shown.add_column("airport", no_wrap=True, ratio=1)
+    for column in ("flights", "late", "cancelled", "mean delay", "wind", "visibility"):
+        shown.add_column(column, justify="right", no_wrap=True)
+    for row in worst.iter_rows(named=True):
+        shown.add_row(
+            str(row["day"]),
+            row["name"],
+            str(row["flights"]),
+            f"{row['late'] / row['flights']:.0%}",
+            str(row["cancelled"]),
+            f"{row['mean_delay']:.0f} min",
+            f"{row['max_wind']:.0f} mph",
+            f"{row['min_visib']:.1f} mi",
+        )
+    return shown
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,18 @@
+"""Jobs, and when they run."""
+
+import dagster as dg
+
+weather_job = dg.define_asset_job("load_weather", selection=["weather"], description="A day's weather at one airport.")
+delays_job = dg.define_asset_job(
+    "load_delays", selection=["flights", "daily_delays"], description="A day's flights, and what became of them."
+)
+reference_job = dg.define_asset_job(
+    "load_reference", selection=["planes", "airlines", "airports"], description="What flights refer to."
+)
+
+# The partitions end with 2013: today each tick asks for its last day, once. Days that go on need no more than this.
+schedules = [
+    dg.build_schedule_from_partitioned_job(weather_job, hour_of_day=4),
+    dg.build_schedule_from_partitioned_job(delays_job, hour_of_day=5),
+    dg.ScheduleDefinition(job=reference_job, cron_schedule="0 3 * * 1", execution_timezone="America/New_York"),
+]

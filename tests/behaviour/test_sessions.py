@@ -1,0 +1,205 @@
+"""The session's life: lazy, shared, counted, wrapped, refused where it cannot work."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster_pyspark import LazyPySparkResource
+
+from dagster_iceberg_spark import (
+    CatalogUnavailableError,
+    ConfigurationError,
+    IcebergPySparkIOManager,
+    IcebergSparkResource,
+    SparkEnvironmentError,
+    SqlCatalog,
+)
+from dagster_iceberg_spark.resource import SESSIONS
+from dagster_iceberg_spark.spark.session import attach_catalog, launch_conf, require_java
+from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME, SQLITE_JDBC
+from tests.conftest import CONNECT_CONF, SPARK_CONF, Lake, frame_asset, free_port
+
+pytestmark = pytest.mark.spark
+
+
+def same_again(lake: Lake) -> IcebergSparkResource:
+    """Another resource with the lake's configuration."""
+    return IcebergSparkResource(
+        catalog=lake.spark.catalog, spark_config=lake.spark.spark_config, remote=lake.spark.remote
+    )
+
+
+def test_resources_with_one_configuration_share_one_counted_session(lake: Lake) -> None:
+    other = same_again(lake)
+    assert other.spark_session is lake.session
+    assert SESSIONS.users_of(lake.spark.iceberg_session) == 2
+    other.teardown_after_execution(dg.build_init_resource_context())
+    assert SESSIONS.users_of(lake.spark.iceberg_session) == 1
+    assert lake.session.range(1).count() == 1
+
+
+def test_the_resource_of_the_io_manager_and_the_one_beside_it_use_one_session(lake: Lake) -> None:
+    seen = []
+
+    @dg.asset(io_manager_key="iceberg")
+    def t(spark: IcebergSparkResource) -> Any:
+        seen.append(spark.spark_session)
+        return spark.spark_session.range(1)
+
+    beside = same_again(lake)
+    resources = {"spark": beside, "iceberg": IcebergPySparkIOManager(spark=lake.spark, namespace="db")}
+    dg.materialize([t], resources=resources, instance=lake.instance)
+    assert lake.session.range(2).count() == 2
+    assert seen == [lake.session]
+
+
+def test_a_session_stops_with_its_last_user_where_that_is_asked_for(connect_server: str, tmp_path: Path) -> None:
+    catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path))
+    first, second = (
+        IcebergSparkResource(
+            catalog=catalog, remote=connect_server, spark_config=CONNECT_CONF, stop_session="when_unused"
+        )
+        for _ in range(2)
+    )
+    session = first.spark_session
+    assert second.spark_session is session
+    first.teardown_after_execution(dg.build_init_resource_context())
+    assert session.range(1).count() == 1
+    second.teardown_after_execution(dg.build_init_resource_context())
+    assert session.is_stopped  # type: ignore[attr-defined]
+
+
+def test_a_stopped_session_is_replaced(connect_server: str, tmp_path: Path) -> None:
+    catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path))
+    config = {"catalog": catalog, "remote": connect_server, "spark_config": CONNECT_CONF}
+    IcebergSparkResource(**config).spark_session.stop()
+    again = IcebergSparkResource(**config).spark_session
+    assert again.range(1).count() == 1
+    again.stop()
+
+
+def test_two_catalogs_of_one_name_do_not_mix(lake: Lake, tmp_path: Path) -> None:
+    lake.materialize(frame_asset("t", "select 1 as a"))
+    elsewhere = SqlCatalog(uri=f"sqlite:///{tmp_path}/other/catalog.db", warehouse=str(tmp_path / "other"))
+    spark = IcebergSparkResource(catalog=elsewhere, spark_config=lake.spark.spark_config, remote=lake.spark.remote)
+    other = Lake(spark, IcebergPySparkIOManager(spark=spark, namespace="db"), lake.instance, tmp_path)
+    other.materialize(
+        frame_asset("t", "select 2 as a", metadata={"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["a"]})
+    )
+    assert (lake.rows("t", "a"), other.rows("t", "a")) == ([1], [2])
+
+
+def test_a_resource_of_dagster_pyspark_is_wrapped(classic_lake: Lake) -> None:
+    assert classic_lake.session.range(1).count() == 1
+    theirs = LazyPySparkResource(spark_config={})
+    spark = IcebergSparkResource(
+        catalog=SqlCatalog(
+            name="wrapped",
+            uri=f"sqlite:///{classic_lake.directory}/w.db",
+            warehouse=str(classic_lake.directory / "w"),
+        ),
+        pyspark=theirs,
+    )
+    lake = Lake(
+        spark, IcebergPySparkIOManager(spark=spark, namespace="db"), classic_lake.instance, classic_lake.directory
+    )
+    lake.materialize(frame_asset("t", "select 1 as a"))
+    assert lake.rows("t", "a") == [1]
+    assert spark.spark_session is spark.pyspark.spark_session
+    assert spark.spark_context is spark.spark_session.sparkContext
+    assert spark.spark_session.conf.get("spark.sql.catalog.wrapped.type") == "jdbc"
+
+
+def test_a_wrapped_session_with_another_catalog_of_that_name_is_refused(classic_lake: Lake, tmp_path: Path) -> None:
+    other = SqlCatalog(uri=f"sqlite:///{tmp_path}/other.db", warehouse=str(tmp_path / "other")).describe("")
+    with pytest.raises(SparkEnvironmentError, match=r"other\.db"):
+        attach_catalog(classic_lake.session, other)
+
+
+def test_a_connect_session_has_no_context(connect_server: str, tmp_path: Path) -> None:
+    catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path))
+    spark = IcebergSparkResource(catalog=catalog, remote=connect_server)
+    with pytest.raises(ConfigurationError, match="spark_session"):
+        _ = spark.spark_context
+    spark.spark_session.stop()
+
+
+def test_a_connect_server_that_is_not_there_is_found_in_seconds(tmp_path: Path) -> None:
+    catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path))
+    spark = IcebergSparkResource(catalog=catalog, remote=f"sc://127.0.0.1:{free_port()}/;token=hush-hush")
+    with pytest.raises(CatalogUnavailableError, match=r"sc://127\.0\.0\.1") as caught:
+        _ = spark.spark_session
+    assert "hush-hush" not in str(caught.value)
+
+
+JAVAS = {
+    "none": (None, "no `java`"),
+    "old": ('openjdk version "11.0.2" 2019-01-15', "Java 11"),
+    "ancient": ('java version "1.8.0_292"', "Java 8"),
+}
+
+
+@pytest.mark.parametrize(("banner", "found"), JAVAS.values(), ids=list(JAVAS))
+def test_java_that_is_missing_or_too_old_is_named(
+    banner: str | None, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    if banner is not None:
+        java = tmp_path / "bin" / "java"
+        java.parent.mkdir()
+        java.write_text(f"#!/bin/sh\necho '{banner}' >&2\n")
+        java.chmod(0o755)
+    with pytest.raises(SparkEnvironmentError, match=found) as caught:
+        require_java()
+    assert "openjdk-17" in str(caught.value)
+
+
+def test_a_session_without_iceberg_is_told_what_it_lacks(tmp_path: Path) -> None:
+    """In a process of its own: a JVM's jars cannot be taken away."""
+    script = f"""
+import dagster as dg
+from dagster_pyspark import PySparkResource
+from dagster_iceberg_spark import IcebergSparkResource, SparkEnvironmentError, SqlCatalog
+for extensions in ("", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"):
+    config = {{"spark.master": "local[1]", "spark.ui.enabled": "false", "spark.sql.extensions": extensions}}
+    theirs = PySparkResource(spark_config=config)
+    catalog = SqlCatalog(uri="sqlite:///{tmp_path}/c.db", warehouse="{tmp_path}")
+    theirs.setup_for_execution(dg.build_init_resource_context())
+    try:
+        IcebergSparkResource(catalog=catalog, pyspark=theirs).spark_session
+    except SparkEnvironmentError as error:
+        print(error)
+    theirs.spark_session.stop()
+"""
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
+    answer = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment, timeout=200
+    )
+    without_extensions, without_runtime = answer.stdout.strip().splitlines()
+    assert "spark.sql.extensions" in without_extensions
+    assert ICEBERG_SPARK_RUNTIME in without_extensions
+    assert ICEBERG_SPARK_RUNTIME in without_runtime
+
+
+def test_what_the_jvm_starts_with_follows_from_the_configuration(tmp_path: Path) -> None:
+    catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path), properties={"clients": "3"})
+    spark = IcebergSparkResource(
+        catalog=catalog, spark_config={**SPARK_CONF, "spark.sql.extensions": "com.example.Mine"}
+    )
+    conf = launch_conf(spark.session_settings())
+    assert conf["spark.jars.packages"].split(",")[-2:] == [ICEBERG_SPARK_RUNTIME, SQLITE_JDBC]
+    assert conf["spark.sql.extensions"].startswith("com.example.Mine,org.apache.iceberg")
+    assert conf["spark.sql.catalog.lake.clients"] == "3"
+    assert conf["spark.sql.catalog.lake.cache-enabled"] == "false"
+    assert conf.items() >= {"spark.master": "local[2]", "spark.sql.session.timeZone": "Asia/Tokyo"}.items()
+
+
+def test_provided_jars_add_no_coordinates(tmp_path: Path) -> None:
+    catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path))
+    assert "spark.jars.packages" not in launch_conf(
+        IcebergSparkResource(catalog=catalog, jars="provided").session_settings()
+    )

@@ -1,0 +1,324 @@
+"""The fresh look at a table, against pyiceberg's own catalog on SQLite and small servers that answer badly."""
+
+import datetime as dt
+import http.server
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyiceberg.catalog.rest  # noqa: F401 - before a thread does it under a deadline
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
+from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestampType, TimestamptzType
+
+from dagster_iceberg_spark.catalog import look as look_module
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.look import data_files, look, open_catalog
+from dagster_iceberg_spark.config import RestCatalog, SqlCatalog
+from dagster_iceberg_spark.errors import CatalogUnavailableError, ConfigurationError, NotAnIcebergTableError
+from dagster_iceberg_spark.plan.coverage import ColumnBounds
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from tests.table.samples import TABLE, utc, wall
+
+FLIGHTS = TableIdentifier(("nyc",), "flights")
+COLUMNS = Schema(
+    NestedField(1, "ts", TimestamptzType(), required=True),
+    NestedField(2, "carrier", StringType(), doc="two letters"),
+    NestedField(3, "day", DateType()),
+    NestedField(4, "wall", TimestampType()),
+    NestedField(5, "id", LongType()),
+)
+ARROW_SCHEMA = pa.schema(
+    [
+        pa.field("ts", pa.timestamp("us", "UTC"), nullable=False),
+        ("carrier", pa.string()),
+        ("day", pa.date32()),
+        ("wall", pa.timestamp("us")),
+        ("id", pa.int64()),
+    ]
+)
+NOON, EVENING = utc(2024, 1, 2, 12), utc(2024, 1, 2, 20)
+
+
+@pytest.fixture(autouse=True)
+def _no_shared_catalogs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look_module, "_catalogs", {})
+    monkeypatch.setattr(look_module, "_lock", threading.Lock())
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> CatalogDescription:
+    return SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")).describe("")
+
+
+@pytest.fixture
+def catalog(lake: CatalogDescription) -> Catalog:
+    catalog = open_catalog(lake)
+    catalog.create_namespace("nyc")
+    return catalog
+
+
+def rows(*values: tuple[Any, ...]) -> pa.Table:
+    return pa.Table.from_pylist(
+        [dict(zip(ARROW_SCHEMA.names, value, strict=True)) for value in values], schema=ARROW_SCHEMA
+    )
+
+
+def row(ts: dt.datetime, carrier: str | None, number: int | None = None) -> tuple[Any, ...]:
+    return ts, carrier, ts.date(), ts.replace(tzinfo=None), number
+
+
+def rest(port: int) -> CatalogDescription:
+    return RestCatalog(uri=f"http://127.0.0.1:{port}", properties={"token": "hunter2"}).describe("")
+
+
+def test_a_table_that_is_not_there_is_none(lake: CatalogDescription, catalog: Catalog) -> None:
+    assert look(lake, FLIGHTS) is None
+    assert look(lake, TableIdentifier(("no", "where"), "flights")) is None
+
+
+def test_a_look_sees_what_the_table_is(lake: CatalogDescription, catalog: Catalog) -> None:
+    spec = PartitionSpec(
+        PartitionField(1, 1000, DayTransform(), "d"), PartitionField(2, 1001, BucketTransform(4), "shard")
+    )
+    table = catalog.create_table(("nyc", "flights"), COLUMNS, partition_spec=spec, properties={"a": "b"})
+    state = look(lake, FLIGHTS)
+    assert state is not None
+    assert (state.identifier, state.location, state.format_version) == (FLIGHTS, table.location(), 2)
+    assert str(state.spec) == "day(ts) as d, bucket(4, carrier) as shard"
+    assert [(f.name, str(f.type), f.is_required, f.doc, f.field_id) for f in state.schema][:2] == [
+        ("ts", "timestamptz", True, None, 1), ("carrier", "string", False, "two letters", 2),
+    ]  # fmt: skip
+    assert state.properties["a"] == "b"
+    assert (state.snapshots, state.refs, state.head()) == ({}, {}, None)
+
+
+def test_a_look_sees_every_snapshot_and_its_summary(lake: CatalogDescription, catalog: Catalog) -> None:
+    table = catalog.create_table(("nyc", "flights"), COLUMNS)
+    table.append(rows(row(NOON, "AA")), snapshot_properties={"dagster.run_id": "first"})
+    table.append(rows(row(NOON, "UA"), row(NOON, "DL")), snapshot_properties={"dagster.run_id": "second"})
+    table.manage_snapshots().create_tag(table.snapshots()[0].snapshot_id, "v1").commit()
+    state = look(lake, FLIGHTS)
+    assert state is not None
+    head, first = state.ancestors()
+    assert [item.summary["dagster.run_id"] for item in (head, first)] == ["second", "first"]
+    assert (head.count("added-records"), head.count("total-records"), head.operation) == (2, 3, "append")
+    assert (head.parent_snapshot_id, first.parent_snapshot_id) == (first.snapshot_id, None)
+    assert state.refs == {"main": head.snapshot_id, "v1": first.snapshot_id}
+    assert head.committed_at_ms == table.snapshots()[1].timestamp_ms
+
+
+def test_a_look_is_fresh(lake: CatalogDescription, catalog: Catalog) -> None:
+    table = catalog.create_table(("nyc", "flights"), COLUMNS)
+    before = look(lake, FLIGHTS)
+    elsewhere = load_catalog(lake.name, **lake.pyiceberg_properties)
+    elsewhere.load_table(("nyc", "flights")).append(rows(row(NOON, "AA")))
+    after = look(lake, FLIGHTS)
+    assert before is not None
+    assert after is not None
+    assert (len(before.snapshots), len(after.snapshots), table.current_snapshot()) == (0, 1, None)
+
+
+def test_old_schemas_and_specs_stay_known(lake: CatalogDescription, catalog: Catalog) -> None:
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "carrier"))
+    table = catalog.create_table(("nyc", "flights"), COLUMNS, partition_spec=spec)
+    with table.update_spec() as update:
+        update.add_field("ts", DayTransform(), "d")
+    with table.update_schema() as changes:
+        changes.rename_column("carrier", "airline")
+    state = look(lake, FLIGHTS)
+    assert state is not None
+    assert {number: str(item) for number, item in state.specs.items()} == {
+        0: "airline as carrier", 1: "airline as carrier, day(ts) as d",
+    }  # fmt: skip
+    assert state.default_spec_id == 1
+    assert [item.names[1] for item in state.schemas.values()] == ["carrier", "airline"]
+
+
+def test_the_bounds_of_files_are_read_from_the_manifests(lake: CatalogDescription, catalog: Catalog) -> None:
+    table = catalog.create_table(("nyc", "flights"), COLUMNS)
+    table.append(rows(row(NOON, "AA", 1), row(EVENING, None, 9)))
+    (file,) = data_files(lake, FLIGHTS, table.snapshots()[0].snapshot_id, ["ts", "carrier", "day", "wall", "id"])
+    assert file.path.startswith("file://")
+    day = dt.date(2024, 1, 2)
+    assert file.bounds == {
+        "ts": ColumnBounds(NOON, EVENING, may_hold_null=False),
+        "carrier": ColumnBounds("AA", "AA", may_hold_null=True),
+        "day": ColumnBounds(day, day, may_hold_null=False),
+        "wall": ColumnBounds(wall(2024, 1, 2, 12), wall(2024, 1, 2, 20), may_hold_null=False),
+        "id": ColumnBounds(1, 9, may_hold_null=False),
+    }
+
+
+def test_the_partition_of_a_file_bounds_it_where_metrics_are_off(lake: CatalogDescription, catalog: Catalog) -> None:
+    spec = PartitionSpec(
+        PartitionField(1, 1000, DayTransform(), "d"), PartitionField(2, 1001, IdentityTransform(), "c")
+    )
+    off = {"write.metadata.metrics.default": "none"}
+    table = catalog.create_table(("nyc", "flights"), COLUMNS, partition_spec=spec, properties=off)
+    table.append(rows(row(NOON, "AA"), row(utc(2024, 1, 3), None)))
+    files = data_files(lake, FLIGHTS, table.snapshots()[0].snapshot_id, ["ts", "carrier", "id"])
+    first, second = sorted(files, key=lambda file: str(file.bounds["ts"].lower))
+    assert first.bounds["ts"] == ColumnBounds(utc(2024, 1, 2), utc(2024, 1, 2, 23, 59, 59, 999999), may_hold_null=False)
+    assert first.bounds["carrier"] == ColumnBounds("AA", "AA", may_hold_null=False)
+    assert second.bounds["carrier"] == ColumnBounds(None, None, may_hold_null=True)
+    assert second.bounds["id"] == ColumnBounds(None, None, may_hold_null=True)
+
+
+def test_only_the_files_of_the_snapshot_that_is_asked_for_are_seen(lake: CatalogDescription, catalog: Catalog) -> None:
+    table = catalog.create_table(("nyc", "flights"), COLUMNS)
+    table.append(rows(row(NOON, "AA")))
+    table.append(rows(row(EVENING, "AA")))
+    first, second = (item.snapshot_id for item in table.snapshots())
+    assert [len(data_files(lake, FLIGHTS, item, ["ts"])) for item in (first, second)] == [1, 2]
+
+
+def test_one_description_is_one_catalog(lake: CatalogDescription) -> None:
+    assert open_catalog(lake) is open_catalog(lake)
+
+
+def test_a_database_that_cannot_be_opened_is_an_outage(tmp_path: Path) -> None:
+    (tmp_path / "catalog.db").write_text("not a database, whatever else it is")
+    description = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path)).describe("")
+    with pytest.raises(
+        CatalogUnavailableError, match=r"Cannot look at nyc\.flights in SQLite catalog 'lake' at .*not a database"
+    ):
+        look(description, FLIGHTS)
+
+
+def test_a_table_whose_metadata_file_is_gone_is_an_outage(lake: CatalogDescription, catalog: Catalog) -> None:
+    table = catalog.create_table(("nyc", "flights"), COLUMNS)
+    Path(table.metadata_location.removeprefix("file://")).unlink()
+    with pytest.raises(CatalogUnavailableError, match=r"Cannot look at nyc\.flights"):
+        look(lake, FLIGHTS)
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    """A server that accepts connections and never answers; its clients are let go in the end."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        accepted: list[socket.socket] = []
+        server.settimeout(0.1)
+        done = threading.Event()
+
+        def accept() -> None:
+            while not done.is_set():
+                try:
+                    accepted.append(server.accept()[0])
+                except TimeoutError:
+                    continue
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        yield server
+        done.set()
+        thread.join()
+        for connection in accepted:
+            connection.close()
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    "describe",
+    [rest, lambda port: SqlCatalog(uri=f"postgresql://me:hunter2@127.0.0.1:{port}/x", warehouse="/w").describe("")],
+    ids=["rest", "postgresql"],
+)
+def test_a_dead_host_is_found_in_seconds(describe: Callable[[int], CatalogDescription]) -> None:
+    started = time.monotonic()
+    with pytest.raises(CatalogUnavailableError, match="Hint: check host and port in the catalog's `uri`") as caught:
+        look(describe(closed_port()), FLIGHTS)
+    assert time.monotonic() - started < 5
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_server_that_stays_silent_is_waited_for_so_long(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(look_module, "ANSWER_TIMEOUT_SECONDS", 0.3)
+    started = time.monotonic()
+    with pytest.raises(CatalogUnavailableError, match="found a connection that stays silent"):
+        look(rest(listener.getsockname()[1]), FLIGHTS)
+    assert time.monotonic() - started < 2
+
+
+@pytest.fixture
+def answering() -> Iterator[Callable[[int, Any], CatalogDescription]]:
+    """A REST catalog that answers every question about a table with one status and one document."""
+    servers: list[http.server.ThreadingHTTPServer] = []
+
+    def serve(status: int, document: Any) -> CatalogDescription:
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                code, answer = (200, {"defaults": {}, "overrides": {}}) if "config" in self.path else (status, document)
+                body = json.dumps(answer).encode()
+                self.send_response(code)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *args: Any) -> None:
+                """Stay silent."""
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        servers.append(server)
+        return rest(server.server_address[1])
+
+    yield serve
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def refusal(code: int, kind: str, message: str = "no") -> dict[str, Any]:
+    return {"error": {"message": message, "type": kind, "code": code}}
+
+
+@pytest.mark.parametrize(
+    ("status", "document", "error", "message"),
+    [
+        (401, refusal(401, "NotAuthorizedException"), ConfigurationError, "expected credentials that it accepts"),
+        (403, refusal(403, "ForbiddenException"), ConfigurationError, "expected credentials that it accepts"),
+        (500, refusal(500, "ServerError", "token hunter2"), CatalogUnavailableError, "expected an answer, found"),
+        (503, refusal(503, "ServiceUnavailable"), CatalogUnavailableError, "expected an answer, found"),
+        (200, {"metadata": {}}, NotAnIcebergTableError, "expected an Iceberg table in the REST catalog 'lake'"),
+    ],
+)
+def test_what_a_server_refuses_is_an_error_of_ours_without_the_secret(
+    answering: Callable[..., CatalogDescription], status: int, document: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message) as caught:
+        look(answering(status, document), FLIGHTS)
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__cause__ is None or error is NotAnIcebergTableError
+
+
+def test_a_server_that_knows_no_such_table_says_none(answering: Callable[..., CatalogDescription]) -> None:
+    assert look(answering(404, refusal(404, "NoSuchTableException")), FLIGHTS) is None
+    assert look(answering(404, refusal(404, "NoSuchNamespaceException")), FLIGHTS) is None
+
+
+def test_one_silent_catalog_does_not_hold_up_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look_module, "ANSWER_TIMEOUT_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        silent = RestCatalog(uri=f"http://127.0.0.1:{server.getsockname()[1]}").describe("")
+        with pytest.raises(CatalogUnavailableError):
+            look_module.look(silent, TABLE)
+        other = SqlCatalog(uri=f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)).describe("")
+        thread = threading.Thread(target=look_module.look, args=(other, TABLE), daemon=True)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()

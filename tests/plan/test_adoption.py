@@ -1,0 +1,242 @@
+"""Whether a materialization is in the table already: every cell of the table of scenarios (DESIGN.md, section 5)."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from dagster_iceberg_spark.errors import DuplicateCommitError, OrphanedCommitError
+from dagster_iceberg_spark.plan.adoption import Adoption, TokenCandidate, decide_adoption
+from dagster_iceberg_spark.table.lineage import Materialization, commit_token
+from dagster_iceberg_spark.table.scope import PartitionScope
+from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+from tests.table.samples import chain, daily, snapshot, table
+
+DAY, OTHER_DAY = "2024-01-02", "2024-01-03"
+STARTED = 10_000
+"""When the runs of these tests began, in seconds; a snapshot's id is its age in seconds."""
+RUN, PARENT = "run-2", "run-1"
+
+
+def token(run_id: str, *keys: str, output: str = "flights") -> str:
+    return commit_token(run_id=run_id, output=output, scope=daily(*(keys or (DAY,))), branch="main")
+
+
+def candidate(run_id: str, *, started: int | None = STARTED) -> TokenCandidate:
+    started_ms = None if started is None else started * 1000
+    return TokenCandidate(token(run_id), run_id, started_ms, is_same_run=run_id == RUN)
+
+
+def materialization(scope: PartitionScope | None = None, code_version: str | None = "v1") -> Materialization:
+    return Materialization(
+        asset_key="flights",
+        run_id=RUN,
+        job="job",
+        step_key="flights",
+        scope=daily(DAY) if scope is None else scope,
+        code_version=code_version,
+        upstream=(),
+        write_disposition="replace",
+        commit_token=token(RUN),
+        package_version="0",
+    )
+
+
+def commit(
+    snapshot_id: int, run_id: str = RUN, *, keys: str | None = DAY, operation: str = "overwrite", **summary: Any
+) -> Snapshot:
+    """Return a snapshot of this asset by a run."""
+    given = {
+        "asset_key": "flights",
+        "code_version": "v1",
+        "partition_keys": keys,
+        "commit_token": token(run_id),
+        **summary,
+    }
+    return snapshot(snapshot_id, operation=operation, **given)
+
+
+def decide(
+    *history: Snapshot,
+    disposition: str = "replace",
+    candidates: tuple[str, ...] = (RUN,),
+    recorded: bool = False,
+    **changes: Any,
+) -> Adoption:
+    state = changes.pop("state", None) or table(snapshots=chain(*history))
+    return decide_adoption(
+        state,
+        changes.pop("tokens", [candidate(run_id) for run_id in candidates]),
+        materialization(**changes),
+        branch="main",
+        disposition=disposition,  # type: ignore[arg-type]
+        is_recorded=lambda _run_id, _snapshot_id: recorded,
+    )
+
+
+S = STARTED + 100
+OTHERS = commit(S - 1, "run-0", keys=OTHER_DAY, commit_token="x")
+REWRITES = ("replace", "merge")
+ALL = (*REWRITES, "append")
+
+
+def adopted(adoption: Adoption) -> int | None:
+    return adoption.snapshot.snapshot_id if adoption.snapshot else None
+
+
+@pytest.mark.parametrize("disposition", ALL)
+def test_a_retried_killed_or_resumed_step_adopts_what_no_event_records(disposition: str) -> None:
+    assert adopted(decide(OTHERS, commit(S), disposition=disposition)) == S
+    assert adopted(decide(OTHERS, commit(S, PARENT), disposition=disposition, candidates=(RUN, PARENT))) == S
+
+
+@pytest.mark.parametrize(("disposition", "expected"), [("replace", None), ("merge", None), ("append", S)])
+def test_a_retried_step_whose_commit_is_recorded_writes_again_but_appends_once(
+    disposition: str, expected: int | None
+) -> None:
+    adoption = decide(commit(S), disposition=disposition, recorded=True)
+    assert (adopted(adoption), adoption.warning) == (expected, None)
+
+
+@pytest.mark.parametrize("disposition", ALL)
+def test_a_re_execution_from_failure_writes_what_its_parent_has_recorded(disposition: str) -> None:
+    adoption = decide(commit(S, PARENT), disposition=disposition, candidates=(RUN, PARENT), recorded=True)
+    assert adoption.snapshot is None
+    if disposition == "append":
+        assert adoption.warning == (
+            f"Appending again to nyc.flights: run {PARENT} already appended snapshot {S}, which Dagster has recorded."
+        )
+    else:
+        assert adoption.warning is None
+
+
+@pytest.mark.parametrize("disposition", ALL)
+def test_a_new_run_does_not_look_for_its_parent(disposition: str) -> None:
+    assert decide(commit(S, PARENT), disposition=disposition) == Adoption()
+
+
+@pytest.mark.parametrize("disposition", ALL)
+def test_without_a_token_to_look_for_the_rows_are_written(disposition: str) -> None:
+    assert decide(commit(S), disposition=disposition, candidates=()) == Adoption()
+
+
+@pytest.mark.parametrize("disposition", ALL)
+def test_a_snapshot_that_was_rolled_back_is_written_again(disposition: str) -> None:
+    state = table(snapshots=(*chain(snapshot(1), commit(S)),), refs={"main": 1})
+    assert decide(state=state, disposition=disposition) == Adoption()
+
+
+@pytest.mark.parametrize(
+    ("younger", "is_left_alone"),
+    [
+        (snapshot(S + 1, operation="replace"), True),
+        (commit(S + 1, "run-3", keys=OTHER_DAY, commit_token="x"), True),
+        (commit(S + 1, "run-3", keys=f'["{OTHER_DAY}", "2024-01-04"]', commit_token="x"), True),
+        (commit(S + 1, "run-3", keys=DAY, commit_token="x"), False),
+        (commit(S + 1, "run-3", keys=f'["{DAY}", "{OTHER_DAY}"]', commit_token="x"), False),
+        (commit(S + 1, "run-3", keys="2023-01-01..2024-12-31 (366)", commit_token="x"), False),
+        (commit(S + 1, "run-3", keys="[broken", commit_token="x"), False),
+        (commit(S + 1, "run-3", keys=None, commit_token="x"), False),
+        (commit(S + 1, "run-3", keys=OTHER_DAY, commit_token="x", asset_key="other"), False),
+        (snapshot(S + 1, operation="append"), False),
+        (snapshot(S + 1, operation="delete"), False),
+    ],
+)
+def test_a_rewrite_is_adopted_only_if_nothing_but_compaction_and_other_partitions_came_after(
+    younger: Snapshot, is_left_alone: bool
+) -> None:
+    for disposition in REWRITES:
+        assert adopted(decide(commit(S), younger, disposition=disposition)) == (S if is_left_alone else None)
+    assert adopted(decide(commit(S), younger, disposition="append")) == S
+
+
+def test_one_foreign_commit_among_harmless_ones_is_enough_to_write_again() -> None:
+    harmless = snapshot(S + 1, operation="replace"), commit(S + 3, "run-3", keys=OTHER_DAY, commit_token="x")
+    assert adopted(decide(commit(S), *harmless)) == S
+    assert adopted(decide(commit(S), harmless[0], snapshot(S + 2), harmless[1])) is None
+
+
+def test_any_later_materialization_touches_a_table_without_partitions() -> None:
+    for_all = token(RUN)
+    later = commit(S + 1, "run-3", keys=None, commit_token="x")
+    assert adopted(decide(commit(S, keys=None, commit_token=for_all), scope=PartitionScope())) == S
+    assert adopted(decide(commit(S, keys=None, commit_token=for_all), later, scope=PartitionScope())) is None
+    compaction = snapshot(S + 1, operation="replace")
+    assert adopted(decide(commit(S, keys=None, commit_token=for_all), compaction, scope=PartitionScope())) == S
+
+
+@pytest.mark.parametrize("disposition", REWRITES)
+@pytest.mark.parametrize(("stored", "current"), [("v1", "v2"), (None, "v1"), ("v1", None)])
+def test_other_code_writes_again(disposition: str, stored: str | None, current: str | None) -> None:
+    found = commit(S, code_version=stored)
+    assert adopted(decide(found, disposition=disposition, code_version=current)) is None
+    assert adopted(decide(found, disposition=disposition, code_version=stored)) == S
+
+
+def test_an_unrecorded_append_of_other_code_is_to_be_looked_into() -> None:
+    with pytest.raises(OrphanedCommitError) as caught:
+        decide(commit(S), disposition="append", code_version="v2")
+    assert f"found snapshot {S} of run {RUN} with code version 'v1', this one is 'v2'." in str(caught.value)
+    assert adopted(decide(commit(S), disposition="append", code_version="v2", recorded=True)) == S
+
+
+def test_two_appends_with_one_token_are_an_error_that_names_both() -> None:
+    with pytest.raises(DuplicateCommitError, match=f"found the snapshots {S + 2}, {S}\\."):
+        decide(commit(S), snapshot(S + 1), commit(S + 2), disposition="append")
+
+
+def test_the_youngest_of_several_rewrites_with_one_token_is_adopted() -> None:
+    for disposition in REWRITES:
+        assert adopted(decide(commit(S), commit(S + 2), disposition=disposition)) == S + 2
+
+
+def test_this_runs_commit_is_found_before_its_parents() -> None:
+    adoption = decide(commit(S, PARENT), commit(S + 1, RUN), candidates=(RUN, PARENT))
+    assert adopted(adoption) == S + 1
+
+
+@pytest.mark.parametrize(("age", "is_found"), [(STARTED - 599, True), (STARTED - 600, True), (STARTED - 601, False)])
+def test_the_search_ends_ten_minutes_before_the_oldest_candidate_began(age: int, is_found: bool) -> None:
+    tokens = [candidate(RUN, started=STARTED + 5000), candidate(PARENT)]
+    assert (adopted(decide(commit(age, PARENT), tokens=tokens)) == age) == is_found
+
+
+def test_where_the_start_of_a_run_is_not_known_the_whole_history_is_searched() -> None:
+    assert adopted(decide(commit(5), tokens=[candidate(RUN, started=None)])) == 5
+
+
+def test_the_outputs_of_one_step_have_a_token_each() -> None:
+    sibling = commit(S, commit_token=token(RUN, output="other_output"))
+    assert decide(sibling) == Adoption()
+
+
+def test_an_expired_snapshot_is_written_again() -> None:
+    state = table(snapshots=[dataclasses.replace(commit(S + 9, "run-3", commit_token="x"), parent_snapshot_id=S)])
+    assert decide(state=state) == Adoption()
+
+
+def test_a_table_without_snapshots_is_written() -> None:
+    empty: TableState = table()
+    assert decide(state=empty) == Adoption()
+
+
+def test_dagster_is_asked_about_the_run_and_snapshot_that_were_found() -> None:
+    asked: list[tuple[str, int]] = []
+
+    def is_recorded(run_id: str, snapshot_id: int) -> bool:
+        asked.append((run_id, snapshot_id))
+        return False
+
+    state = table(snapshots=chain(OTHERS, commit(S, PARENT)))
+    tokens = [candidate(RUN), candidate(PARENT)]
+    decide_adoption(state, tokens, materialization(), branch="main", disposition="replace", is_recorded=is_recorded)
+    assert asked == [(PARENT, S)]
+
+
+def test_only_the_branch_that_is_written_counts() -> None:
+    history = chain(snapshot(1), commit(S))
+    state = table(snapshots=history, refs={"main": S, "audit": 1})
+    found = decide_adoption(
+        state, [candidate(RUN)], materialization(), branch="audit", disposition="replace", is_recorded=lambda *_: False
+    )
+    assert found == Adoption()

@@ -1,0 +1,195 @@
+"""From partitions to rows: what a partition means in a column of each type."""
+
+import datetime as dt
+import re
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagster_iceberg_spark.errors import PartitioningError
+from dagster_iceberg_spark.plan.binding import BoundScope, Intervals, Values, bind_each_partition, bind_scope
+from dagster_iceberg_spark.table.predicate import EVERY_ROW, NO_ROW
+from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, PartitionSlice, TimeCalendar, TimeWindow
+from tests.table.evaluator import matches
+from tests.table.samples import NEW_YORK, calendar, daily, day, keyed, keys_by_day, local, schema, utc, wall
+
+HOUR = dt.timedelta(hours=1)
+FIRST = utc(2013, 11, 1)
+INSTANTS = st.datetimes(dt.datetime(2013, 10, 31), dt.datetime(2013, 11, 8), timezones=st.just(dt.timezone.utc))  # noqa: DTZ001
+DAYS = st.sets(st.sampled_from([f"2013-11-0{number}" for number in range(1, 8)]))
+
+
+def bound(scope: PartitionScope, **columns: str) -> BoundScope:
+    return bind_scope(scope, schema(**columns), subject="nyc.flights")
+
+
+def hours(*starts: dt.datetime) -> PartitionScope:
+    slices = tuple((PartitionSlice(start.isoformat(), TimeWindow(start, start + HOUR)),) for start in starts)
+    dimension = Dimension(None, "ts", calendar(NEW_YORK, "%Y-%m-%d-%H:%M", "hour"))
+    return PartitionScope((dimension,), slices, tuple(start.isoformat() for start in starts))
+
+
+def formatted(fmt: str, key: str) -> PartitionScope:
+    window = day("2013-11-02").window
+    return PartitionScope(
+        (Dimension(None, "ts", TimeCalendar("UTC", fmt, "day")),), ((PartitionSlice(key, window),),), (key,)
+    )
+
+
+@pytest.mark.parametrize(
+    ("column_type", "expected"),
+    [
+        ("timestamptz", Intervals("ts", ((utc(2013, 11, 3, 4), utc(2013, 11, 4, 5)),))),
+        ("timestamp", Intervals("ts", ((wall(2013, 11, 3), wall(2013, 11, 4)),))),
+        ("date", Intervals("ts", ((dt.date(2013, 11, 3), dt.date(2013, 11, 4)),))),
+        ("string", Values("ts", ("2013-11-03",))),
+    ],
+)
+def test_a_day_means_what_the_type_of_its_column_can_say(column_type: str, expected: Intervals | Values) -> None:
+    assert bound(daily("2013-11-03", zone=NEW_YORK), ts=column_type).boxes == ((expected,),)
+
+
+@pytest.mark.parametrize("column_type", ["int", "long"])
+def test_a_day_in_a_column_of_integers_is_its_key(column_type: str) -> None:
+    assert bound(formatted("%Y%m%d", "20131102"), ts=column_type).boxes == ((Values("ts", (20131102,)),),)
+
+
+@pytest.mark.parametrize(
+    ("column_type", "key", "value"),
+    [
+        ("string", "007", "007"),
+        ("int", "42", 42),
+        ("long", "-7", -7),
+        ("long", "0", 0),
+        ("decimal(9, 0)", "12", Decimal(12)),
+        ("boolean", "true", True),
+        ("boolean", "false", False),
+        ("date", "2024-01-31", dt.date(2024, 1, 31)),
+    ],
+)
+def test_a_key_is_read_by_the_type_of_its_column(column_type: str, key: str, value: Any) -> None:
+    (constraint,) = bound(keyed(key), carrier=column_type).boxes[0]
+    assert constraint == Values("carrier", (value,))
+    assert type(constraint.values[0]) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("column_type", "key"),
+    [
+        ("int", "007"),
+        ("int", "1.0"),
+        ("int", "-0"),
+        ("int", "+1"),
+        ("int", " 1"),
+        ("int", "\u0661"),
+        ("decimal(9, 2)", "12"),
+        ("boolean", "True"),
+        ("boolean", "1"),
+        ("date", "20240131"),
+        ("date", "2024-1-31"),
+        ("timestamptz", "2024-01-31"),
+        ("double", "1"),
+        ("binary", "1"),
+    ],
+)
+def test_a_key_that_two_texts_could_mean_or_that_is_no_value_is_refused(column_type: str, key: str) -> None:
+    with pytest.raises(PartitioningError) as caught:
+        bound(keyed(key), carrier=column_type)
+    assert f"values of 'carrier', of type {column_type}, found the key {key!r}" in str(caught.value)
+
+
+@pytest.mark.parametrize("column_type", ["boolean", "double", "decimal(9, 0)", "binary"])
+def test_time_windows_in_a_column_without_time_are_refused(column_type: str) -> None:
+    with pytest.raises(PartitioningError, match=re.escape(f"found 'ts' of type {column_type}.")):
+        bound(daily("2013-11-03"), ts=column_type)
+
+
+@pytest.mark.parametrize(("fmt", "key"), [("%Y-%m-%d", "2013-11-02"), ("%Y-%m", "2013-11"), ("%d %B", "02 November")])
+def test_integers_need_keys_of_digits(fmt: str, key: str) -> None:
+    with pytest.raises(PartitioningError, match=f"keys made of digits for the int column 'ts', found the key '{key}'"):
+        bound(formatted(fmt, key), ts="int")
+
+
+def test_hours_in_a_column_of_dates_are_refused() -> None:
+    with pytest.raises(PartitioningError, match="expected partitions made of whole days for the date column 'ts'"):
+        bound(hours(utc(2013, 11, 1, 5)), ts="date")
+
+
+def test_a_repeated_hour_is_refused_by_a_wall_clock_and_told_apart_by_an_instant() -> None:
+    first, second = local(NEW_YORK, 2013, 11, 3, 1), local(NEW_YORK, 2013, 11, 3, 1, fold=1)
+    start = first.astimezone(dt.timezone.utc)
+    expected = Intervals("ts", ((start, start + HOUR),))
+    assert bound(hours(start), ts="timestamptz").boxes == ((expected,),)
+    with pytest.raises(PartitioningError, match="needs a column of type timestamp"):
+        bound(hours(second.astimezone(dt.timezone.utc)), ts="timestamp")
+
+
+def test_both_halves_of_a_repeated_hour_together_are_one_window_of_the_wall_clock() -> None:
+    start = local(NEW_YORK, 2013, 11, 3, 1).astimezone(dt.timezone.utc)
+    expected = Intervals("ts", ((wall(2013, 11, 3, 1), wall(2013, 11, 3, 2)),))
+    assert bound(hours(start, start + HOUR), ts="timestamp").boxes == ((expected,),)
+
+
+def test_a_missing_column_is_named_with_those_that_are_there() -> None:
+    with pytest.raises(PartitioningError) as caught:
+        bound(daily("2013-11-03"), scheduled_at="timestamptz", carrier="string")
+    assert str(caught.value) == (
+        "Cannot partition nyc.flights: expected the column 'ts' that `partition_expr` names, found the columns "
+        "scheduled_at, carrier. Hint: `partition_expr` takes the plain name of a column of the DataFrame; transforms "
+        "belong into `iceberg/partition_by`."
+    )
+
+
+def test_the_columns_own_spelling_is_used() -> None:
+    assert bound(daily("2013-11-03"), TS="timestamptz").columns == ("TS",)
+
+
+def test_no_partitions_definition_is_the_whole_table_and_no_partition_is_no_row() -> None:
+    whole, nothing = bound(PartitionScope()), bound(daily(), ts="date")
+    assert (whole.is_whole_table, whole.predicate(), whole.columns) == (True, EVERY_ROW, ())
+    assert (nothing.is_whole_table, nothing.predicate()) == (False, NO_ROW)
+
+
+def test_keys_that_mean_one_value_are_not_repeated() -> None:
+    assert bound(keyed("1", "2", "1"), carrier="int").boxes == ((Values("carrier", (1, 2)),),)
+
+
+@given(DAYS, INSTANTS, st.sampled_from(["UTC", NEW_YORK, "Asia/Tokyo"]))
+def test_a_row_belongs_to_the_scope_if_its_instant_lies_in_a_window(days: set[str], ts: dt.datetime, zone: str) -> None:
+    scope = daily(*days, zone=zone)
+    windows = [slices[0].window for slices in scope.partitions]
+    owned = any(window.start <= ts < window.end for window in windows if window)
+    read = ts.astimezone(ZoneInfo(zone))
+    forms = {"timestamptz": ts, "timestamp": read.replace(tzinfo=None), "date": read.date()}
+    for column_type, value in forms.items():
+        assert matches(bound(scope, ts=column_type).predicate(), {"ts": value}) == owned
+
+
+@given(
+    st.sets(st.tuples(st.sampled_from(["AA", "UA", "DL"]), st.sampled_from(["2013-11-01", "2013-11-02", "2013-11-05"])))
+)
+def test_pairs_of_key_and_day_are_owned_as_pairs(pairs: set[tuple[str, str]]) -> None:
+    predicate = bound(keys_by_day(pairs), ts="timestamptz", carrier="string").predicate()
+    for carrier in ("AA", "UA", "DL", None):
+        for number in range(6):
+            ts = FIRST + number * dt.timedelta(days=1)
+            owned = (carrier, ts.date().isoformat()) in pairs
+            assert matches(predicate, {"carrier": carrier, "ts": ts}) == owned
+
+
+def test_null_belongs_to_no_partition() -> None:
+    predicate = bound(daily("2013-11-03"), ts="timestamptz").predicate()
+    assert not matches(predicate, {"ts": None})
+
+
+def test_each_partition_is_told_apart_by_its_own_key() -> None:
+    bound_days = bind_each_partition(daily("2013-11-01", "2013-11-02"), schema(ts="timestamptz"), subject="t")
+    noon = {"ts": utc(2013, 11, 2, 12)}
+    assert [(key, matches(predicate, noon)) for key, predicate in bound_days] == [
+        ("2013-11-01", False),
+        ("2013-11-02", True),
+    ]

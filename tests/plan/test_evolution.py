@@ -1,0 +1,323 @@
+"""How a table has to change so that a frame fits, and what is refused."""
+
+import itertools
+import re
+
+import pytest
+from pyiceberg.exceptions import ResolveError
+from pyiceberg.schema import promote
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+from pyiceberg.types import DecimalType as TheirDecimal
+from pyiceberg.types import IcebergType as TheirType
+
+from dagster_iceberg_spark.errors import PartitioningError, SchemaMismatchError
+from dagster_iceberg_spark.plan.evolution import (
+    AddColumn,
+    AddPartitionField,
+    DescribeColumn,
+    DropPartitionField,
+    SetProperties,
+    TableChange,
+    WidenColumn,
+    check_transforms,
+    describe_change,
+    is_lossless,
+    is_promotion,
+    plan_schema_changes,
+    plan_spec_changes,
+    refuse_repeated_columns,
+    with_docs,
+)
+from dagster_iceberg_spark.table.partitioning import PartitionField, parse_partition_field
+from dagster_iceberg_spark.table.schema import Field, IcebergType, ListType, MapType, Schema, StructType, parse_type
+from tests.table.samples import schema, spec
+
+INT, LONG, STRING, VOID = (parse_type(name) for name in ("int", "long", "string", "unknown"))
+THEIR_TYPES: list[TheirType] = [
+    BooleanType(), IntegerType(), LongType(), FloatType(), DoubleType(), DateType(), TimeType(), TimestampType(),
+    TimestamptzType(), StringType(), UUIDType(), TheirDecimal(9, 2), TheirDecimal(12, 2), TheirDecimal(38, 2),
+]  # fmt: skip
+"""Decimals of one scale only: pyiceberg's `promote` compares a scale with itself, and lets any other pass."""
+
+
+def struct(**fields: str | IcebergType) -> StructType:
+    return StructType(schema(**fields).fields)
+
+
+def changes(frame: Schema, table: Schema, *, policy: str = "add_columns", **docs: str) -> tuple[TableChange, ...]:
+    return plan_schema_changes(frame, table, policy=policy, docs=docs, subject="nyc.flights")  # type: ignore[arg-type]
+
+
+def spec_changes(wanted: list[str] | None, *current: str, policy: str = "evolve") -> tuple[TableChange, ...]:
+    fields = None if wanted is None else [parse_partition_field(field) for field in wanted]
+    return plan_spec_changes(fields, spec(*current), policy=policy, subject="nyc.flights")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("frame", "table", "expected"),
+    [
+        (schema(a="int"), schema(a="int", b="string"), ()),
+        (schema(A="int"), schema(a="int"), ()),
+        (schema(b="string", a="int"), schema(a="int", b="string"), ()),
+        (schema(a="int"), schema(a="int!"), ()),
+        (schema(a="int"), schema(a="long"), ()),
+        (schema(a="unknown"), schema(a="date"), ()),
+        (schema(a="int", b="date"), schema(a="int"), (AddColumn(("b",), parse_type("date")),)),
+        (schema(A="long"), schema(a="int"), (WidenColumn(("a",), INT, LONG),)),
+        (schema(a="double"), schema(a="float"), (WidenColumn(("a",), parse_type("float"), parse_type("double")),)),
+        (
+            schema(a="decimal(12,2)"),
+            schema(a="decimal(9,2)"),
+            (WidenColumn(("a",), parse_type("decimal(9,2)"), parse_type("decimal(12,2)")),),
+        ),
+        (
+            schema(s=struct(x="int", y="string")),
+            schema(S=struct(X="int")),
+            (AddColumn(("S", "y"), STRING),),
+        ),
+        (
+            schema(s=struct(t=struct(x="long"))),
+            schema(s=struct(t=struct(x="int"))),
+            (WidenColumn(("s", "t", "x"), INT, LONG),),
+        ),
+        (schema(a=ListType(LONG)), schema(a=ListType(INT)), (WidenColumn(("a", "element"), INT, LONG),)),
+        (
+            schema(a=ListType(struct(x="int", y="int"))),
+            schema(a=ListType(struct(x="int"))),
+            (AddColumn(("a", "element", "y"), INT),),
+        ),
+        (schema(m=MapType(STRING, LONG)), schema(m=MapType(STRING, INT)), (WidenColumn(("m", "value"), INT, LONG),)),
+        (schema(m=MapType(INT, INT)), schema(m=MapType(LONG, INT)), ()),
+    ],
+)  # fmt: skip
+def test_a_frame_adds_what_is_new_and_widens_what_is_narrower(
+    frame: Schema, table: Schema, expected: tuple[TableChange, ...]
+) -> None:
+    assert changes(frame, table) == expected
+
+
+@pytest.mark.parametrize(
+    ("frame", "table"),
+    [
+        ("long", "decimal(9,0)"),
+        ("string", "int"),
+        ("int", "string"),
+        ("double", "int"),
+        ("date", "timestamp"),
+        ("timestamp", "date"),
+        ("decimal(9,3)", "decimal(9,2)"),
+        ("decimal(12,3)", "decimal(9,2)"),
+        ("long", "double"),
+        ("boolean", "int"),
+        (ListType(INT), "int"),
+        (struct(x="int"), MapType(STRING, INT)),
+    ],
+    ids=str,
+)
+def test_what_a_column_cannot_hold_unchanged_is_refused(frame: str | IcebergType, table: str | IcebergType) -> None:
+    with pytest.raises(SchemaMismatchError) as caught:
+        changes(schema(a=frame), schema(a=table))
+    frame_type, table_type = schema(a=frame).fields[0].type, schema(a=table).fields[0].type
+    assert f"expected the column 'a' of type {table_type}" in str(caught.value)
+    assert f"found type {frame_type}, which cannot be stored there unchanged. Hint: cast 'a'" in str(caught.value)
+
+
+@pytest.mark.parametrize(("frame", "table"), [("timestamp", "timestamptz"), ("timestamptz", "timestamp")])
+def test_a_wall_clock_does_not_become_an_instant_by_the_sessions_zone(frame: str, table: str) -> None:
+    with pytest.raises(SchemaMismatchError, match="convert it with an explicit zone"):
+        changes(schema(a=frame), schema(a=table))
+
+
+@pytest.mark.parametrize(
+    ("frame", "table", "column"),
+    [
+        (schema(a="int"), schema(a="int", id="long!"), "id"),
+        (schema(s=struct(x="int")), schema(s=struct(x="int", y="int!")), "s.y"),
+    ],
+)
+def test_a_required_column_that_the_frame_does_not_have_is_refused(frame: Schema, table: Schema, column: str) -> None:
+    with pytest.raises(
+        SchemaMismatchError, match=re.escape(f"expected the required column {column!r}, found a DataFrame")
+    ):
+        changes(frame, table)
+
+
+def test_a_new_column_of_nothing_but_null_is_refused_with_a_cast() -> None:
+    with pytest.raises(SchemaMismatchError) as caught:
+        changes(schema(a="int", b="unknown"), schema(a="int"))
+    assert "expected a type for the new column 'b'" in str(caught.value)
+    assert '`.withColumn("b", lit(None).cast("string"))`' in str(caught.value)
+
+
+@pytest.mark.parametrize("frame", [schema(a="int", b="int"), schema(a="long")])
+def test_strict_refuses_any_difference_and_names_the_first(frame: Schema) -> None:
+    with pytest.raises(
+        SchemaMismatchError, match=r"is `strict`.*a difference: (add column b int|widen column a from int to long)"
+    ):
+        changes(frame, schema(a="int"), policy="strict")
+
+
+def test_strict_takes_what_is_no_difference_and_still_writes_docs() -> None:
+    assert changes(schema(a="int"), schema(a="int!", b="int"), policy="strict", a="the a") == (
+        DescribeColumn(("a",), "the a"),
+    )
+
+
+def test_only_descriptions_that_differ_are_written() -> None:
+    table = Schema((Field("a", INT, doc="old"), Field("b", INT, doc="same"), Field("c", INT, doc="mine")))
+    found = changes(schema(a="int"), table, A="new", b="same", gone="x")
+    assert found == (DescribeColumn(("a",), "new"),)
+
+
+def test_a_new_table_gets_the_descriptions_that_are_given_and_keeps_others() -> None:
+    described = with_docs(Schema((Field("a", INT, doc="frame"), Field("b", INT, doc="frame"))), {"a": "asset"})
+    assert [field.doc for field in described] == ["asset", "frame"]
+
+
+@pytest.mark.parametrize(
+    ("names", "is_case_sensitive", "refused"),
+    [
+        (("a", "b"), False, None),
+        (("a", "A"), True, None),
+        (("a", "A"), False, "'a' and 'A'"),
+        (("a", "a"), True, "'a' and 'a'"),
+    ],
+)
+def test_one_name_for_two_columns_is_refused(
+    names: tuple[str, ...], is_case_sensitive: bool, refused: str | None
+) -> None:
+    frame = Schema(tuple(Field(name, INT) for name in names))
+    if refused is None:
+        refuse_repeated_columns(frame, is_case_sensitive=is_case_sensitive, subject="t")
+        return
+    with pytest.raises(SchemaMismatchError, match=f"found the columns {refused}"):
+        refuse_repeated_columns(frame, is_case_sensitive=is_case_sensitive, subject="t")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "current", "dropped", "added"),
+    [
+        (None, ["day(ts)"], [], []),
+        (["day(ts)"], ["days(ts) as d"], [], []),
+        (["hour(ts)"], ["day(ts)"], ["day(ts)"], ["hour(ts)"]),
+        (["day(ts)", "bucket(4, id)"], ["day(ts)"], [], ["bucket(4, id)"]),
+        (["bucket(8, id)"], ["bucket(4, id)"], ["bucket(4, id)"], ["bucket(8, id)"]),
+        ([], ["day(ts)", "c"], ["day(ts)", "c"], []),
+    ],
+)
+def test_a_spec_changes_by_what_differs(
+    wanted: list[str] | None, current: list[str], dropped: list[str], added: list[str]
+) -> None:
+    expected = [
+        *(DropPartitionField(parse_partition_field(field)) for field in dropped),
+        *(AddPartitionField(parse_partition_field(field)) for field in added),
+    ]
+    assert list(spec_changes(wanted, *current)) == expected
+
+
+def test_a_spec_that_may_not_evolve_is_refused_with_both_specs() -> None:
+    with pytest.raises(PartitioningError) as caught:
+        spec_changes(["hour(ts)"], "day(ts)", policy="error")
+    assert "expected the partition spec hour(ts) of `iceberg/partition_by`, found the table's own, day(ts)" in str(
+        caught.value
+    )
+    assert spec_changes(["day(ts)"], "day(ts)", policy="error") == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("int", "int", True),
+        ("int", "long", True),
+        ("long", "int", False),
+        ("float", "double", True),
+        ("double", "float", False),
+        ("int", "double", True),
+        ("int", "float", False),
+        ("long", "double", False),
+        ("int", "decimal(10,0)", True),
+        ("int", "decimal(12,2)", True),
+        ("int", "decimal(11,2)", False),
+        ("long", "decimal(19,0)", True),
+        ("long", "decimal(18,0)", False),
+        ("decimal(5,2)", "decimal(6,3)", True),
+        ("decimal(5,2)", "decimal(6,4)", False),
+        ("decimal(5,2)", "decimal(5,1)", False),
+        ("date", "timestamp", False),
+        ("timestamp", "timestamptz", False),
+        ("date", "decimal(38,0)", False),
+        ("boolean", "string", False),
+        ("unknown", "date", True),
+        ("date", "unknown", False),
+    ],
+)
+def test_a_type_holds_every_value_of_another_or_not(source: str, target: str, expected: bool) -> None:
+    assert is_lossless(parse_type(source), parse_type(target)) == expected
+
+
+@pytest.mark.parametrize(("before", "after"), list(itertools.permutations(THEIR_TYPES, 2)), ids=str)
+def test_iceberg_promotes_what_pyiceberg_promotes(before: TheirType, after: TheirType) -> None:
+    try:
+        promote(before, after)
+        expected = True
+    except ResolveError:
+        expected = False
+    assert is_promotion(parse_type(str(before)), parse_type(str(after))) == expected
+
+
+def test_the_scale_of_a_decimal_is_never_changed() -> None:
+    assert not is_promotion(parse_type("decimal(9,2)"), parse_type("decimal(12,3)"))
+    assert not is_promotion(parse_type("decimal(9,2)"), parse_type("decimal(9,2)"))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (AddColumn(("s", "y"), STRING), "add column s.y string"),
+        (WidenColumn(("a",), INT, LONG), "widen column a from int to long"),
+        (DescribeColumn(("a",), "x"), "describe column a"),
+        (AddPartitionField(parse_partition_field("day(ts)")), "add partition field day(ts)"),
+        (DropPartitionField(parse_partition_field("c")), "drop partition field c"),
+        (SetProperties({"b": "2", "a": "1"}), "set a, b"),
+    ],
+)
+def test_every_change_has_words(change: TableChange, words: str) -> None:
+    assert describe_change(change) == words
+
+
+def test_partition_fields_get_their_columns_own_names() -> None:
+    fields = check_transforms([parse_partition_field("day(TS) as d")], schema(ts="date"), subject="t")
+    assert fields == (PartitionField("ts", parse_partition_field("day(ts)").transform, "d"),)
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ("day(gone)", "expected the column 'gone' of `iceberg/partition_by`, found the columns ts, day, id, f"),
+        ("hour(day)", "expected a column that hour can be applied to, found 'day' of type date"),
+        ("bucket(4, f)", "expected a column that bucket can be applied to, found 'f' of type double"),
+        ("ts", "the bare column 'ts', which makes a partition of every instant. Hint: write \"day(ts)\"."),
+    ],
+)
+def test_a_partition_field_that_cannot_be_is_refused(field: str, message: str) -> None:
+    columns = schema(ts="timestamptz", day="date", id="long", f="double")
+    with pytest.raises(PartitioningError, match=re.escape(message)):
+        check_transforms([parse_partition_field(field)], columns, subject="t")
+
+
+def test_the_keys_of_a_map_do_not_change() -> None:
+    frame, table = (schema(m=MapType(parse_type(key), parse_type("int"))) for key in ("long", "int"))
+    with pytest.raises(SchemaMismatchError, match="keys"):
+        plan_schema_changes(frame, table, policy="add_columns", docs={}, subject="t")

@@ -1,0 +1,302 @@
+"""Metadata and configuration, parsed once, by one precedence."""
+
+import re
+from dataclasses import fields
+from typing import Any, get_args
+
+import pytest
+
+from dagster_iceberg_spark.errors import MetadataKeyError
+from dagster_iceberg_spark.plan import options as module
+from dagster_iceberg_spark.plan.options import (
+    ADDRESSING_KEYS,
+    KEYS,
+    RESULT_KEYS,
+    WRITE_OPTION_NAMES,
+    OptionDefaults,
+    SortField,
+    WriteDisposition,
+    WriteOptions,
+    check_keys,
+    metadata_for_table,
+    parse_namespace,
+    parse_partition_columns,
+    parse_table_name,
+    parse_write_options,
+)
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.partitioning import parse_partition_field
+
+PRECEDENCE = {
+    "write_disposition": ("append", "replace", "merge", "replace"),
+    "schema_evolution": ("strict", "add_columns", "strict", "add_columns"),
+    "partition_evolution": ("error", "evolve", "error", "evolve"),
+    "rows_outside_partition": ("drop", "error", "drop", "error"),
+    "table_properties": ({"a": "run"}, {"a": "definition"}, {"a": "config"}, {}),
+    "write_options": ({"write-format": "orc"}, {"write-format": "avro"}, {"write-format": "parquet"}, {}),
+}
+"""Each option that the IO manager configures, with values of run, definition, configuration, default."""
+MERGE_KEYS = {"iceberg/merge_keys": ["id"]}
+
+
+def parsed(definition: dict[str, Any], run: dict[str, Any] | None = None, **defaults: Any) -> WriteOptions:
+    return parse_write_options({**MERGE_KEYS, **definition}, run, OptionDefaults(**defaults), subject="nyc/flights")
+
+
+@pytest.mark.parametrize("option", PRECEDENCE)
+@pytest.mark.parametrize("first", range(4))
+def test_the_run_wins_over_the_definition_over_the_configuration_over_the_default(option: str, first: int) -> None:
+    levels = PRECEDENCE[option]
+    key = f"iceberg/{option}"
+    run = {key: levels[0]} if first <= 0 else {}
+    definition = {key: levels[1]} if first <= 1 else {}
+    configuration = {option: levels[2]} if first <= 2 else {}
+    assert getattr(parsed(definition, run, **configuration), option) == levels[first]
+
+
+def test_every_option_of_the_configuration_is_in_the_table_of_precedence() -> None:
+    assert {field.name for field in fields(OptionDefaults)} == set(PRECEDENCE)
+
+
+def test_without_metadata_every_option_has_its_default() -> None:
+    assert parse_write_options({}, subject="a") == WriteOptions()
+
+
+def test_every_key_is_parsed() -> None:
+    options = parsed(
+        {
+            "iceberg/partition_by": ["day(ts)", "bucket(8, id) as shard"],
+            "iceberg/write_disposition": "merge",
+            "iceberg/merge_keys": ("id", "day"),
+            "iceberg/sort_by": ["ts desc nulls last", "`a b`", "id ASC", "c NULLS FIRST"],
+            "iceberg/table_properties": {"write.parquet.compression-level": 3, "write.wap.enabled": True},
+            "iceberg/write_options": {"target-file-size-bytes": 1024, "snapshot-property.team": "data"},
+            "iceberg/format_version": "3",
+            "iceberg/location": "s3://lake/t",
+            "iceberg/branch": "audit",
+        }
+    )
+    assert options.partition_by == (parse_partition_field("day(ts)"), parse_partition_field("bucket(8, id) as shard"))
+    assert options.merge_keys == ("id", "day")
+    assert options.sort_by == (
+        SortField("ts", "desc", "last"), SortField("a b"), SortField("id"), SortField("c", "asc", "first"),
+    )  # fmt: skip
+    assert options.table_properties == {"write.parquet.compression-level": "3", "write.wap.enabled": "true"}
+    assert options.write_options == {"target-file-size-bytes": "1024", "snapshot-property.team": "data"}
+    assert (options.format_version, options.location, options.branch) == (3, "s3://lake/t", "audit")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ({}, None),
+        ({"iceberg/partition_by": None}, None),
+        ({"iceberg/partition_by": []}, ()),
+        ({"iceberg/partition_by": "c"}, 1),
+    ],
+)
+def test_no_partition_by_is_not_the_same_as_an_empty_one(metadata: dict[str, Any], expected: Any) -> None:
+    found = parsed(metadata).partition_by
+    assert found == expected if expected != 1 else found == (parse_partition_field("c"),)
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("iceberg/partition_bye", "did you mean `iceberg/partition_by`?"),
+        ("iceberg/qqqq", "the keys are iceberg/table"),
+        ("iceberg/Write_disposition", "did you mean `iceberg/write_disposition`?"),
+        ("iceberg/merge_key", "did you mean `iceberg/merge_keys`?"),
+        ("iceberg/", "Hint: "),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, nearest: str) -> None:
+    for metadata in ({key: "x"}, {}):
+        run = {} if metadata else {key: "x"}
+        with pytest.raises(MetadataKeyError, match=re.escape(f"found `{key}`")) as caught:
+            parse_write_options(metadata, run, subject="nyc/flights")
+        assert nearest in str(caught.value)
+
+
+def test_keys_of_others_and_of_the_packages_own_reports_are_left_alone() -> None:
+    check_keys(
+        {"dagster/uri": 1, "owner": "me", "iceberg": 2, **dict.fromkeys(RESULT_KEYS), **dict.fromkeys(KEYS)},
+        subject="a",
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "found"),
+    [
+        ("iceberg/partition_by", 3, "found 3, which is not a list"),
+        ("iceberg/partition_by", ["day(ts)", 3], "found 3."),
+        ("iceberg/partition_by", ["dayz(ts)"], "found unknown transform 'dayz'. Hint: did you mean 'day"),
+        (
+            "iceberg/partition_by",
+            ["bucket(id)"],
+            "expected a number of buckets and a column in bucket(n, column), found bucket(id).",
+        ),
+        ("iceberg/write_disposition", "overwrite", "expected one of replace, append, merge, found 'overwrite'"),
+        ("iceberg/write_disposition", "apend", "Hint: did you mean 'append'?"),
+        ("iceberg/write_disposition", None, "found None"),
+        ("iceberg/merge_keys", {"id": 1}, "which is not a list"),
+        ("iceberg/merge_keys", [""], "found ''"),
+        ("iceberg/schema_evolution", "stict", "did you mean 'strict'?"),
+        ("iceberg/partition_evolution", True, "expected one of evolve, error, found True"),
+        ("iceberg/rows_outside_partition", "ignore", "expected one of error, drop, found 'ignore'"),
+        ("iceberg/sort_by", ["`a`.`b`"], "`iceberg/sort_by` of nyc/flights"),
+        ("iceberg/sort_by", [" "], "`iceberg/sort_by` of nyc/flights"),
+        ("iceberg/table_properties", ["a"], "found ['a'], which is not a dict"),
+        ("iceberg/table_properties", {1: "a"}, "found 1."),
+        ("iceberg/write_options", {"target-file-size": "1"}, "did you mean 'target-file-size-bytes'?"),
+        ("iceberg/write_options", {"branch": "x"}, "found the write option 'branch'"),
+        ("iceberg/write_options", {"snapshot-property.dagster.run_id": "x"}, "which the package writes itself"),
+        ("iceberg/write_options", {"snapshot-property.Dagster.Run_Id": "x"}, "which the package writes itself"),
+        ("iceberg/format_version", 4, "expected 1, 2 or 3"),
+        ("iceberg/format_version", "two", "expected 1, 2 or 3"),
+        ("iceberg/location", "", "found ''"),
+        ("iceberg/branch", 3, "found 3"),
+    ],
+)
+def test_a_value_that_a_key_does_not_take_is_refused_by_the_keys_name(key: str, value: Any, found: str) -> None:
+    with pytest.raises(MetadataKeyError) as caught:
+        parsed({key: value})
+    assert f"`{key}` of nyc/flights" in str(caught.value)
+    assert found in str(caught.value)
+
+
+def test_every_key_of_an_output_is_refused_with_a_bad_value_somewhere_above() -> None:
+    cases = next(
+        m
+        for m in test_a_value_that_a_key_does_not_take_is_refused_by_the_keys_name.pytestmark
+        if m.name == "parametrize"
+    )
+    assert {key for key, *_ in cases.args[1]} == set(KEYS) - {"iceberg/table"}
+
+
+@pytest.mark.parametrize("value", ["flights", "", "a..b", 3, ["a", "b"]])
+def test_a_table_needs_a_namespace_and_a_name(value: Any) -> None:
+    with pytest.raises(MetadataKeyError, match=r"^Cannot use `iceberg/table` of a: expected "):
+        parse_table_name({"iceberg/table": value}, subject="a")
+
+
+def test_addresses_are_read_from_the_definition() -> None:
+    metadata = {"iceberg/table": "a.`b.c`", "schema": "x.y", "partition_expr": {"day": "ts", "carrier": "c"}}
+    assert parse_table_name(metadata, subject="a") == TableIdentifier(("a",), "b.c")
+    assert parse_namespace(metadata, subject="a") == ("x", "y")
+    assert parse_partition_columns(metadata, subject="a") == {"day": "ts", "carrier": "c"}
+    assert parse_partition_columns({"partition_expr": "ts"}, subject="a") == "ts"
+
+
+def test_addresses_that_are_not_given_are_none() -> None:
+    for parse in (parse_table_name, parse_namespace, parse_partition_columns):
+        assert parse({}, subject="a") is None
+
+
+@pytest.mark.parametrize(
+    ("parse", "key", "value"),
+    [
+        (parse_namespace, "schema", "a..b"),
+        (parse_namespace, "schema", 3),
+        (parse_partition_columns, "partition_expr", ["ts"]),
+        (parse_partition_columns, "partition_expr", {"day": None}),
+        (parse_partition_columns, "partition_expr", ""),
+    ],
+)
+def test_an_address_that_is_none_is_refused(parse: Any, key: str, value: Any) -> None:
+    with pytest.raises(MetadataKeyError, match=f"Cannot use `{key}` of a: expected"):
+        parse({key: value}, subject="a")
+
+
+@pytest.mark.parametrize("key", ADDRESSING_KEYS)
+def test_a_run_cannot_say_where_the_table_is(key: str) -> None:
+    with pytest.raises(MetadataKeyError, match=f"expected `{key}` in the asset's definition only"):
+        parsed({}, {key: "a.b"})
+    with pytest.raises(MetadataKeyError, match=f"`{key}`"):
+        parsed({key: "a.b"}, {key: "a.c"})
+
+
+@pytest.mark.parametrize("key", ADDRESSING_KEYS)
+def test_a_run_may_repeat_what_the_definition_says(key: str) -> None:
+    assert parsed({key: "a.b"}, {key: "a.b"}) == parsed({key: "a.b"})
+
+
+def test_merging_needs_keys() -> None:
+    with pytest.raises(
+        MetadataKeyError, match="expected the columns that identify a row in `iceberg/merge_keys`, found none"
+    ):
+        parse_write_options({}, {"iceberg/write_disposition": "merge"}, subject="a")
+
+
+@pytest.mark.parametrize("name", sorted(WRITE_OPTION_NAMES))
+def test_every_write_option_of_iceberg_is_passed_on(name: str) -> None:
+    assert parsed({"iceberg/write_options": {name: False}}).write_options == {name: "false"}
+
+
+@pytest.mark.parametrize("disposition", get_args(WriteDisposition))
+def test_every_disposition_is_a_choice(disposition: str) -> None:
+    assert parsed({"iceberg/write_disposition": disposition}).write_disposition == disposition
+
+
+FULL = {
+    "partition_expr": {"day": "ts"},
+    "schema": "nyc",
+    "iceberg/table": "nyc.flights",
+    "iceberg/partition_by": ["day(ts)"],
+    "iceberg/write_disposition": "merge",
+    "iceberg/merge_keys": ["id"],
+    "iceberg/schema_evolution": "strict",
+    "iceberg/partition_evolution": "error",
+    "iceberg/rows_outside_partition": "drop",
+    "iceberg/sort_by": ["id desc"],
+    "iceberg/table_properties": {"a": "b"},
+    "iceberg/write_options": {"write-format": "orc"},
+    "iceberg/format_version": 3,
+    "iceberg/location": "s3://lake/t",
+    "iceberg/branch": "audit",
+}
+
+
+def arguments(metadata: dict[str, Any]) -> dict[str, Any]:
+    return {key.removeprefix("iceberg/"): value for key, value in metadata.items()}
+
+
+def test_the_typed_helper_writes_the_dict_that_one_would_write_by_hand() -> None:
+    assert metadata_for_table(**arguments(FULL)) == FULL
+    assert set(FULL) == set(KEYS) | {"partition_expr", "schema"}
+
+
+@pytest.mark.parametrize("key", FULL)
+def test_the_typed_helper_writes_only_what_is_given(key: str) -> None:
+    if key != "iceberg/write_disposition":
+        assert metadata_for_table(**arguments({key: FULL[key]})) == {key: FULL[key]}
+
+
+def test_the_typed_helper_copies_what_it_is_given() -> None:
+    given = {"partition_by": ("day(ts)",), "table_properties": {"a": "b"}}
+    metadata = metadata_for_table(**given)  # type: ignore[arg-type]
+    given["table_properties"]["a"] = "changed"  # type: ignore[index]
+    assert metadata == {"iceberg/partition_by": ["day(ts)"], "iceberg/table_properties": {"a": "b"}}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"partition_expr": ["ts"]},
+        {"schema": ""},
+        {"table": "flights"},
+        {"partition_by": ["nope(ts)"]},
+        {"write_disposition": "merge"},
+        {"sort_by": [3]},
+        {"format_version": 9},
+    ],
+    ids=str,
+)
+def test_the_typed_helper_refuses_what_the_keys_do_not_take(bad: dict[str, Any]) -> None:
+    with pytest.raises(MetadataKeyError, match="Cannot "):
+        metadata_for_table(**bad)
+
+
+def test_every_constant_of_a_key_is_a_known_key() -> None:
+    constants = {value for name, value in vars(module).items() if name.isupper() and isinstance(value, str)}
+    assert {value for value in constants if value.startswith("iceberg/") and value != "iceberg/"} == set(KEYS)

@@ -1,0 +1,383 @@
+"""The plan of one write: everything that is decided before anything is done."""
+
+from typing import Any
+
+import pytest
+
+from dagster_iceberg_spark.errors import (
+    ConfigurationError,
+    PartitioningError,
+    SchemaMismatchError,
+    TableOwnershipError,
+)
+from dagster_iceberg_spark.plan.coverage import ColumnBounds, DataFile
+from dagster_iceberg_spark.plan.evolution import AddColumn, AddPartitionField, DropPartitionField, SetProperties
+from dagster_iceberg_spark.plan.options import OptionDefaults, parse_write_options
+from dagster_iceberg_spark.plan.write import (
+    CREATION_PROPERTIES,
+    MAXIMUM_COUNTED_PARTITIONS,
+    SINGLE_PARTITION_OPTIONS,
+    Append,
+    FrameShape,
+    Merge,
+    Overwrite,
+    TableRequest,
+    WritePlan,
+    default_partition_field,
+    needs_files,
+    plan_write,
+)
+from dagster_iceberg_spark.table.lineage import Materialization
+from dagster_iceberg_spark.table.partitioning import PartitionSpec, parse_partition_field
+from dagster_iceberg_spark.table.predicate import EVERY_ROW
+from dagster_iceberg_spark.table.schema import Schema, parse_type
+from dagster_iceberg_spark.table.scope import Dimension, PartitionScope
+from dagster_iceberg_spark.table.snapshot import TableState
+from tests.table.evaluator import matches
+from tests.table.samples import NEW_YORK, TABLE, calendar, daily, keyed, keys_by_day, schema, snapshot, spec, table, utc
+
+FRAME = schema(ts="timestamptz", carrier="string", delay="int")
+DAY = daily("2024-01-02")
+OWNED = {"dagster.asset_key": "nyc/flights"}
+NOON = utc(2024, 1, 2, 12)
+
+
+def request(
+    *, asset_key: str | None = "nyc/flights", named: bool = False, docs: dict[str, str] | None = None, **options: Any
+) -> TableRequest:
+    metadata = {f"iceberg/{key}": value for key, value in options.items()}
+    return TableRequest(TABLE, asset_key, named, parse_write_options(metadata, subject="a"), docs or {})
+
+
+def materialization(scope: PartitionScope) -> Materialization:
+    return Materialization("nyc/flights", "run", "job", "step", scope, None, (), "replace", "token", "0.1")
+
+
+def planned(
+    state: TableState | None = None,
+    scope: PartitionScope = DAY,
+    frame: Schema = FRAME,
+    files: list[DataFile] | None = None,
+    **asked: Any,
+) -> WritePlan:
+    return plan_write(request(**asked), materialization(scope), FrameShape(frame), state, files)
+
+
+def existing(frame: Schema = FRAME, *fields: str, **changes: Any) -> TableState:
+    """Return a table of this asset with one snapshot."""
+    changes.setdefault("properties", OWNED)
+    changes.setdefault("snapshots", [snapshot(7)])
+    return table(frame, specs=[spec(*(fields or ("day(ts)",)))], **changes)
+
+
+def file(first: int, last: int) -> DataFile:
+    return DataFile("f", {"ts": ColumnBounds(utc(2024, 1, first), utc(2024, 1, last), may_hold_null=False)})
+
+
+def test_a_new_table_is_created_with_its_owner_and_the_default_partitioning() -> None:
+    create = planned(docs={"carrier": "two letters"}).create
+    assert create is not None
+    assert create.schema.names == FRAME.names
+    assert [field.doc for field in create.schema] == [None, "two letters", None]
+    assert create.spec == PartitionSpec((parse_partition_field("day(ts)"),))
+    assert create.properties == {**CREATION_PROPERTIES, **OWNED}
+    assert (create.location, create.sort_by) == (None, ())
+
+
+def test_the_options_of_a_new_table_win_over_the_packages_own() -> None:
+    create = planned(
+        format_version=3,
+        location="s3://t",
+        sort_by=["delay"],
+        table_properties={"commit.retry.num-retries": "1", "a": "b"},
+    ).create
+    assert create is not None
+    expected = {**CREATION_PROPERTIES, "commit.retry.num-retries": "1", "a": "b", "format-version": "3", **OWNED}
+    assert create.properties == expected
+    assert create.location == "s3://t"
+    assert [field.column for field in create.sort_by] == ["delay"]
+
+
+def test_a_table_that_is_named_explicitly_says_so_and_an_op_owns_nothing() -> None:
+    named, op = planned(named=True).create, planned(asset_key=None).create
+    assert named is not None
+    assert op is not None
+    assert named.properties["dagster.named_by"] == "iceberg/table"
+    assert op.properties == CREATION_PROPERTIES
+
+
+def test_an_existing_table_that_fits_is_changed_in_nothing() -> None:
+    plan = planned(existing())
+    assert (plan.create, plan.changes) == (None, ())
+    assert (plan.identifier, plan.branch) == (TABLE, "main")
+
+
+def test_what_a_frame_brings_is_planned_in_order() -> None:
+    plan = planned(
+        existing(schema(ts="timestamptz", carrier="string"), properties={"mine": "1"}),
+        partition_by=["hour(ts)", "delay"],
+        table_properties={"mine": "1", "new": "2"},
+    )
+    assert plan.changes == (
+        AddColumn(("delay",), parse_type("int")),
+        DropPartitionField(parse_partition_field("day(ts)")),
+        AddPartitionField(parse_partition_field("hour(ts)")),
+        AddPartitionField(parse_partition_field("delay")),
+        SetProperties({"new": "2", **OWNED}),
+    )
+
+
+def test_a_table_without_partition_by_keeps_its_own_spec() -> None:
+    assert planned(existing(FRAME, "bucket(4, carrier)")).changes == ()
+
+
+def test_a_column_that_only_the_table_has_may_partition_it() -> None:
+    state = existing(schema(ts="timestamptz", region="string"))
+    plan = planned(state, frame=schema(ts="timestamptz"), partition_by=["day(ts)", "region"])
+    assert plan.changes == (AddPartitionField(parse_partition_field("region")),)
+
+
+@pytest.mark.parametrize(
+    ("column_type", "granule", "expected"),
+    [
+        ("timestamptz", "hour", "hour(c)"),
+        ("timestamptz", "day", "day(c)"),
+        ("timestamp", "month", "month(c)"),
+        ("timestamptz", "year", "year(c)"),
+        ("date", "day", "day(c)"),
+        ("date", "month", "month(c)"),
+        ("date", "hour", "day(c)"),
+        ("string", "day", "c"),
+        ("int", "day", "c"),
+        ("long", "month", "c"),
+        ("string", None, "c"),
+        ("date", None, "c"),
+    ],
+)
+def test_a_dimension_has_a_default_partition_field(column_type: str, granule: Any, expected: str) -> None:
+    dimension = Dimension(None, "C", None if granule is None else calendar(NEW_YORK, granule=granule))
+    field = default_partition_field(dimension, schema(c=column_type))
+    assert field == parse_partition_field(expected)
+
+
+@pytest.mark.parametrize(
+    ("scope", "fields"),
+    [
+        (PartitionScope(), []),
+        (DAY, ["day(ts)"]),
+        (keyed("AA"), ["carrier"]),
+        (keys_by_day([("AA", "2024-01-02")]), ["carrier", "day(ts)"]),
+    ],
+)
+def test_a_new_table_has_one_field_for_each_dimension(scope: PartitionScope, fields: list[str]) -> None:
+    create = planned(scope=scope).create
+    assert create is not None
+    assert [str(field) for field in create.spec.fields] == fields
+
+
+def test_a_named_field_of_a_new_table_is_added_after_its_creation() -> None:
+    plan = planned(partition_by=["bucket(4, delay) as shard", "day(ts)"])
+    assert plan.create is not None
+    assert [str(field) for field in plan.create.spec.fields] == ["day(ts)"]
+    assert plan.changes == (AddPartitionField(parse_partition_field("bucket(4, delay) as shard")),)
+
+
+def test_two_dimensions_in_one_column_make_one_field() -> None:
+    create = planned(scope=keys_by_day([("AA", "2024-01-02")], column="carrier")).create
+    assert create is not None
+    assert [str(field) for field in create.spec.fields] == ["carrier"]
+
+
+def test_a_replace_overwrites_the_scope_upon_the_current_snapshot() -> None:
+    action = planned(existing()).action
+    assert isinstance(action, Overwrite)
+    assert action.base_snapshot_id == 7
+    assert action.coverage.filter == action.coverage.owned
+    assert [matches(action.coverage.filter, {"ts": ts}) for ts in (NOON, utc(2024, 1, 3), None)] == [True, False, False]
+
+
+@pytest.mark.parametrize("state", [None, existing(snapshots=[])])
+def test_a_table_without_snapshots_has_nothing_to_validate_against(state: TableState | None) -> None:
+    action = planned(state).action
+    assert isinstance(action, Overwrite)
+    assert action.base_snapshot_id is None
+
+
+def test_a_branch_is_overwritten_upon_its_own_head() -> None:
+    state = existing(snapshots=[snapshot(7), snapshot(8)], refs={"main": 8, "audit": 7})
+    plan = planned(state, branch="audit")
+    assert isinstance(plan.action, Overwrite)
+    assert (plan.branch, plan.action.base_snapshot_id) == ("audit", 7)
+
+
+def test_files_that_straddle_the_scope_are_carried_over() -> None:
+    plan = planned(existing(FRAME, "month(ts)"), files=[file(1, 5), file(9, 9)])
+    assert isinstance(plan.action, Overwrite)
+    assert plan.carries_over
+    assert plan.action.coverage.straddling_files == 1
+    assert matches(plan.action.coverage.filter, {"ts": utc(2024, 1, 5)})
+    assert not planned(existing(), files=None).carries_over
+
+
+def test_an_append_adds_and_a_merge_updates_inside_of_the_scope() -> None:
+    assert planned(existing(), write_disposition="append").action == Append()
+    merge = planned(existing(), write_disposition="merge", merge_keys=["carrier"]).action
+    assert isinstance(merge, Merge)
+    assert merge.keys == ("carrier",)
+    assert [matches(merge.scope, {"ts": ts}) for ts in (NOON, utc(2024, 1, 3))] == [True, False]
+
+
+def test_without_partitions_a_replace_overwrites_every_row_and_guards_none() -> None:
+    plan = planned(existing(), scope=PartitionScope())
+    assert isinstance(plan.action, Overwrite)
+    assert plan.action.coverage.filter == EVERY_ROW
+    assert plan.guard is None
+
+
+@pytest.mark.parametrize("disposition", ["replace", "append", "merge"])
+@pytest.mark.parametrize(("outside", "drops"), [("error", False), ("drop", True)])
+def test_rows_of_other_partitions_are_guarded_in_every_disposition(disposition: str, outside: str, drops: bool) -> None:
+    guard = planned(
+        existing(), write_disposition=disposition, merge_keys=["carrier"], rows_outside_partition=outside
+    ).guard
+    assert guard is not None
+    assert (guard.columns, guard.drops, guard.partitions) == (("ts",), drops, "2024-01-02")
+    assert [matches(guard.owned, {"ts": ts}) for ts in (NOON, utc(2024, 1, 1), None)] == [True, False, False]
+
+
+def test_the_type_of_the_table_says_what_a_partition_means() -> None:
+    frame = schema(key="int", ts="timestamptz")
+    guard = planned(existing(schema(key="long", ts="timestamptz")), scope=keyed("42", column="KEY"), frame=frame).guard
+    assert guard is not None
+    assert guard.columns == ("key",)
+    assert matches(guard.owned, {"key": 42})
+
+
+@pytest.mark.parametrize(
+    ("properties", "asked", "is_allowed"),
+    [
+        ({}, {}, True),
+        (OWNED, {}, True),
+        ({"dagster.asset_key": "other"}, {}, False),
+        ({"dagster.asset_key": "other"}, {"named": True}, False),
+        ({"dagster.asset_key": "other", "dagster.named_by": "iceberg/table"}, {}, False),
+        ({"dagster.asset_key": "other", "dagster.named_by": "iceberg/table"}, {"named": True}, True),
+        ({"dagster.asset_key": "other"}, {"asset_key": None}, True),
+    ],
+)
+def test_a_table_belongs_to_one_asset(properties: dict[str, str], asked: dict[str, Any], is_allowed: bool) -> None:
+    state = existing(properties=properties)
+    if is_allowed:
+        changes = planned(state, **asked).changes
+        assert all("other" not in change.properties.values() for change in changes if isinstance(change, SetProperties))
+        return
+    with pytest.raises(
+        TableOwnershipError, match="expected a table of the asset 'nyc/flights', found a table of the asset 'other'"
+    ):
+        planned(state, **asked)
+
+
+def test_a_shared_table_keeps_its_first_owner() -> None:
+    shared = {"dagster.asset_key": "other", "dagster.named_by": "iceberg/table"}
+    assert planned(existing(properties=shared), named=True).changes == ()
+
+
+@pytest.mark.parametrize(
+    ("scope", "properties", "options", "expected"),
+    [
+        (DAY, {}, {}, SINGLE_PARTITION_OPTIONS),
+        (daily("2024-01-02", "2024-01-03"), {}, {}, {}),
+        (PartitionScope(), {}, {}, {}),
+        (DAY, {"write.distribution-mode": "none"}, {}, {}),
+        (DAY, {}, {"write_options": {"distribution-mode": "range"}}, {"distribution-mode": "range"}),
+        (DAY, {}, {"table_properties": {"write.distribution-mode": "hash"}}, {}),
+        (DAY, {}, {"write_options": {"advisory-partition-size": 1}}, {"advisory-partition-size": "1"}),
+        (DAY, {}, {"write_options": {"write-format": "orc"}}, {**SINGLE_PARTITION_OPTIONS, "write-format": "orc"}),
+    ],
+)
+def test_one_partition_is_spread_over_tasks_unless_the_user_decides(
+    scope: PartitionScope, properties: dict[str, str], options: dict[str, Any], expected: dict[str, str]
+) -> None:
+    assert planned(existing(properties={**OWNED, **properties}), scope, **options).write_options == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "counted"),
+    [(0, 0), (1, 0), (2, 2), (MAXIMUM_COUNTED_PARTITIONS, 50), (MAXIMUM_COUNTED_PARTITIONS + 1, 0)],
+)
+def test_the_rows_of_a_few_partitions_are_counted(count: int, counted: int) -> None:
+    keys = [f"k{number}" for number in range(count)]
+    plan = planned(scope=keyed(*keys))
+    assert [key for key, _ in plan.counted_partitions] == keys[:counted]
+    assert all(matches(rows, {"carrier": key}) for key, rows in plan.counted_partitions)
+
+
+def test_the_snapshot_says_who_made_it() -> None:
+    assert planned().snapshot_properties == materialization(DAY).properties()
+
+
+@pytest.mark.parametrize(
+    ("state", "scope", "asked", "expected"),
+    [
+        (None, DAY, {}, False),
+        (existing(FRAME, "month(ts)", snapshots=[]), DAY, {}, False),
+        (existing(FRAME, "month(ts)"), DAY, {}, True),
+        (existing(FRAME, "day(ts)"), DAY, {}, False),
+        (existing(FRAME, "day(ts)"), daily("2024-01-02", zone=NEW_YORK), {}, True),
+        (existing(FRAME, "month(ts)"), DAY, {"write_disposition": "append"}, False),
+        (existing(FRAME, "month(ts)"), DAY, {"write_disposition": "merge", "merge_keys": ["carrier"]}, False),
+        (existing(FRAME, "month(ts)"), DAY, {"branch": "new"}, False),
+        (existing(FRAME, "month(ts)"), PartitionScope(), {}, False),
+        (existing(schema(other="int"), "other"), DAY, {}, False),
+        (table(FRAME, specs=[spec("month(ts)"), spec("day(ts)", spec_id=1)], snapshots=[snapshot(7)]), DAY, {}, True),
+    ],
+)
+def test_files_are_looked_at_only_where_a_replace_may_straddle_them(
+    state: TableState | None, scope: PartitionScope, asked: dict[str, Any], expected: bool
+) -> None:
+    assert needs_files(request(**asked), scope, state) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "frame", "error", "message"),
+    [
+        ({}, schema(carrier="string"), PartitioningError, "expected the column 'ts' that `partition_expr` names"),
+        ({}, schema(ts="timestamptz", TS="int"), SchemaMismatchError, "found the columns 'ts' and 'TS'"),
+        (
+            {"merge_keys": ["no"], "write_disposition": "merge"},
+            FRAME,
+            ConfigurationError,
+            "the column 'no' of `iceberg/merge_keys`",
+        ),
+        ({"sort_by": ["no"]}, FRAME, ConfigurationError, "the column 'no' of `iceberg/sort_by`"),
+        ({"partition_by": ["day(no)"]}, FRAME, PartitioningError, "the column 'no' of `iceberg/partition_by`"),
+        ({"partition_by": ["ts"]}, FRAME, PartitioningError, 'write "day\\(ts\\)"'),
+        ({}, schema(ts="timestamptz", x="unknown"), SchemaMismatchError, "a type for the new column 'x'"),
+        ({}, schema(ts="boolean"), PartitioningError, "found 'ts' of type boolean"),
+    ],
+)
+def test_a_new_table_is_refused_before_it_is_created(
+    asked: dict[str, Any], frame: Schema, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        planned(frame=frame, **asked)
+
+
+def test_a_frame_without_columns_makes_no_table() -> None:
+    with pytest.raises(ConfigurationError, match="expected at least one column, found a DataFrame without columns"):
+        planned(scope=PartitionScope(), frame=Schema(()))
+
+
+def test_the_frame_needs_its_partition_column_even_if_the_table_has_it() -> None:
+    with pytest.raises(PartitioningError, match="found the columns carrier"):
+        planned(existing(), frame=schema(carrier="string"))
+
+
+def test_an_unset_merge_key_is_no_matter_of_other_dispositions() -> None:
+    assert planned(merge_keys=["no"]).create is not None
+
+
+def test_the_configuration_alone_can_make_the_plan() -> None:
+    options = parse_write_options({}, None, OptionDefaults(write_disposition="append"), subject="a")
+    asked = TableRequest(TABLE, "nyc/flights", is_named_explicitly=False, options=options)
+    assert plan_write(asked, materialization(DAY), FrameShape(FRAME), None).action == Append()

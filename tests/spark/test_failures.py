@@ -1,0 +1,267 @@
+"""What the engine's errors become: one error of each kind, as Spark was seen to raise it (ENGINE.md)."""
+
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import AnalysisException, ParseException, PySparkException, SparkRuntimeException
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException, UnknownException
+
+from dagster_iceberg_spark import errors
+from dagster_iceberg_spark.spark.failures import (
+    ENGINE_ERRORS,
+    OUTSIDE_MARKER,
+    RULES,
+    inspect_failure,
+    not_iceberg,
+    rule_for,
+    translated,
+)
+
+ICEBERG = "org.apache.iceberg.exceptions."
+
+
+class FakeThrowable:
+    """A Java exception, as py4j shows it."""
+
+    def __init__(self, name: str, message: str | None, cause: "FakeThrowable | None" = None) -> None:
+        self._name, self._message, self._cause = name, message, cause
+
+    def getClass(self) -> "FakeThrowable":  # noqa: N802 - Java's name
+        return self
+
+    def getName(self) -> str:  # noqa: N802 - Java's name
+        return self._name
+
+    def getMessage(self) -> str | None:  # noqa: N802 - Java's name
+        return self._message
+
+    def getCause(self) -> "FakeThrowable | None":  # noqa: N802 - Java's name
+        return self._cause
+
+
+def java(*causes: tuple[str, str | None]) -> Py4JJavaError:
+    """Return a classic session's error of those Java exceptions, the outermost first."""
+    throwable = None
+    for name, message in reversed(causes):
+        throwable = FakeThrowable(name, message, throwable)
+    error = Py4JJavaError.__new__(Py4JJavaError)
+    error.java_exception = throwable
+    return error
+
+
+def iceberg(name: str, message: str | None, *causes: tuple[str, str | None]) -> Py4JJavaError:
+    """Return a classic session's error of one of Iceberg's own exceptions."""
+    return java((f"{ICEBERG}{name}", message), *causes)
+
+
+def connect(name: str, message: str) -> UnknownException:
+    """Return a Spark Connect client's error of a Java exception."""
+    return UnknownException(f"({name}) {message}\n\nJVM stacktrace:\n{name}: {message}\n\tat CommitFailedException.x")
+
+
+def spark(condition: str, message: str, kind: type[PySparkException] = SparkRuntimeException) -> PySparkException:
+    return kind(message, errorClass=condition)
+
+
+def outside(row: str) -> PySparkException:
+    return spark("USER_RAISED_EXCEPTION", f"{OUTSIDE_MARKER}{row} SQLSTATE: P0001")
+
+
+FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
+    ("row outside", errors.RowsOutsidePartitionError): [
+        outside('{"":"d","ts":"x"}'),
+        java(("org.apache.spark.SparkException", "Job aborted"), ("x.Y", f'{OUTSIDE_MARKER}{{"a":1}}')),
+    ],
+    ("null in required column", errors.NullValueError): [
+        spark("NOT_NULL_ASSERT_VIOLATION", "NULL value appeared in non-nullable field: id"),
+        java(("org.apache.spark.SparkException", "Job aborted: [NOT_NULL_ASSERT_VIOLATION] x")),
+    ],
+    ("value does not fit", errors.SchemaMismatchError): [
+        spark("CAST_OVERFLOW_IN_TABLE_INSERT", "overflow"),
+        spark("INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST", "x", AnalysisException),
+        spark("INSERT_COLUMN_ARITY_MISMATCH.TOO_MANY_DATA_COLUMNS", "x", AnalysisException),
+    ],
+    ("unknown outcome", errors.CommitOutcomeUnknownError): [
+        iceberg("CommitStateUnknownException", "Cannot determine whether the commit was successful"),
+        java(("x.Y", "failed"), (f"{ICEBERG}CommitStateUnknownException", None)),
+        connect(f"{ICEBERG}CommitStateUnknownException", "x"),
+    ],
+    ("missing runtime", errors.SparkEnvironmentError): [
+        spark("CATALOG_NOT_FOUND", "The catalog `lake` not found", AnalysisException),
+        java(
+            (
+                "org.apache.spark.SparkException",
+                "Cannot find catalog plugin class for catalog 'lake': org.apache.iceberg.spark.SparkCatalog",
+            )
+        ),
+        java(("java.lang.NoClassDefFoundError", "org/apache/spark/x")),
+    ],
+    ("missing driver", errors.SparkEnvironmentError): [
+        iceberg(
+            "UncheckedSQLException",
+            "Failed to connect",
+            ("java.sql.SQLException", "No suitable driver found for jdbc:sqlite:x"),
+        ),
+    ],
+    ("missing extensions", errors.SparkEnvironmentError): [
+        spark("PARSE_SYNTAX_ERROR", "Syntax error at or near 'WRITE'", ParseException),
+    ],
+    ("not authorised", errors.ConfigurationError): [
+        iceberg("NotAuthorizedException", "Not authorized: no"),
+        iceberg("ForbiddenException", "Forbidden: no"),
+        iceberg(
+            "UncheckedSQLException",
+            "Failed to connect",
+            ("org.postgresql.util.PSQLException", 'FATAL: password authentication failed for user "u"'),
+        ),
+    ],
+    ("commit conflict", errors.CommitConflictError): [
+        iceberg("CommitFailedException", "Cannot commit db.t: metadata location x has changed from y"),
+        connect(f"{ICEBERG}CommitFailedException", "Cannot commit"),
+        iceberg("ValidationException", "Found conflicting files that can contain records matching x"),
+        iceberg("ValidationException", "Found conflicting deleted files that can contain x"),
+        connect(f"{ICEBERG}ValidationException", "Cannot delete file where some, but not all, rows match filter x"),
+        iceberg("ValidationException", "Cannot determine history between starting snapshot 1 and 2"),
+        java(
+            (
+                "org.apache.spark.SparkException",
+                "Unsupported table change: Cannot add column, name already exists: extra",
+            )
+        ),
+        iceberg("CommitFailedException", "Table metadata refresh is required"),
+        java(("java.lang.IllegalArgumentException", "Cannot add duplicate partition field null=day(ts)")),
+        java(("java.lang.IllegalArgumentException", "Cannot find partition field to remove: x")),
+        spark("FIELD_ALREADY_EXISTS", "x", AnalysisException),
+    ],
+    ("table vanished", errors.CommitConflictError): [
+        spark("TABLE_OR_VIEW_NOT_FOUND", "The table cannot be found", AnalysisException),
+    ],
+    ("catalog unavailable", errors.CatalogUnavailableError): [
+        iceberg("ServiceUnavailableException", "Service failed: 503"),
+        iceberg("ServiceFailureException", "Server error"),
+        connect(f"{ICEBERG}RESTException", "Error occurred while processing GET request"),
+        iceberg("UncheckedSQLException", "Failed to connect"),
+        java(("x.Y", "[SQLITE_BUSY] The database file is locked")),
+        java(("x.Y", "failed"), ("java.net.ConnectException", "Connection refused")),
+        java(("java.net.SocketTimeoutException", "Read timed out")),
+        java(("java.net.UnknownHostException", "nowhere")),
+    ],
+    ("connection lost", errors.CommitOutcomeUnknownError): [
+        SparkConnectGrpcException("<_MultiThreadedRendezvous of RPC that terminated with: UNAVAILABLE>"),
+    ],
+    ("other", errors.WriteFailedError): [
+        java(("java.lang.OutOfMemoryError", "Java heap space")),
+        spark("DIVIDE_BY_ZERO", "Division by zero"),
+        Py4JError("An error occurred while calling o1"),
+    ],
+}
+"""Errors by the rule that they fall under and the error that they become."""
+CASES = [(rule, error, kind) for (rule, kind), raised in FAILURES.items() for error in raised]
+
+
+@pytest.mark.parametrize(("rule", "error", "kind"), CASES, ids=lambda value: value if isinstance(value, str) else "")
+def test_an_error_of_the_engine_becomes_one_of_the_package(
+    rule: str, error: Exception, kind: type[errors.IcebergSparkError]
+) -> None:
+    assert rule_for(inspect_failure(error)).name == rule
+    assert type(translated(error, action="write", subject="db.t")) is kind
+
+
+def test_every_rule_has_an_error_that_shows_it() -> None:
+    assert {rule for rule, _, _ in CASES} == {rule.name for rule in RULES} | {"connection lost", "other"}
+
+
+def test_every_error_of_the_table_is_what_the_engine_raises() -> None:
+    assert all(isinstance(error, ENGINE_ERRORS) for _, error, _ in CASES)
+
+
+@pytest.mark.parametrize(
+    ("names", "text", "rule"),
+    [
+        ((f"{ICEBERG}CommitStateUnknownException", f"{ICEBERG}CommitFailedException"), "x", "unknown outcome"),
+        ((f"{ICEBERG}CommitFailedException", "java.net.ConnectException"), "x", "commit conflict"),
+        ((f"{ICEBERG}CommitStateUnknownException", "java.net.SocketTimeoutException"), "x", "unknown outcome"),
+        (("x.Y", f"{ICEBERG}CommitFailedException"), OUTSIDE_MARKER + "{}", "row outside"),
+        ((f"{ICEBERG}RESTException", f"{ICEBERG}NotAuthorizedException"), "x", "not authorised"),
+    ],
+)
+def test_what_can_only_mean_one_thing_wins_over_what_is_broad(names: tuple[str, ...], text: str, rule: str) -> None:
+    assert rule_for(inspect_failure(java(*((name, text) for name in names)))).name == rule
+
+
+def test_a_table_that_is_not_there_when_it_is_read_has_to_be_materialized() -> None:
+    error = spark("TABLE_OR_VIEW_NOT_FOUND", "x", AnalysisException)
+    assert type(translated(error, action="read", subject="t")) is errors.UpstreamMissingError
+
+
+def test_the_message_shows_the_first_line_and_no_stack() -> None:
+    error = connect(f"{ICEBERG}ValidationException", "\n  Found conflicting files: a\nmore")
+    message = str(translated(error, action="write", subject="db.t"))
+    assert message == (
+        "Cannot write db.t: expected a table that no other writer changes meanwhile, found Found conflicting files: a. "
+        "Hint: run the asset again."
+    )
+
+
+def test_the_stack_of_the_server_is_not_looked_into() -> None:
+    assert rule_for(inspect_failure(connect("x.Y", "boom"))).name == "other"
+
+
+def test_secrets_are_removed_from_what_was_found() -> None:
+    error = java(("x.Y", "no login for hunter2"))
+    redacted = translated(error, action="write", subject="t", redact=lambda text: text.replace("hunter2", "***"))
+    assert "hunter2" not in str(redacted)
+    assert "found no login for ***" in str(redacted)
+
+
+def test_the_causes_are_told_with_their_classes_and_never_without_end() -> None:
+    failure = inspect_failure(java(("a.A", "outer"), ("b.B", None)))
+    assert failure.text == "outer | caused by: b.B: b.B"
+    assert failure.class_names == ("a.A", "b.B", "Py4JJavaError")
+    circle = FakeThrowable("c.C", "again")
+    circle._cause = circle
+    error = java(("d.D", "x"))
+    error.java_exception = circle
+    assert len(inspect_failure(error).class_names) == 11
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        (
+            '{"":"2024-01-02","ts":"2024-01-03T00:00:00.000000Z"}',
+            "a row with ts=2024-01-03T00:00:00.000000Z in the run of 2024-01-02",
+        ),
+        ('{"":"AA","carrier":null}', "a row with carrier=NULL in the run of AA"),
+        ('{"":"AA|d","carrier":"DL","n":7}', "a row with carrier=DL, n=7 in the run of AA|d"),
+        ('{"":"AA","carrier":"} {\\"x\\n"}', 'a row with carrier=} {"x\n in the run of AA'),
+        ('{"carrier":null}', "a row with carrier=NULL"),
+        ("{broken}", "{broken}"),
+    ],
+)
+@pytest.mark.parametrize("ending", [" SQLSTATE: P0001", "", "\n\nJVM stacktrace:\nx"])
+def test_the_row_outside_is_told_by_its_values(row: str, found: str, ending: str) -> None:
+    error = spark("USER_RAISED_EXCEPTION", f"{OUTSIDE_MARKER}{row}{ending}")
+    message = str(translated(error, action="write", subject="t"))
+    assert message.startswith(
+        f"Cannot write t: expected only rows of the run's partitions, found {found}. Hint: filter"
+    )
+
+
+def test_the_row_outside_is_found_among_the_causes_of_a_classic_session() -> None:
+    error = java(
+        ("a.A", "Job aborted"), ("b.B", f'[USER_RAISED_EXCEPTION] {OUTSIDE_MARKER}{{"":"d","c":null}} SQLSTATE: P0001')
+    )
+    assert "found a row with c=NULL in the run of d." in str(translated(error, action="write", subject="t"))
+
+
+@pytest.mark.parametrize("error", [RuntimeError("x"), ValueError("")])
+def test_any_error_at_all_has_a_translation(error: Exception) -> None:
+    message = str(translated(error, action="write", subject="t"))
+    assert f"found {str(error) or 'no message'}" in message
+
+
+def test_another_format_is_named() -> None:
+    error: Any = not_iceberg("db.t", "parquet")
+    assert str(error) == "Cannot write db.t: expected an Iceberg table, found a table of format parquet."

@@ -1,0 +1,182 @@
+"""The texts of SQL: what they say, and that no name breaks out of its quotes."""
+
+import datetime as dt
+
+import pytest
+
+from dagster_iceberg_spark.plan.evolution import (
+    AddColumn,
+    AddPartitionField,
+    DescribeColumn,
+    DropPartitionField,
+    SetProperties,
+    TableChange,
+    WidenColumn,
+)
+from dagster_iceberg_spark.plan.options import SortField
+from dagster_iceberg_spark.plan.write import CreateTable
+from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.partitioning import PartitionSpec, parse_partition_field
+from dagster_iceberg_spark.table.schema import Field, IcebergType, ListType, MapType, Schema, StructType, parse_type
+from tests.table.samples import schema, spec, utc, wall
+
+FLIGHTS = TableIdentifier(("nyc",), "flights")
+INT, STRING = parse_type("int"), parse_type("string")
+
+
+def create(columns: Schema, *fields: str) -> CreateTable:
+    partition_fields = PartitionSpec(tuple(parse_partition_field(field) for field in fields))
+    return CreateTable(columns, partition_fields, {"b": "it's", "a": "1"}, None, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "quoted"),
+    [
+        ("a", "`a`"),
+        ("a b", "`a b`"),
+        ("a`b", "`a``b`"),
+        ("a.b", "`a.b`"),
+        ("`", "````"),
+        ("'; drop", "`'; drop`"),
+        ("ü", "`ü`"),
+    ],
+)
+def test_a_name_cannot_leave_its_backticks(name: str, quoted: str) -> None:
+    assert sql.quote(name) == quoted
+
+
+@pytest.mark.parametrize(
+    ("value", "literal"),
+    [("a", "'a'"), ("it's", r"'it\'s'"), ("a\\", r"'a\\'"), ("\\'", r"'\\\''"), ('say "x"', "'say \"x\"'"), ("", "''")],
+)
+def test_a_text_cannot_leave_its_quotes(value: str, literal: str) -> None:
+    assert sql.text(value) == literal
+
+
+@pytest.mark.parametrize(
+    ("identifier", "branch", "name"),
+    [
+        (FLIGHTS, "main", "`lake`.`nyc`.`flights`"),
+        (FLIGHTS, "audit", "`lake`.`nyc`.`flights`.`branch_audit`"),
+        (FLIGHTS, "a`b", "`lake`.`nyc`.`flights`.`branch_a``b`"),
+        (TableIdentifier(("a.b", "c"), "d e"), "main", "`lake`.`a.b`.`c`.`d e`"),
+    ],
+)
+def test_a_branch_is_one_more_part_of_the_name(identifier: TableIdentifier, branch: str, name: str) -> None:
+    assert sql.table_name("lake", identifier, branch) == name
+
+
+@pytest.mark.parametrize(
+    ("value", "literal"),
+    [
+        (wall(2024, 1, 2), "TIMESTAMP_NTZ '2024-01-02 00:00:00.000000'"),
+        (wall(2024, 1, 2, 3, 4, 5, 6), "TIMESTAMP_NTZ '2024-01-02 03:04:05.000006'"),
+        (utc(2024, 1, 2, 3), "TIMESTAMP_LTZ '2024-01-02 03:00:00.000000+00:00'"),
+        (
+            dt.datetime(2024, 1, 2, 3, tzinfo=dt.timezone(dt.timedelta(hours=9))),
+            "TIMESTAMP_LTZ '2024-01-01 18:00:00.000000+00:00'",
+        ),
+    ],
+)
+def test_no_session_zone_moves_a_timestamp(value: dt.datetime, literal: str) -> None:
+    assert sql.timestamp(value) == literal
+
+
+def test_a_date_is_a_date() -> None:
+    assert sql.date(dt.date(2024, 1, 2)) == "DATE '2024-01-02'"
+
+
+@pytest.mark.parametrize(
+    ("column_type", "name"),
+    [
+        (parse_type("int"), "INT"),
+        (parse_type("long"), "BIGINT"),
+        (parse_type("boolean"), "BOOLEAN"),
+        (parse_type("double"), "DOUBLE"),
+        (parse_type("timestamptz"), "TIMESTAMP"),
+        (parse_type("timestamp"), "TIMESTAMP_NTZ"),
+        (parse_type("uuid"), "STRING"),
+        (parse_type("fixed[16]"), "BINARY"),
+        (parse_type("unknown"), "VOID"),
+        (parse_type("variant"), "VARIANT"),
+        (parse_type("decimal(9,2)"), "DECIMAL(9, 2)"),
+        (ListType(INT), "ARRAY<INT>"),
+        (MapType(STRING, ListType(parse_type("long"))), "MAP<STRING, ARRAY<BIGINT>>"),
+        (
+            StructType((Field("a b", INT, doc="it's"), Field("c", STRING))),
+            r"STRUCT<`a b`: INT COMMENT 'it\'s', `c`: STRING>",
+        ),
+    ],
+    ids=str,
+)
+def test_types_have_sparks_names(column_type: IcebergType, name: str) -> None:
+    assert sql.type_name(column_type) == name
+
+
+def test_a_table_is_created_once_with_all_that_it_has() -> None:
+    columns = Schema((Field("ts", parse_type("timestamptz"), doc="when"), Field("weird `name`", INT)))
+    statement = sql.create_table("lake", FLIGHTS, create(columns, "day(ts)", "c"), "s3://lake/t")
+    assert statement == (
+        "CREATE TABLE IF NOT EXISTS `lake`.`nyc`.`flights` (`ts` TIMESTAMP COMMENT 'when', `weird ``name``` INT) "
+        "USING iceberg PARTITIONED BY (day(`ts`), `c`) LOCATION 's3://lake/t' "
+        r"TBLPROPERTIES ('a' = '1', 'b' = 'it\'s')"
+    )
+
+
+def test_a_table_without_partitions_and_place_has_neither_clause() -> None:
+    statement = sql.create_table("lake", FLIGHTS, create(schema(a="int")), None)
+    assert "PARTITIONED" not in statement
+    assert "LOCATION" not in statement
+
+
+@pytest.mark.parametrize(
+    ("change", "clause"),
+    [
+        (AddColumn(("a",), INT), "ADD COLUMN `a` INT"),
+        (AddColumn(("s", "element", "x y"), STRING, "it's"), r"ADD COLUMN `s`.`element`.`x y` STRING COMMENT 'it\'s'"),
+        (WidenColumn(("s", "x"), INT, parse_type("long")), "ALTER COLUMN `s`.`x` TYPE BIGINT"),
+        (DescribeColumn(("a",), "new"), "ALTER COLUMN `a` COMMENT 'new'"),
+        (AddPartitionField(parse_partition_field("day(ts)")), "ADD PARTITION FIELD day(`ts`)"),
+        (
+            AddPartitionField(parse_partition_field("bucket(4, id) as `my shard`")),
+            "ADD PARTITION FIELD bucket(4, `id`) AS `my shard`",
+        ),
+        (AddPartitionField(parse_partition_field("c")), "ADD PARTITION FIELD `c`"),
+        (DropPartitionField(parse_partition_field("truncate(3, c)")), "DROP PARTITION FIELD truncate(3, `c`)"),
+        (DropPartitionField(parse_partition_field("day(ts) as d")), "DROP PARTITION FIELD `d`"),
+        (SetProperties({"b": "2", "a": "it's"}), r"SET TBLPROPERTIES ('a' = 'it\'s', 'b' = '2')"),
+    ],
+)
+def test_every_change_has_its_statement(change: TableChange, clause: str) -> None:
+    assert sql.change_table("lake", FLIGHTS, change) == f"ALTER TABLE `lake`.`nyc`.`flights` {clause}"
+
+
+@pytest.mark.parametrize(
+    ("partitioned", "distribution"),
+    [(True, "DISTRIBUTED BY PARTITION LOCALLY ORDERED BY"), (False, "LOCALLY ORDERED BY")],
+)
+def test_rows_are_sorted_inside_of_files(partitioned: bool, distribution: str) -> None:
+    fields = [SortField("a b", "desc", "last"), SortField("c")]
+    statement = sql.write_order("lake", FLIGHTS, fields, partitioned=partitioned)
+    assert statement == f"ALTER TABLE `lake`.`nyc`.`flights` WRITE {distribution} `a b` DESC NULLS LAST, `c` ASC"
+
+
+def test_the_other_statements_quote_their_names() -> None:
+    assert sql.create_namespace("lake", ("a", "b`c")) == "CREATE NAMESPACE IF NOT EXISTS `lake`.`a`.`b``c`"
+    assert sql.create_branch("lake", FLIGHTS, "a-b") == (
+        "ALTER TABLE `lake`.`nyc`.`flights` CREATE BRANCH IF NOT EXISTS `a-b`"
+    )
+    assert sql.refresh("lake", FLIGHTS) == "REFRESH TABLE `lake`.`nyc`.`flights`"
+    assert sql.probe("my lake") == "SHOW NAMESPACES IN `my lake`"
+
+
+def test_a_merge_joins_by_every_key() -> None:
+    condition = sql.merge_condition(["id", "a b"], target="t", source="s")
+    assert condition == "`t`.`id` = `s`.`id` AND `t`.`a b` = `s`.`a b`"
+
+
+@pytest.mark.parametrize("field", ["day(ts)", "bucket(4, id)", "truncate(3, c)", "year(ts)"])
+def test_a_transform_is_written_as_it_is_read_but_quoted(field: str) -> None:
+    (parsed,) = spec(field).fields
+    assert sql.transform(parsed).replace("`", "") == field

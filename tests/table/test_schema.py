@@ -1,0 +1,87 @@
+"""Types and schemas as values."""
+
+from typing import Any
+
+import pytest
+from pyiceberg import types as theirs
+from pyiceberg.schema import Schema as TheirSchema
+
+from dagster_iceberg_spark.table.schema import Field, Schema, StructType, parse_schema, parse_type, walk
+
+ADDRESS = theirs.StructType(
+    theirs.NestedField(10, "street", theirs.StringType()),
+    theirs.NestedField(11, "zip", theirs.DecimalType(5, 0), required=True),
+)
+TYPES: list[theirs.IcebergType] = [
+    theirs.LongType(),
+    theirs.DecimalType(38, 18),
+    theirs.TimestamptzType(),
+    theirs.FixedType(16),
+    theirs.ListType(3, theirs.StringType(), element_required=False),
+    theirs.MapType(4, theirs.StringType(), 5, theirs.DoubleType(), value_required=True),
+    ADDRESS,
+    theirs.ListType(6, ADDRESS, element_required=True),
+]
+
+
+def document(value: Any) -> Any:
+    return value.model_dump(by_alias=True, mode="json")
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        ("long", "long"),
+        ("decimal(9,2)", "decimal(9, 2)"),
+        ("decimal( 9 , 2 )", "decimal(9, 2)"),
+        (document(TYPES[4]), "list<string>"),
+        (document(TYPES[5]), "map<string, double>"),
+        (document(ADDRESS), "struct<street: string, zip: decimal(5, 0)>"),
+    ],
+)
+def test_a_type_reads_as_the_specification_writes_it(document: Any, text: str) -> None:
+    assert str(parse_type(document)) == text
+
+
+def test_every_type_of_pyicebergs_schema_is_read_with_its_id_and_its_doc() -> None:
+    fields = [theirs.NestedField(100 + i, f"c{i}", column, doc=f"d{i}") for i, column in enumerate(TYPES)]
+    read = parse_schema(document(TheirSchema(*fields, schema_id=7)))
+    assert read.schema_id == 7
+    assert [(f.name, f.field_id, f.doc, f.is_required) for f in read] == [
+        (f"c{i}", 100 + i, f"d{i}", False) for i in range(len(TYPES))
+    ]
+    assert [field.type for field in read] == [parse_type(document(column)) for column in TYPES]
+
+
+def test_what_is_required_at_any_depth_is_kept() -> None:
+    element = parse_type(document(TYPES[7]))
+    assert element.is_element_required  # type: ignore[union-attr]
+    assert [f.is_required for f in element.element.fields] == [False, True]  # type: ignore[union-attr]
+    assert parse_type(document(TYPES[5])).is_value_required  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("names", "asked", "found"),
+    [
+        (("id", "Name"), "id", "id"),
+        (("id", "Name"), "NAME", "Name"),
+        (("id", "ID"), "ID", "ID"),
+        (("id", "ID"), "Id", None),
+        (("id",), "no", None),
+        (("straße",), "STRASSE", "straße"),
+    ],
+)
+def test_a_column_is_found_by_its_exact_name_else_by_the_only_one_in_other_case(
+    names: tuple[str, ...], asked: str, found: str | None
+) -> None:
+    field = Schema(tuple(Field(name, parse_type("int")) for name in names)).field(asked)
+    assert (field.name if field else None) == found
+
+
+def test_nested_fields_are_walked_by_their_paths() -> None:
+    inner = StructType((Field("y", parse_type("int"), field_id=3),))
+    columns = Schema((Field("a", parse_type("int"), field_id=1), Field("b", inner, field_id=2)))
+    assert [path for path, _ in walk(columns.fields)] == ["a", "b", "b.y"]
+    assert columns.name_of(3) == "b.y"
+    assert columns.name_of(9) is None
+    assert columns.names == ("a", "b")

@@ -1,0 +1,66 @@
+"""The tree of errors: its shape, its messages, what may be retried."""
+
+import inspect
+import re
+
+import pytest
+
+from dagster_iceberg_spark import errors
+from dagster_iceberg_spark.errors import IcebergSparkError
+
+CLASSES = {
+    name: value
+    for name, value in vars(errors).items()
+    if inspect.isclass(value) and issubclass(value, IcebergSparkError)
+}
+BUILTINS = {
+    "ConfigurationError": ValueError,
+    "SparkEnvironmentError": RuntimeError,
+    "DataError": ValueError,
+    "OutputTypeError": TypeError,
+    "UpstreamMissingError": LookupError,
+    "CatalogUnavailableError": ConnectionError,
+    "InvestigationError": RuntimeError,
+}
+RETRIED = {"RetryableError", "CommitConflictError", "CatalogUnavailableError", "WriteFailedError"}
+
+
+def drawing() -> dict[str, str]:
+    """Return each class that the docstring draws, with the one that it hangs from."""
+    parents: list[tuple[int, str]] = []
+    tree = {}
+    for line in (errors.__doc__ or "").splitlines():
+        match = re.match(r"^ {4}((?:[|` ] {3})*)(?:[|`]-- )?([A-Z]\w+Error)\b", line)
+        if match is None:
+            continue
+        depth = match.start(2)
+        parents = [(level, name) for level, name in parents if level < depth]
+        tree[match[2]] = parents[-1][1] if parents else "Exception"
+        parents.append((depth, match[2]))
+    return tree
+
+
+def test_the_tree_is_as_the_docstring_draws_it() -> None:
+    assert drawing() == {name: cls.__bases__[0].__name__ for name, cls in CLASSES.items()}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_error_says_whether_trying_again_may_help(name: str) -> None:
+    assert CLASSES[name].allows_retries == (name in RETRIED)
+
+
+@pytest.mark.parametrize(("name", "builtin"), BUILTINS.items())
+def test_an_error_is_also_the_builtin_that_people_catch(name: str, builtin: type[Exception]) -> None:
+    assert builtin in CLASSES[name].__bases__
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_refusal_is_one_sentence_and_a_hint(name: str) -> None:
+    error = CLASSES[name].refusing("write", "nyc.flights", expected="this", found="that", hint="do so.")
+    assert type(error) is CLASSES[name]
+    assert str(error) == "Cannot write nyc.flights: expected this, found that. Hint: do so."
+
+
+def test_a_refusal_without_a_hint_ends_with_what_was_found() -> None:
+    error = IcebergSparkError.refusing("read", "t", expected="a", found="b")
+    assert str(error) == "Cannot read t: expected a, found b."

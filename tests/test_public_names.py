@@ -1,0 +1,43 @@
+"""What the package exports, and what importing it does not do."""
+
+import subprocess
+import sys
+
+import pytest
+
+import dagster_iceberg_spark
+
+PROBE = """
+import sys
+def refuse_java(event, args):
+    if event == "subprocess.Popen" and any(word in str(args[:2]) for word in ("java", "spark")):
+        sys.exit(f"started {args[:2]}")
+sys.addaudithook(refuse_java)
+import dagster_iceberg_spark as package
+import dagster as dg
+dg.Definitions(resources={"iceberg": package.IcebergPySparkIOManager()})
+print(sorted({name.split(".")[0] for name in sys.modules} & {"pyspark", "py4j", "pandas", "polars", "duckdb"}))
+"""
+
+
+def test_the_public_names_are_sorted_and_there() -> None:
+    names = dagster_iceberg_spark.__all__
+    assert names == sorted(set(names))
+    assert all(getattr(dagster_iceberg_spark, name).__module__.startswith("dagster_iceberg_spark") for name in names)
+
+
+def test_every_error_is_public() -> None:
+    errors = {name for name in vars(dagster_iceberg_spark.errors) if name.endswith("Error")}
+    assert errors <= set(dagster_iceberg_spark.__all__)
+
+
+@pytest.mark.parametrize(
+    "name", ["IcebergPySparkIOManager", "IcebergSparkResource", "SqlCatalog", "metadata_for_table"]
+)
+def test_what_users_meet_first_is_documented_with_an_example(name: str) -> None:
+    assert ">>> " in (getattr(dagster_iceberg_spark, name).__doc__ or "")
+
+
+def test_loading_definitions_imports_no_spark_and_starts_no_java() -> None:
+    probe = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=60, check=False)
+    assert (probe.returncode, probe.stdout.strip()) == (0, "[]"), probe.stderr
