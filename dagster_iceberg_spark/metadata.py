@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeAlias
 import dagster as dg
 
 from dagster_iceberg_spark.spark.commit import Commit
+from dagster_iceberg_spark.table.lineage import WRITE_DISPOSITION
 from dagster_iceberg_spark.table.schema import Field, Schema
 from dagster_iceberg_spark.table.scope import PartitionScope
 
@@ -57,10 +58,12 @@ def materialization_metadata(commit: Commit, scope: PartitionScope, *, catalog: 
 def partition_metadata(commit: Commit) -> Mapping[str, dict[str, Any]]:
     """Return what is known of each partition of a run of several: its rows, as the write counted them.
 
-    A task that the engine ran twice would be counted twice; then the counts do not add up, and none is reported.
+    Only a replace writes all rows that its partitions have. A task that the engine ran twice would be counted twice;
+    then the counts do not add up, and none is reported.
     """
     counts = commit.counts
-    if not counts.by_partition or sum(counts.by_partition.values()) != counts.rows:
+    adds_up = sum(counts.by_partition.values()) == counts.rows
+    if not counts.by_partition or not adds_up or not _replaces(commit):
         return {}
     return {key: {"dagster/partition_row_count": rows} for key, rows in counts.by_partition.items()}
 
@@ -94,5 +97,9 @@ def _row_counts(commit: Commit, scope: PartitionScope, own: int) -> dict[str, in
     summary = commit.snapshot.summary
     if scope.is_whole_table:
         return {"dagster/row_count": int(summary["total-records"])} if "total-records" in summary else {}
-    replaces = summary.get("dagster.write_disposition") == "replace"
-    return {"dagster/partition_row_count": own} if replaces and len(scope.keys) == 1 and not commit.is_adopted else {}
+    is_known = _replaces(commit) and len(scope.keys) == 1 and not commit.is_adopted
+    return {"dagster/partition_row_count": own} if is_known else {}
+
+
+def _replaces(commit: Commit) -> bool:
+    return commit.snapshot.summary.get(WRITE_DISPOSITION) == "replace"

@@ -21,6 +21,7 @@ from dagster_iceberg_spark.table.schema import (
     PrimitiveType,
     Schema,
     StructType,
+    walk,
 )
 
 SchemaEvolution: TypeAlias = Literal["strict", "add_columns"]
@@ -29,6 +30,7 @@ PartitionEvolution: TypeAlias = Literal["evolve", "error"]
 _DIGITS_OF: Final = {INT: 10, LONG: 19}
 """Decimal digits that the integers need."""
 _UNKNOWN: Final = PrimitiveType("unknown")
+_VARIANT: Final = PrimitiveType("variant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +231,14 @@ def _fields_changes(
 
 
 def _addition(field: Field, path: tuple[str, ...], *, subject: str) -> AddColumn:
+    if _VARIANT in (nested.type for _, nested in walk([field])):
+        raise SchemaMismatchError.refusing(
+            "write",
+            subject,
+            expected=f"types that every reader has for the column {'.'.join(path)!r}",
+            found="variant, which makes the whole table unreadable for pyiceberg",
+            hint="store it as text with `to_json`, or as a struct.",
+        )
     if field.type == _UNKNOWN:
         raise SchemaMismatchError.refusing(
             "write",

@@ -305,7 +305,11 @@ def _changes(
         plan_schema_changes(frame, Schema(()), policy="add_columns", docs={}, subject=subject)
         return tuple(AddPartitionField(field) for field in wanted_fields or () if field.name is not None)
     schema_changes = plan_schema_changes(
-        frame, state.schema, policy=options.schema_evolution, docs=request.column_docs, subject=subject
+        with_docs(frame, request.column_docs),
+        state.schema,
+        policy=options.schema_evolution,
+        docs=request.column_docs,
+        subject=subject,
     )
     spec_changes = plan_spec_changes(wanted_fields, state.spec, policy=options.partition_evolution, subject=subject)
     wanted_properties = {

@@ -9,13 +9,14 @@ from pyspark.sql import DataFrame
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
 from dagster_iceberg_spark.catalog.look import data_files, look
-from dagster_iceberg_spark.errors import CommitConflictError, CommitOutcomeUnknownError
+from dagster_iceberg_spark.errors import CommitConflictError, CommitOutcomeUnknownError, DataError, IcebergSparkError
 from dagster_iceberg_spark.plan.adoption import TokenCandidate, decide_adoption
 from dagster_iceberg_spark.plan.coverage import DataFile
 from dagster_iceberg_spark.plan.evolution import describe_change
 from dagster_iceberg_spark.plan.write import FrameShape, TableRequest, WritePlan, needs_files, plan_write
 from dagster_iceberg_spark.spark.columns import schema_of
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
+from dagster_iceberg_spark.spark.frames import in_session
 from dagster_iceberg_spark.spark.progress import Report, reported_progress
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import prepare, refresh
@@ -104,6 +105,11 @@ def materialize(session: IcebergSession, publication: Publication, frame: DataFr
         ConfigurationError, DataError: The plan or a row was refused; nothing is committed.
     """
     subject = str(publication.request.identifier)
+    with in_session(frame, session.spark, subject=subject) as own_frame:
+        return _materialize(session, publication, own_frame, subject)
+
+
+def _materialize(session: IcebergSession, publication: Publication, frame: DataFrame, subject: str) -> Commit:
     shape = FrameShape(
         schema_of(frame, subject=subject),
         is_case_sensitive=session.spark.conf.get("spark.sql.caseSensitive", "false") == "true",
@@ -169,6 +175,8 @@ def _write(
     try:
         with reported_progress(session.spark, publication.report, subject=str(plan.identifier)):
             return write(session, plan, frame)
+    except DataError as error:
+        raise _with_what_is_left(error, plan) from error.__cause__
     except ENGINE_ERRORS as error:
         failure = translated(error, action="write", subject=str(plan.identifier), redact=session.catalog.redact)
         if isinstance(failure, CommitOutcomeUnknownError):
@@ -183,7 +191,14 @@ def _write(
                 found=f"none yet ({failure})",
                 hint="look for that token in the table's snapshots once the catalog is back, then run the asset again.",
             ) from error
-        raise failure from error
+        raise _with_what_is_left(failure, plan) from error
+
+
+def _with_what_is_left(error: IcebergSparkError, plan: WritePlan) -> IcebergSparkError:
+    """Return the error with what the preparation has changed: rows and snapshots are as before."""
+    left = ["the table was created and is empty"] if plan.create else []
+    left += [describe_change(change) for change in plan.changes]
+    return type(error)(f"{error} Nothing was committed; what stays: {', '.join(left)}.") if left else error
 
 
 def _committed(

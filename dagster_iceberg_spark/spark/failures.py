@@ -32,7 +32,9 @@ OUTSIDE_MARKER: Final = "dagster-iceberg-spark: row outside of the partition "
 
 _CONNECT_CLASS = re.compile(r"^\(([\w.$]+)\)\s*(.*)", re.DOTALL)
 _STACKTRACE: Final = "\n\nJVM stacktrace:"
+_CAUSE: Final = "\n| caused by: "
 _MAXIMUM_CAUSES: Final = 10
+_MAXIMUM_LINE: Final = 400
 _OUTSIDE = re.compile(re.escape(OUTSIDE_MARKER) + r"(\{.*?\})(?:\s+SQLSTATE|\s*$)", re.DOTALL | re.MULTILINE)
 
 
@@ -52,8 +54,10 @@ class EngineFailure:
 
     @property
     def summary(self) -> str:
-        """The first line of the message."""
-        return next((line.strip() for line in self.text.splitlines() if line.strip()), "no message")
+        """The message's first line and, where there are causes, the first line of the deepest."""
+        first, *causes = self.text.split(_CAUSE)
+        lines = [_first_line(part) for part in (first, *causes[-1:])]
+        return "; ".join(dict.fromkeys(line[:_MAXIMUM_LINE] for line in lines if line)) or "no message"
 
     def mentions(self, *needles: str) -> bool:
         """Say whether a class name or the text contains one of the needles."""
@@ -232,9 +236,13 @@ def not_iceberg(identifier: str, provider: str) -> NotAnIcebergTableError:
     )
 
 
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
 def _text_of(error: Exception) -> str:
     if isinstance(error, Py4JJavaError):
-        return " | caused by: ".join(
+        return _CAUSE.join(
             f"{name}: {message}" if index else message for index, (name, message) in enumerate(_java_causes(error))
         )
     return str(error).split(_STACKTRACE, maxsplit=1)[0]

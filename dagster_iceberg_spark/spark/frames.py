@@ -1,10 +1,14 @@
 """What counts as a Spark DataFrame."""
 
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeGuard
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from dagster_iceberg_spark.errors import OutputTypeError
+from dagster_iceberg_spark.spark.columns import is_connect
 
 _FRAME_MODULES: Final = ("pyspark.sql.dataframe", "pyspark.sql.classic.dataframe", "pyspark.sql.connect.dataframe")
 
@@ -42,6 +46,32 @@ def require_frame(obj: object, *, subject: str) -> DataFrame:
             "`-> None`.",
         )
     return obj
+
+
+@contextmanager
+def in_session(frame: DataFrame, spark: SparkSession, *, subject: str) -> Iterator[DataFrame]:
+    """Yield the frame as one of the session: a write goes to the catalog of the frame's own session.
+
+    Raises:
+        OutputTypeError: The frame belongs to another Spark Connect session, or to the other kind of session.
+    """
+    if frame.sparkSession is spark:
+        yield frame
+        return
+    if is_connect(spark) or is_connect(frame.sparkSession):
+        raise OutputTypeError.refusing(
+            "write",
+            subject,
+            expected="a DataFrame of the IO manager's Spark session",
+            found="one of another session, which a Spark Connect server keeps apart",
+            hint="make it with `spark.spark_session` of the same resource configuration as the IO manager's.",
+        )
+    view = f"iceberg_frame_{uuid.uuid4().hex}"
+    frame.createGlobalTempView(view)
+    try:
+        yield spark.table(f"global_temp.{view}")
+    finally:
+        spark.catalog.dropGlobalTempView(view)
 
 
 def _is_frame(obj: object) -> TypeGuard[DataFrame]:

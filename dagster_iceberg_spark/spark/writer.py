@@ -100,8 +100,10 @@ def _merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataF
         functions, action.scope, qualifier=alias
     )
     with _handed_over(session, staged, plan.snapshot_properties) as source:
+        # Column by column: `updateAll` refuses a batch that lacks one of the table's. What it lacks stays as it is.
+        values = {sql.quote(column): named_column(functions, column, _SOURCE) for column in source.columns}
         merged = source.alias(_SOURCE).mergeInto(target, condition)
-        merged.whenMatched().updateAll().whenNotMatched().insertAll().merge()
+        merged.whenMatched().update(values).whenNotMatched().insert(values).merge()
 
 
 @contextmanager

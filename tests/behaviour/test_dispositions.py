@@ -68,6 +68,21 @@ def test_merge_into_a_partition_leaves_equal_keys_of_others_alone(lake: Lake) ->
     assert lake.rows("people", "n") == ["2013-01-01", "2013-01-02"]
 
 
+def test_a_batch_that_lacks_a_column_leaves_its_stored_values(lake: Lake) -> None:
+    lake.materialize(frame_asset("people", "select 1 as id, 'a' as n, 10 as age", metadata=MERGE))
+    lake.materialize(frame_asset("people", "select * from values (1, 'A'), (2, 'b') as t(id, n)", metadata=MERGE))
+    assert lake.arrow("people").sort_by("id").to_pylist() == [
+        {"id": 1, "n": "A", "age": 10},
+        {"id": 2, "n": "b", "age": None},
+    ]
+
+
+def test_a_merge_adds_the_batch_s_new_columns(lake: Lake) -> None:
+    lake.materialize(frame_asset("people", "select 1 as id, 'a' as n", metadata=MERGE))
+    lake.materialize(frame_asset("people", "select 2 as id, 'b' as n, 20 as age", metadata=MERGE))
+    assert lake.arrow("people").sort_by("id").column("age").to_pylist() == [None, 20]
+
+
 def test_merge_by_odd_names_under_an_odd_table(lake: Lake) -> None:
     metadata = {
         "iceberg/write_disposition": "merge",
@@ -124,7 +139,9 @@ def test_rows_outside_of_the_partition_are_refused(lake: Lake, outside: str, dis
 
 def test_a_refused_first_write_leaves_no_rows(lake: Lake) -> None:
     bad = frame_asset("t", "select {end} as ts", partitions_def=DAYS, metadata=DAY)
-    assert lake.failure(bad, partition_key="2013-01-02").class_name == "RowsOutsidePartitionError"
+    error = lake.failure(bad, partition_key="2013-01-02")
+    assert error.class_name == "RowsOutsidePartitionError"
+    assert "the table was created and is empty" in str(error)
     assert lake.rows("t") == []
     assert lake.summaries("t") == []
 

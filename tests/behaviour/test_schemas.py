@@ -65,7 +65,14 @@ def test_strict_refuses_a_new_column_and_changes_nothing(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["select 1 as a, 2 as A", "select make_dt_interval(1) as a"], ids=["case", "interval"]
+    "query",
+    [
+        "select 1 as a, 2 as A",
+        "select make_dt_interval(1) as a",
+        "select parse_json('1') as a",
+        "select null as a",
+    ],
+    ids=["case", "interval", "variant", "void"],
 )
 def test_a_frame_that_no_table_can_hold_creates_none(lake: Lake, query: str) -> None:
     assert lake.failure(frame_asset("t", query)).class_name == "SchemaMismatchError"
@@ -80,7 +87,7 @@ def test_column_descriptions_become_column_docs_and_metadata(lake: Lake) -> None
     }
     lake.materialize(frame_asset("t", "select 1 as a", metadata=described))
     result = lake.materialize(frame_asset("t", "select 1 as a, 2 as b", metadata=described))
-    assert [field.doc for field in lake.table("t").schema().fields] == ['what\'s \\ "a"', None]
+    assert [field.doc for field in lake.table("t").schema().fields] == ['what\'s \\ "a"', "later"]
     shown = {column.name: column.description for column in metadata_of(result, "t")["dagster/column_schema"].columns}
     assert shown["a"] == 'what\'s \\ "a"'
 

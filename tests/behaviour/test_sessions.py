@@ -93,6 +93,21 @@ def test_two_catalogs_of_one_name_do_not_mix(lake: Lake, tmp_path: Path) -> None
     assert (lake.rows("t", "a"), other.rows("t", "a")) == ([1], [2])
 
 
+def test_a_frame_of_another_classic_session_lands_in_the_right_catalog(classic_lake: Lake) -> None:
+    other = classic_lake.session.newSession()
+    for _ in range(2):
+        classic_lake.materialize(frame_asset("t", lambda _: other.sql("select 7 as a")))
+    assert classic_lake.rows("t", "a") == [7]
+
+
+def test_a_frame_of_another_connect_session_is_refused(classic_lake: Lake, connect_server: str, tmp_path: Path) -> None:
+    catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path))
+    other = IcebergSparkResource(catalog=catalog, remote=connect_server).spark_session
+    error = classic_lake.failure(frame_asset("t", lambda _: other.sql("select 7 as a")))
+    assert error.class_name == "OutputTypeError"
+    assert not classic_lake.exists("t")
+
+
 def test_a_resource_of_dagster_pyspark_is_wrapped(classic_lake: Lake) -> None:
     assert classic_lake.session.range(1).count() == 1
     theirs = LazyPySparkResource(spark_config={})

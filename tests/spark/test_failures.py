@@ -217,7 +217,7 @@ def test_secrets_are_removed_from_what_was_found() -> None:
 
 def test_the_causes_are_told_with_their_classes_and_never_without_end() -> None:
     failure = inspect_failure(java(("a.A", "outer"), ("b.B", None)))
-    assert failure.text == "outer | caused by: b.B: b.B"
+    assert failure.text == "outer\n| caused by: b.B: b.B"
     assert failure.class_names == ("a.A", "b.B", "Py4JJavaError")
     circle = FakeThrowable("c.C", "again")
     circle._cause = circle

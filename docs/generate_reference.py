@@ -1,0 +1,283 @@
+"""Write docs/reference.md from the code: `python docs/generate_reference.py`; with `--check`, only compare."""
+
+import argparse
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from dagster_iceberg_spark import errors
+from dagster_iceberg_spark.config import EmbeddedCatalog, RestCatalog, SqlCatalog
+from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
+from dagster_iceberg_spark.plan import options, read
+from dagster_iceberg_spark.plan.options import OptionDefaults, WriteOptions
+from dagster_iceberg_spark.plan.write import CREATION_PROPERTIES
+from dagster_iceberg_spark.resource import IcebergSparkResource
+from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.lineage import Materialization
+from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, PartitionSlice
+
+PAGE: Final = Path(__file__).with_name("reference.md")
+
+DAGSTER_KEYS: Final = {
+    options.PARTITION_EXPR: "column that holds the partition, or {dimension: column}; required on an asset with "
+    "partitions",
+    options.SCHEMA: "namespace of the table, its levels separated by dots; default: the IO manager's `namespace`, else "
+    "the last part of the asset key's prefix, else `public`",
+    "dagster/column_schema": "a `dagster.TableSchema`: its descriptions of columns become those of the table",
+}
+DEFAULTS: Final = {
+    options.TABLE: "the last part of the asset key",
+    options.PARTITION_BY: "the spec of the table; for a new table, from the partitions definition",
+    options.SORT_BY: "none",
+    options.FORMAT_VERSION: "Iceberg's",
+    options.LOCATION: "the catalog's choice; a name with unusual characters gets a safe directory",
+    options.MERGE_KEYS: "none",
+}
+RESULTS: Final = {
+    "dagster/column_schema": "columns of the table after the commit: name, Iceberg type, description, nullability",
+    "dagster/table_name": "catalog, namespace and table",
+    "dagster/uri": "location of the table",
+    "dagster/storage_kind": "`iceberg`",
+    "dagster/row_count": "rows of the whole table after the commit; on assets without partitions",
+    "dagster/partition_row_count": "rows of the partition, where a run replaces one; for each partition of a run of 2 "
+    "to 50, the rows that the run wrote there",
+    "iceberg/snapshot_id": "the snapshot that carries the commit token",
+    "iceberg/parent_snapshot_id": "the snapshot before it; absent on the first",
+    "iceberg/operation": "Iceberg's name of what was done: `append`, `overwrite`, `delete`",
+    "iceberg/added_rows": "rows in the files that were added, carried rows included",
+    "iceberg/deleted_rows": "rows in the files that were removed, carried rows included",
+    "iceberg/carried_over_rows": "rows of other partitions that were written again, because their files held owned "
+    "rows too; only if there were any",
+    "iceberg/dropped_rows": "rows left out because of `iceberg/rows_outside_partition`: `drop`; only if there were any",
+    "iceberg/added_files": "data files added",
+    "iceberg/deleted_files": "data files removed",
+    "iceberg/added_bytes": "size of the files that were added",
+    "iceberg/deleted_bytes": "size of the files that were removed",
+    "iceberg/write_seconds": "from the look at the table to the snapshot's timestamp, in the attempt that succeeded; 0 "
+    "if adopted",
+    "iceberg/commit_seconds": "from the snapshot's timestamp to the engine's return; 0 if adopted",
+    "iceberg/retries": "how often the write was planned again after a conflict",
+    "iceberg/table_changes": "changes to columns, partition fields and properties, in words; only if there were any",
+    "iceberg/adopted": "`true` if the snapshot of an earlier attempt was adopted; absent otherwise",
+}
+SUMMARY: Final = {
+    lineage.ASSET_KEY: "the asset, its parts joined by slashes; for an op's output its step, output and mapping key",
+    lineage.RUN_ID: "the run; `no-run` for a context that was built by hand",
+    lineage.JOB: "the run's job",
+    lineage.STEP_KEY: "the run's step",
+    lineage.PARTITION_KEYS: "one key, a JSON list of up to 20, or first..last and their count; absent without "
+    "partitions",
+    lineage.PARTITION_DIGEST: "hash of the exact set of keys",
+    lineage.CODE_VERSION: "the asset's code version, if it has one",
+    lineage.COMMIT_TOKEN: "the [commit token](exactly-once.md)",
+    lineage.UPSTREAM: "JSON list of the inputs that the package loaded for the step: `asset`, `table`, `snapshot_id`, "
+    "`scope`; above 2 kB their digest and count",
+    lineage.WRITE_DISPOSITION: "`replace`, `append` or `merge`",
+    lineage.PACKAGE_VERSION: "version of this package",
+}
+PROPERTIES: Final = {
+    lineage.OWNER_PROPERTY: "the asset that owns the table",
+    lineage.SHARED_PROPERTY: f"`{lineage.NAMED_EXPLICITLY}` if that key named the table: then other assets that name "
+    "it by the same key may write it too",
+    **{
+        name: f"`{value}`, on a table that the package creates, unless `{options.TABLE_PROPERTIES}` says otherwise"
+        for name, value in CREATION_PROPERTIES.items()
+    },
+}
+RESOURCES: Final = {
+    ("IcebergPySparkIOManager", "spark"): (
+        "IcebergSparkResource",
+        "`IcebergSparkResource()`",
+        "The session and the catalog.",
+    ),
+    ("IcebergSparkResource", "pyspark"): (
+        "PySparkResource or LazyPySparkResource",
+        "none",
+        "A resource whose session is used instead of one that is opened here.",
+    ),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the page, or say whether it is up to date; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="exit with 1 if the page differs from the code")
+    is_check = parser.parse_args(arguments).check
+    if not is_check:
+        PAGE.write_text(page(), encoding="utf-8")
+        return 0
+    if PAGE.read_text(encoding="utf-8") == page():
+        return 0
+    print(f"{PAGE.name} differs from the code. Run: python docs/{Path(__file__).name}")
+    return 1
+
+
+def page() -> str:
+    """Return the text of the page."""
+    return "\n".join(line.rstrip() for line in _lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield "# Reference"
+    yield ""
+    yield "Generated from the code by `docs/generate_reference.py`; do not edit."
+    yield from _keys_of_outputs()
+    yield from _keys_of_inputs()
+    yield from _section("What a materialization reports", "A key that the asset sets itself is left as it is.")
+    yield from _table(("key", "meaning"), _covering(RESULTS, options.RESULT_KEYS, prefix=options.PREFIX))
+    yield from _section("IcebergPySparkIOManager", _first_line(IcebergPySparkIOManager))
+    yield from _fields(IcebergPySparkIOManager)
+    yield from _section("IcebergSparkResource", _first_line(IcebergSparkResource))
+    yield from _fields(IcebergSparkResource)
+    yield from _section("Catalogs", "Values of `catalog` of `IcebergSparkResource`.")
+    for catalog in (EmbeddedCatalog, SqlCatalog, RestCatalog):
+        yield from ("", f"### {catalog.__name__}", "", _first_line(catalog))
+        yield from _fields(catalog)
+    yield from _section("Errors", "See [errors](errors.md) for what to do about them.")
+    yield from ("", "```text", *_tree(), "```")
+    yield from _errors()
+    yield from _section("Summary of a snapshot", "What the package writes into every snapshot that it commits.")
+    yield from _table(("key", "meaning"), _covering(SUMMARY, _written_to_summaries()))
+    yield from _section("Table properties", "What the package writes into the properties of a table.")
+    yield from _table(("property", "meaning"), PROPERTIES.items())
+
+
+def _keys_of_outputs() -> Iterator[str]:
+    yield from _section(
+        "Metadata keys of an output",
+        "On an asset, `AssetOut` or `Out`. Metadata that a run attaches to its output wins over the definition's, that "
+        "over the IO manager's configuration, that over the default. Keys that say where the rows are belong to the "
+        f"definition alone: {', '.join(f'`{key}`' for key in options.ADDRESSING_KEYS)}.",
+    )
+    yield from _table(("Dagster's key", "value"), DAGSTER_KEYS.items())
+    yield from _table(
+        ("key", "value", "default"), ((key, value, _default_of(key)) for key, value in options.KEYS.items())
+    )
+    names = ", ".join(f"`{name}`" for name in sorted(options.WRITE_OPTION_NAMES))
+    yield from ("", f"Names that `{options.WRITE_OPTIONS}` takes, besides `snapshot-property.<name>`: {names}.", "")
+    yield (
+        "`metadata_for_table(...)` takes the same keys as arguments, without their prefix, checks them where the asset "
+        "is defined and returns the dict."
+    )
+
+
+def _keys_of_inputs() -> Iterator[str]:
+    yield from _section("Metadata keys of an input", "On `AssetIn` or `In`.")
+    keys = {read.COLUMNS: "list of the columns to read, in that order", **read.INPUT_KEYS}
+    yield from _table(("key", "value"), keys.items())
+    yield from ("", f"`{read.SNAPSHOT_ID}` stands alone; `{read.AS_OF}` and `{read.REF}` may stand together.")
+
+
+def _default_of(key: str) -> str:
+    if key in DEFAULTS:
+        return DEFAULTS[key]
+    configured = OptionDefaults().as_metadata()
+    value = configured[key] if key in configured else getattr(WriteOptions(), key.removeprefix(options.PREFIX))
+    return f"`{value}`" if value else "none"
+
+
+def _written_to_summaries() -> Iterable[str]:
+    scope = PartitionScope((Dimension(None, "day"),), ((PartitionSlice("2024-01-01"),),), ("2024-01-01",))
+    return Materialization(
+        asset_key="a",
+        run_id="r",
+        job="j",
+        step_key="s",
+        scope=scope,
+        code_version="1",
+        upstream=(),
+        write_disposition="replace",
+        commit_token="t",  # noqa: S106 - no secret
+        package_version="0",
+    ).properties()
+
+
+def _covering(explained: Mapping[str, str], keys: Iterable[str], *, prefix: str = "") -> Iterable[tuple[str, str]]:
+    """Return the explanations, unless the code has other keys than they explain."""
+    different = set(keys) ^ {key for key in explained if key.startswith(prefix)}
+    if different:
+        message = f"Explain in {Path(__file__).name}, or remove there: {', '.join(sorted(different))}"
+        raise LookupError(message)
+    return explained.items()
+
+
+def _fields(model: type[BaseModel]) -> Iterator[str]:
+    rows = (_field(model.__name__, name, field) for name, field in model.model_fields.items() if name != "kind")
+    yield from _table(("field", "type", "default", "meaning"), rows)
+
+
+def _field(model: str, name: str, field: FieldInfo) -> tuple[str, str, str, str]:
+    if (model, name) in RESOURCES:
+        return (name, *RESOURCES[model, name])
+    default = "required" if field.is_required() else _default_text(field.default)
+    limits = "".join(f"; {limit}" for limit in map(_limit, field.metadata) if limit)
+    return name, _type_text(field.annotation) + limits, default, field.description or ""
+
+
+def _default_text(value: object) -> str:
+    if value is None:
+        return "none"
+    return f"`{type(value).__name__}()`" if isinstance(value, BaseModel) else f"`{value!r}`".replace("'", '"')
+
+
+def _limit(constraint: object) -> str:
+    names = {"ge": "at least", "gt": "more than"}
+    return " ".join(f"{text} {getattr(constraint, name)}" for name, text in names.items() if hasattr(constraint, name))
+
+
+def _type_text(annotation: Any) -> str:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return ", ".join(f"`{value}`" for value in arguments)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_type_text(item) for item in arguments if item is not type(None))
+    if origin is not None:
+        return f"{origin.__name__}[{', '.join(map(_type_text, arguments))}]"
+    return str(annotation.__name__)
+
+
+def _tree() -> Iterator[str]:
+    lines = inspect.cleandoc(errors.__doc__ or "").splitlines()
+    return (line[4:] for line in lines if line.startswith("    "))
+
+
+def _errors() -> Iterator[str]:
+    known = [item for item in vars(errors).values() if _is_error(item)]
+    rows = (
+        (item.__name__, _first_line(item), "yes" if item.allows_retries else "no", _builtin_of(item)) for item in known
+    )
+    yield from _table(("error", "meaning", "retried by a RetryPolicy", "also a"), rows)
+
+
+def _is_error(item: object) -> bool:
+    return isinstance(item, type) and issubclass(item, errors.IcebergSparkError)
+
+
+def _builtin_of(error: type[BaseException]) -> str:
+    builtins = [base.__name__ for base in error.__mro__ if base.__module__ == "builtins"]
+    return ", ".join(f"`{name}`" for name in builtins if name not in ("Exception", "BaseException", "object"))
+
+
+def _first_line(item: type[object] | Callable[..., object]) -> str:
+    return inspect.cleandoc(item.__doc__ or "").splitlines()[0]
+
+
+def _section(title: str, text: str) -> Iterator[str]:
+    yield from ("", f"## {title}", "", text)
+
+
+def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    yield from ("", f"| {' | '.join(header)} |", f"|{'---|' * len(header)}")
+    for name, *cells in rows:
+        escaped = [cell.replace("|", "\\|") for cell in cells]
+        yield f"| {' | '.join([f'`{name}`', *escaped])} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

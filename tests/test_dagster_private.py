@@ -1,0 +1,122 @@
+"""The semi-private calls of Dagster, against a real run: each test fails when Dagster changes what it stands for."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from dagster_iceberg_spark import dagster_private
+
+DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-01-05")
+
+
+class Spy(dg.IOManager):
+    """Calls the functions from inside `handle_output` and `load_input`, and keeps what they return."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, dagster_private.StepFacts | None] = {}
+        self.definition: dict[str, Any] = {}
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        self.facts["output"] = dagster_private.step_facts(context)
+        dagster_private.set_data_version(context, "snapshot-7")
+        context.add_output_metadata({"iceberg/snapshot_id": "7"})
+        if context.has_asset_partitions:
+            for key in context.asset_partition_keys:
+                dagster_private.add_partition_metadata(context, key, {"rows": int(key[-1])})
+
+    def load_input(self, context: dg.InputContext) -> Any:
+        self.facts["input"] = dagster_private.step_facts(context)
+        self.definition = dict(dagster_private.definition_metadata_of(context))
+        return 1
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        yield instance
+
+
+@dg.asset(metadata={"note": "mine"})
+def up() -> int:
+    return 1
+
+
+@dg.asset
+def down(up: int) -> int:
+    return up
+
+
+@dg.asset(partitions_def=DAYS, backfill_policy=dg.BackfillPolicy.single_run())
+def daily() -> int:
+    return 1
+
+
+def test_the_step_is_known_to_outputs_and_inputs(instance: dg.DagsterInstance) -> None:
+    spy = Spy()
+    result = dg.materialize([up, down], resources={"io_manager": spy}, instance=instance, tags={"team": "a"})
+    for facts in (spy.facts["output"], spy.facts["input"]):
+        assert facts is not None
+        assert (facts.run_id, facts.step_key, facts.attempt) == (result.run_id, "down", 0)
+        assert facts.run_tags["team"] == "a"
+        assert facts.instance is instance
+    assert spy.definition["note"] == "mine"
+
+
+def test_contexts_built_by_hand_have_no_step() -> None:
+    assert dagster_private.step_facts(dg.build_output_context()) is None
+    assert dagster_private.step_facts(dg.build_input_context()) is None
+
+
+def test_a_retry_counts_its_attempts(instance: dg.DagsterInstance) -> None:
+    attempts = []
+
+    class Failing(Spy):
+        def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+            facts = dagster_private.step_facts(context)
+            assert facts is not None
+            attempts.append(facts.attempt)
+            if facts.attempt == 0:
+                raise ConnectionError
+
+    retried = dg.asset(name="retried", retry_policy=dg.RetryPolicy(max_retries=1))(lambda: 1)
+    dg.materialize([retried], resources={"io_manager": Failing()}, instance=instance)
+    assert attempts == [0, 1]
+
+
+def test_the_data_version_and_the_snapshot_are_recorded(instance: dg.DagsterInstance) -> None:
+    result = dg.materialize([up], resources={"io_manager": Spy()}, instance=instance)
+    materialization = result.asset_materializations_for_node("up")[0]
+    assert (materialization.tags or {})["dagster/data_version"] == "snapshot-7"
+    assert dagster_private.recorded_snapshots(instance, result.run_id, up.key, ()) == {7}
+    assert dagster_private.recorded_snapshots(instance, result.run_id, down.key, ()) == frozenset()
+    assert dagster_private.recorded_snapshots(instance, "no-such-run", up.key, ()) == frozenset()
+
+
+def test_partitions_of_a_range_have_metadata_of_their_own(instance: dg.DagsterInstance) -> None:
+    tags = {"dagster/asset_partition_range_start": "2013-01-01", "dagster/asset_partition_range_end": "2013-01-03"}
+    result = dg.materialize([daily], resources={"io_manager": Spy()}, instance=instance, tags=tags)
+    rows = {item.partition: item.metadata["rows"].value for item in result.asset_materializations_for_node("daily")}
+    assert rows == {"2013-01-01": 1, "2013-01-02": 2, "2013-01-03": 3}
+    recorded = dagster_private.recorded_snapshots(instance, result.run_id, daily.key, ("2013-01-02",))
+    assert recorded == {7}
+    assert dagster_private.recorded_snapshots(instance, result.run_id, daily.key, ("2013-01-04",)) == frozenset()
+
+
+def test_the_start_of_a_run_is_known(instance: dg.DagsterInstance) -> None:
+    result = dg.materialize([up], resources={"io_manager": Spy()}, instance=instance)
+    started = dagster_private.run_started_at_ms(instance, result.run_id)
+    record = instance.get_run_record_by_id(result.run_id)
+    assert record is not None
+    assert started == int(record.create_timestamp.timestamp() * 1000)
+    assert dagster_private.run_started_at_ms(instance, "no-such-run") is None
+
+
+def test_the_tags_of_a_resumed_run_are_dagster_s_own() -> None:
+    from dagster._core.storage import tags
+
+    assert dagster_private.PARENT_RUN_TAG == tags.PARENT_RUN_ID_TAG
+    assert tags.RESUME_RETRY_TAG in dagster_private.RESUME_TAGS
+    assert tags.ASSET_RESUME_RETRY_TAG in dagster_private.RESUME_TAGS

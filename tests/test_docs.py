@@ -1,0 +1,72 @@
+"""The documentation: its examples compile, its links lead somewhere, its reference is the code's."""
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[1]
+DOCS = CHECKOUT / "docs"
+PAGES = [CHECKOUT / "README.md", CHECKOUT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def python_blocks(page: Path) -> list[str]:
+    return [text for language, text in BLOCK.findall(page.read_text(encoding="utf-8")) if language == "python"]
+
+
+def links(page: Path) -> list[str]:
+    found = LINK.findall(BLOCK.sub("", page.read_text(encoding="utf-8")))
+    return [link for link in found if not link.startswith(("http://", "https://"))]
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the headings as GitHub links to them."""
+    headings = HEADING.findall(BLOCK.sub("", page.read_text(encoding="utf-8")))
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate_reference", DOCS / "generate_reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_readme_s_example_is_the_file_that_runs() -> None:
+    assert python_blocks(PAGES[0])[0] == (DOCS / "examples" / "quickstart.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_in_the_documentation_compiles(page: Path) -> None:
+    for number, block in enumerate(python_blocks(page)):
+        compile(block, f"{page.name}, block {number}", "exec")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    module = generator()
+    assert module.PAGE.read_text(encoding="utf-8") == module.page(), "run: python docs/generate_reference.py"
+
+
+def test_the_generator_tells_a_page_that_is_out_of_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = generator()
+    monkeypatch.setattr(module, "PAGE", tmp_path / "reference.md")
+    module.PAGE.write_text("something else", encoding="utf-8")
+    assert module.main(["--check"]) == 1
+    assert module.main([]) == 0
+    assert module.main(["--check"]) == 0
