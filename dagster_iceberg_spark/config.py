@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 import dagster as dg
 from pydantic import BaseModel, ConfigDict, Field
 
-from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.description import HIDDEN, CatalogDescription, holds_secret
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.versions import POSTGRESQL_JDBC, SQLITE_JDBC
 
@@ -21,7 +21,8 @@ _POSTGRESQL_PORT: Final = 5432
 _SQLITE_URI: Final = re.compile(r"sqlite(?:\+\w+)?:///(?P<path>[^?]+)(?:\?.*)?")
 _USER_SECRET: Final = re.compile(r"(://[^:/?#]*):.*@")
 _QUERY_SECRET: Final = re.compile(r"((?:secret|password|token|credential)\w*=)[^&]*", re.IGNORECASE)
-_SECRET_WORDS: Final = ("secret", "password", "token", "credential", "access-key")
+_RETRIED_SQL_STATES: Final = "57P01,57P02,57P03"
+"""PostgreSQL has ended the connection (shutdown, crash) or is not up yet: Iceberg opens another and asks again."""
 
 
 class _Catalog(dg.Config):
@@ -68,7 +69,7 @@ class _Catalog(dg.Config):
                     expected="properties that no other field sets",
                     found=f"{key!r}",
                 )
-        hidden = {key: value for key, value in self.properties.items() if _holds_secret(key)}
+        hidden = {key: value for key, value in self.properties.items() if holds_secret(key)}
         shown = {key: value for key, value in self.properties.items() if key not in hidden}
         return CatalogDescription(
             name=self.name,
@@ -184,7 +185,7 @@ class SqlCatalog(_Catalog):
         query = dict(parse_qsl(parts.query))
         user = query.pop("user", unquote(parts.username or ""))
         password = query.pop("password", unquote(parts.password or ""))
-        if any(_holds_secret(key) for key in query):
+        if any(holds_secret(key) for key in query):
             raise self._unreadable_uri()
         login = {"connect_timeout": str(CONNECT_TIMEOUT_SECONDS), **query}
         jdbc_query = {"loginTimeout": str(CONNECT_TIMEOUT_SECONDS), **query}
@@ -196,17 +197,19 @@ class SqlCatalog(_Catalog):
             spark={
                 **_jdbc(f"jdbc:postgresql://{address}?{urlencode(jdbc_query)}", self._warehouse_uri),
                 **({"jdbc.user": user} if user else {}),
+                "retryable_status_codes": _RETRIED_SQL_STATES,
             },
             spark_secrets={"jdbc.password": password} if password else {},
             pyiceberg={
                 "type": "sql",
                 "uri": f"postgresql+psycopg2://{account}{'@' if account else ''}{address}?{urlencode(login)}",
                 "warehouse": self._warehouse_uri,
+                "pool_pre_ping": "true",  # a pooled connection may be older than the server
             },
             packages=(POSTGRESQL_JDBC,),
             host=(host, port),
             warehouse=self._warehouse_uri,
-            secrets=(password, quote(password, safe="")),
+            secrets=(password,),
         )
 
     def _unreadable_uri(self) -> ConfigurationError:
@@ -279,10 +282,6 @@ def _jdbc(uri: str, warehouse: str) -> dict[str, str]:
     return {"type": "jdbc", "uri": uri, "warehouse": warehouse, "jdbc.schema-version": "V1"}
 
 
-def _holds_secret(key: str) -> bool:
-    return any(word in key.lower() for word in _SECRET_WORDS)
-
-
 def _without_password(uri: str) -> str:
     """Return the URI with what may be a password hidden, be it well-formed or not."""
     return _QUERY_SECRET.sub(r"\1********", _USER_SECRET.sub(r"\1:********@", uri))
@@ -293,7 +292,7 @@ def _shown(name: str, value: object) -> object:
 
 
 def _shown_properties(properties: dict[str, str]) -> dict[str, str]:
-    return {key: "********" if _holds_secret(key) else _without_password(value) for key, value in properties.items()}
+    return {key: HIDDEN if holds_secret(key) else _without_password(value) for key, value in properties.items()}
 
 
 def refuse_unknown_fields(model: type[BaseModel], given: Iterable[str]) -> None:

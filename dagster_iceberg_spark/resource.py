@@ -202,9 +202,10 @@ class IcebergSparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     @property
     def pyiceberg_catalog(self) -> "Catalog":
         """The same catalog for pyiceberg, without a JVM."""
-        from dagster_iceberg_spark.catalog.look import open_catalog
+        from dagster_iceberg_spark.catalog.look import asked, open_catalog
 
-        return open_catalog(self.catalog_description)
+        description = self.catalog_description
+        return asked(description, lambda: open_catalog(description), action="open")
 
     @property
     def catalog_description(self) -> CatalogDescription:

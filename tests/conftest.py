@@ -30,7 +30,7 @@ SPARK_CONF = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "Asia/Tokyo",
-    "spark.jars.packages": POSTGRESQL_JDBC,
+    "spark.jars.packages": f"{SQLITE_JDBC},{POSTGRESQL_JDBC}",
 }
 """A session whose zone is none that a test means, so that nothing depends on it."""
 CONNECT_CONF = {key: value for key, value in SPARK_CONF.items() if key.startswith("spark.sql.")}

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+import dagster as dg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,6 +78,7 @@ def test_postgresql_reaches_both_engines() -> None:
         "warehouse": "s3://lake/wh",
         "jdbc.schema-version": "V1",
         "jdbc.user": "iceberg",
+        "retryable_status_codes": "57P01,57P02,57P03",
     }
     assert description.spark_secrets == {"jdbc.password": PASSWORD}
     uri = urlsplit(description.pyiceberg_properties["uri"])
@@ -253,3 +255,23 @@ def test_unknown_configuration_fields_are_refused() -> None:
 def test_a_directory_that_cannot_be_made_is_named() -> None:
     with pytest.raises(ConfigurationError, match="/proc/nowhere"):
         SqlCatalog(uri="sqlite:////proc/nowhere/c.db", warehouse="/w").describe("")
+
+
+def test_environment_variables_reach_the_fields_that_hold_secrets(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LAKE_URI", f"sqlite:///{tmp_path}/catalog.db")
+    monkeypatch.setenv("LAKE_TOKEN", "hush")
+    catalog = SqlCatalog(
+        uri=dg.EnvVar("LAKE_URI"), warehouse=str(tmp_path), properties={"token": dg.EnvVar("LAKE_TOKEN")}
+    )
+    seen: list[CatalogDescription] = []
+
+    @dg.asset
+    def reads(spark: IcebergSparkResource) -> None:
+        seen.append(spark.catalog_description)
+
+    dg.materialize([reads], resources={"spark": IcebergSparkResource(catalog=catalog)})
+    assert seen[0].endpoint == str(tmp_path / "catalog.db")
+    assert seen[0].spark_secrets == {"token": "hush"}
+    assert "hush" not in repr(seen[0])

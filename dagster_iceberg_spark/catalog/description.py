@@ -4,8 +4,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import quote, quote_plus
 
-_HIDDEN: Final = "********"
+HIDDEN: Final = "********"
+SENSITIVE_NAMES: Final = (
+    "(?i)secret|password|token|credential|authorization|cookie|connection[.-]?string"
+    "|(access|account|api|private)[.-]?key"
+)
+"""What the names of properties that hold secrets contain: Spark's own default, and what Iceberg calls them."""
+
 _MINIMUM_SECRET_LENGTH: Final = 3
 
 
@@ -53,7 +60,17 @@ class CatalogDescription:
 
     def redact(self, text: str) -> str:
         """Return the text without the catalog's secrets."""
-        for secret in sorted(self.secrets, key=len, reverse=True):
+        spellings = {spell(secret) for secret in self.secrets for spell in (str, _quoted, quote_plus)}
+        for secret in sorted(spellings, key=len, reverse=True):
             if len(secret) >= _MINIMUM_SECRET_LENGTH:
-                text = re.sub(re.escape(secret), _HIDDEN, text)
+                text = text.replace(secret, HIDDEN)
         return text
+
+
+def holds_secret(name: str) -> bool:
+    """Say whether a property of that name holds a secret."""
+    return re.search(SENSITIVE_NAMES, name) is not None
+
+
+def _quoted(secret: str) -> str:
+    return quote(secret, safe="")

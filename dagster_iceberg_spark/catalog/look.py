@@ -50,6 +50,9 @@ ANSWER_TIMEOUT_SECONDS: Final = 60.0
 
 _AnswerT = TypeVar("_AnswerT")
 
+_REFUSED_LOGINS: Final = ("password authentication failed", "no password supplied")
+"""What PostgreSQL's client says: a connection that never was has no SQL state."""
+
 
 @dataclass(slots=True)
 class _OpenedCatalog:
@@ -107,14 +110,10 @@ def asked(description: CatalogDescription, question: Callable[[], _AnswerT], *, 
     except IcebergSparkError:
         raise
     except (UnauthorizedError, ForbiddenError, AuthorizationExpiredError, OAuthError) as error:
-        raise ConfigurationError.refusing(
-            action,
-            str(description),
-            expected="credentials that it accepts",
-            found=description.redact(_first_line(error)),
-            hint="check the catalog's credentials in the resource configuration.",
-        ) from None
+        raise _unauthorised(description, error, action=action) from None
     except (SQLAlchemyError, RESTError, OSError) as error:
+        if any(words in str(error) for words in _REFUSED_LOGINS):
+            raise _unauthorised(description, error, action=action) from None
         raise CatalogUnavailableError.refusing(
             action, str(description), expected="an answer", found=description.redact(_first_line(error))
         ) from None
@@ -219,6 +218,16 @@ def _answer_in_time(description: CatalogDescription, question: Callable[[], _Ans
             expected=f"an answer within {ANSWER_TIMEOUT_SECONDS:.0f} s",
             found="a connection that stays silent",
         ) from None
+
+
+def _unauthorised(description: CatalogDescription, error: BaseException, *, action: str) -> ConfigurationError:
+    return ConfigurationError.refusing(
+        action,
+        str(description),
+        expected="credentials that it accepts",
+        found=description.redact(_first_line(error)),
+        hint="check the catalog's credentials in the resource configuration.",
+    )
 
 
 def _not_iceberg(identifier: TableIdentifier, description: CatalogDescription, found: str) -> NotAnIcebergTableError:

@@ -150,6 +150,7 @@ RULES: Final = (
         "commit conflict",
         _mention(
             "CommitFailedException",
+            "INSERT INTO iceberg_namespace_properties",  # two writers make a SQL catalog's namespace at once
             "Found conflicting",
             "Cannot delete file where some, but not all, rows match filter",
             "Missing required files to delete",

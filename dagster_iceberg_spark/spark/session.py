@@ -7,7 +7,7 @@ import shutil
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.description import HIDDEN, SENSITIVE_NAMES, CatalogDescription
 from dagster_iceberg_spark.catalog.look import CONNECT_TIMEOUT_SECONDS, require_reachable
 from dagster_iceberg_spark.errors import CatalogUnavailableError, SparkEnvironmentError
 from dagster_iceberg_spark.spark import sql
@@ -35,8 +35,6 @@ Context: TypeAlias = SparkContext
 Jars: TypeAlias = Literal["maven", "provided"]
 SessionOwner: TypeAlias = Literal["us", "someone else"]
 
-REDACTION_PATTERN: Final = "(?i)secret|password|token|credential|access[.-]?key"
-"""Spark's own default, and what Iceberg calls its secrets."""
 SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property."
 
 _CONNECT_PORT: Final = 15002
@@ -44,7 +42,7 @@ _logger = logging.getLogger(__name__)
 _DEFAULTS: Final = {
     "spark.app.name": "dagster",
     "spark.ui.showConsoleProgress": "false",
-    "spark.redaction.regex": REDACTION_PATTERN,
+    "spark.redaction.regex": SENSITIVE_NAMES,
 }
 _JAVA_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
@@ -150,6 +148,8 @@ def attach_catalog(
     if owner == "someone else" and session.conf.get(prefix, None) is not None:
         _require_same_catalog(session, catalog)
         ours = {}
+    else:
+        _hide_from_event_log(session, _prefixed(prefix, catalog.spark_secrets))
     for key, value in ours.items():
         if session.conf.get(key, None) != value:
             session.conf.set(key, value)
@@ -159,6 +159,19 @@ def attach_catalog(
         raise translated(error, action="open", subject=str(catalog), redact=catalog.redact) from error
     stale = session.conf.get(f"{prefix}.cache-enabled", "true") != "false"
     return IcebergSession(session, catalog, ours, may_be_stale=stale)
+
+
+def _hide_from_event_log(session: SparkSession, keys: Iterable[str]) -> None:
+    """Let the application know that those settings exist, before they are set on the session.
+
+    Of the properties of jobs and stages, the event log redacts only those that the application's own configuration
+    holds too (`EventLoggingListener.redactProperties` in Spark). A Connect server's configuration is out of reach.
+    """
+    if is_connect(session):
+        return
+    application: Any = session.sparkContext._jsc.sc().conf()  # what pyspark hands out is a copy
+    for key in keys:
+        application.setIfMissing(key, HIDDEN)
 
 
 def _require_same_catalog(session: SparkSession, catalog: CatalogDescription) -> None:

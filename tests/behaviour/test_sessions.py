@@ -20,7 +20,7 @@ from dagster_iceberg_spark import (
 )
 from dagster_iceberg_spark.resource import SESSIONS
 from dagster_iceberg_spark.spark.session import attach_catalog, launch_conf, require_java
-from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME, SQLITE_JDBC
+from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME, POSTGRESQL_JDBC, SQLITE_JDBC
 from tests.conftest import CONNECT_CONF, SPARK_CONF, Lake, frame_asset, free_port
 
 pytestmark = pytest.mark.spark
@@ -206,7 +206,7 @@ def test_what_the_jvm_starts_with_follows_from_the_configuration(tmp_path: Path)
         catalog=catalog, spark_config={**SPARK_CONF, "spark.sql.extensions": "com.example.Mine"}
     )
     conf = launch_conf(spark.session_settings())
-    assert conf["spark.jars.packages"].split(",")[-2:] == [ICEBERG_SPARK_RUNTIME, SQLITE_JDBC]
+    assert conf["spark.jars.packages"].split(",") == [SQLITE_JDBC, POSTGRESQL_JDBC, ICEBERG_SPARK_RUNTIME]
     assert conf["spark.sql.extensions"].startswith("com.example.Mine,org.apache.iceberg")
     assert conf["spark.sql.catalog.lake.clients"] == "3"
     assert conf["spark.sql.catalog.lake.cache-enabled"] == "false"

@@ -1,0 +1,112 @@
+"""A catalog that goes away, and comes back."""
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from dagster_iceberg_spark import RestCatalog, SqlCatalog
+from tests.conftest import Lake, frame_asset, open_lake
+from tests.servers.conftest import emptied
+from tests.servers.postgresql import PostgreSqlServer
+from tests.servers.rest import RestServer
+
+SECONDS = 15
+APPEND = {"iceberg/write_disposition": "append"}
+
+pytestmark = [pytest.mark.server, pytest.mark.spark]
+
+
+@pytest.fixture(autouse=True)
+def _running(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whatever a test stops runs again afterwards."""
+    yield
+    server = request.getfixturevalue("rest" if "rest_lake" in request.fixturenames else "postgresql")
+    if not server.is_running:
+        server.start()
+
+
+@pytest.fixture
+def postgresql_lake(postgresql_catalog: SqlCatalog, tmp_path: Path) -> Iterator[Lake]:
+    yield from open_lake(emptied(postgresql_catalog), tmp_path, None)
+
+
+@pytest.fixture
+def rest_lake(rest: RestServer, tmp_path: Path) -> Iterator[Lake]:
+    yield from open_lake(emptied(RestCatalog(uri=rest.uri)), tmp_path, None)
+
+
+def reader_of(upstream: dg.AssetsDefinition) -> Any:
+    """An asset that reads another without Spark."""
+
+    @dg.asset(ins={"up": dg.AssetIn(upstream.key)})
+    def reader(up: pa.Table) -> dg.MaterializeResult[None]:
+        return dg.MaterializeResult(metadata={"rows": up.num_rows})
+
+    return reader
+
+
+def assert_unavailable(lake: Lake, *assets: Any, **kwargs: Any) -> None:
+    """The run fails within seconds, and a RetryPolicy would try it again."""
+    started = time.monotonic()
+    result = lake.materialize(*assets, raise_on_error=False, **kwargs)
+    assert time.monotonic() - started < SECONDS
+    failure = next(event for event in result.all_events if event.is_step_failure).step_failure_data
+    assert failure.error is not None
+    assert failure.user_failure_data is None  # a Failure would forbid retries
+    assert failure.error.cause is not None
+    assert failure.error.cause.cls_name == "CatalogUnavailableError", failure.error.to_string()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["stopped", "crashed"])
+def test_runs_fail_while_postgresql_is_down_and_work_when_it_is_back(
+    postgresql_lake: Lake, postgresql: PostgreSqlServer, how: signal.Signals
+) -> None:
+    lake, asset = postgresql_lake, frame_asset("t", "select 1 as id", metadata=APPEND)
+    reader = reader_of(asset)
+    lake.materialize(asset)
+    postgresql.stop(how)
+    assert_unavailable(lake, asset)
+    assert_unavailable(lake, reader, asset.to_source_asset(), selection=[reader])
+    postgresql.start()
+    assert lake.materialize(asset).success
+    assert lake.rows("t", "id") == [1, 1]
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["stopped", "crashed"])
+def test_a_restart_of_postgresql_between_two_runs_goes_unnoticed(
+    postgresql_lake: Lake, postgresql: PostgreSqlServer, how: signal.Signals
+) -> None:
+    """Connections that both engines kept are dead, and nobody has tried them meanwhile."""
+    lake, asset = postgresql_lake, frame_asset("t", "select 1 as id", metadata=APPEND)
+    reader = reader_of(asset)
+    lake.materialize(asset)
+    postgresql.stop(how)
+    postgresql.start()
+    assert lake.materialize(reader, asset.to_source_asset(), selection=[reader]).success
+    assert lake.materialize(asset).success
+    assert lake.rows("t", "id") == [1, 1]
+
+
+def test_runs_fail_while_a_rest_catalog_is_down_and_work_when_it_is_back(rest_lake: Lake, rest: RestServer) -> None:
+    lake, asset = rest_lake, frame_asset("t", "select 1 as id", metadata=APPEND)
+    lake.materialize(asset)
+    rest.stop()
+    assert_unavailable(lake, asset)
+    rest.start()
+    assert lake.materialize(asset).success
+    assert lake.rows("t", "id") == [1, 1]
+
+
+def test_the_first_run_of_a_process_finds_a_dead_catalog(postgresql_lake: Lake, postgresql: PostgreSqlServer) -> None:
+    """A catalog of another name is one that nothing has opened yet."""
+    unopened = postgresql_lake.spark.catalog.model_copy(update={"name": "unopened"})
+    postgresql.stop()
+    lakes = open_lake(unopened, postgresql_lake.directory, None)
+    assert_unavailable(next(lakes), frame_asset("t", "select 1 as id"))
+    next(lakes, None)
