@@ -26,6 +26,7 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
 )
 from pyiceberg.manifest import DataFile as ManifestDataFile
+from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.partitioning import PartitionSpec as PyIcebergSpec
 from pyiceberg.table import Table
 from pyiceberg.types import PrimitiveType as PyIcebergPrimitive
@@ -189,6 +190,32 @@ def data_files(
     return asked(description, read, action=f"read the manifests of {identifier} in")
 
 
+def added_files(
+    description: CatalogDescription, identifier: TableIdentifier, snapshot_id: int, columns: Iterable[str]
+) -> tuple[DataFile, ...]:
+    """Return the data files that the snapshot added, from its own manifests alone.
+
+    Raises:
+        CatalogUnavailableError: The catalog or the store does not answer.
+    """
+    wanted = tuple(columns)
+
+    def read() -> tuple[DataFile, ...]:
+        table = open_catalog(description).load_table(identifier.parts)
+        snapshot = table.snapshot_by_id(snapshot_id)
+        manifests = () if snapshot is None else snapshot.manifests(table.io)
+        specs, schema = table.metadata.specs(), table.schema()
+        return tuple(
+            _data_file(entry.data_file, specs[manifest.partition_spec_id], schema, wanted)
+            for manifest in manifests
+            if manifest.added_snapshot_id == snapshot_id
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+            if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot_id
+        )
+
+    return asked(description, read, action=f"read the manifests of {identifier} in")
+
+
 def _load(description: CatalogDescription) -> Catalog:
     properties: dict[str, Any] = dict(description.pyiceberg_properties)
     try:
@@ -279,6 +306,7 @@ def _data_file(file: ManifestDataFile, spec: PyIcebergSpec, schema: Any, columns
     return DataFile(
         path=file.file_path,
         bounds={column: _column_bounds(file, spec, schema.find_field(column)) for column in columns},
+        rows=file.record_count,
     )
 
 

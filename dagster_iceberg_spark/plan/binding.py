@@ -129,10 +129,10 @@ def bind_scope(scope: PartitionScope, schema: Schema, *, subject: str) -> BoundS
     )
 
 
-def bind_each_partition(scope: PartitionScope, schema: Schema, *, subject: str) -> tuple[tuple[str, Predicate], ...]:
+def bind_each_partition(scope: PartitionScope, schema: Schema, *, subject: str) -> tuple[tuple[str, BoundScope], ...]:
     """Return each partition's key with the rows that it alone means."""
     return tuple(
-        (key, bind_scope(PartitionScope(scope.dimensions, (partition,), (key,)), schema, subject=subject).predicate())
+        (key, bind_scope(PartitionScope(scope.dimensions, (partition,), (key,)), schema, subject=subject))
         for key, partition in zip(scope.keys, scope.partitions, strict=True)
     )
 

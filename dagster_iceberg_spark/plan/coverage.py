@@ -35,10 +35,17 @@ class ColumnBounds:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file, as far as a scope is concerned: the bounds of the scope's columns."""
+    """A data file, as far as a scope is concerned.
+
+    Args:
+        path: Its URI.
+        bounds: The bounds of the scope's columns.
+        rows: How many rows it has.
+    """
 
     path: str
     bounds: Mapping[str, ColumnBounds]
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,23 @@ def cover(scope: BoundScope, files: Sequence[DataFile]) -> Coverage:
         return Coverage(filter=owned, owned=owned)
     grown = BoundScope(tuple(_grow(box, files) for box in scope.boxes))
     return Coverage(filter=grown.predicate(), owned=owned, straddling_files=straddling)
+
+
+def rows_by_partition(
+    partitions: Sequence[tuple[str, BoundScope]], files: Iterable[DataFile]
+) -> Mapping[str, int] | None:
+    """Add up the rows of files by partition; None where a file lies in no single one of them."""
+    counts = dict.fromkeys((key for key, _ in partitions), 0)
+    for file in files:
+        key = next((key for key, scope in partitions if any(_holds(box, file) for box in scope.boxes)), None)
+        if key is None:
+            return None
+        counts[key] += file.rows
+    return counts
+
+
+def _holds(box: BoundBox, file: DataFile) -> bool:
+    return all(_contains(constraint, file.bounds[constraint.column]) for constraint in box)
 
 
 def _constraint_follows(constraint: Intervals | Values, spec: PartitionSpec) -> bool:

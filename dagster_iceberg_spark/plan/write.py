@@ -22,13 +22,15 @@ from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec, Transform
-from dagster_iceberg_spark.table.predicate import EVERY_ROW, Predicate
+from dagster_iceberg_spark.table.predicate import Predicate
 from dagster_iceberg_spark.table.schema import DATE, INTEGERS, STRING, Schema
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope
 from dagster_iceberg_spark.table.snapshot import TableState
 
 MAXIMUM_COUNTED_PARTITIONS: Final = 50
-"""In a run of more partitions, rows are not counted partition by partition: each count is an expression per row."""
+"""In a run of more partitions, rows are not counted while they are written: each count is an expression per row."""
+MAXIMUM_LISTED_PARTITIONS: Final = 1000
+"""In a run of more partitions, the metadata of the new files is not searched for each."""
 
 CREATION_PROPERTIES: Final = {
     "commit.retry.num-retries": "20",
@@ -151,6 +153,7 @@ class WritePlan:
         write_options: Options for the engine's writer.
         snapshot_properties: What the snapshot says about itself.
         counted_partitions: Partitions whose rows are counted while they are written.
+        listed_partitions: Partitions whose rows the new files' metadata tells: each file holds rows of one of them.
     """
 
     identifier: TableIdentifier
@@ -162,6 +165,7 @@ class WritePlan:
     write_options: Mapping[str, str]
     snapshot_properties: Mapping[str, str]
     counted_partitions: tuple[tuple[str, Predicate], ...] = ()
+    listed_partitions: tuple[tuple[str, BoundScope], ...] = ()
 
     @property
     def carries_over(self) -> bool:
@@ -201,6 +205,10 @@ def plan_write(
     _check_columns(options, frame.schema, subject=subject)
     guard = _guard(own, scope, options)
     action = _action(options, own, state, files)
+    spec = state.spec if state and wanted_fields is None else PartitionSpec(wanted_fields or ())
+    partitions = _partitions_to_count(options, scope, columns, subject=subject)
+    are_listed = all(follows_spec(part, [spec]) for _, part in partitions)
+    counted = partitions if len(partitions) <= MAXIMUM_COUNTED_PARTITIONS else ()
     return WritePlan(
         identifier=request.identifier,
         branch=options.branch,
@@ -210,7 +218,8 @@ def plan_write(
         guard=guard,
         write_options=_write_options(options, scope, state),
         snapshot_properties=materialization.properties(),
-        counted_partitions=_counted_partitions(scope, columns, subject=subject),
+        counted_partitions=() if are_listed else tuple((key, part.predicate()) for key, part in counted),
+        listed_partitions=partitions if are_listed else (),
     )
 
 
@@ -374,12 +383,10 @@ def _write_options(options: WriteOptions, scope: PartitionScope, state: TableSta
     return {**automatic, **options.write_options}
 
 
-def _counted_partitions(scope: PartitionScope, schema: Schema, *, subject: str) -> tuple[tuple[str, Predicate], ...]:
-    if not 1 < len(scope.keys) <= MAXIMUM_COUNTED_PARTITIONS:
+def _partitions_to_count(
+    options: WriteOptions, scope: PartitionScope, schema: Schema, *, subject: str
+) -> tuple[tuple[str, BoundScope], ...]:
+    """Return the partitions whose rows a run of several should report: only a replace writes all that they have."""
+    if options.write_disposition != "replace" or not 1 < len(scope.keys) <= MAXIMUM_LISTED_PARTITIONS:
         return ()
     return bind_each_partition(scope, schema, subject=subject)
-
-
-def is_everything(predicate: Predicate) -> bool:
-    """Say whether the predicate keeps every row."""
-    return predicate == EVERY_ROW

@@ -1,8 +1,5 @@
 """Predicates and schemas, between the vocabulary and Spark."""
 
-import datetime as dt
-import functools
-import operator
 from typing import Any, Final, Protocol, cast
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions, types
@@ -10,17 +7,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions,
 from dagster_iceberg_spark.errors import SchemaMismatchError
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.table import schema as vocabulary
-from dagster_iceberg_spark.table.predicate import (
-    EVERY_ROW,
-    Always,
-    And,
-    Comparison,
-    In,
-    IsNull,
-    LiteralValue,
-    Or,
-    Predicate,
-)
+from dagster_iceberg_spark.table.predicate import Predicate
 
 _TYPES: Final[dict[type[types.DataType], vocabulary.PrimitiveType]] = {
     types.BooleanType: vocabulary.BOOLEAN,
@@ -52,9 +39,6 @@ class Functions(Protocol):
     def col(self, name: str) -> Column:
         """Return a column by its name."""
 
-    def concat(self, *columns: Column) -> Column:
-        """Join texts."""
-
     def count(self, column: Column) -> Column:
         """Count values."""
 
@@ -70,23 +54,8 @@ class Functions(Protocol):
     def max(self, column: Column | str) -> Column:
         """Return the greatest value."""
 
-    def raise_error(self, message: Column) -> Column:
-        """Fail the query."""
-
-    def spark_partition_id(self) -> Column:
-        """Return the task's number."""
-
-    def struct(self, *columns: Column) -> Column:
-        """Make a struct."""
-
     def sum(self, column: Column | str) -> Column:
         """Add values."""
-
-    def to_json(self, column: Column, options: dict[str, str]) -> Column:
-        """Write a struct as JSON."""
-
-    def when(self, condition: Column, value: Column) -> Column:
-        """Begin a CASE."""
 
 
 def is_connect(session: SparkSession) -> bool:
@@ -123,37 +92,12 @@ def column_of(functions: Functions, predicate: Predicate, *, qualifier: str | No
         predicate: The rows.
         qualifier: Alias or table that the columns belong to, in a join.
     """
-    recurse = functools.partial(column_of, functions, qualifier=qualifier)
-    match predicate:
-        case Always():
-            return functions.lit(predicate == EVERY_ROW)
-        case Comparison():
-            column, value = named_column(functions, predicate.column, qualifier), literal(functions, predicate.value)
-            return column >= value if predicate.operator == ">=" else column < value
-        case In():
-            column = named_column(functions, predicate.column, qualifier)
-            values = [literal(functions, value) for value in predicate.values]
-            return column == values[0] if len(values) == 1 else column.isin(*values)
-        case IsNull():
-            return named_column(functions, predicate.column, qualifier).isNull()
-        case And():
-            return functools.reduce(operator.and_, map(recurse, predicate.terms))
-        case Or():
-            return _balanced_or([recurse(term) for term in predicate.terms])
+    return functions.expr(sql.predicate(predicate, qualifier))
 
 
 def named_column(functions: Functions, name: str, qualifier: str | None = None) -> Column:
     """Return the column of exactly that name."""
     return functions.col(sql.quote(name) if qualifier is None else sql.dotted(qualifier, name))
-
-
-def literal(functions: Functions, value: LiteralValue) -> Column:
-    """Return the value as a literal that no time zone moves."""
-    if isinstance(value, dt.datetime):
-        return functions.expr(sql.timestamp(value))
-    if isinstance(value, dt.date):
-        return functions.expr(sql.date(value))
-    return functions.lit(value)
 
 
 def schema_of(frame: DataFrame, *, subject: str) -> vocabulary.Schema:
@@ -163,14 +107,6 @@ def schema_of(frame: DataFrame, *, subject: str) -> vocabulary.Schema:
         SchemaMismatchError: A type is none that Iceberg has.
     """
     return vocabulary.Schema(tuple(_field(field, (), subject) for field in frame.schema.fields))
-
-
-def _balanced_or(terms: list[Column]) -> Column:
-    """Join many terms as a balanced tree: a chain of 1,000 would overflow the analyser's stack."""
-    if len(terms) == 1:
-        return terms[0]
-    middle = len(terms) // 2
-    return _balanced_or(terms[:middle]) | _balanced_or(terms[middle:])
 
 
 def _field(field: types.StructField, path: tuple[str, ...], subject: str) -> vocabulary.Field:

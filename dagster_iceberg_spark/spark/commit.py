@@ -8,10 +8,10 @@ from typing import Final
 from pyspark.sql import DataFrame
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
-from dagster_iceberg_spark.catalog.look import data_files, look
+from dagster_iceberg_spark.catalog.look import added_files, data_files, look
 from dagster_iceberg_spark.errors import CommitConflictError, CommitOutcomeUnknownError, DataError, IcebergSparkError
 from dagster_iceberg_spark.plan.adoption import TokenCandidate, decide_adoption
-from dagster_iceberg_spark.plan.coverage import DataFile
+from dagster_iceberg_spark.plan.coverage import DataFile, rows_by_partition
 from dagster_iceberg_spark.plan.evolution import describe_change
 from dagster_iceberg_spark.plan.write import FrameShape, TableRequest, WritePlan, needs_files, plan_write
 from dagster_iceberg_spark.spark.columns import schema_of
@@ -222,6 +222,7 @@ def _committed(
             found="none, although the engine reported success",
             hint="another writer may have rolled the table back or replaced it; look at its history.",
         )
+    counts = _with_listed_rows(session, plan, snapshot, counts)
     committed = snapshot.committed_at_ms / 1000
     return Commit(
         identifier=plan.identifier,
@@ -235,6 +236,18 @@ def _committed(
         changes=tuple(describe_change(change) for change in plan.changes),
         has_created=plan.create is not None,
     )
+
+
+def _with_listed_rows(session: IcebergSession, plan: WritePlan, snapshot: Snapshot, counts: RowCounts) -> RowCounts:
+    """Add the rows of each partition, where the metadata of the new files tells them."""
+    if not plan.listed_partitions or plan.carries_over:
+        return counts
+    columns = {column for _, scope in plan.listed_partitions for column in scope.columns}
+    files = added_files(session.catalog, plan.identifier, snapshot.snapshot_id, sorted(columns))
+    listed = rows_by_partition(plan.listed_partitions, files)
+    if listed is None:
+        return counts
+    return RowCounts(rows=sum(listed.values()), dropped=counts.dropped, by_partition=listed)
 
 
 def _adopted(state: TableState, snapshot: Snapshot) -> Commit:

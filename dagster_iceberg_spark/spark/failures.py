@@ -1,6 +1,6 @@
 """What the engine's errors mean, in one table: the border where foreign errors become the package's own."""
 
-import json
+import datetime as dt
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,13 +29,19 @@ ENGINE_ERRORS: Final = (PySparkException, Py4JError)
 """What a call of Spark's public API raises, classic and Connect."""
 
 OUTSIDE_MARKER: Final = "dagster-iceberg-spark: row outside of the partition "
+OUTSIDE_END: Final = " (end of the row)"
+MICROSECONDS: Final = " microseconds since 1970"
 
 _CONNECT_CLASS = re.compile(r"^\(([\w.$]+)\)\s*(.*)", re.DOTALL)
 _STACKTRACE: Final = "\n\nJVM stacktrace:"
 _CAUSE: Final = "\n| caused by: "
 _MAXIMUM_CAUSES: Final = 10
 _MAXIMUM_LINE: Final = 400
-_OUTSIDE = re.compile(re.escape(OUTSIDE_MARKER) + r"(\{.*?\})(?:\s+SQLSTATE|\s*$)", re.DOTALL | re.MULTILINE)
+_OUTSIDE = re.compile(
+    rf"{re.escape(OUTSIDE_MARKER)}(?P<partitions>.*?): (?P<row>.*?){re.escape(OUTSIDE_END)}", re.DOTALL
+)
+_INSTANT = re.compile(rf"(?<==)(-?\d+){MICROSECONDS}")
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,10 +273,13 @@ def _outside_row(failure: EngineFailure) -> str:
     match = _OUTSIDE.search(failure.text)
     if match is None:
         return failure.summary
+    row = _INSTANT.sub(lambda instant: _utc_text(int(instant[1])), match["row"])
+    return f"a row with {row} in the run of {match['partitions']}"
+
+
+def _utc_text(microseconds: int) -> str:
     try:
-        values = json.loads(match[1])
-    except ValueError:
-        return match[1]
-    partitions = values.pop("", None)
-    row = ", ".join(f"{column}={'NULL' if value is None else value}" for column, value in values.items())
-    return f"a row with {row} in the run of {partitions}" if partitions else f"a row with {row}"
+        instant = _EPOCH + dt.timedelta(microseconds=microseconds)
+    except OverflowError:
+        return f"{microseconds}{MICROSECONDS}"
+    return instant.isoformat()

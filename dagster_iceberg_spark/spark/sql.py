@@ -1,7 +1,9 @@
 """Every text of SQL that the package sends to Spark."""
 
 import datetime as dt
+import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Final
 
 from dagster_iceberg_spark.plan.evolution import (
@@ -17,6 +19,17 @@ from dagster_iceberg_spark.plan.options import SortField
 from dagster_iceberg_spark.plan.write import CreateTable
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.partitioning import PartitionField
+from dagster_iceberg_spark.table.predicate import (
+    EVERY_ROW,
+    Always,
+    And,
+    Comparison,
+    In,
+    IsNull,
+    LiteralValue,
+    Or,
+    Predicate,
+)
 from dagster_iceberg_spark.table.schema import (
     DecimalType,
     Field,
@@ -28,6 +41,8 @@ from dagster_iceberg_spark.table.schema import (
 )
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
 
+_LONG_LIMIT: Final = 2**63
+_PLAIN_TEXT = re.compile(r"[^'\\]*")
 _TYPES: Final = {
     "int": "INT",
     "long": "BIGINT",
@@ -58,6 +73,79 @@ def table_name(catalog: str, identifier: TableIdentifier, branch: str = MAIN_BRA
 def text(value: str) -> str:
     """Return a string literal, under Spark's default escaping."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def literal(value: LiteralValue) -> str:
+    """Return a literal that neither the session's time zone nor its way of escaping texts changes."""
+    match value:
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case dt.datetime():
+            return timestamp(value)
+        case dt.date():
+            return date(value)
+        case int():
+            return str(value) if abs(value) < _LONG_LIMIT else f"{value}BD"
+        case Decimal():
+            return f"{value:f}BD"
+        case str():
+            return constant_text(value)
+
+
+def constant_text(value: str) -> str:
+    """Return a constant expression of the text, whatever `spark.sql.parser.escapedStringLiterals` says."""
+    if _PLAIN_TEXT.fullmatch(value):
+        return f"'{value}'"
+    return f"decode(unhex('{value.encode().hex()}'), 'UTF-8')"
+
+
+def predicate(rows: Predicate, qualifier: str | None = None) -> str:
+    """Return the predicate; where a column is NULL, so is its comparison.
+
+    Args:
+        rows: The rows.
+        qualifier: Alias or table that the columns belong to, in a join.
+    """
+    match rows:
+        case Always():
+            return "TRUE" if rows == EVERY_ROW else "FALSE"
+        case Comparison():
+            return f"{_qualified(rows.column, qualifier)} {rows.operator} {literal(rows.value)}"
+        case In():
+            listed = ", ".join(literal(value) for value in rows.values)
+            column = _qualified(rows.column, qualifier)
+            return f"{column} = {listed}" if len(rows.values) == 1 else f"{column} IN ({listed})"
+        case IsNull():
+            return f"{_qualified(rows.column, qualifier)} IS NULL"
+        case And():
+            return " AND ".join(f"({predicate(term, qualifier)})" for term in rows.terms)
+        case Or():
+            return " OR ".join(f"({predicate(term, qualifier)})" for term in rows.terms)
+
+
+def refusal_of_others(owned: Predicate, message: Sequence[str]) -> str:
+    """Return a filter that keeps owned rows and raises on any other.
+
+    The filter reads the task's number so that it is not deterministic: the optimiser pushes a deterministic one below
+    joins, aggregates and limits, where it would refuse rows that the frame does not even hold.
+
+    Args:
+        owned: The rows to keep.
+        message: Expressions of text, joined to the message.
+    """
+    kept = f"({predicate(owned)}) AND spark_partition_id() >= 0"
+    return f"CASE WHEN {kept} THEN TRUE ELSE raise_error(concat({', '.join(message)})) END"
+
+
+def shown_value(column: str, *, is_instant: bool, unit: str) -> str:
+    """Return a column as text for a message; an instant as microseconds, which no time zone moves."""
+    name = quote(column)
+    value = (
+        f"concat(CAST(unix_micros({name}) AS STRING), {constant_text(unit)})"
+        if is_instant
+        else (f"CAST({name} AS STRING)")
+    )
+    return f"coalesce({value}, 'NULL')"
 
 
 def timestamp(value: dt.datetime) -> str:
@@ -159,6 +247,10 @@ def transform(field: PartitionField) -> str:
     if name == "identity":
         return column
     return f"{name}({column})" if argument is None else f"{name}({argument}, {column})"
+
+
+def _qualified(column: str, qualifier: str | None) -> str:
+    return quote(column) if qualifier is None else dotted(qualifier, column)
 
 
 def _column(field: Field) -> str:

@@ -11,8 +11,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from dagster_iceberg_spark.errors import MergeKeyError
 from dagster_iceberg_spark.plan.write import Guard, Merge, Overwrite, WritePlan
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.columns import Functions, column_of, functions_of, named_column, observation_for
-from dagster_iceberg_spark.spark.failures import OUTSIDE_MARKER
+from dagster_iceberg_spark.spark.columns import column_of, functions_of, named_column, observation_for
+from dagster_iceberg_spark.spark.failures import MICROSECONDS, OUTSIDE_END, OUTSIDE_MARKER
 from dagster_iceberg_spark.spark.session import IcebergSession, active
 
 _ROWS: Final = "rows"
@@ -44,7 +44,7 @@ def write(session: IcebergSession, plan: WritePlan, frame: DataFrame) -> RowCoun
         PySparkException, Py4JError: What the engine says, untranslated.
     """
     counters = _Counters(session.spark, plan)
-    guarded = counters.observed(frame) if plan.guard is None else _guarded(session.spark, plan.guard, frame, counters)
+    guarded = counters.observed(frame) if plan.guard is None else _guarded(plan.guard, frame, counters)
     if isinstance(plan.action, Merge):
         _merge(session, plan, plan.action, guarded)
     elif isinstance(plan.action, Overwrite):
@@ -162,30 +162,21 @@ def _key_error(plan: WritePlan, action: Merge, groups: list[list[Any]]) -> Merge
     )
 
 
-def _guarded(spark: SparkSession, guard: Guard, frame: DataFrame, counters: "_Counters") -> DataFrame:
-    functions = functions_of(spark)
-    owned = column_of(functions, guard.owned)
+def _guarded(guard: Guard, frame: DataFrame, counters: "_Counters") -> DataFrame:
     if guard.drops:
-        return counters.observed(frame).where(owned)
-    return counters.observed(frame.where(_refusing(functions, guard, owned)))
+        return counters.observed(frame).where(sql.predicate(guard.owned))
+    return counters.observed(frame.where(_refusing(frame, guard)))
 
 
-def _refusing(functions: Functions, guard: Guard, owned: Column) -> Column:
-    """Return a filter that keeps owned rows and raises on any other.
-
-    The filter reads the task's number so that it is not deterministic: the optimiser pushes a deterministic one below
-    joins, aggregates and limits, where it would refuse rows that the frame does not even hold.
-    """
-    row = functions.to_json(
-        functions.struct(
-            functions.lit(guard.partitions).alias(""),
-            *(named_column(functions, column) for column in guard.columns),
-        ),
-        {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "ignoreNullFields": "false"},
-    )
-    refusal = functions.raise_error(functions.concat(functions.lit(OUTSIDE_MARKER), row))
-    held_in_place = functions.spark_partition_id() >= 0
-    return functions.when(owned & held_in_place, functions.lit(True)).otherwise(refusal)  # noqa: FBT003
+def _refusing(frame: DataFrame, guard: Guard) -> str:
+    """Return the filter that refuses rows of others; it is compiled with the rest of the stage."""
+    types = {field.name.casefold(): field.dataType.typeName() for field in frame.schema.fields}
+    message = [sql.constant_text(f"{OUTSIDE_MARKER}{guard.partitions}: ")]
+    for index, column in enumerate(guard.columns):
+        is_instant = types.get(column.casefold()) == "timestamp"
+        message.append(sql.constant_text(f"{', ' if index else ''}{column}="))
+        message.append(sql.shown_value(column, is_instant=is_instant, unit=MICROSECONDS))
+    return sql.refusal_of_others(guard.owned, [*message, sql.constant_text(OUTSIDE_END)])
 
 
 class _Counters:

@@ -189,7 +189,7 @@ def test_null_belongs_to_no_partition() -> None:
 def test_each_partition_is_told_apart_by_its_own_key() -> None:
     bound_days = bind_each_partition(daily("2013-11-01", "2013-11-02"), schema(ts="timestamptz"), subject="t")
     noon = {"ts": utc(2013, 11, 2, 12)}
-    assert [(key, matches(predicate, noon)) for key, predicate in bound_days] == [
+    assert [(key, matches(day.predicate(), noon)) for key, day in bound_days] == [
         ("2013-11-01", False),
         ("2013-11-02", True),
     ]

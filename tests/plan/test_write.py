@@ -307,9 +307,21 @@ def test_one_partition_is_spread_over_tasks_unless_the_user_decides(
 )
 def test_the_rows_of_a_few_partitions_are_counted(count: int, counted: int) -> None:
     keys = [f"k{number}" for number in range(count)]
-    plan = planned(scope=keyed(*keys))
+    plan = planned(scope=keyed(*keys), partition_by=["bucket(4, carrier)"])
     assert [key for key, _ in plan.counted_partitions] == keys[:counted]
     assert all(matches(rows, {"carrier": key}) for key, rows in plan.counted_partitions)
+
+
+def test_the_new_files_tell_the_rows_of_partitions_that_follow_the_spec() -> None:
+    plan = planned(scope=keyed("a", "b"))
+    assert plan.counted_partitions == ()
+    assert [key for key, _ in plan.listed_partitions] == ["a", "b"]
+
+
+@pytest.mark.parametrize("disposition", ["append", "merge"])
+def test_only_a_replace_counts_partitions(disposition: str) -> None:
+    plan = planned(scope=keyed("a", "b"), write_disposition=disposition, merge_keys=("carrier",))
+    assert (plan.counted_partitions, plan.listed_partitions) == ((), ())
 
 
 def test_the_snapshot_says_who_made_it() -> None:

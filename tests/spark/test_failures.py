@@ -10,6 +10,7 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException, Unknown
 from dagster_iceberg_spark import errors
 from dagster_iceberg_spark.spark.failures import (
     ENGINE_ERRORS,
+    OUTSIDE_END,
     OUTSIDE_MARKER,
     RULES,
     inspect_failure,
@@ -70,8 +71,8 @@ def outside(row: str) -> PySparkException:
 
 FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
     ("row outside", errors.RowsOutsidePartitionError): [
-        outside('{"":"d","ts":"x"}'),
-        java(("org.apache.spark.SparkException", "Job aborted"), ("x.Y", f'{OUTSIDE_MARKER}{{"a":1}}')),
+        outside(f"d: ts=x{OUTSIDE_END}"),
+        java(("org.apache.spark.SparkException", "Job aborted"), ("x.Y", f"{OUTSIDE_MARKER}d: a=1{OUTSIDE_END}")),
     ],
     ("null in required column", errors.NullValueError): [
         spark("NOT_NULL_ASSERT_VIOLATION", "NULL value appeared in non-nullable field: id"),
@@ -226,33 +227,32 @@ def test_the_causes_are_told_with_their_classes_and_never_without_end() -> None:
     assert len(inspect_failure(error).class_names) == 11
 
 
-@pytest.mark.parametrize(
-    ("row", "found"),
-    [
-        (
-            '{"":"2024-01-02","ts":"2024-01-03T00:00:00.000000Z"}',
-            "a row with ts=2024-01-03T00:00:00.000000Z in the run of 2024-01-02",
-        ),
-        ('{"":"AA","carrier":null}', "a row with carrier=NULL in the run of AA"),
-        ('{"":"AA|d","carrier":"DL","n":7}', "a row with carrier=DL, n=7 in the run of AA|d"),
-        ('{"":"AA","carrier":"} {\\"x\\n"}', 'a row with carrier=} {"x\n in the run of AA'),
-        ('{"carrier":null}', "a row with carrier=NULL"),
-        ("{broken}", "{broken}"),
-    ],
-)
+ROWS = {
+    "instant": (
+        "d: ts=1357084799999999 microseconds since 1970",
+        "ts=2013-01-01T23:59:59.999999+00:00 in the run of d",
+    ),
+    "before 1970": ("d: ts=-1 microseconds since 1970", "ts=1969-12-31T23:59:59.999999+00:00 in the run of d"),
+    "far away": (f"d: ts={10**18} microseconds since 1970", f"ts={10**18} microseconds since 1970 in the run of d"),
+    "null": ("d: ts=NULL", "ts=NULL in the run of d"),
+    "two columns": ("a|b: k=it's, n=7", "k=it's, n=7 in the run of a|b"),
+    "a line break": ("d: k=x\ny", "k=x\ny in the run of d"),
+}
+
+
 @pytest.mark.parametrize("ending", [" SQLSTATE: P0001", "", "\n\nJVM stacktrace:\nx"])
+@pytest.mark.parametrize(("row", "found"), ROWS.values(), ids=list(ROWS))
 def test_the_row_outside_is_told_by_its_values(row: str, found: str, ending: str) -> None:
-    error = spark("USER_RAISED_EXCEPTION", f"{OUTSIDE_MARKER}{row}{ending}")
+    error = spark("USER_RAISED_EXCEPTION", f"{OUTSIDE_MARKER}{row}{OUTSIDE_END}{ending}")
     message = str(translated(error, action="write", subject="t"))
     assert message.startswith(
-        f"Cannot write t: expected only rows of the run's partitions, found {found}. Hint: filter"
+        f"Cannot write t: expected only rows of the run's partitions, found a row with {found}. Hint: filter"
     )
 
 
 def test_the_row_outside_is_found_among_the_causes_of_a_classic_session() -> None:
-    error = java(
-        ("a.A", "Job aborted"), ("b.B", f'[USER_RAISED_EXCEPTION] {OUTSIDE_MARKER}{{"":"d","c":null}} SQLSTATE: P0001')
-    )
+    cause = f"[USER_RAISED_EXCEPTION] {OUTSIDE_MARKER}d: c=NULL{OUTSIDE_END} SQLSTATE: P0001"
+    error = java(("a.A", "Job aborted"), ("b.B", cause))
     assert "found a row with c=NULL in the run of d." in str(translated(error, action="write", subject="t"))
 
 

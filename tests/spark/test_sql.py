@@ -1,6 +1,8 @@
 """The texts of SQL: what they say, and that no name breaks out of its quotes."""
 
 import datetime as dt
+from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from dagster_iceberg_spark.plan.write import CreateTable
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.partitioning import PartitionSpec, parse_partition_field
+from dagster_iceberg_spark.table.predicate import EVERY_ROW, NO_ROW, Comparison, In, IsNull, all_of, any_of
 from dagster_iceberg_spark.table.schema import Field, IcebergType, ListType, MapType, Schema, StructType, parse_type
 from tests.table.samples import schema, spec, utc, wall
 
@@ -180,3 +183,36 @@ def test_a_merge_joins_by_every_key() -> None:
 def test_a_transform_is_written_as_it_is_read_but_quoted(field: str) -> None:
     (parsed,) = spec(field).fields
     assert sql.transform(parsed).replace("`", "") == field
+
+
+LITERALS = {
+    "text": ("a b", "'a b'"),
+    "quote": ("it's", "decode(unhex('69742773'), 'UTF-8')"),
+    "backslash": ("a\\b", "decode(unhex('615c62'), 'UTF-8')"),
+    "number": (7, "7"),
+    "decimal": (Decimal(7), "7BD"),
+    "large number": (2**63, "9223372036854775808BD"),
+    "boolean": (True, "TRUE"),
+    "date": (dt.date(2013, 1, 2), "DATE '2013-01-02'"),
+    "wall clock": (dt.datetime(2013, 1, 2), "TIMESTAMP_NTZ '2013-01-02 00:00:00.000000'"),  # noqa: DTZ001
+    "instant": (
+        dt.datetime(2013, 1, 2, tzinfo=dt.timezone(dt.timedelta(hours=9))),
+        "TIMESTAMP_LTZ '2013-01-01 15:00:00.000000+00:00'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("value", "text"), LITERALS.values(), ids=list(LITERALS))
+def test_a_literal_means_the_same_in_every_session(value: Any, text: str) -> None:
+    assert sql.literal(value) == text
+
+
+def test_a_predicate_is_written_with_its_columns_quoted() -> None:
+    rows = any_of([all_of([Comparison("my ts", ">=", 1), Comparison("my ts", "<", 2)]), In("k`", ("a", "b"))])
+    assert sql.predicate(rows, "t") == "((`t`.`my ts` >= 1) AND (`t`.`my ts` < 2)) OR (`t`.`k``` IN ('a', 'b'))"
+    assert [sql.predicate(item) for item in (EVERY_ROW, NO_ROW, IsNull("c"), In("c", (1,)))] == [
+        "TRUE",
+        "FALSE",
+        "`c` IS NULL",
+        "`c` = 1",
+    ]
