@@ -40,7 +40,7 @@ _MAXIMUM_LINE: Final = 400
 _OUTSIDE = re.compile(
     rf"{re.escape(OUTSIDE_MARKER)}(?P<partitions>.*?): (?P<row>.*?){re.escape(OUTSIDE_END)}", re.DOTALL
 )
-_INSTANT = re.compile(rf"(?<==)(-?\d+){MICROSECONDS}")
+_INSTANT = re.compile(rf"(?<==)(-?\d+|NULL){MICROSECONDS}")
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
@@ -273,13 +273,15 @@ def _outside_row(failure: EngineFailure) -> str:
     match = _OUTSIDE.search(failure.text)
     if match is None:
         return failure.summary
-    row = _INSTANT.sub(lambda instant: _utc_text(int(instant[1])), match["row"])
+    row = _INSTANT.sub(lambda instant: _utc_text(instant[1]), match["row"])
     return f"a row with {row} in the run of {match['partitions']}"
 
 
-def _utc_text(microseconds: int) -> str:
+def _utc_text(microseconds: str) -> str:
+    if microseconds == "NULL":
+        return microseconds
     try:
-        instant = _EPOCH + dt.timedelta(microseconds=microseconds)
+        instant = _EPOCH + dt.timedelta(microseconds=int(microseconds))
     except OverflowError:
         return f"{microseconds}{MICROSECONDS}"
     return instant.isoformat()

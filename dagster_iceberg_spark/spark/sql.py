@@ -137,15 +137,11 @@ def refusal_of_others(owned: Predicate, message: Sequence[str]) -> str:
     return f"CASE WHEN {kept} THEN TRUE ELSE raise_error(concat({', '.join(message)})) END"
 
 
-def shown_value(column: str, *, is_instant: bool, unit: str) -> str:
+def shown_value(column: str, *, is_instant: bool) -> str:
     """Return a column as text for a message; an instant as microseconds, which no time zone moves."""
     name = quote(column)
-    value = (
-        f"concat(CAST(unix_micros({name}) AS STRING), {constant_text(unit)})"
-        if is_instant
-        else (f"CAST({name} AS STRING)")
-    )
-    return f"coalesce({value}, 'NULL')"
+    value = f"unix_micros({name})" if is_instant else name
+    return f"coalesce(CAST({value} AS STRING), 'NULL')"
 
 
 def timestamp(value: dt.datetime) -> str:

@@ -171,12 +171,13 @@ def _guarded(guard: Guard, frame: DataFrame, counters: "_Counters") -> DataFrame
 def _refusing(frame: DataFrame, guard: Guard) -> str:
     """Return the filter that refuses rows of others; it is compiled with the rest of the stage."""
     types = {field.name.casefold(): field.dataType.typeName() for field in frame.schema.fields}
-    message = [sql.constant_text(f"{OUTSIDE_MARKER}{guard.partitions}: ")]
-    for index, column in enumerate(guard.columns):
+    message: list[str] = []
+    label = f"{OUTSIDE_MARKER}{guard.partitions}: "
+    for column in guard.columns:
         is_instant = types.get(column.casefold()) == "timestamp"
-        message.append(sql.constant_text(f"{', ' if index else ''}{column}="))
-        message.append(sql.shown_value(column, is_instant=is_instant, unit=MICROSECONDS))
-    return sql.refusal_of_others(guard.owned, [*message, sql.constant_text(OUTSIDE_END)])
+        message += [sql.constant_text(f"{label}{column}="), sql.shown_value(column, is_instant=is_instant)]
+        label = f"{MICROSECONDS if is_instant else ''}, "
+    return sql.refusal_of_others(guard.owned, [*message, sql.constant_text(f"{label[:-2]}{OUTSIDE_END}")])
 
 
 class _Counters:

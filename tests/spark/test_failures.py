@@ -234,7 +234,8 @@ ROWS = {
     ),
     "before 1970": ("d: ts=-1 microseconds since 1970", "ts=1969-12-31T23:59:59.999999+00:00 in the run of d"),
     "far away": (f"d: ts={10**18} microseconds since 1970", f"ts={10**18} microseconds since 1970 in the run of d"),
-    "null": ("d: ts=NULL", "ts=NULL in the run of d"),
+    "null": ("d: day=NULL", "day=NULL in the run of d"),
+    "no instant": ("d: ts=NULL microseconds since 1970", "ts=NULL in the run of d"),
     "two columns": ("a|b: k=it's, n=7", "k=it's, n=7 in the run of a|b"),
     "a line break": ("d: k=x\ny", "k=x\ny in the run of d"),
 }
