@@ -44,6 +44,14 @@ PARTITION_OPTIONS: Final = {"advisory-partition-size": str(32 * 1024 * 1024)}
 data, is where the engine begins another task. Iceberg's own, of some hundred megabytes, leaves cores idle."""
 
 
+MAXIMUM_OPEN_PARTITIONS: Final = 100
+"""In a run of more partitions a task writes one after the other. By Iceberg's default it keeps a file of each open,
+with its buffers: 3,000 days in one run need more than a heap of 2 GB."""
+
+FANOUT_OPTION: Final = "fanout-enabled"
+FANOUT_PROPERTY: Final = "write.spark.fanout.enabled"
+
+
 @dataclass(frozen=True, slots=True)
 class TableRequest:
     """What the definition wants of the table.
@@ -381,6 +389,8 @@ def _write_options(options: WriteOptions, scope: PartitionScope, state: TableSta
     properties = {**(state.properties if state else {}), **options.table_properties}
     user_decides = "write.distribution-mode" in properties or "distribution-mode" in options.write_options
     automatic = {} if scope.is_whole_table or user_decides else PARTITION_OPTIONS
+    if len(scope.keys) > MAXIMUM_OPEN_PARTITIONS and FANOUT_PROPERTY not in properties:
+        automatic = {**automatic, FANOUT_OPTION: "false"}
     return {**automatic, **options.write_options}
 
 

@@ -9,7 +9,13 @@ from pyspark.sql import DataFrame
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
 from dagster_iceberg_spark.catalog.look import added_files, data_files, look
-from dagster_iceberg_spark.errors import CommitConflictError, CommitOutcomeUnknownError, DataError, IcebergSparkError
+from dagster_iceberg_spark.errors import (
+    CommitConflictError,
+    CommitOutcomeUnknownError,
+    DataError,
+    IcebergSparkError,
+    NotAnIcebergTableError,
+)
 from dagster_iceberg_spark.plan.adoption import TokenCandidate, decide_adoption
 from dagster_iceberg_spark.plan.coverage import DataFile, rows_by_partition
 from dagster_iceberg_spark.plan.evolution import describe_change
@@ -191,7 +197,25 @@ def _write(
                 found=f"none yet ({failure})",
                 hint="look for that token in the table's snapshots once the catalog is back, then run the asset again.",
             ) from error
+        if plan.create is not None and isinstance(failure, CommitConflictError):
+            _require_created(session, plan)
         raise _with_what_is_left(failure, plan) from error
+
+
+def _require_created(session: IcebergSession, plan: WritePlan) -> None:
+    """Raise where the name is taken by something that lets no table be created and is none, such as a view.
+
+    Raises:
+        NotAnIcebergTableError: There is no table after its creation.
+    """
+    if look(session.catalog, plan.identifier) is None:
+        raise NotAnIcebergTableError.refusing(
+            "write",
+            str(plan.identifier),
+            expected="a free name, or an Iceberg table",
+            found="something else of that name, such as a view",
+            hint="choose another name with `iceberg/table`.",
+        )
 
 
 def _with_what_is_left(error: IcebergSparkError, plan: WritePlan) -> IcebergSparkError:

@@ -106,6 +106,14 @@ def test_a_second_asset_on_the_same_table_is_refused_unless_both_name_it(lake: L
     assert lake.rows("shared", "a") == [1, 1]
 
 
+def test_a_view_under_the_table_s_name_is_told_from_a_table(lake: Lake) -> None:
+    lake.materialize(frame_asset("t", "select 1 as a"))
+    lake.session.sql("create view lake.db.v as select 1 as a")
+    error = lake.failure(frame_asset("v", "select 1 as a"))
+    assert error.class_name == "NotAnIcebergTableError"
+    assert "a view" in str(error)
+
+
 @pytest.mark.parametrize("key", ["iceberg/table", "schema", "iceberg/branch", "partition_expr", "iceberg/location"])
 def test_addressing_keys_at_run_time_are_refused(classic_lake: Lake, key: str) -> None:
     @dg.asset(io_manager_key="iceberg")

@@ -324,6 +324,18 @@ def test_only_a_replace_counts_partitions(disposition: str) -> None:
     assert (plan.counted_partitions, plan.listed_partitions) == ((), ())
 
 
+@pytest.mark.parametrize(
+    ("count", "properties", "expected"),
+    [(100, {}, None), (101, {}, "false"), (101, {"write.spark.fanout.enabled": "true"}, None)],
+)
+def test_many_partitions_are_written_one_after_the_other(
+    count: int, properties: dict[str, str], expected: str | None
+) -> None:
+    keys = [f"k{number}" for number in range(count)]
+    state = existing(FRAME, "carrier", properties={**OWNED, **properties})
+    assert planned(state, keyed(*keys)).write_options.get("fanout-enabled") == expected
+
+
 def test_the_snapshot_says_who_made_it() -> None:
     assert planned().snapshot_properties == materialization(DAY).properties()
 
