@@ -16,7 +16,7 @@ from dagster_iceberg_spark.plan.options import OptionDefaults, parse_write_optio
 from dagster_iceberg_spark.plan.write import (
     CREATION_PROPERTIES,
     MAXIMUM_COUNTED_PARTITIONS,
-    PARTITION_OPTIONS,
+    SINGLE_PARTITION_OPTIONS,
     Append,
     FrameShape,
     Merge,
@@ -285,17 +285,17 @@ def test_a_shared_table_keeps_its_first_owner() -> None:
 @pytest.mark.parametrize(
     ("scope", "properties", "options", "expected"),
     [
-        (DAY, {}, {}, PARTITION_OPTIONS),
-        (daily("2024-01-02", "2024-01-03"), {}, {}, PARTITION_OPTIONS),
+        (DAY, {}, {}, SINGLE_PARTITION_OPTIONS),
+        (daily("2024-01-02", "2024-01-03"), {}, {}, {}),
         (PartitionScope(), {}, {}, {}),
         (DAY, {"write.distribution-mode": "none"}, {}, {}),
         (DAY, {}, {"write_options": {"distribution-mode": "range"}}, {"distribution-mode": "range"}),
         (DAY, {}, {"table_properties": {"write.distribution-mode": "hash"}}, {}),
         (DAY, {}, {"write_options": {"advisory-partition-size": 1}}, {"advisory-partition-size": "1"}),
-        (DAY, {}, {"write_options": {"write-format": "orc"}}, {**PARTITION_OPTIONS, "write-format": "orc"}),
+        (DAY, {}, {"write_options": {"write-format": "orc"}}, {**SINGLE_PARTITION_OPTIONS, "write-format": "orc"}),
     ],
 )
-def test_partitions_are_spread_over_tasks_unless_the_user_decides(
+def test_one_partition_is_spread_over_tasks_unless_the_user_decides(
     scope: PartitionScope, properties: dict[str, str], options: dict[str, Any], expected: dict[str, str]
 ) -> None:
     assert planned(existing(properties={**OWNED, **properties}), scope, **options).write_options == expected
