@@ -102,7 +102,7 @@ def write_question(context: dg.OutputContext, *, namespace: str | None, defaults
     subject = "/".join(asset_key.path) if asset_key else f"the output {context.name!r} of {context.step_key}"
     options = parse_write_options(definition, run, defaults, subject=subject)
     identifier = table_of(asset_key, definition, namespace, mapping_key=context.mapping_key, subject=subject)
-    scope = _output_scope(context, definition, subject)
+    scope = _asset_scope(context, definition, subject)
     output = "/".join(asset_key.path) if asset_key else _output_label(context)
     materialization = Materialization(
         asset_key=output,
@@ -151,7 +151,7 @@ def read_question(context: dg.InputContext, *, namespace: str | None) -> ReadQue
     return ReadQuestion(
         identifier=table_of(asset_key, definition, namespace, mapping_key=mapping_key, subject=subject),
         asset=subject,
-        scope=_input_scope(context, definition, subject),
+        scope=_asset_scope(context, definition, subject),
         options=parse_read_options(plain_metadata(context.definition_metadata), subject=f"the input of {subject}"),
         annotation=context.dagster_type.typing_type,
     )
@@ -288,14 +288,9 @@ def _columns_by_dimension(
     raise PartitioningError.refusing("partition", subject, expected=expected, found=found, hint=hint)
 
 
-def _output_scope(context: dg.OutputContext, definition: Mapping[str, Any], subject: str) -> PartitionScope:
-    if not context.has_asset_partitions:
-        return PartitionScope()
-    columns = parse_partition_columns(definition, subject=subject)
-    return partition_scope(context.asset_partitions_def, context.asset_partition_keys, columns, subject=subject)
-
-
-def _input_scope(context: dg.InputContext, definition: Mapping[str, Any], subject: str) -> PartitionScope:
+def _asset_scope(
+    context: dg.OutputContext | dg.InputContext, definition: Mapping[str, Any], subject: str
+) -> PartitionScope:
     if not context.has_asset_partitions:
         return PartitionScope()
     columns = parse_partition_columns(definition, subject=subject)

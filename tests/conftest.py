@@ -16,7 +16,7 @@ import pyspark
 import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
 from dagster_iceberg_spark.resource import SESSIONS
@@ -262,7 +262,3 @@ def wait_for_port(port: int, process: subprocess.Popen[Any], log: Path, *, secon
         else:
             return
     pytest.fail(f"the server did not start in {seconds:.0f} s:\n{log.read_text()[-4000:]}")
-
-
-def frame_of(lake: Lake, query: str) -> DataFrame:
-    return lake.session.sql(query)

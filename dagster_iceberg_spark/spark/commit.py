@@ -1,7 +1,7 @@
 """One materialization, from the look at the table to the snapshot that carries its token."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -284,12 +284,12 @@ def _own_snapshot(state: TableState | None, plan: WritePlan, known: frozenset[in
     """Return the snapshot that carries our token and was not there before; never simply the current one."""
     if state is None:
         return None
-    token: Mapping[str, str] = {lineage.COMMIT_TOKEN: plan.snapshot_properties[lineage.COMMIT_TOKEN]}
+    token = plan.snapshot_properties[lineage.COMMIT_TOKEN]
     return next(
         (
             snapshot
             for snapshot in state.ancestors(plan.branch)
-            if snapshot.snapshot_id not in known and token.items() <= dict(snapshot.summary).items()
+            if snapshot.snapshot_id not in known and snapshot.summary.get(lineage.COMMIT_TOKEN) == token
         ),
         None,
     )
