@@ -9,7 +9,7 @@ from pydantic import Field
 
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.config import refuse_unknown_fields
-from dagster_iceberg_spark.context import WriteQuestion, read_question, record_read, write_question
+from dagster_iceberg_spark.context import ReadQuestion, WriteQuestion, read_question, record_read, write_question
 from dagster_iceberg_spark.dagster_private import add_partition_metadata, set_data_version, step_facts
 from dagster_iceberg_spark.errors import (
     ConfigurationError,
@@ -110,13 +110,9 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             question = read_question(context, namespace=self.namespace)
             state = look(self.spark.catalog_description, question.identifier)
             if state is None:
-                raise UpstreamMissingError.refusing(
-                    "read",
-                    str(question.identifier),
-                    expected=f"the table of {question.asset} in the {self.spark.catalog_description}",
-                    found="none",
-                    hint="materialize it first; where another tool writes it, check `schema` and `iceberg/table`.",
-                )
+                loaded = self._load_missing(question)
+                record_read(context, question, None)
+                return loaded
             plan = plan_read(state, question.scope, question.options)
             loaded = self._load(question.annotation, plan)
             record_read(context, question, plan.snapshot_id)
@@ -168,20 +164,31 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         input_type = arrow_reader.input_type_of(annotation)
         if input_type is not None:
             return arrow_reader.read(self.spark.catalog_description, plan, input_type)
-        if arrow_reader.is_pyiceberg_table(annotation):
-            return arrow_reader.pyiceberg_table(self.spark.catalog_description, plan)
-        from dagster_iceberg_spark.spark import frames, reader
+        _require_frame_annotation(annotation, str(plan.identifier))
+        from dagster_iceberg_spark.spark import reader
 
-        if not frames.is_frame_annotation(annotation):
-            known = ", ".join(["pyspark.sql.DataFrame", *(known.path for known in arrow_reader.INPUT_TYPES)])
-            raise ConfigurationError.refusing(
-                "load",
-                str(plan.identifier),
-                expected=f"an input annotated as one of {known}, pyiceberg.table.Table",
-                found=str(annotation),
-                hint="annotate the input with one of these types, or not at all for a Spark DataFrame.",
-            )
         return reader.read(self.spark.iceberg_session, plan)
+
+    def _load_missing(self, question: ReadQuestion) -> Any:
+        """Load no rows where no partition is asked for: the first day of an asset that reads the day before."""
+        from dagster_iceberg_spark.arrow import reader as arrow_reader
+
+        subject = str(question.identifier)
+        input_type = arrow_reader.input_type_of(question.annotation)
+        if not question.scope.is_empty or (input_type is not None and input_type.needs_columns):
+            raise UpstreamMissingError.refusing(
+                "read",
+                subject,
+                expected=f"the table of {question.asset} in the {self.spark.catalog_description}",
+                found="none",
+                hint="materialize it first; where another tool writes it, check `schema` and `iceberg/table`.",
+            )
+        if input_type is not None:
+            return arrow_reader.no_rows(input_type, subject=subject)
+        _require_frame_annotation(question.annotation, subject)
+        from dagster_iceberg_spark.spark import reader
+
+        return reader.no_rows(self.spark.iceberg_session)
 
     def _defaults(self) -> OptionDefaults:
         return OptionDefaults(
@@ -205,3 +212,19 @@ def _final_errors(context: dg.OutputContext | dg.InputContext) -> Iterator[None]
         raise dg.Failure(
             description=str(error), metadata={"error": type(error).__name__}, allow_retries=False
         ) from error
+
+
+def _require_frame_annotation(annotation: object, subject: str) -> None:
+    from dagster_iceberg_spark.arrow.reader import INPUT_TYPES
+    from dagster_iceberg_spark.spark.frames import is_frame_annotation
+
+    if is_frame_annotation(annotation):
+        return
+    known = ", ".join(["pyspark.sql.DataFrame", *(known.path for known in INPUT_TYPES)])
+    raise ConfigurationError.refusing(
+        "load",
+        subject,
+        expected=f"an input annotated as one of {known}",
+        found=str(annotation),
+        hint="annotate the input with one of these types, or not at all for a Spark DataFrame.",
+    )

@@ -4,17 +4,38 @@ import importlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
-from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import DataScan, Table
 
 from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.look import asked, open_catalog
+from dagster_iceberg_spark.catalog.look import find_table, translated_answers
 from dagster_iceberg_spark.errors import ConfigurationError, UpstreamMissingError
 from dagster_iceberg_spark.plan.read import ReadPlan
+
+
+class Rows(Protocol):
+    """Rows that can be taken whole or batch by batch."""
+
+    def table(self) -> pa.Table:
+        """Return all rows."""
+
+    def batches(self) -> pa.RecordBatchReader:
+        """Return the rows batch by batch."""
+
+
+class NoRows:
+    """No rows, of no columns: what is known of a table that is not there."""
+
+    def table(self) -> pa.Table:
+        """Return the table without rows."""
+        return pa.table({})
+
+    def batches(self) -> pa.RecordBatchReader:
+        """Return no batch."""
+        return pa.RecordBatchReader.from_batches(pa.schema([]), [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +43,12 @@ class PlannedScan:
     """A scan, and the order of the columns it was asked for: a scan itself keeps the table's.
 
     Args:
+        source: The table that is scanned.
         scan: pyiceberg's scan.
         columns: The columns in order; None: all, in the table's order.
     """
 
+    source: Table
     scan: DataScan
     columns: tuple[str, ...] | None
 
@@ -51,14 +74,16 @@ class InputType:
     Args:
         module: The module that users import it from.
         name: Its name there.
-        load: Makes it of a scan.
+        load: Makes it of rows.
         extra: The extra of this package that installs it, if it is not there anyway.
+        needs_columns: Whether there is none of it without columns.
     """
 
     module: str
     name: str
-    load: Callable[[PlannedScan], Any]
+    load: Callable[[Any], Any]
     extra: str | None = None
+    needs_columns: bool = False
 
     @property
     def path(self) -> str:
@@ -71,34 +96,30 @@ class InputType:
         return module is not None and getattr(module, self.name, None) is annotation
 
 
-def _polars(planned: PlannedScan) -> Any:
-    return importlib.import_module("polars").from_arrow(planned.table())
+def _polars(rows: Rows) -> Any:
+    return importlib.import_module("polars").from_arrow(rows.table())
 
 
-def _duckdb(planned: PlannedScan) -> Any:
-    return importlib.import_module("duckdb").from_arrow(planned.table())
+def _duckdb(rows: Rows) -> Any:
+    return importlib.import_module("duckdb").from_arrow(rows.table())
 
 
 INPUT_TYPES: Final = (
-    InputType("pyarrow", "Table", PlannedScan.table),
-    InputType("pyarrow", "RecordBatchReader", PlannedScan.batches),
-    InputType("pandas", "DataFrame", lambda planned: planned.table().to_pandas(), extra="pandas"),
+    InputType("pyarrow", "Table", lambda rows: rows.table()),
+    InputType("pyarrow", "RecordBatchReader", lambda rows: rows.batches()),
+    InputType("pandas", "DataFrame", lambda rows: rows.table().to_pandas(), extra="pandas"),
     InputType("polars", "DataFrame", _polars, extra="polars"),
-    InputType("polars", "LazyFrame", lambda planned: _polars(planned).lazy(), extra="polars"),
-    InputType("duckdb", "DuckDBPyRelation", _duckdb, extra="duckdb"),
-    InputType("pyiceberg.table", "DataScan", lambda planned: planned.scan),
+    InputType("polars", "LazyFrame", lambda rows: _polars(rows).lazy(), extra="polars"),
+    InputType("duckdb", "DuckDBPyRelation", _duckdb, extra="duckdb", needs_columns=True),
+    InputType("pyiceberg.table", "DataScan", lambda planned: planned.scan, needs_columns=True),
+    InputType("pyiceberg.table", "Table", lambda planned: planned.source, needs_columns=True),
 )
-"""What an input loads as without a JVM, besides pyiceberg's own Table, which no filter applies to."""
+"""What an input loads as without a JVM. No filter applies to pyiceberg's own Table."""
 
 
 def input_type_of(annotation: object) -> InputType | None:
     """Return the input type of the annotation, if it is one that loads without a JVM."""
     return next((known for known in INPUT_TYPES if known.is_annotated_by(annotation)), None)
-
-
-def is_pyiceberg_table(annotation: object) -> bool:
-    """Say whether the annotation asks for pyiceberg's table."""
-    return annotation is Table
 
 
 def read(description: CatalogDescription, plan: ReadPlan, input_type: InputType) -> Any:
@@ -109,41 +130,38 @@ def read(description: CatalogDescription, plan: ReadPlan, input_type: InputType)
         CatalogUnavailableError: The catalog or the store does not answer.
         ConfigurationError: The type's package is not installed.
     """
-
-    def load() -> Any:
-        table = _load(description, plan)
-        scan = table.scan(
-            row_filter=expression_of(plan.predicate),
-            selected_fields=("*",) if plan.is_whole_row else plan.columns,
-            snapshot_id=plan.snapshot_id,
+    table = find_table(description, plan.identifier)
+    if table is None:
+        raise UpstreamMissingError.refusing(
+            "read", str(plan.identifier), expected="the table that was there a moment ago", found="none"
         )
-        return input_type.load(PlannedScan(scan, None if plan.is_whole_row else plan.columns))
+    scan = table.scan(
+        row_filter=expression_of(plan.predicate),
+        selected_fields=("*",) if plan.is_whole_row else plan.columns,
+        snapshot_id=plan.snapshot_id,
+    )
+    planned = PlannedScan(table, scan, None if plan.is_whole_row else plan.columns)
+    with translated_answers(description, action=f"read {plan.identifier} from"):
+        return _loaded(input_type, planned, subject=str(plan.identifier))
 
+
+def no_rows(input_type: InputType, *, subject: str) -> Any:
+    """Return the input type without rows and without columns; it must not need columns.
+
+    Raises:
+        ConfigurationError: The type's package is not installed.
+    """
+    return _loaded(input_type, NoRows(), subject=subject)
+
+
+def _loaded(input_type: InputType, rows: Rows, *, subject: str) -> Any:
     try:
-        return asked(description, load, action=f"read {plan.identifier} from")
+        return input_type.load(rows)
     except ImportError as error:
         raise ConfigurationError.refusing(
             "load",
-            str(plan.identifier),
+            subject,
             expected=f"the package of {input_type.path}",
             found=str(error),
             hint=f"install `dagster-iceberg-spark[{input_type.extra}]`." if input_type.extra else None,
-        ) from error
-
-
-def pyiceberg_table(description: CatalogDescription, plan: ReadPlan) -> Table:
-    """Return pyiceberg's own table, freshly loaded.
-
-    Raises:
-        UpstreamMissingError: The table is gone.
-    """
-    return asked(description, lambda: _load(description, plan), action=f"load {plan.identifier} from")
-
-
-def _load(description: CatalogDescription, plan: ReadPlan) -> Table:
-    try:
-        return open_catalog(description).load_table(plan.identifier.parts)
-    except NoSuchTableError as error:
-        raise UpstreamMissingError.refusing(
-            "read", str(plan.identifier), expected="the table that was there a moment ago", found="none"
         ) from error

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -100,14 +101,26 @@ def find_table(description: CatalogDescription, identifier: TableIdentifier) -> 
 
 
 def asked(description: CatalogDescription, question: Callable[[], _AnswerT], *, action: str) -> _AnswerT:
-    """Ask the catalog and translate what goes wrong.
+    """Ask the catalog, and wait so long as a question of metadata may take.
 
     Raises:
         CatalogUnavailableError: It does not answer within `ANSWER_TIMEOUT_SECONDS`, or breaks off.
         ConfigurationError: It refuses the credentials.
     """
-    try:
+    with translated_answers(description, action=action):
         return question() if description.host is None else _answer_in_time(description, question)
+
+
+@contextmanager
+def translated_answers(description: CatalogDescription, *, action: str) -> Iterator[None]:
+    """Translate what goes wrong with the catalog or the store; files are read for as long as they take.
+
+    Raises:
+        CatalogUnavailableError: It breaks off.
+        ConfigurationError: It refuses the credentials.
+    """
+    try:
+        yield
     except IcebergSparkError:
         raise
     except (UnauthorizedError, ForbiddenError, AuthorizationExpiredError, OAuthError) as error:
@@ -164,56 +177,81 @@ def state_of(table: Table, identifier: TableIdentifier) -> TableState:
         specs={spec.spec_id: _spec(spec, schemas.values(), current) for spec in metadata.partition_specs},
         default_spec_id=metadata.default_spec_id,
         properties=dict(metadata.properties),
-        snapshots={item.snapshot_id: _snapshot(item) for item in metadata.snapshots},
+        snapshots=_Snapshots(metadata.snapshots),
         refs={name: ref.snapshot_id for name, ref in metadata.refs.items()},
         schemas=schemas,
     )
 
 
 def data_files(
-    description: CatalogDescription, identifier: TableIdentifier, snapshot_id: int, columns: Iterable[str]
+    description: CatalogDescription, table: Table, snapshot_id: int, columns: Iterable[str]
 ) -> tuple[DataFile, ...]:
     """Return the bounds of those columns in every data file of the snapshot, from the manifests alone.
 
+    Args:
+        description: The catalog.
+        table: As `find_table` returned it.
+        snapshot_id: One of its snapshots.
+        columns: The columns.
+
     Raises:
-        CatalogUnavailableError: The catalog or the store does not answer.
+        CatalogUnavailableError: The store does not answer.
     """
-    wanted = tuple(columns)
 
-    def read() -> tuple[DataFile, ...]:
-        table = open_catalog(description).load_table(identifier.parts)
-        specs = table.metadata.specs()
-        schema = table.schema()
-        tasks = table.scan(snapshot_id=snapshot_id).plan_files()
-        return tuple(_data_file(task.file, specs[task.file.spec_id], schema, wanted) for task in tasks)
+    def listed() -> Iterator[ManifestDataFile]:
+        yield from (task.file for task in table.scan(snapshot_id=snapshot_id).plan_files())
 
-    return asked(description, read, action=f"read the manifests of {identifier} in")
+    return _described_files(description, table, columns, listed())
 
 
 def added_files(
-    description: CatalogDescription, identifier: TableIdentifier, snapshot_id: int, columns: Iterable[str]
+    description: CatalogDescription, table: Table, snapshot_id: int, columns: Iterable[str]
 ) -> tuple[DataFile, ...]:
     """Return the data files that the snapshot added, from its own manifests alone.
 
+    Args:
+        description: The catalog.
+        table: As `find_table` returned it.
+        snapshot_id: One of its snapshots.
+        columns: The columns whose bounds are wanted.
+
     Raises:
-        CatalogUnavailableError: The catalog or the store does not answer.
+        CatalogUnavailableError: The store does not answer.
     """
-    wanted = tuple(columns)
 
-    def read() -> tuple[DataFile, ...]:
-        table = open_catalog(description).load_table(identifier.parts)
+    def listed() -> Iterator[ManifestDataFile]:
         snapshot = table.snapshot_by_id(snapshot_id)
-        manifests = () if snapshot is None else snapshot.manifests(table.io)
-        specs, schema = table.metadata.specs(), table.schema()
-        return tuple(
-            _data_file(entry.data_file, specs[manifest.partition_spec_id], schema, wanted)
-            for manifest in manifests
-            if manifest.added_snapshot_id == snapshot_id
-            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-            if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot_id
-        )
+        for manifest in () if snapshot is None else snapshot.manifests(table.io):
+            if manifest.added_snapshot_id == snapshot_id:
+                for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+                    if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot_id:
+                        yield entry.data_file
 
-    return asked(description, read, action=f"read the manifests of {identifier} in")
+    return _described_files(description, table, columns, listed())
+
+
+class _Snapshots(Mapping[int, Snapshot]):
+    """Snapshots by id, each put into words when it is asked for: a look needs few of a long history."""
+
+    def __init__(self, snapshots: Iterable[Any]) -> None:
+        self._by_id = {item.snapshot_id: item for item in snapshots}
+
+    def __getitem__(self, snapshot_id: int) -> Snapshot:
+        return _snapshot(self._by_id[snapshot_id])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._by_id)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+
+def _described_files(
+    description: CatalogDescription, table: Table, columns: Iterable[str], listed: Iterable[ManifestDataFile]
+) -> tuple[DataFile, ...]:
+    wanted, specs, schema = tuple(columns), table.metadata.specs(), table.schema()
+    with translated_answers(description, action=f"read the manifests of {'.'.join(table.name())} in"):
+        return tuple(_data_file(file, specs[file.spec_id], schema, wanted) for file in listed)
 
 
 def _load(description: CatalogDescription) -> Catalog:

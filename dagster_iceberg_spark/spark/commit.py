@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from pyiceberg.table import Table
 from pyspark.sql import DataFrame
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
-from dagster_iceberg_spark.catalog.look import added_files, data_files, look
+from dagster_iceberg_spark.catalog.look import added_files, data_files, find_table, look, state_of
 from dagster_iceberg_spark.errors import (
     CommitConflictError,
     CommitOutcomeUnknownError,
@@ -141,7 +142,8 @@ def _attempt(
 ) -> Commit:
     request, materialization = publication.request, publication.materialization
     started = time.time()
-    state = look(session.catalog, request.identifier)
+    table = find_table(session.catalog, request.identifier)
+    state = None if table is None else state_of(table, request.identifier)
     if state is not None:
         adoption = decide_adoption(
             state,
@@ -155,7 +157,8 @@ def _attempt(
             publication.report(adoption.warning)
         if adoption.snapshot is not None:
             return _adopted(state, adoption.snapshot)
-    plan = plan_write(request, materialization, shape, state, _files(session, publication, state))
+    files = None if table is None or state is None else _files(session, publication, table, state)
+    plan = plan_write(request, materialization, shape, state, files)
     prepare(session, plan)
     known = frozenset(state.snapshots) if state else frozenset[int]()
     counts = _write(session, publication, plan, frame, known=known)
@@ -163,13 +166,15 @@ def _attempt(
     return _committed(session, plan, counts, known, started=started, finished=finished, retries=retries)
 
 
-def _files(session: IcebergSession, publication: Publication, state: TableState | None) -> Sequence[DataFile] | None:
+def _files(
+    session: IcebergSession, publication: Publication, table: Table, state: TableState
+) -> Sequence[DataFile] | None:
     request, scope = publication.request, publication.materialization.scope
-    head = state.head(request.options.branch) if state else None
-    if state is None or head is None or not needs_files(request, scope, state):
+    head = state.head(request.options.branch)
+    if head is None or not needs_files(request, scope, state):
         return None
     columns = {field.name for dimension in scope.dimensions if (field := state.schema.field(dimension.column))}
-    return data_files(session.catalog, request.identifier, head.snapshot_id, sorted(columns))
+    return data_files(session.catalog, table, head.snapshot_id, sorted(columns))
 
 
 def _write(
@@ -235,9 +240,10 @@ def _committed(
     finished: float,
     retries: int,
 ) -> Commit:
-    state = look(session.catalog, plan.identifier)
+    table = find_table(session.catalog, plan.identifier)
+    state = None if table is None else state_of(table, plan.identifier)
     snapshot = _own_snapshot(state, plan, known)
-    if state is None or snapshot is None:
+    if table is None or state is None or snapshot is None:
         token = plan.snapshot_properties[lineage.COMMIT_TOKEN]
         raise CommitOutcomeUnknownError.refusing(
             "find the commit to",
@@ -246,7 +252,7 @@ def _committed(
             found="none, although the engine reported success",
             hint="another writer may have rolled the table back or replaced it; look at its history.",
         )
-    counts = _with_listed_rows(session, plan, snapshot, counts)
+    counts = _with_listed_rows(session, plan, table, snapshot, counts)
     committed = snapshot.committed_at_ms / 1000
     return Commit(
         identifier=plan.identifier,
@@ -262,12 +268,14 @@ def _committed(
     )
 
 
-def _with_listed_rows(session: IcebergSession, plan: WritePlan, snapshot: Snapshot, counts: RowCounts) -> RowCounts:
+def _with_listed_rows(
+    session: IcebergSession, plan: WritePlan, table: Table, snapshot: Snapshot, counts: RowCounts
+) -> RowCounts:
     """Add the rows of each partition, where the metadata of the new files tells them."""
     if not plan.listed_partitions or plan.carries_over:
         return counts
     columns = {column for _, scope in plan.listed_partitions for column in scope.columns}
-    files = added_files(session.catalog, plan.identifier, snapshot.snapshot_id, sorted(columns))
+    files = added_files(session.catalog, table, snapshot.snapshot_id, sorted(columns))
     listed = rows_by_partition(plan.listed_partitions, files)
     if listed is None:
         return counts

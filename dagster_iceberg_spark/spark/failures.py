@@ -15,7 +15,6 @@ from dagster_iceberg_spark.errors import (
     CommitOutcomeUnknownError,
     ConfigurationError,
     IcebergSparkError,
-    NotAnIcebergTableError,
     NullValueError,
     RowsOutsidePartitionError,
     SchemaMismatchError,
@@ -234,13 +233,6 @@ def inspect_failure(error: Exception) -> EngineFailure:
     connect = _CONNECT_CLASS.match(text)
     names = (*_java_names(error), *((connect[1],) if connect else ()), type(error).__name__)
     return EngineFailure(class_names=names, condition=condition or "", text=connect[2] if connect else text)
-
-
-def not_iceberg(identifier: str, provider: str) -> NotAnIcebergTableError:
-    """Return the error for a table of another format."""
-    return NotAnIcebergTableError.refusing(
-        "write", identifier, expected="an Iceberg table", found=f"a table of format {provider}"
-    )
 
 
 def _first_line(text: str) -> str:

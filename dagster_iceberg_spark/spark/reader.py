@@ -1,6 +1,7 @@
 """Reading a plan as a Spark DataFrame."""
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from dagster_iceberg_spark.plan.read import ReadPlan, reads_everything
 from dagster_iceberg_spark.spark import sql
@@ -29,3 +30,8 @@ def read(session: IcebergSession, plan: ReadPlan) -> DataFrame:
         return frame if plan.is_whole_row else frame.select(*(named_column(functions, name) for name in plan.columns))
     except ENGINE_ERRORS as error:
         raise translated(error, action="read", subject=str(plan.identifier), redact=session.catalog.redact) from error
+
+
+def no_rows(session: IcebergSession) -> DataFrame:
+    """Return a frame without rows and without columns."""
+    return session.spark.createDataFrame([], StructType([]))

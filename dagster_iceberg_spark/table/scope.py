@@ -86,6 +86,11 @@ class PartitionScope:
         """Whether there are no partitions to speak of."""
         return not self.dimensions
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are partitions to speak of, and none of them is meant."""
+        return not self.is_whole_table and not self.partitions
+
     @cached_property
     def digest(self) -> str:
         """A hash of the exact set of keys, whatever their order: 32 hexadecimal digits."""

@@ -12,6 +12,7 @@ import pyiceberg.table
 import pytest
 from pyspark.sql import DataFrame
 
+from dagster_iceberg_spark import IcebergSparkResource
 from tests.conftest import Lake, error_of, frame_asset, hours_asset
 
 UTC = dt.timezone.utc
@@ -153,6 +154,48 @@ class TestMappings:
         mapping = dg.SpecificPartitionsPartitionMapping([])
         loaded = capture(lake, hours, annotation, partition_mapping=mapping)
         assert (loaded.num_rows, set(loaded.column_names)) == (0, {"ts", "v"})
+
+
+YESTERDAY = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
+COLUMNLESS = [item for item in ANNOTATIONS if item not in (duckdb.DuckDBPyRelation, pyiceberg.table.DataScan)]
+
+
+@pytest.mark.parametrize("annotation", COLUMNLESS, ids=lambda item: f"{item.__module__}.{item.__name__}")
+def test_an_asset_that_reads_its_day_before_starts_with_nothing(lake: Lake, annotation: Any) -> None:
+    read: dict[str, int] = {}
+
+    def body(context: dg.AssetExecutionContext, spark: IcebergSparkResource, running: Any) -> Any:
+        before = as_arrow(running)
+        read[context.partition_key] = len(before)
+        total = sum(before.column("total").to_pylist()) if "total" in before.column_names else 0
+        return spark.spark_session.sql(f"select date '{context.partition_key}' as day, {total} + 1 as total")
+
+    body.__annotations__["running"] = annotation
+    running = dg.asset(
+        io_manager_key="iceberg",
+        partitions_def=DAYS,
+        metadata={"partition_expr": "day"},
+        ins={"running": dg.AssetIn("running", partition_mapping=YESTERDAY)},
+        name="running",
+    )(body)
+    for day in ("2013-01-01", "2013-01-02", "2013-01-03"):
+        lake.materialize(running, partition_key=day)
+    assert read == {"2013-01-01": 0, "2013-01-02": 1, "2013-01-03": 1}
+    assert lake.rows("running", "total") == [1, 2, 3]
+
+
+def test_a_type_that_needs_columns_asks_for_the_table(lake: Lake) -> None:
+    @dg.asset(
+        partitions_def=DAYS,
+        metadata={"partition_expr": "day"},
+        ins={"running": dg.AssetIn("running", partition_mapping=YESTERDAY, input_manager_key="iceberg")},
+    )
+    def running(running: pyiceberg.table.DataScan) -> None:
+        running.to_arrow()
+
+    error = lake.failure(running, partition_key="2013-01-01")
+    assert error.class_name == "UpstreamMissingError"
+    assert "the table of running" in str(error)
 
 
 CELLS = dg.MultiPartitionsDefinition(

@@ -1,7 +1,5 @@
 """What the engine's errors become: one error of each kind, as Spark was seen to raise it (ENGINE.md)."""
 
-from typing import Any
-
 import pytest
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException, SparkRuntimeException
@@ -14,7 +12,6 @@ from dagster_iceberg_spark.spark.failures import (
     OUTSIDE_MARKER,
     RULES,
     inspect_failure,
-    not_iceberg,
     rule_for,
     translated,
 )
@@ -261,8 +258,3 @@ def test_the_row_outside_is_found_among_the_causes_of_a_classic_session() -> Non
 def test_any_error_at_all_has_a_translation(error: Exception) -> None:
     message = str(translated(error, action="write", subject="t"))
     assert f"found {str(error) or 'no message'}" in message
-
-
-def test_another_format_is_named() -> None:
-    error: Any = not_iceberg("db.t", "parquet")
-    assert str(error) == "Cannot write db.t: expected an Iceberg table, found a table of format parquet."

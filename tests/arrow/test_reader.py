@@ -1,0 +1,74 @@
+"""Loads without a JVM: what the catalog's deadline bounds, and what it does not."""
+
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table import DataScan
+
+from dagster_iceberg_spark.arrow.reader import INPUT_TYPES, input_type_of, no_rows, read
+from dagster_iceberg_spark.catalog import look as look_module
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.look import look, open_catalog
+from dagster_iceberg_spark.config import SqlCatalog
+from dagster_iceberg_spark.errors import UpstreamMissingError
+from dagster_iceberg_spark.plan.read import ReadOptions, ReadPlan, plan_read
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.scope import PartitionScope
+
+NUMBERS = TableIdentifier(("db",), "numbers")
+ARROW = INPUT_TYPES[0]
+
+
+@pytest.fixture
+def distant(tmp_path: Path) -> Iterator[CatalogDescription]:
+    """A catalog behind a host, as a server's is."""
+    local = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")).describe("")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        description = replace(local, host=listener.getsockname())
+        catalog = open_catalog(description)
+        catalog.create_namespace("db")
+        rows = pa.table({"n": [1, 2, 3]})
+        catalog.create_table(NUMBERS.parts, rows.schema).append(rows)
+        yield description
+
+
+def plan_of(description: CatalogDescription) -> ReadPlan:
+    state = look(description, NUMBERS)
+    assert state is not None
+    return plan_read(state, PartitionScope(), ReadOptions())
+
+
+def test_rows_are_read_for_longer_than_the_catalog_may_take_to_answer(
+    distant: CatalogDescription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of(distant)
+    monkeypatch.setattr(look_module, "ANSWER_TIMEOUT_SECONDS", 0.5)
+    to_arrow = DataScan.to_arrow
+
+    def slow(self: DataScan) -> pa.Table:
+        time.sleep(1.0)
+        return to_arrow(self)
+
+    monkeypatch.setattr(DataScan, "to_arrow", slow)
+    assert read(distant, plan, ARROW).column("n").to_pylist() == [1, 2, 3]
+
+
+def test_a_table_that_went_away_since_the_look_is_missed(distant: CatalogDescription) -> None:
+    plan = plan_of(distant)
+    open_catalog(distant).drop_table(NUMBERS.parts)
+    with pytest.raises(UpstreamMissingError, match=r"Cannot read db\.numbers: expected the table .* found none"):
+        read(distant, plan, ARROW)
+
+
+@pytest.mark.parametrize("known", [known for known in INPUT_TYPES if not known.needs_columns], ids=lambda it: it.path)
+def test_no_rows_are_an_empty_one_of_each_type(known: Any) -> None:
+    nothing = no_rows(known, subject="db.numbers")
+    assert input_type_of(type(nothing)) is known
