@@ -157,10 +157,9 @@ class TestMappings:
 
 
 YESTERDAY = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
-COLUMNLESS = [item for item in ANNOTATIONS if item not in (duckdb.DuckDBPyRelation, pyiceberg.table.DataScan)]
 
 
-@pytest.mark.parametrize("annotation", COLUMNLESS, ids=lambda item: f"{item.__module__}.{item.__name__}")
+@pytest.mark.parametrize("annotation", [DataFrame, pa.Table], ids=["spark", "arrow"])
 def test_an_asset_that_reads_its_day_before_starts_with_nothing(lake: Lake, annotation: Any) -> None:
     read: dict[str, int] = {}
 
