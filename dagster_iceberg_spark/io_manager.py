@@ -42,10 +42,10 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
     write_disposition: Literal["replace", "append", "merge"] = Field(
         default="replace", description="How rows are written where an asset's `iceberg/write_disposition` does not say."
     )
-    schema_evolution: Literal["strict", "add_columns"] = Field(
+    schema_evolution: Literal["strict", "add_columns", "full"] = Field(
         default="add_columns",
         description="What happens when a DataFrame has other columns than its table: `strict` refuses it, "
-        "`add_columns` adds columns and widens types.",
+        "`add_columns` adds columns and widens types, `full` also drops columns and takes the DataFrame's order.",
     )
     partition_evolution: Literal["evolve", "error"] = Field(
         default="evolve",

@@ -30,6 +30,8 @@ from pyiceberg.manifest import DataFile as ManifestDataFile
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.partitioning import PartitionSpec as PyIcebergSpec
 from pyiceberg.table import Table
+from pyiceberg.table.sorting import NullOrder, SortDirection
+from pyiceberg.table.sorting import SortField as PyIcebergSortField
 from pyiceberg.types import PrimitiveType as PyIcebergPrimitive
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -43,6 +45,7 @@ from dagster_iceberg_spark.errors import (
 )
 from dagster_iceberg_spark.plan.coverage import ColumnBounds, DataFile
 from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec, parse_transform
 from dagster_iceberg_spark.table.schema import Schema, parse_schema
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
@@ -180,6 +183,8 @@ def state_of(table: Table, identifier: TableIdentifier) -> TableState:
         snapshots=_Snapshots(metadata.snapshots),
         refs={name: ref.snapshot_id for name, ref in metadata.refs.items()},
         schemas=schemas,
+        identifier_fields=tuple(sorted(table.schema().identifier_field_names())),
+        sort_order=tuple(_sort_field(item, current) for item in table.sort_order().fields),
     )
 
 
@@ -325,6 +330,16 @@ def _spec(spec: PyIcebergSpec, schemas: Iterable[Schema], current: Schema) -> Pa
             for field in spec.fields
         ),
         spec.spec_id,
+    )
+
+
+def _sort_field(field: PyIcebergSortField, schema: Schema) -> SortField:
+    column = schema.name_of(field.source_id) or "?"
+    transform = str(field.transform)
+    return SortField(
+        column if transform == "identity" else f"{transform}({column})",
+        "asc" if field.direction is SortDirection.ASC else "desc",
+        "first" if field.null_order is NullOrder.NULLS_FIRST else "last",
     )
 
 

@@ -5,6 +5,18 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from dagster_iceberg_spark.errors import PartitioningError, SchemaMismatchError
+from dagster_iceberg_spark.table.changes import (
+    AddColumn,
+    AddPartitionField,
+    DescribeColumn,
+    DropColumn,
+    DropPartitionField,
+    MoveColumn,
+    RelaxColumn,
+    RenameColumn,
+    TableChange,
+    WidenColumn,
+)
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec
 from dagster_iceberg_spark.table.schema import (
     DOUBLE,
@@ -24,7 +36,7 @@ from dagster_iceberg_spark.table.schema import (
     walk,
 )
 
-SchemaEvolution: TypeAlias = Literal["strict", "add_columns"]
+SchemaEvolution: TypeAlias = Literal["strict", "add_columns", "full"]
 PartitionEvolution: TypeAlias = Literal["evolve", "error"]
 
 _DIGITS_OF: Final = {INT: 10, LONG: 19}
@@ -34,88 +46,62 @@ _VARIANT: Final = PrimitiveType("variant")
 
 
 @dataclass(frozen=True, slots=True)
-class AddColumn:
-    """Add an optional column, or an optional field of a struct.
+class SchemaChanges:
+    """How the columns change.
 
     Args:
-        path: Names from the top level down; `element`, `key` and `value` step into lists and maps.
-        type: The new field's type.
-        doc: What the table says about it.
+        before: What the write needs.
+        after: What may lose something, or only tidies up: it waits until the new data is committed.
     """
 
-    path: tuple[str, ...]
-    type: IcebergType
-    doc: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class WidenColumn:
-    """Change a type to one that holds every value of the old (Iceberg spec, "Schema Evolution")."""
-
-    path: tuple[str, ...]
-    before: IcebergType
-    after: IcebergType
-
-
-@dataclass(frozen=True, slots=True)
-class DescribeColumn:
-    """Change what the table says about a column."""
-
-    path: tuple[str, ...]
-    doc: str
-
-
-@dataclass(frozen=True, slots=True)
-class AddPartitionField:
-    """Partition new files by one more field."""
-
-    field: PartitionField
-
-
-@dataclass(frozen=True, slots=True)
-class DropPartitionField:
-    """Stop partitioning new files by a field."""
-
-    field: PartitionField
-
-
-@dataclass(frozen=True, slots=True)
-class SetProperties:
-    """Set table properties; others stay."""
-
-    properties: Mapping[str, str]
-
-
-TableChange: TypeAlias = (
-    AddColumn | WidenColumn | DescribeColumn | AddPartitionField | DropPartitionField | SetProperties
-)
+    before: tuple[TableChange, ...] = ()
+    after: tuple[TableChange, ...] = ()
 
 
 def plan_schema_changes(
-    frame: Schema, table: Schema, *, policy: SchemaEvolution, docs: Mapping[str, str], subject: str
-) -> tuple[TableChange, ...]:
-    """Say what must change in the table before the frame can be written by column name.
+    frame: Schema,
+    table: Schema,
+    *,
+    policy: SchemaEvolution,
+    docs: Mapping[str, str],
+    subject: str,
+    protected: Mapping[str, str] | None = None,
+) -> SchemaChanges:
+    """Say what must change in the table so that the frame can be written by column name.
 
     Args:
         frame: The frame's columns.
         table: The table's columns.
-        policy: `strict`: no difference at all; `add_columns`: new columns and wider types.
+        policy: `strict`: no difference at all; `add_columns`: new columns and wider types; `full`: also no other
+            columns than the frame's, in the frame's order.
         docs: Column descriptions that the definition gives; columns that it does not mention keep theirs.
         subject: The table, for the message.
+        protected: What a column is needed for, by its dotted name: such columns are not dropped.
 
     Raises:
         SchemaMismatchError: The frame cannot be stored without losing something, or the policy forbids the change.
     """
-    changes = tuple(_fields_changes(frame.fields, table.fields, path=(), subject=subject))
-    if changes and policy == "strict":
-        raise SchemaMismatchError.refusing(
-            "write",
-            subject,
-            expected="exactly the table's columns and types (`iceberg/schema_evolution` is `strict`)",
-            found=f"a difference: {describe_change(changes[0])}",
-            hint='set `iceberg/schema_evolution` to "add_columns", or change the DataFrame.',
-        )
-    return (*changes, *_doc_changes(table, docs))
+    if policy == "strict":
+        difference = next(_differences(frame.fields, table.fields, path=()), None)
+        if difference is not None:
+            raise SchemaMismatchError.refusing(
+                "write",
+                subject,
+                expected="exactly the table's columns and types (`iceberg/schema_evolution` is `strict`)",
+                found=f"a difference: {difference}",
+                hint='set `iceberg/schema_evolution` to "add_columns", or change the DataFrame.',
+            )
+        return SchemaChanges(before=tuple(_doc_changes(table, docs)))
+    evolution = _Evolution(policy, subject, protected or {})
+    changes = tuple(evolution.of_fields(frame.fields, table.fields, path=()))
+    return SchemaChanges(
+        before=(*(change for change in changes if not _waits(change)), *_doc_changes(table, docs)),
+        after=tuple(change for change in changes if _waits(change)),
+    )
+
+
+def _waits(change: TableChange) -> bool:
+    return isinstance(change, DropColumn | MoveColumn | RenameColumn)
 
 
 def refuse_repeated_columns(frame: Schema, *, is_case_sensitive: bool, subject: str) -> None:
@@ -191,43 +177,119 @@ def is_promotion(before: IcebergType, after: IcebergType) -> bool:
             return (before, after) in ((INT, LONG), (FLOAT, DOUBLE))
 
 
-def describe_change(change: TableChange) -> str:
-    """Return the change in words, for the log and the metadata."""
-    match change:
-        case AddColumn():
-            return f"add column {'.'.join(change.path)} {change.type}"
-        case WidenColumn():
-            return f"widen column {'.'.join(change.path)} from {change.before} to {change.after}"
-        case DescribeColumn():
-            return f"describe column {'.'.join(change.path)}"
-        case AddPartitionField():
-            return f"add partition field {change.field}"
-        case DropPartitionField():
-            return f"drop partition field {change.field}"
-        case SetProperties():
-            return f"set {', '.join(sorted(change.properties))}"
+@dataclass(frozen=True, slots=True)
+class _Evolution:
+    """The changes that make a table's columns take a frame's."""
+
+    policy: SchemaEvolution
+    subject: str
+    protected: Mapping[str, str]
+
+    def of_fields(
+        self, frame: Sequence[Field], table: Sequence[Field], *, path: tuple[str, ...]
+    ) -> Iterator[TableChange]:
+        target, source = Schema(tuple(table)), Schema(tuple(frame))
+        for field in frame:
+            stored = target.field(field.name)
+            here = (*path, field.name if stored is None else stored.name)
+            if stored is None:
+                yield _addition(field, here, subject=self.subject)
+            else:
+                yield from self.of_type(field.type, stored.type, path=here)
+        missing = [stored for stored in table if source.field(stored.name) is None]
+        for stored in missing:
+            yield from self.of_missing(stored, (*path, stored.name), source)
+        if self.policy == "full":
+            kept = [stored.name for stored in table if stored not in missing]
+            added = [field.name for field in frame if target.field(field.name) is None]
+            wanted = [field.name if (stored := target.field(field.name)) is None else stored.name for field in frame]
+            yield from _moves([*kept, *added], wanted, path)
+
+    def of_missing(self, stored: Field, path: tuple[str, ...], source: Schema) -> Iterator[TableChange]:
+        name = ".".join(path)
+        if self.policy != "full":
+            if stored.is_required:
+                raise SchemaMismatchError.refusing(
+                    "write",
+                    self.subject,
+                    expected=f"the required column {name!r}",
+                    found=f"a DataFrame with the columns {', '.join(source.names) or 'none'}",
+                    hint="add the column; only optional columns are filled with NULL.",
+                )
+            return
+        needed = next(
+            (use for held, use in self.protected.items() if held == name or held.startswith(f"{name}.")), None
+        )
+        if needed is not None:
+            raise SchemaMismatchError.refusing(
+                "write",
+                self.subject,
+                expected=f"the column {name!r}, {needed}",
+                found=f"a DataFrame with the columns {', '.join(source.names) or 'none'}",
+                hint="`full` drops columns that the DataFrame lacks, but not one that the table's layout needs: change "
+                "that first, or add the column.",
+            )
+        if stored.is_required:
+            yield RelaxColumn(path)
+        yield DropColumn(path)
+
+    def of_type(self, source: IcebergType, target: IcebergType, *, path: tuple[str, ...]) -> Iterator[TableChange]:
+        match source, target:
+            case StructType(), StructType():
+                yield from self.of_fields(source.fields, target.fields, path=path)
+            case ListType(), ListType():
+                yield from self.of_type(source.element, target.element, path=(*path, "element"))
+            case MapType(), MapType():
+                _refuse_other_keys(source.key, target.key, path=path, subject=self.subject)
+                yield from self.of_type(source.value, target.value, path=(*path, "value"))
+            case _ if is_lossless(source, target):
+                return
+            case _ if is_promotion(target, source):
+                yield WidenColumn(path, before=target, after=source)
+            case _:
+                raise SchemaMismatchError.refusing(
+                    "write",
+                    self.subject,
+                    expected=f"the column {'.'.join(path)!r} of type {target}, or of a narrower one",
+                    found=f"type {source}, which cannot be stored there unchanged",
+                    hint=_cast_hint(source, target, path),
+                )
 
 
-def _fields_changes(
-    frame: Sequence[Field], table: Sequence[Field], *, path: tuple[str, ...], subject: str
-) -> Iterator[TableChange]:
+def _moves(current: list[str], wanted: Sequence[str], path: tuple[str, ...]) -> Iterator[MoveColumn]:
+    order = list(current)
+    for position, name in enumerate(wanted):
+        if order[position] != name:
+            order.remove(name)
+            order.insert(position, name)
+            yield MoveColumn((*path, name), wanted[position - 1] if position else None)
+
+
+def _differences(frame: Sequence[Field], table: Sequence[Field], *, path: tuple[str, ...]) -> Iterator[str]:
     target, source = Schema(tuple(table)), Schema(tuple(frame))
     for field in frame:
         stored = target.field(field.name)
-        here = (*path, field.name if stored is None else stored.name)
+        name = ".".join((*path, field.name))
         if stored is None:
-            yield _addition(field, here, subject=subject)
+            yield f"the column {name} of type {field.type}, which the table lacks"
         else:
-            yield from _type_changes(field.type, stored.type, path=here, subject=subject)
+            yield from _type_differences(field.type, stored.type, path=(*path, field.name))
     for stored in table:
-        if stored.is_required and source.field(stored.name) is None:
-            raise SchemaMismatchError.refusing(
-                "write",
-                subject,
-                expected=f"the required column {'.'.join((*path, stored.name))!r}",
-                found=f"a DataFrame with the columns {', '.join(source.names) or 'none'}",
-                hint="add the column; only optional columns are filled with NULL.",
-            )
+        if source.field(stored.name) is None:
+            yield f"no column {'.'.join((*path, stored.name))}"
+
+
+def _type_differences(source: IcebergType, target: IcebergType, *, path: tuple[str, ...]) -> Iterator[str]:
+    match source, target:
+        case StructType(), StructType():
+            yield from _differences(source.fields, target.fields, path=path)
+        case ListType(), ListType():
+            yield from _type_differences(source.element, target.element, path=(*path, "element"))
+        case MapType(), MapType():
+            yield from _type_differences(source.key, target.key, path=(*path, "key"))
+            yield from _type_differences(source.value, target.value, path=(*path, "value"))
+        case _ if source != target:
+            yield f"the column {'.'.join(path)} of type {source}, where the table has {target}"
 
 
 def _addition(field: Field, path: tuple[str, ...], *, subject: str) -> AddColumn:
@@ -248,31 +310,6 @@ def _addition(field: Field, path: tuple[str, ...], *, subject: str) -> AddColumn
             hint=f'cast it, for example `.withColumn("{field.name}", lit(None).cast("string"))`.',
         )
     return AddColumn(path, field.type, field.doc)
-
-
-def _type_changes(
-    source: IcebergType, target: IcebergType, *, path: tuple[str, ...], subject: str
-) -> Iterator[TableChange]:
-    match source, target:
-        case StructType(), StructType():
-            yield from _fields_changes(source.fields, target.fields, path=path, subject=subject)
-        case ListType(), ListType():
-            yield from _type_changes(source.element, target.element, path=(*path, "element"), subject=subject)
-        case MapType(), MapType():
-            _refuse_other_keys(source.key, target.key, path=path, subject=subject)
-            yield from _type_changes(source.value, target.value, path=(*path, "value"), subject=subject)
-        case _ if is_lossless(source, target):
-            return
-        case _ if is_promotion(target, source):
-            yield WidenColumn(path, before=target, after=source)
-        case _:
-            raise SchemaMismatchError.refusing(
-                "write",
-                subject,
-                expected=f"the column {'.'.join(path)!r} of type {target}, or of a narrower one",
-                found=f"type {source}, which cannot be stored there unchanged",
-                hint=_cast_hint(source, target, path),
-            )
 
 
 def _refuse_other_keys(source: IcebergType, target: IcebergType, *, path: tuple[str, ...], subject: str) -> None:

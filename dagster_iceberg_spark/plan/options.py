@@ -17,6 +17,7 @@ from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.plan.evolution import PartitionEvolution, SchemaEvolution
 from dagster_iceberg_spark.table.identifier import TableIdentifier, quote_part, split_parts
 from dagster_iceberg_spark.table.notation import NotationError
+from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import (
     TRANSFORM_SPELLINGS,
     PartitionField,
@@ -38,6 +39,9 @@ MERGE_KEYS: Final = "iceberg/merge_keys"
 SCHEMA_EVOLUTION: Final = "iceberg/schema_evolution"
 PARTITION_EVOLUTION: Final = "iceberg/partition_evolution"
 ROWS_OUTSIDE_PARTITION: Final = "iceberg/rows_outside_partition"
+RENAMES: Final = "iceberg/renames"
+REQUIRED_COLUMNS: Final = "iceberg/required_columns"
+IDENTIFIER_FIELDS: Final = "iceberg/identifier_fields"
 SORT_BY: Final = "iceberg/sort_by"
 TABLE_PROPERTIES: Final = "iceberg/table_properties"
 WRITE_OPTIONS: Final = "iceberg/write_options"
@@ -54,15 +58,19 @@ KEYS: Final[Mapping[str, str]] = {
     "`truncate(w, col)`, each optionally `... as name`",
     WRITE_DISPOSITION: "`replace`, `append` or `merge`",
     MERGE_KEYS: "list of columns that identify a row; required for `merge`",
-    SCHEMA_EVOLUTION: "`strict` or `add_columns`",
+    SCHEMA_EVOLUTION: "`strict`, `add_columns` or `full`",
     PARTITION_EVOLUTION: "`evolve` or `error`: when an explicit `iceberg/partition_by` differs from the table's spec",
     ROWS_OUTSIDE_PARTITION: "`error` or `drop`",
+    RENAMES: "dict of old to new column names, fields of structs by their dotted path: columns keep their values",
+    REQUIRED_COLUMNS: "list of columns that may not hold NULL, or a dict of columns to `true` and `false`: `false` "
+    "lets a required column hold NULL",
+    IDENTIFIER_FIELDS: "list of columns that identify a row; they are required",
     SORT_BY: "list of `col`, each optionally `asc` or `desc` and `nulls first` or `nulls last`: the order inside "
-    "the files of a table that the asset creates",
-    TABLE_PROPERTIES: "Iceberg table properties; those not named stay as they are",
+    "new files; `[]` for none",
+    TABLE_PROPERTIES: "Iceberg table properties; those not named stay as they are, one set to null is removed",
     WRITE_OPTIONS: "Iceberg's Spark write options, such as `target-file-size-bytes`",
-    FORMAT_VERSION: "1, 2 or 3: the format of a table that the asset creates",
-    LOCATION: "URI of the directory of a table that the asset creates",
+    FORMAT_VERSION: "1, 2 or 3: the format of the table; an older one is upgraded, for good",
+    LOCATION: "URI of the directory of the table that the asset creates",
     BRANCH: "branch to write instead of `main`",
 }
 """Every `iceberg/` key of an output, and the values that it takes."""
@@ -115,15 +123,6 @@ _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
-class SortField:
-    """A column of the order inside a table's files."""
-
-    column: str
-    direction: Literal["asc", "desc"] = "asc"
-    nulls: Literal["first", "last"] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class OptionDefaults:
     """The IO manager's configuration, as far as metadata can override it."""
 
@@ -156,8 +155,11 @@ class WriteOptions:
     schema_evolution: SchemaEvolution = "add_columns"
     partition_evolution: PartitionEvolution = "evolve"
     rows_outside_partition: RowsOutsidePartition = "error"
-    sort_by: tuple[SortField, ...] = ()
-    table_properties: Mapping[str, str] = field(default_factory=dict)
+    renames: Mapping[str, str] = field(default_factory=dict)
+    required_columns: Mapping[str, bool] = field(default_factory=dict)
+    identifier_fields: tuple[str, ...] | None = None
+    sort_by: tuple[SortField, ...] | None = None
+    table_properties: Mapping[str, str | None] = field(default_factory=dict)
     write_options: Mapping[str, str] = field(default_factory=dict)
     format_version: int | None = None
     location: str | None = None
@@ -195,8 +197,11 @@ def parse_write_options(
         schema_evolution=read.choice(SCHEMA_EVOLUTION, get_args(SchemaEvolution)),
         partition_evolution=read.choice(PARTITION_EVOLUTION, get_args(PartitionEvolution)),
         rows_outside_partition=read.choice(ROWS_OUTSIDE_PARTITION, get_args(RowsOutsidePartition)),
-        sort_by=read.value(SORT_BY, _sort_fields, ()),
-        table_properties=read.value(TABLE_PROPERTIES, _string_map, {}),
+        renames=read.value(RENAMES, _renames, {}),
+        required_columns=read.value(REQUIRED_COLUMNS, _required_columns, {}),
+        identifier_fields=read.value(IDENTIFIER_FIELDS, _names, None),
+        sort_by=read.value(SORT_BY, _sort_fields, None),
+        table_properties=read.value(TABLE_PROPERTIES, _table_properties, {}),
         write_options=read.value(WRITE_OPTIONS, _write_options, {}),
         format_version=read.value(FORMAT_VERSION, _format_version, None),
         location=read.value(LOCATION, _text, None),
@@ -262,8 +267,11 @@ def metadata_for_table(  # noqa: PLR0913 - one argument for every key
     schema_evolution: SchemaEvolution | None = None,
     partition_evolution: PartitionEvolution | None = None,
     rows_outside_partition: RowsOutsidePartition | None = None,
+    renames: Mapping[str, str] | None = None,
+    required_columns: Sequence[str] | Mapping[str, bool] | None = None,
+    identifier_fields: Sequence[str] | None = None,
     sort_by: Sequence[str] | None = None,
-    table_properties: Mapping[str, str] | None = None,
+    table_properties: Mapping[str, str | None] | None = None,
     write_options: Mapping[str, str] | None = None,
     format_version: Literal[1, 2, 3] | None = None,
     location: str | None = None,
@@ -288,6 +296,13 @@ def metadata_for_table(  # noqa: PLR0913 - one argument for every key
         SCHEMA_EVOLUTION: schema_evolution,
         PARTITION_EVOLUTION: partition_evolution,
         ROWS_OUTSIDE_PARTITION: rows_outside_partition,
+        RENAMES: None if renames is None else dict(renames),
+        REQUIRED_COLUMNS: dict(required_columns)
+        if isinstance(required_columns, Mapping)
+        else None
+        if required_columns is None
+        else list(required_columns),
+        IDENTIFIER_FIELDS: None if identifier_fields is None else list(identifier_fields),
         SORT_BY: None if sort_by is None else list(sort_by),
         TABLE_PROPERTIES: None if table_properties is None else dict(table_properties),
         WRITE_OPTIONS: None if write_options is None else dict(write_options),
@@ -415,6 +430,30 @@ def _string_map(value: Any) -> dict[str, str]:
         message = f"{value!r}, which is not a dict"
         raise TypeError(message)
     return {_text(key): _property_text(item) for key, item in value.items()}
+
+
+def _table_properties(value: Any) -> dict[str, str | None]:
+    removed = {key: None for key, item in value.items() if item is None} if isinstance(value, Mapping) else {}
+    kept = {key: item for key, item in value.items() if item is not None} if removed else value
+    return {**_string_map(kept), **{_text(key): None for key in removed}}
+
+
+def _renames(value: Any) -> dict[str, str]:
+    renames = _string_map(value)
+    repeated = [name for name in renames.values() if list(renames.values()).count(name) > 1]
+    if repeated:
+        message = f"two columns that become {repeated[0]!r}"
+        raise ValueError(message)
+    return renames
+
+
+def _required_columns(value: Any) -> dict[str, bool]:
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(_list_of_text(value), True)
+    if not all(isinstance(item, bool) for item in value.values()):
+        message = f"{value!r}, whose values are not true or false"
+        raise TypeError(message)
+    return {_text(key): item for key, item in value.items()}
 
 
 def _property_text(value: Any) -> str:

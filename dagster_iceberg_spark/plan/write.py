@@ -1,26 +1,35 @@
 """The plan of one write: everything that is decided before anything is done."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from dagster_iceberg_spark.errors import ConfigurationError, TableOwnershipError
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
 from dagster_iceberg_spark.plan.coverage import Coverage, DataFile, cover, follows_spec
 from dagster_iceberg_spark.plan.evolution import (
-    AddPartitionField,
-    SetProperties,
-    TableChange,
     check_transforms,
     plan_schema_changes,
     plan_spec_changes,
     refuse_repeated_columns,
     with_docs,
 )
-from dagster_iceberg_spark.plan.options import SortField, WriteOptions
+from dagster_iceberg_spark.plan.options import IDENTIFIER_FIELDS, MERGE_KEYS, REQUIRED_COLUMNS, SORT_BY, WriteOptions
+from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.changes import (
+    AddPartitionField,
+    RelaxColumn,
+    RemoveProperties,
+    SetIdentifierFields,
+    SetProperties,
+    SetSortOrder,
+    TableChange,
+)
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
+from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec, Transform
 from dagster_iceberg_spark.table.predicate import Predicate
 from dagster_iceberg_spark.table.schema import DATE, INTEGERS, STRING, Schema
@@ -70,6 +79,11 @@ class TableRequest:
     options: WriteOptions
     column_docs: Mapping[str, str] = field(default_factory=dict)
 
+    def by_names(self, names: StoredNames) -> "TableRequest":
+        """Return the request over the names that the table has for its columns."""
+        docs = {names.column(column): doc for column, doc in self.column_docs.items()}
+        return replace(self, options=names.of_options(self.options), column_docs=docs)
+
     def ownership(self) -> dict[str, str]:
         """Return the table properties that record the owner."""
         if self.asset_key is None:
@@ -94,7 +108,8 @@ class CreateTable:
     spec: PartitionSpec
     properties: Mapping[str, str]
     location: str | None
-    sort_by: tuple[SortField, ...]
+    sort_by: tuple[SortField, ...] = ()
+    identifier_fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +172,7 @@ class WritePlan:
         branch: The branch that is written.
         create: How to create the table; None if it exists.
         changes: Changes to the table's metadata, in order.
+        required: Columns that may not hold NULL by the definition alone: the table would let them.
         action: How the rows are written.
         guard: Which rows may be written; None: all.
         write_options: Options for the engine's writer.
@@ -169,6 +185,7 @@ class WritePlan:
     branch: str
     create: CreateTable | None
     changes: tuple[TableChange, ...]
+    required: tuple[str, ...]
     action: WriteAction
     guard: Guard | None
     write_options: Mapping[str, str]
@@ -211,7 +228,7 @@ def plan_write(
     changes = _changes(request, wanted_fields, frame.schema, state)
     columns = _columns_to_tell_by(frame.schema, state)
     own = bind_scope(scope, columns, subject=subject)
-    _check_columns(options, frame.schema, subject=subject)
+    _check_columns(options, frame.schema, state, subject=subject)
     guard = _guard(own, scope, options)
     action = _action(options, own, state, files)
     spec = state.spec if state and wanted_fields is None else PartitionSpec(wanted_fields or ())
@@ -223,6 +240,7 @@ def plan_write(
         branch=options.branch,
         create=create,
         changes=changes,
+        required=_required_by_definition(options, frame.schema, state),
         action=action,
         guard=guard,
         write_options=_write_options(options, scope, state),
@@ -230,6 +248,27 @@ def plan_write(
         counted_partitions=() if are_listed else tuple((key, part.predicate()) for key, part in counted),
         listed_partitions=partitions if are_listed else (),
     )
+
+
+def plan_finish(request: TableRequest, frame: FrameShape, state: TableState) -> tuple[TableChange, ...]:
+    """Say what is left to change once the data is committed: what may lose something, and what only tidies up.
+
+    Args:
+        request: What the definition wants.
+        frame: The frame's columns.
+        state: The table after the commit.
+
+    Raises:
+        DataError: Another writer has changed the table's columns since.
+    """
+    options, subject = request.options, str(request.identifier)
+    if options.schema_evolution != "full" and not options.renames:
+        return ()
+    names = StoredNames.of(options.renames, frame.schema, state.schema, subject=subject)
+    changes = plan_schema_changes(
+        names.of_schema(frame.schema), state.schema, policy=options.schema_evolution, docs={}, subject=subject
+    )
+    return (*changes.after, *names.changes)
 
 
 def needs_files(request: TableRequest, scope: PartitionScope, state: TableState | None) -> bool:
@@ -302,12 +341,15 @@ def _creation(request: TableRequest, fields: tuple[PartitionField, ...], frame: 
             "create", str(request.identifier), expected="at least one column", found="a DataFrame without columns"
         )
     version = {"format-version": str(options.format_version)} if options.format_version else {}
+    required = {name for name, is_required in _required(options).items() if is_required}
+    described = with_docs(frame, request.column_docs)
     return CreateTable(
-        schema=with_docs(frame, request.column_docs),
+        schema=Schema(tuple(replace(field, is_required=field.name in required) for field in described)),
         spec=PartitionSpec(tuple(dict.fromkeys(field for field in fields if field.name is None))),
-        properties={**CREATION_PROPERTIES, **version, **options.table_properties, **request.ownership()},
+        properties={**CREATION_PROPERTIES, **version, **_wanted_properties(options), **request.ownership()},
         location=options.location,
-        sort_by=options.sort_by,
+        sort_by=options.sort_by or (),
+        identifier_fields=options.identifier_fields or (),
     )
 
 
@@ -322,20 +364,135 @@ def _changes(
         # The frame may hold what no table can: find that before anything is created.
         plan_schema_changes(frame, Schema(()), policy="add_columns", docs={}, subject=subject)
         return tuple(AddPartitionField(field) for field in wanted_fields or () if field.name is not None)
+    _check_place(options, state, subject=subject)
     schema_changes = plan_schema_changes(
         with_docs(frame, request.column_docs),
         state.schema,
         policy=options.schema_evolution,
         docs=request.column_docs,
         subject=subject,
-    )
+        protected=_protected(options, state),
+    ).before
+    relaxed = [
+        RelaxColumn((field.name,))
+        for name, is_required in options.required_columns.items()
+        if not is_required and (field := state.schema.field(name)) is not None and field.is_required
+    ]
     spec_changes = plan_spec_changes(wanted_fields, state.spec, policy=options.partition_evolution, subject=subject)
-    wanted_properties = {
-        **options.table_properties,
+    return (
+        *dict.fromkeys((*schema_changes, *relaxed)),
+        *spec_changes,
+        *_property_changes(request, state),
+        *_order_changes(options, state),
+        *_identifier_changes(options, state, subject=subject),
+    )
+
+
+def _wanted_properties(options: WriteOptions) -> dict[str, str]:
+    return {key: value for key, value in options.table_properties.items() if value is not None}
+
+
+def _property_changes(request: TableRequest, state: TableState) -> Iterator[TableChange]:
+    options = request.options
+    version = options.format_version
+    wanted = {
+        **({"format-version": str(version)} if version is not None and version > state.format_version else {}),
+        **_wanted_properties(options),
         **({} if lineage.OWNER_PROPERTY in state.properties else request.ownership()),
     }
-    new = {key: value for key, value in wanted_properties.items() if state.properties.get(key) != value}
-    return (*schema_changes, *spec_changes, *((SetProperties(new),) if new else ()))
+    new = {key: value for key, value in wanted.items() if state.properties.get(key) != value}
+    if new:
+        yield SetProperties(new)
+    removed = tuple(key for key, value in options.table_properties.items() if value is None and key in state.properties)
+    if removed:
+        yield RemoveProperties(removed)
+
+
+def _order_changes(options: WriteOptions, state: TableState) -> Iterator[TableChange]:
+    wanted, current = options.sort_by, state.sort_order
+    if wanted is None:
+        return
+    named = tuple(replace(item, column=_exact(item.column, state.schema)) for item in wanted)
+    if len(named) != len(current) or not all(map(SortField.same_order_as, named, current)):
+        yield SetSortOrder(named, is_partitioned=bool(state.spec.live_fields))
+
+
+def _identifier_changes(options: WriteOptions, state: TableState, *, subject: str) -> Iterator[TableChange]:
+    if options.identifier_fields is None:
+        return
+    wanted = tuple(_exact(name, state.schema) for name in options.identifier_fields)
+    if set(wanted) == set(state.identifier_fields):
+        return
+    for name in wanted:
+        field = state.schema.field(name)
+        if field is None or not field.is_required:
+            raise ConfigurationError.refusing(
+                "write",
+                subject,
+                expected=f"required columns of the table in `{IDENTIFIER_FIELDS}`",
+                found=f"{name!r}, which {'it lacks' if field is None else 'may hold NULL'}",
+                hint="a table gets required columns when it is created: a stored column is not made required.",
+            )
+    yield SetIdentifierFields(wanted, tuple(name for name in state.identifier_fields if name not in wanted))
+
+
+def _exact(name: str, schema: Schema) -> str:
+    field = schema.field(name)
+    return name if field is None else field.name
+
+
+def _protected(options: WriteOptions, state: TableState) -> dict[str, str]:
+    """Return the columns that the table's layout needs, with what for."""
+    sort_order = state.sort_order if options.sort_by is None else options.sort_by
+    identifiers = state.identifier_fields if options.identifier_fields is None else options.identifier_fields
+    return {
+        **{
+            field.column: "by which older files of the table are partitioned"
+            for spec in state.specs.values()
+            for field in spec.live_fields
+        },
+        **dict.fromkeys((item.column for item in sort_order), "by which the table's files are sorted"),
+        **dict.fromkeys(identifiers, "which identifies its rows"),
+        **dict.fromkeys((field.column for field in state.spec.live_fields), "by which the table is partitioned"),
+    }
+
+
+def _check_place(options: WriteOptions, state: TableState, *, subject: str) -> None:
+    if options.format_version is not None and options.format_version < state.format_version:
+        raise ConfigurationError.refusing(
+            "write",
+            subject,
+            expected=f"a table of format version {options.format_version} (`iceberg/format_version`)",
+            found=f"version {state.format_version}",
+            hint="a table's format is upgraded, never downgraded: leave the key out, or raise it.",
+        )
+    if options.location is not None and _plain_uri(options.location) != _plain_uri(state.location):
+        raise ConfigurationError.refusing(
+            "write",
+            subject,
+            expected=f"a table at {options.location} (`iceberg/location`)",
+            found=f"one at {state.location}",
+            hint="the key says where a new table is made; leave it out for this one, or move the table.",
+        )
+
+
+def _plain_uri(uri: str) -> str:
+    return re.sub(r"^file:/*", "/", uri).rstrip("/")
+
+
+def _required(options: WriteOptions) -> dict[str, bool]:
+    return {**options.required_columns, **dict.fromkeys(options.identifier_fields or (), True)}
+
+
+def _required_by_definition(options: WriteOptions, frame: Schema, state: TableState | None) -> tuple[str, ...]:
+    """Return the columns that the definition requires where the table, being older, does not."""
+    if state is None:
+        return ()
+    wanted = (name for name, is_required in _required(options).items() if is_required)
+    fields = ((name, state.schema.field(name), frame.field(name)) for name in wanted)
+    return tuple(
+        own.name for _, stored, own in fields if own is not None and (stored is None or not stored.is_required)
+    )
 
 
 def _columns_to_tell_by(frame: Schema, state: TableState | None) -> Schema:
@@ -344,14 +501,17 @@ def _columns_to_tell_by(frame: Schema, state: TableState | None) -> Schema:
     return Schema(tuple(field if known is None else known for field, known in zip(frame, stored, strict=True)))
 
 
-def _check_columns(options: WriteOptions, frame: Schema, *, subject: str) -> None:
-    named = {
-        "iceberg/merge_keys": options.merge_keys if options.write_disposition == "merge" else (),
-        "iceberg/sort_by": tuple(field.column for field in options.sort_by),
+def _check_columns(options: WriteOptions, frame: Schema, state: TableState | None, *, subject: str) -> None:
+    in_frame = {
+        MERGE_KEYS: options.merge_keys if options.write_disposition == "merge" else (),
+        IDENTIFIER_FIELDS: options.identifier_fields or (),
+        REQUIRED_COLUMNS: tuple(name for name, is_required in options.required_columns.items() if is_required),
     }
-    for key, columns in named.items():
+    in_either = {SORT_BY: tuple(field.column for field in options.sort_by or ())}
+    stored = state.schema if state else frame
+    for key, columns in {**in_frame, **in_either}.items():
         for column in columns:
-            if frame.field(column) is None:
+            if frame.field(column) is None and (key in in_frame or stored.field(column) is None):
                 raise ConfigurationError.refusing(
                     "write",
                     subject,
@@ -386,7 +546,10 @@ def _action(
 
 def _write_options(options: WriteOptions, scope: PartitionScope, state: TableState | None) -> dict[str, str]:
     """Return the engine's write options: for one partition a size that lets its rows be split over tasks."""
-    properties = {**(state.properties if state else {}), **options.table_properties}
+    kept = {
+        key: value for key, value in (state.properties if state else {}).items() if key not in options.table_properties
+    }
+    properties = {**kept, **_wanted_properties(options)}
     user_decides = "write.distribution-mode" in properties or "distribution-mode" in options.write_options
     automatic = SINGLE_PARTITION_OPTIONS if len(scope.keys) == 1 and not user_decides else {}
     if len(scope.keys) > MAXIMUM_OPEN_PARTITIONS and FANOUT_PROPERTY not in properties:

@@ -5,6 +5,7 @@ from typing import Any, Final, Protocol, cast
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions, types
 
 from dagster_iceberg_spark.errors import SchemaMismatchError
+from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.table import schema as vocabulary
 from dagster_iceberg_spark.table.predicate import Predicate
@@ -98,6 +99,41 @@ def column_of(functions: Functions, predicate: Predicate, *, qualifier: str | No
 def named_column(functions: Functions, name: str, qualifier: str | None = None) -> Column:
     """Return the column of exactly that name."""
     return functions.col(sql.quote(name) if qualifier is None else sql.dotted(qualifier, name))
+
+
+def by_stored_names(frame: DataFrame, names: StoredNames) -> DataFrame:
+    """Return the frame under the names that the table still has for its columns; fields of structs too."""
+    if not names.changes:
+        return frame
+    functions = functions_of(frame.sparkSession)
+    columns = []
+    for field in frame.schema.fields:
+        name = names.stored_name((), field.name)
+        column = named_column(functions, field.name)
+        stored = _stored_type(field.dataType, (name,), names)
+        columns.append((column if stored == field.dataType else column.cast(stored)).alias(name))
+    return frame.select(*columns)
+
+
+def _stored_type(data_type: types.DataType, path: tuple[str, ...], names: StoredNames) -> types.DataType:
+    match data_type:
+        case types.StructType():
+            stored = ((names.stored_name(path, field.name), field) for field in data_type.fields)
+            return types.StructType(
+                [
+                    types.StructField(name, _stored_type(field.dataType, (*path, name), names), field.nullable)
+                    for name, field in stored
+                ]
+            )
+        case types.ArrayType():
+            element = _stored_type(data_type.elementType, (*path, "element"), names)
+            return types.ArrayType(element, data_type.containsNull)
+        case types.MapType():
+            key = _stored_type(data_type.keyType, (*path, "key"), names)
+            value = _stored_type(data_type.valueType, (*path, "value"), names)
+            return types.MapType(key, value, data_type.valueContainsNull)
+        case _:
+            return data_type
 
 
 def schema_of(frame: DataFrame, *, subject: str) -> vocabulary.Schema:

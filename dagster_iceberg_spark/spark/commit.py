@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pyiceberg.table import Table
@@ -19,19 +19,21 @@ from dagster_iceberg_spark.errors import (
 )
 from dagster_iceberg_spark.plan.adoption import TokenCandidate, decide_adoption
 from dagster_iceberg_spark.plan.coverage import DataFile, rows_by_partition
-from dagster_iceberg_spark.plan.evolution import describe_change
-from dagster_iceberg_spark.plan.write import FrameShape, TableRequest, WritePlan, needs_files, plan_write
-from dagster_iceberg_spark.spark.columns import schema_of
+from dagster_iceberg_spark.plan.options import RENAMES, SCHEMA_EVOLUTION
+from dagster_iceberg_spark.plan.renames import StoredNames
+from dagster_iceberg_spark.plan.write import FrameShape, TableRequest, WritePlan, needs_files, plan_finish, plan_write
+from dagster_iceberg_spark.spark.columns import by_stored_names, schema_of
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
 from dagster_iceberg_spark.spark.frames import in_session
 from dagster_iceberg_spark.spark.progress import Report, reported_progress
 from dagster_iceberg_spark.spark.session import IcebergSession
-from dagster_iceberg_spark.spark.tables import prepare, refresh
+from dagster_iceberg_spark.spark.tables import apply, prepare, refresh
 from dagster_iceberg_spark.spark.writer import RowCounts, write
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 _FIRST_WAIT_SECONDS: Final = 0.1
@@ -156,20 +158,47 @@ def _attempt(
         if adoption.warning:
             publication.report(adoption.warning)
         if adoption.snapshot is not None:
-            return _adopted(state, adoption.snapshot)
-    files = None if table is None or state is None else _files(session, publication, table, state)
-    plan = plan_write(request, materialization, shape, state, files)
+            return _finished(session, publication, shape, state, _adopted(state, adoption.snapshot))
+    names = StoredNames.of(
+        request.options.renames, shape.schema, state.schema if state else None, subject=str(request.identifier)
+    )
+    stored = request.by_names(names)
+    scope = names.of_scope(materialization.scope)
+    files = None if table is None or state is None else _files(session, stored, scope, table, state)
+    stored_shape = FrameShape(names.of_schema(shape.schema), shape.is_case_sensitive)
+    plan = plan_write(stored, replace(materialization, scope=scope), stored_shape, state, files)
     prepare(session, plan)
     known = frozenset(state.snapshots) if state else frozenset[int]()
-    counts = _write(session, publication, plan, frame, known=known)
+    counts = _write(session, publication, plan, by_stored_names(frame, names), known=known)
     finished = time.time()
-    return _committed(session, plan, counts, known, started=started, finished=finished, retries=retries)
+    commit, after = _committed(session, plan, counts, known, started=started, finished=finished, retries=retries)
+    return _finished(session, publication, shape, after, commit)
+
+
+def _finished(
+    session: IcebergSession, publication: Publication, shape: FrameShape, state: TableState, commit: Commit
+) -> Commit:
+    """Make the changes that waited for the data; where that fails the next run makes them, for the data is safe."""
+    request = publication.request
+    try:
+        changes = plan_finish(request, shape, state)
+        if not changes:
+            return commit
+        apply(session, request.identifier, changes)
+        after = look(session.catalog, request.identifier)
+    except IcebergSparkError as error:
+        publication.report(
+            f"The rows of {request.identifier} are committed, but its columns could not be changed as "
+            f"`{SCHEMA_EVOLUTION}` and `{RENAMES}` ask; the next run tries again. {error}"
+        )
+        return commit
+    done = tuple(map(str, changes))
+    return replace(commit, schema=after.schema if after else commit.schema, changes=(*commit.changes, *done))
 
 
 def _files(
-    session: IcebergSession, publication: Publication, table: Table, state: TableState
+    session: IcebergSession, request: TableRequest, scope: PartitionScope, table: Table, state: TableState
 ) -> Sequence[DataFile] | None:
-    request, scope = publication.request, publication.materialization.scope
     head = state.head(request.options.branch)
     if head is None or not needs_files(request, scope, state):
         return None
@@ -226,7 +255,7 @@ def _require_created(session: IcebergSession, plan: WritePlan) -> None:
 def _with_what_is_left(error: IcebergSparkError, plan: WritePlan) -> IcebergSparkError:
     """Return the error with what the preparation has changed: rows and snapshots are as before."""
     left = ["the table was created and is empty"] if plan.create else []
-    left += [describe_change(change) for change in plan.changes]
+    left += map(str, plan.changes)
     return type(error)(f"{error} Nothing was committed; what stays: {', '.join(left)}.") if left else error
 
 
@@ -239,7 +268,7 @@ def _committed(
     started: float,
     finished: float,
     retries: int,
-) -> Commit:
+) -> tuple[Commit, TableState]:
     table = find_table(session.catalog, plan.identifier)
     state = None if table is None else state_of(table, plan.identifier)
     snapshot = _own_snapshot(state, plan, known)
@@ -254,7 +283,7 @@ def _committed(
         )
     counts = _with_listed_rows(session, plan, table, snapshot, counts)
     committed = snapshot.committed_at_ms / 1000
-    return Commit(
+    commit = Commit(
         identifier=plan.identifier,
         location=state.location,
         schema=state.schema,
@@ -263,9 +292,10 @@ def _committed(
         write_seconds=max(0.0, committed - started),
         commit_seconds=max(0.0, finished - committed),
         retries=retries,
-        changes=tuple(describe_change(change) for change in plan.changes),
+        changes=tuple(map(str, plan.changes)),
         has_created=plan.create is not None,
     )
+    return commit, state
 
 
 def _with_listed_rows(

@@ -29,6 +29,7 @@ ENGINE_ERRORS: Final = (PySparkException, Py4JError)
 
 OUTSIDE_MARKER: Final = "dagster-iceberg-spark: row outside of the partition "
 OUTSIDE_END: Final = " (end of the row)"
+NULL_MARKER: Final = "dagster-iceberg-spark: NULL in the required column "
 MICROSECONDS: Final = " microseconds since 1970"
 
 _CONNECT_CLASS = re.compile(r"^\(([\w.$]+)\)\s*(.*)", re.DOTALL)
@@ -99,7 +100,7 @@ RULES: Final = (
     ),
     FailureRule(
         "null in required column",
-        _mention("NOT_NULL_ASSERT_VIOLATION"),
+        _mention("NOT_NULL_ASSERT_VIOLATION", NULL_MARKER),
         NullValueError,
         "no NULL in a required column",
         "fill or filter the column in the asset.",

@@ -6,18 +6,25 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Final
 
-from dagster_iceberg_spark.plan.evolution import (
+from dagster_iceberg_spark.plan.write import CreateTable
+from dagster_iceberg_spark.table.changes import (
     AddColumn,
     AddPartitionField,
     DescribeColumn,
+    DropColumn,
     DropPartitionField,
+    MoveColumn,
+    RelaxColumn,
+    RemoveProperties,
+    RenameColumn,
+    SetIdentifierFields,
     SetProperties,
+    SetSortOrder,
     TableChange,
     WidenColumn,
 )
-from dagster_iceberg_spark.plan.options import SortField
-from dagster_iceberg_spark.plan.write import CreateTable
 from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionField
 from dagster_iceberg_spark.table.predicate import (
     EVERY_ROW,
@@ -144,6 +151,12 @@ def shown_value(column: str, *, is_instant: bool) -> str:
     return f"coalesce(CAST({value} AS STRING), 'NULL')"
 
 
+def refusal_of_nulls(column: str, message: str) -> str:
+    """Return a filter that raises where the column is NULL; like `refusal_of_others` it stays where it is put."""
+    kept = f"{quote(column)} IS NOT NULL AND spark_partition_id() >= 0"
+    return f"CASE WHEN {kept} THEN TRUE ELSE raise_error({constant_text(message)}) END"
+
+
 def timestamp(value: dt.datetime) -> str:
     """Return a timestamp literal that no session time zone moves: an instant if aware, else a wall clock."""
     if value.tzinfo is None:
@@ -189,13 +202,6 @@ def create_table(catalog: str, identifier: TableIdentifier, create: CreateTable,
     return " ".join(clauses)
 
 
-def write_order(catalog: str, identifier: TableIdentifier, fields: Sequence[SortField], *, partitioned: bool) -> str:
-    """Sort rows inside files; rows are still distributed by partition."""
-    order = ", ".join(_sort_field(field) for field in fields)
-    distribution = "DISTRIBUTED BY PARTITION LOCALLY ORDERED BY" if partitioned else "LOCALLY ORDERED BY"
-    return f"ALTER TABLE {table_name(catalog, identifier)} WRITE {distribution} {order}"
-
-
 def create_branch(catalog: str, identifier: TableIdentifier, branch: str) -> str:
     """Create the branch if it does not exist."""
     return f"ALTER TABLE {table_name(catalog, identifier)} CREATE BRANCH IF NOT EXISTS {quote(branch)}"
@@ -203,23 +209,51 @@ def create_branch(catalog: str, identifier: TableIdentifier, branch: str) -> str
 
 def change_table(catalog: str, identifier: TableIdentifier, change: TableChange) -> str:
     """Return the statement that makes one change to the table's metadata."""
-    table = f"ALTER TABLE {table_name(catalog, identifier)}"
+    return f"ALTER TABLE {table_name(catalog, identifier)} {_column_clause(change) or _layout_clause(change)}"
+
+
+def _column_clause(change: TableChange) -> str | None:  # noqa: PLR0911 - one for each kind of change
     match change:
         case AddColumn():
             comment = f" COMMENT {text(change.doc)}" if change.doc else ""
-            return f"{table} ADD COLUMN {dotted(*change.path)} {type_name(change.type)}{comment}"
+            return f"ADD COLUMN {dotted(*change.path)} {type_name(change.type)}{comment}"
         case WidenColumn():
-            return f"{table} ALTER COLUMN {dotted(*change.path)} TYPE {type_name(change.after)}"
+            return f"ALTER COLUMN {dotted(*change.path)} TYPE {type_name(change.after)}"
         case DescribeColumn():
-            return f"{table} ALTER COLUMN {dotted(*change.path)} COMMENT {text(change.doc)}"
+            return f"ALTER COLUMN {dotted(*change.path)} COMMENT {text(change.doc)}"
+        case RelaxColumn():
+            return f"ALTER COLUMN {dotted(*change.path)} DROP NOT NULL"
+        case RenameColumn():
+            return f"RENAME COLUMN {dotted(*change.path)} TO {quote(change.name)}"
+        case DropColumn():
+            return f"DROP COLUMN {dotted(*change.path)}"
+        case MoveColumn():
+            place = f"AFTER {quote(change.after)}" if change.after else "FIRST"
+            return f"ALTER COLUMN {dotted(*change.path)} {place}"
+    return None
+
+
+def _layout_clause(change: TableChange) -> str | None:  # noqa: PLR0911 - one for each kind of change
+    match change:
         case AddPartitionField():
             named = f" AS {quote(change.field.name)}" if change.field.name else ""
-            return f"{table} ADD PARTITION FIELD {transform(change.field)}{named}"
+            return f"ADD PARTITION FIELD {transform(change.field)}{named}"
         case DropPartitionField():
             field = change.field
-            return f"{table} DROP PARTITION FIELD {quote(field.name) if field.name else transform(field)}"
+            return f"DROP PARTITION FIELD {quote(field.name) if field.name else transform(field)}"
         case SetProperties():
-            return f"{table} SET TBLPROPERTIES ({_properties(change.properties)})"
+            return f"SET TBLPROPERTIES ({_properties(change.properties)})"
+        case RemoveProperties():
+            return f"UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(text, change.keys))})"
+        case SetIdentifierFields():
+            verb, columns = ("SET", change.columns) if change.columns else ("DROP", change.before)
+            return f"{verb} IDENTIFIER FIELDS {', '.join(map(quote, columns))}"
+        case SetSortOrder():
+            # Rows are still distributed by partition.
+            distribution = "DISTRIBUTED BY PARTITION " if change.is_partitioned else ""
+            fields = ", ".join(_sort_field(field) for field in change.fields)
+            return f"WRITE {distribution}{f'LOCALLY ORDERED BY {fields}' if fields else 'UNORDERED'}"
+    return None
 
 
 def refresh(catalog: str, identifier: TableIdentifier) -> str:
@@ -250,8 +284,9 @@ def _qualified(column: str, qualifier: str | None) -> str:
 
 
 def _column(field: Field) -> str:
+    required = " NOT NULL" if field.is_required else ""
     comment = f" COMMENT {text(field.doc)}" if field.doc else ""
-    return f"{quote(field.name)} {type_name(field.type)}{comment}"
+    return f"{quote(field.name)} {type_name(field.type)}{required}{comment}"
 
 
 def _struct_field(field: Field) -> str:

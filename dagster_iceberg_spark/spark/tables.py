@@ -2,11 +2,13 @@
 
 import hashlib
 import re
+from collections.abc import Iterator, Sequence
 
-from dagster_iceberg_spark.plan.write import WritePlan
+from dagster_iceberg_spark.plan.write import CreateTable, WritePlan
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
 from dagster_iceberg_spark.spark.session import IcebergSession
+from dagster_iceberg_spark.table.changes import SetIdentifierFields, SetSortOrder, TableChange
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
 
@@ -21,13 +23,15 @@ def prepare(session: IcebergSession, plan: WritePlan) -> None:
         CommitConflictError: Another writer changed the table meanwhile; plan again.
         ConfigurationError: The catalog or the session refuses.
     """
-    for statement in statements(session, plan):
+    _run(session, plan.identifier, statements(session, plan))
+
+
+def _run(session: IcebergSession, identifier: TableIdentifier, planned: Sequence[str]) -> None:
+    for statement in planned:
         try:
             session.spark.sql(statement)
         except ENGINE_ERRORS as error:
-            raise translated(
-                error, action="prepare", subject=str(plan.identifier), redact=session.catalog.redact
-            ) from error
+            raise translated(error, action="prepare", subject=str(identifier), redact=session.catalog.redact) from error
 
 
 def statements(session: IcebergSession, plan: WritePlan) -> list[str]:
@@ -38,15 +42,32 @@ def statements(session: IcebergSession, plan: WritePlan) -> list[str]:
         location = create.location or _safe_location(session, identifier)
         planned.append(sql.create_namespace(catalog, identifier.namespace))
         planned.append(sql.create_table(catalog, identifier, create, location))
-        if create.sort_by:
-            partitioned = bool(create.spec.fields)
-            planned.append(sql.write_order(catalog, identifier, create.sort_by, partitioned=partitioned))
+        planned.extend(sql.change_table(catalog, identifier, change) for change in _finishing(create))
     planned.extend(sql.change_table(catalog, identifier, change) for change in plan.changes)
     if plan.branch != MAIN_BRANCH:
         planned.append(sql.create_branch(catalog, identifier, plan.branch))
     if planned and session.may_be_stale:
         planned.append(sql.refresh(catalog, identifier))
     return planned
+
+
+def apply(session: IcebergSession, identifier: TableIdentifier, changes: Sequence[TableChange]) -> None:
+    """Change the table's metadata.
+
+    Raises:
+        CommitConflictError: Another writer changed the table meanwhile.
+        ConfigurationError: The catalog or the session refuses.
+    """
+    refresh(session, identifier)
+    _run(session, identifier, [sql.change_table(session.catalog.name, identifier, change) for change in changes])
+
+
+def _finishing(create: CreateTable) -> Iterator[TableChange]:
+    """Yield what Spark cannot say while it creates a table."""
+    if create.sort_by:
+        yield SetSortOrder(create.sort_by, is_partitioned=bool(create.spec.fields))
+    if create.identifier_fields:
+        yield SetIdentifierFields(create.identifier_fields)
 
 
 def refresh(session: IcebergSession, identifier: TableIdentifier) -> None:

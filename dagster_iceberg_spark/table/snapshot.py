@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionSpec
 from dagster_iceberg_spark.table.schema import Schema
 
@@ -50,6 +51,8 @@ class TableState:
         snapshots: Snapshots by id; a catalog may show only the newest.
         refs: Snapshot id by branch or tag name; `main` is absent while the table has no snapshot.
         schemas: All schemas by id.
+        identifier_fields: Columns that identify a row, by their dotted names.
+        sort_order: The order of rows in new files.
     """
 
     identifier: TableIdentifier
@@ -62,6 +65,8 @@ class TableState:
     snapshots: Mapping[int, Snapshot]
     refs: Mapping[str, int]
     schemas: Mapping[int, Schema] = field(default_factory=dict)
+    identifier_fields: tuple[str, ...] = ()
+    sort_order: tuple[SortField, ...] = ()
 
     @property
     def spec(self) -> PartitionSpec:

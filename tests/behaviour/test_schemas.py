@@ -1,5 +1,7 @@
 """What happens when a frame's columns are not the table's."""
 
+from typing import Any
+
 import dagster as dg
 import pytest
 
@@ -112,6 +114,136 @@ def test_a_null_in_a_required_column_is_refused(lake: Lake) -> None:
     error = lake.failure(frame_asset("t", "select cast(null as int) as id"))
     assert error.class_name == "NullValueError"
     assert lake.rows("t", "id") == [1]
+
+
+FULL = {"iceberg/schema_evolution": "full"}
+
+
+def test_full_makes_the_tables_columns_those_of_the_frame(lake: Lake) -> None:
+    lake.session.sql("create namespace if not exists lake.db")
+    lake.session.sql("create table lake.db.t (a int, gone string not null, s struct<x: int, y: int>) using iceberg")
+    first = lake.table("t").schema()
+    query = "select 'new' as b, named_struct('y', 2L, 'z', 3) as s, 1 as a"
+    result = lake.materialize(frame_asset("t", query, metadata=FULL))
+    table = lake.table("t")
+    assert [field.name for field in table.schema().fields] == ["b", "s", "a"]
+    assert table.schema().find_field("a").field_id == first.find_field("a").field_id
+    assert lake.arrow("t").to_pylist() == [{"b": "new", "s": {"y": 2, "z": 3}, "a": 1}]
+    assert len(table.snapshots()) == 1
+    changes = metadata_of(result, "t")["iceberg/table_changes"]
+    assert {"drop column gone", "drop column s.x", "let column gone hold NULL"} < set(changes)
+    assert [column.name for column in metadata_of(result, "t")["dagster/column_schema"].columns] == ["b", "s", "a"]
+
+
+def test_full_keeps_the_columns_of_a_write_that_a_row_refuses(lake: Lake) -> None:
+    days = dg.DailyPartitionsDefinition("2024-01-01")
+    kwargs: dict[str, Any] = {"partitions_def": days, "metadata": {"partition_expr": "day", **FULL}}
+    lake.materialize(frame_asset("t", "select date '{key}' as day, 1 as a", **kwargs), partition_key="2024-01-01")
+    refused = frame_asset("t", "select date '1999-01-01' as day, 2 as b", **kwargs)
+    error = lake.failure(refused, partition_key="2024-01-02")
+    assert error.class_name == "RowsOutsidePartitionError"
+    assert "what stays: add column b int." in str(error)
+    assert [field.name for field in lake.table("t").schema().fields] == ["day", "a", "b"]
+    assert lake.rows("t", "a") == [1]
+
+
+def test_full_drops_no_partition_column(lake: Lake) -> None:
+    lake.materialize(frame_asset("t", "select 1 as a, 2 as b", metadata={"iceberg/partition_by": ["b"]}))
+    error = lake.failure(frame_asset("t", "select 1 as a", metadata=FULL))
+    assert "expected the column 'b', by which the table is partitioned" in str(error)
+    assert len(lake.table("t").snapshots()) == 1
+
+
+def test_a_column_is_renamed_with_its_values(lake: Lake) -> None:
+    days = dg.DailyPartitionsDefinition("2024-01-01")
+    before = {"partition_expr": "day", "iceberg/partition_by": ["day(day)", "bucket(2, id)"]}
+    query = "select date '{key}' as day, 1 as id, named_struct('x', 1) as s"
+    lake.materialize(frame_asset("t", query, partitions_def=days, metadata=before), partition_key="2024-01-01")
+    metadata = {
+        "partition_expr": "at",
+        "iceberg/partition_by": ["day(at)", "bucket(2, key)"],
+        "iceberg/renames": {"day": "at", "id": "key", "s.x": "y"},
+    }
+    query = "select date '{key}' as at, 2 as key, named_struct('y', 2) as s"
+    after = frame_asset("t", query, partitions_def=days, metadata=metadata)
+    for _ in range(2):
+        lake.materialize(after, partition_key="2024-01-02")
+        assert lake.rows("t", "key") == [1, 2]
+    assert lake.arrow("t").sort_by("key").column("s").to_pylist() == [{"y": 1}, {"y": 2}]
+    table = lake.table("t")
+    assert [field.name for field in table.schema().fields] == ["at", "key", "s"]
+    assert len(table.snapshots()) == 3
+    assert len(table.specs()) == 1
+
+
+def test_a_rename_waits_until_the_rows_are_committed(lake: Lake) -> None:
+    lake.materialize(frame_asset("t", "select 1 as a"))
+    metadata = {"iceberg/renames": {"a": "b"}, "iceberg/required_columns": ["b"]}
+    error = lake.failure(frame_asset("t", "select cast(null as int) as b", metadata=metadata))
+    assert error.class_name == "NullValueError"
+    assert lake.rows("t", "a") == [1]
+
+
+def test_required_and_identifying_columns_come_from_the_definition(lake: Lake) -> None:
+    metadata = {"iceberg/required_columns": ["a"], "iceberg/identifier_fields": ["id"]}
+    lake.materialize(frame_asset("t", "select 1 as id, 2 as a, 3 as b", metadata=metadata))
+    schema = lake.table("t").schema()
+    assert [field.required for field in schema.fields] == [True, True, False]
+    assert schema.identifier_field_names() == {"id"}
+    error = lake.failure(frame_asset("t", "select 1 as id, cast(null as int) as a, 3 as b", metadata=metadata))
+    assert error.class_name == "NullValueError"
+    relaxed = {"iceberg/required_columns": {"a": False}, "iceberg/identifier_fields": []}
+    lake.materialize(frame_asset("t", "select 1 as id, cast(null as int) as a, 3 as b", metadata=relaxed))
+    schema = lake.table("t").schema()
+    assert [field.required for field in schema.fields] == [True, False, False]
+    assert schema.identifier_field_names() == set()
+
+
+def test_a_stored_column_that_the_definition_requires_refuses_null(lake: Lake) -> None:
+    lake.materialize(frame_asset("t", "select 1 as a, 2 as b"))
+    metadata = {"iceberg/required_columns": ["a"]}
+    error = lake.failure(frame_asset("t", "select cast(null as int) as a, 3 as b", metadata=metadata))
+    assert error.class_name == "NullValueError"
+    assert "'a'" in str(error)
+    error = lake.failure(frame_asset("t", "select 3 as b", metadata=metadata))
+    assert "expected the column 'a' of `iceberg/required_columns`" in str(error)
+    error = lake.failure(frame_asset("t", "select 1 as a, 3 as b", metadata={"iceberg/identifier_fields": ["a"]}))
+    assert "found 'a', which may hold NULL" in str(error)
+    lake.materialize(frame_asset("t", "select 5 as a, 3 as b", metadata=metadata))
+    assert lake.rows("t", "a") == [5]
+
+
+def test_what_the_definition_says_of_an_older_table_is_done(lake: Lake) -> None:
+    lake.materialize(
+        frame_asset("t", "select 1 as a, 2 as b", metadata={"iceberg/table_properties": {"x": "1", "y": "2"}})
+    )
+    metadata = {
+        "iceberg/table_properties": {"x": None, "y": "3", "never": None},
+        "iceberg/sort_by": ["b desc"],
+        "iceberg/format_version": 3,
+    }
+    for _ in range(2):
+        result = lake.materialize(frame_asset("t", "select 1 as a, 2 as b", metadata=metadata))
+    assert "iceberg/table_changes" not in metadata_of(result, "t")
+    table = lake.table("t")
+    assert ("x" in table.properties, table.properties["y"]) == (False, "3")
+    assert [field.source_id for field in table.sort_order().fields] == [2]
+    assert table.metadata.format_version == 3
+    lake.materialize(frame_asset("t", "select 1 as a, 2 as b", metadata={"iceberg/sort_by": []}))
+    assert lake.table("t").sort_order().fields == []
+
+
+@pytest.mark.parametrize(
+    ("metadata", "found"),
+    [
+        ({"iceberg/format_version": 1}, "found version 2"),
+        ({"iceberg/location": "file:/elsewhere"}, "expected a table at file:/elsewhere"),
+    ],
+)
+def test_an_older_table_is_not_moved_or_downgraded(lake: Lake, metadata: dict[str, Any], found: str) -> None:
+    lake.materialize(frame_asset("t", "select 1 as a"))
+    assert found in str(lake.failure(frame_asset("t", "select 2 as a", metadata=metadata)))
+    assert lake.rows("t", "a") == [1]
 
 
 def test_options_of_a_new_table_reach_it(lake: Lake) -> None:

@@ -24,15 +24,7 @@ from pyiceberg.types import IcebergType as TheirType
 
 from dagster_iceberg_spark.errors import PartitioningError, SchemaMismatchError
 from dagster_iceberg_spark.plan.evolution import (
-    AddColumn,
-    AddPartitionField,
-    DescribeColumn,
-    DropPartitionField,
-    SetProperties,
-    TableChange,
-    WidenColumn,
     check_transforms,
-    describe_change,
     is_lossless,
     is_promotion,
     plan_schema_changes,
@@ -40,6 +32,23 @@ from dagster_iceberg_spark.plan.evolution import (
     refuse_repeated_columns,
     with_docs,
 )
+from dagster_iceberg_spark.table.changes import (
+    AddColumn,
+    AddPartitionField,
+    DescribeColumn,
+    DropColumn,
+    DropPartitionField,
+    MoveColumn,
+    RelaxColumn,
+    RemoveProperties,
+    RenameColumn,
+    SetIdentifierFields,
+    SetProperties,
+    SetSortOrder,
+    TableChange,
+    WidenColumn,
+)
+from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionField, parse_partition_field
 from dagster_iceberg_spark.table.schema import Field, IcebergType, ListType, MapType, Schema, StructType, parse_type
 from tests.table.samples import schema, spec
@@ -57,7 +66,9 @@ def struct(**fields: str | IcebergType) -> StructType:
 
 
 def changes(frame: Schema, table: Schema, *, policy: str = "add_columns", **docs: str) -> tuple[TableChange, ...]:
-    return plan_schema_changes(frame, table, policy=policy, docs=docs, subject="nyc.flights")  # type: ignore[arg-type]
+    planned = plan_schema_changes(frame, table, policy=policy, docs=docs, subject="nyc.flights")  # type: ignore[arg-type]
+    assert not planned.after
+    return planned.before
 
 
 def spec_changes(wanted: list[str] | None, *current: str, policy: str = "evolve") -> tuple[TableChange, ...]:
@@ -161,18 +172,73 @@ def test_a_new_column_of_nothing_but_null_is_refused_with_a_cast() -> None:
     assert '`.withColumn("b", lit(None).cast("string"))`' in str(caught.value)
 
 
-@pytest.mark.parametrize("frame", [schema(a="int", b="int"), schema(a="long")])
-def test_strict_refuses_any_difference_and_names_the_first(frame: Schema) -> None:
-    with pytest.raises(
-        SchemaMismatchError, match=r"is `strict`.*a difference: (add column b int|widen column a from int to long)"
-    ):
-        changes(frame, schema(a="int"), policy="strict")
+@pytest.mark.parametrize(
+    ("frame", "found"),
+    [
+        (schema(a="int", b="int", s=struct(x="int")), "the column b of type int, which the table lacks"),
+        (schema(a="long", s=struct(x="int")), "the column a of type long, where the table has int"),
+        (schema(s=struct(x="int")), "no column a"),
+        (schema(a="int"), "no column s"),
+        (schema(a="int", s=struct()), "no column s.x"),
+        (schema(a="int", s=struct(x="int", y="int")), "the column s.y of type int, which the table lacks"),
+    ],
+)
+def test_strict_refuses_any_difference_and_names_the_first(frame: Schema, found: str) -> None:
+    with pytest.raises(SchemaMismatchError, match=rf"is `strict`.*found a difference: {re.escape(found)}"):
+        changes(frame, schema(a="int", s=struct(x="int")), policy="strict")
 
 
 def test_strict_takes_what_is_no_difference_and_still_writes_docs() -> None:
-    assert changes(schema(a="int"), schema(a="int!", b="int"), policy="strict", a="the a") == (
-        DescribeColumn(("a",), "the a"),
-    )
+    table = schema(a="int!", b=ListType(parse_type("int")), c=MapType(STRING, INT))
+    frame = schema(c=MapType(STRING, INT), A="int", b=ListType(parse_type("int")))
+    assert changes(frame, table, policy="strict", a="the a") == (DescribeColumn(("a",), "the a"),)
+
+
+def full(frame: Schema, table: Schema, **protected: str) -> tuple[tuple[TableChange, ...], tuple[TableChange, ...]]:
+    planned = plan_schema_changes(frame, table, policy="full", docs={}, subject="nyc.flights", protected=protected)
+    return planned.before, planned.after
+
+
+@pytest.mark.parametrize(
+    ("frame", "table", "before", "after"),
+    [
+        (schema(a="int"), schema(a="int", b="string"), (), (DropColumn(("b",)),)),
+        (schema(a="int"), schema(a="int", b="string!"), (RelaxColumn(("b",)),), (DropColumn(("b",)),)),
+        (schema(b="int", a="int"), schema(a="int", b="int"), (), (MoveColumn(("b",), None),)),
+        (
+            schema(a="long", c="int", b="int"),
+            schema(a="int", b="int", x="int"),
+            (WidenColumn(("a",), INT, LONG), AddColumn(("c",), INT)),
+            (DropColumn(("x",)), MoveColumn(("c",), "a")),
+        ),
+        (
+            schema(l=ListType(struct(y="int", x="int")), m=MapType(STRING, struct(z="int"))),
+            schema(l=ListType(struct(x="int", y="int")), m=MapType(STRING, struct(z="int", gone="int!"))),
+            (RelaxColumn(("m", "value", "gone")),),
+            (MoveColumn(("l", "element", "y"), None), DropColumn(("m", "value", "gone"))),
+        ),
+    ],
+)
+def test_full_makes_the_columns_those_of_the_frame_and_loses_nothing_before_the_data_is_there(
+    frame: Schema, table: Schema, before: tuple[TableChange, ...], after: tuple[TableChange, ...]
+) -> None:
+    assert full(frame, table) == (before, after)
+
+
+@pytest.mark.parametrize(("held", "dropped"), [("b", "b"), ("s.x", "s"), ("s.x", "s.x")])
+def test_full_drops_no_column_that_the_tables_layout_needs(held: str, dropped: str) -> None:
+    fields: dict[str, str | IcebergType] = {"a": "int", "b": "int", "s": struct(x="int", y="int")}
+    kept = {name: value for name, value in fields.items() if name != dropped}
+    if dropped == "s.x":
+        kept["s"] = struct(y="int")
+    with pytest.raises(SchemaMismatchError, match=rf"expected the column '{dropped}', by which it is sorted, found"):
+        full(schema(**kept), schema(**fields), **{held: "by which it is sorted"})
+    full(schema(**kept), schema(**fields), bb="is another column")
+
+
+def test_full_refuses_a_type_that_does_not_widen() -> None:
+    with pytest.raises(SchemaMismatchError, match="expected the column 'a' of type int, or of a narrower one"):
+        full(schema(a="string"), schema(a="int"))
 
 
 def test_only_descriptions_that_differ_are_written() -> None:
@@ -291,10 +357,20 @@ def test_the_scale_of_a_decimal_is_never_changed() -> None:
         (AddPartitionField(parse_partition_field("day(ts)")), "add partition field day(ts)"),
         (DropPartitionField(parse_partition_field("c")), "drop partition field c"),
         (SetProperties({"b": "2", "a": "1"}), "set a, b"),
+        (RemoveProperties(("a", "b")), "remove a, b"),
+        (RelaxColumn(("s", "a")), "let column s.a hold NULL"),
+        (RenameColumn(("s", "a"), "b"), "rename column s.a to b"),
+        (DropColumn(("a",)), "drop column a"),
+        (MoveColumn(("a",), None), "move column a to the front"),
+        (MoveColumn(("a",), "b"), "move column a behind b"),
+        (SetIdentifierFields(("a", "b")), "identify rows by a, b"),
+        (SetIdentifierFields((), ("a",)), "identify rows by nothing"),
+        (SetSortOrder((SortField("a"),), is_partitioned=True), "sort files by a"),
+        (SetSortOrder((), is_partitioned=True), "sort files by nothing"),
     ],
 )
 def test_every_change_has_words(change: TableChange, words: str) -> None:
-    assert describe_change(change) == words
+    assert str(change) == words
 
 
 def test_partition_fields_get_their_columns_own_names() -> None:

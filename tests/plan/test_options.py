@@ -14,7 +14,6 @@ from dagster_iceberg_spark.plan.options import (
     RESULT_KEYS,
     WRITE_OPTION_NAMES,
     OptionDefaults,
-    SortField,
     WriteDisposition,
     WriteOptions,
     check_keys,
@@ -25,6 +24,7 @@ from dagster_iceberg_spark.plan.options import (
     parse_write_options,
 )
 from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import parse_partition_field
 
 PRECEDENCE = {
@@ -144,6 +144,11 @@ def test_keys_of_others_and_of_the_packages_own_reports_are_left_alone() -> None
         ("iceberg/schema_evolution", "stict", "did you mean 'strict'?"),
         ("iceberg/partition_evolution", True, "expected one of evolve, error, found True"),
         ("iceberg/rows_outside_partition", "ignore", "expected one of error, drop, found 'ignore'"),
+        ("iceberg/renames", ["a"], "found ['a'], which is not a dict"),
+        ("iceberg/renames", {"a": "c", "b": "c"}, "found two columns that become 'c'"),
+        ("iceberg/required_columns", {"a": "yes"}, "whose values are not true or false"),
+        ("iceberg/required_columns", 3, "found 3, which is not a list"),
+        ("iceberg/identifier_fields", [""], "found ''"),
         ("iceberg/sort_by", ["`a`.`b`"], "`iceberg/sort_by` of nyc/flights"),
         ("iceberg/sort_by", [" "], "`iceberg/sort_by` of nyc/flights"),
         ("iceberg/table_properties", ["a"], "found ['a'], which is not a dict"),
@@ -248,8 +253,11 @@ FULL = {
     "iceberg/schema_evolution": "strict",
     "iceberg/partition_evolution": "error",
     "iceberg/rows_outside_partition": "drop",
+    "iceberg/renames": {"a": "b"},
+    "iceberg/required_columns": ["id"],
+    "iceberg/identifier_fields": ["id"],
     "iceberg/sort_by": ["id desc"],
-    "iceberg/table_properties": {"a": "b"},
+    "iceberg/table_properties": {"a": "b", "c": None},
     "iceberg/write_options": {"write-format": "orc"},
     "iceberg/format_version": 3,
     "iceberg/location": "s3://lake/t",

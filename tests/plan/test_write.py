@@ -11,7 +11,6 @@ from dagster_iceberg_spark.errors import (
     TableOwnershipError,
 )
 from dagster_iceberg_spark.plan.coverage import ColumnBounds, DataFile
-from dagster_iceberg_spark.plan.evolution import AddColumn, AddPartitionField, DropPartitionField, SetProperties
 from dagster_iceberg_spark.plan.options import OptionDefaults, parse_write_options
 from dagster_iceberg_spark.plan.write import (
     CREATION_PROPERTIES,
@@ -27,6 +26,7 @@ from dagster_iceberg_spark.plan.write import (
     needs_files,
     plan_write,
 )
+from dagster_iceberg_spark.table.changes import AddColumn, AddPartitionField, DropPartitionField, SetProperties
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.partitioning import PartitionSpec, parse_partition_field
 from dagster_iceberg_spark.table.predicate import EVERY_ROW

@@ -6,19 +6,26 @@ from typing import Any
 
 import pytest
 
-from dagster_iceberg_spark.plan.evolution import (
+from dagster_iceberg_spark.plan.write import CreateTable
+from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.table.changes import (
     AddColumn,
     AddPartitionField,
     DescribeColumn,
+    DropColumn,
     DropPartitionField,
+    MoveColumn,
+    RelaxColumn,
+    RemoveProperties,
+    RenameColumn,
+    SetIdentifierFields,
     SetProperties,
+    SetSortOrder,
     TableChange,
     WidenColumn,
 )
-from dagster_iceberg_spark.plan.options import SortField
-from dagster_iceberg_spark.plan.write import CreateTable
-from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionSpec, parse_partition_field
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, NO_ROW, Comparison, In, IsNull, all_of, any_of
 from dagster_iceberg_spark.table.schema import Field, IcebergType, ListType, MapType, Schema, StructType, parse_type
@@ -149,6 +156,15 @@ def test_a_table_without_partitions_and_place_has_neither_clause() -> None:
         (DropPartitionField(parse_partition_field("truncate(3, c)")), "DROP PARTITION FIELD truncate(3, `c`)"),
         (DropPartitionField(parse_partition_field("day(ts) as d")), "DROP PARTITION FIELD `d`"),
         (SetProperties({"b": "2", "a": "it's"}), r"SET TBLPROPERTIES ('a' = 'it\'s', 'b' = '2')"),
+        (RemoveProperties(("b", "a'")), r"UNSET TBLPROPERTIES IF EXISTS ('b', 'a\'')"),
+        (RelaxColumn(("s", "a b")), "ALTER COLUMN `s`.`a b` DROP NOT NULL"),
+        (RenameColumn(("s", "a"), "b`c"), "RENAME COLUMN `s`.`a` TO `b``c`"),
+        (DropColumn(("l", "element", "a")), "DROP COLUMN `l`.`element`.`a`"),
+        (MoveColumn(("s", "a"), None), "ALTER COLUMN `s`.`a` FIRST"),
+        (MoveColumn(("a",), "b c"), "ALTER COLUMN `a` AFTER `b c`"),
+        (SetIdentifierFields(("a", "b c")), "SET IDENTIFIER FIELDS `a`, `b c`"),
+        (SetIdentifierFields((), ("a",)), "DROP IDENTIFIER FIELDS `a`"),
+        (SetSortOrder((), is_partitioned=True), "WRITE DISTRIBUTED BY PARTITION UNORDERED"),
     ],
 )
 def test_every_change_has_its_statement(change: TableChange, clause: str) -> None:
@@ -156,12 +172,12 @@ def test_every_change_has_its_statement(change: TableChange, clause: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("partitioned", "distribution"),
+    ("is_partitioned", "distribution"),
     [(True, "DISTRIBUTED BY PARTITION LOCALLY ORDERED BY"), (False, "LOCALLY ORDERED BY")],
 )
-def test_rows_are_sorted_inside_of_files(partitioned: bool, distribution: str) -> None:
-    fields = [SortField("a b", "desc", "last"), SortField("c")]
-    statement = sql.write_order("lake", FLIGHTS, fields, partitioned=partitioned)
+def test_rows_are_sorted_inside_of_files(is_partitioned: bool, distribution: str) -> None:
+    order = SetSortOrder((SortField("a b", "desc", "last"), SortField("c")), is_partitioned)
+    statement = sql.change_table("lake", FLIGHTS, order)
     assert statement == f"ALTER TABLE `lake`.`nyc`.`flights` WRITE {distribution} `a b` DESC NULLS LAST, `c` ASC"
 
 

@@ -1,0 +1,149 @@
+"""Renaming columns. The rename waits until the new data is committed under the old names.
+
+Iceberg knows a column by its field id, so that both orders give the same rows; in this one a write that fails leaves
+the table as it was.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dagster_iceberg_spark.errors import SchemaMismatchError
+from dagster_iceberg_spark.plan.options import RENAMES, WriteOptions
+from dagster_iceberg_spark.table.changes import RenameColumn
+from dagster_iceberg_spark.table.identifier import split_parts
+from dagster_iceberg_spark.table.schema import Field, IcebergType, ListType, MapType, Schema, StructType
+from dagster_iceberg_spark.table.scope import PartitionScope
+
+
+@dataclass(frozen=True, slots=True)
+class StoredNames:
+    """What the table calls the columns whose rename is pending.
+
+    Args:
+        changes: The pending renames, by the table's names.
+    """
+
+    changes: tuple[RenameColumn, ...] = ()
+
+    @classmethod
+    def of(cls, renames: Mapping[str, str], frame: Schema, table: Schema | None, *, subject: str) -> "StoredNames":
+        """Find the renames that the table still has to see.
+
+        Args:
+            renames: New names by old path.
+            frame: The frame's columns, which must have the new names already.
+            table: The table's columns; None: there is no table yet, and nothing to rename.
+            subject: The table, for the message.
+
+        Raises:
+            SchemaMismatchError: The frame has an old name, or the table has both.
+        """
+        pending = []
+        for text, name in renames.items():
+            path = split_parts(text)
+            if _find(frame.fields, path) is not None:
+                raise SchemaMismatchError.refusing(
+                    "write",
+                    subject,
+                    expected=f"a DataFrame with {name!r} in place of {text!r} (`{RENAMES}`)",
+                    found=f"the column {text!r}",
+                    hint=f"rename it in the DataFrame too, or take it out of `{RENAMES}`.",
+                )
+            stored = None if table is None else _find(table.fields, path)
+            if stored is None or table is None:
+                continue
+            if _find(table.fields, (*path[:-1], name)) is not None:
+                raise SchemaMismatchError.refusing(
+                    "write",
+                    subject,
+                    expected=f"a table with either {text!r} or {name!r} (`{RENAMES}`)",
+                    found="both",
+                    hint=f"take {text!r} out of `{RENAMES}`, or drop one of the columns.",
+                )
+            pending.append(RenameColumn(stored, name))
+        return cls(tuple(pending))
+
+    def column(self, name: str) -> str:
+        """Return the table's dotted name of a column."""
+        return next((".".join(item.path) for item in self.changes if name == ".".join(_renamed_path(item))), name)
+
+    def of_schema(self, schema: Schema) -> Schema:
+        """Return the frame's columns by the table's names."""
+        return Schema(self._fields(schema.fields, ()), schema.schema_id) if self.changes else schema
+
+    def of_scope(self, scope: PartitionScope) -> PartitionScope:
+        """Return the scope over the table's names."""
+        dimensions = tuple(replace(item, column=self.column(item.column)) for item in scope.dimensions)
+        return replace(scope, dimensions=dimensions) if self.changes else scope
+
+    def of_options(self, options: WriteOptions) -> WriteOptions:
+        """Return the options over the table's names."""
+        if not self.changes:
+            return options
+        return replace(
+            options,
+            partition_by=self._replaced(options.partition_by),
+            merge_keys=tuple(map(self.column, options.merge_keys)),
+            sort_by=self._replaced(options.sort_by),
+            required_columns={self.column(name): value for name, value in options.required_columns.items()},
+            identifier_fields=options.identifier_fields and tuple(map(self.column, options.identifier_fields)),
+        )
+
+    def stored_name(self, parent: tuple[str, ...], name: str) -> str:
+        """Return the table's name of a field of the struct at that path, itself by the table's names."""
+        return next((item.path[-1] for item in self.changes if (item.path[:-1], item.name) == (parent, name)), name)
+
+    def _replaced(self, fields: Sequence | None) -> tuple | None:  # type: ignore[type-arg]
+        return None if fields is None else tuple(replace(item, column=self.column(item.column)) for item in fields)
+
+    def _fields(self, fields: Sequence[Field], parent: tuple[str, ...]) -> tuple[Field, ...]:
+        return tuple(self._field(field, parent) for field in fields)
+
+    def _field(self, field: Field, parent: tuple[str, ...]) -> Field:
+        name = self.stored_name(parent, field.name)
+        return replace(field, name=name, type=self._type(field.type, (*parent, name)))
+
+    def _type(self, column_type: IcebergType, path: tuple[str, ...]) -> IcebergType:
+        match column_type:
+            case StructType():
+                return StructType(self._fields(column_type.fields, path))
+            case ListType():
+                return replace(column_type, element=self._type(column_type.element, (*path, "element")))
+            case MapType():
+                return replace(
+                    column_type,
+                    key=self._type(column_type.key, (*path, "key")),
+                    value=self._type(column_type.value, (*path, "value")),
+                )
+            case _:
+                return column_type
+
+
+def _renamed_path(change: RenameColumn) -> tuple[str, ...]:
+    return (*change.path[:-1], change.name)
+
+
+def _find(fields: Sequence[Field], path: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the path in the fields' own spelling, if it leads to one."""
+    return next(_paths(fields, tuple(path)), None)
+
+
+def _paths(fields: Sequence[Field], path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    field = Schema(tuple(fields)).field(path[0])
+    if field is None:
+        return
+    if len(path) == 1:
+        yield (field.name,)
+        return
+    for rest in _inner_paths(field.type, path[1:]):
+        yield (field.name, *rest)
+
+
+def _inner_paths(column_type: IcebergType, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    match column_type:
+        case StructType():
+            yield from _paths(column_type.fields, path)
+        case ListType() if path[0] == "element" and len(path) > 1:
+            yield from (("element", *rest) for rest in _inner_paths(column_type.element, path[1:]))
+        case MapType() if path[0] == "value" and len(path) > 1:
+            yield from (("value", *rest) for rest in _inner_paths(column_type.value, path[1:]))

@@ -1,0 +1,188 @@
+"""Changes of a table's metadata. None of them adds a snapshot."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from dagster_iceberg_spark.table.ordering import SortField
+from dagster_iceberg_spark.table.partitioning import PartitionField
+from dagster_iceberg_spark.table.schema import IcebergType
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumn:
+    """Add an optional column, or an optional field of a struct.
+
+    Args:
+        path: Names from the top level down; `element`, `key` and `value` step into lists and maps.
+        type: The new field's type.
+        doc: What the table says about it.
+    """
+
+    path: tuple[str, ...]
+    type: IcebergType
+    doc: str | None = None
+
+    def __str__(self) -> str:
+        """Return the change in words, for the log and the metadata."""
+        return f"add column {_dotted(self.path)} {self.type}"
+
+
+@dataclass(frozen=True, slots=True)
+class WidenColumn:
+    """Change a type to one that holds every value of the old (Iceberg spec, "Schema Evolution")."""
+
+    path: tuple[str, ...]
+    before: IcebergType
+    after: IcebergType
+
+    def __str__(self) -> str:
+        """Return the change in words, for the log and the metadata."""
+        return f"widen column {_dotted(self.path)} from {self.before} to {self.after}"
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeColumn:
+    """Change what the table says about a column."""
+
+    path: tuple[str, ...]
+    doc: str
+
+    def __str__(self) -> str:
+        """Return the change in words, for the log and the metadata."""
+        return f"describe column {_dotted(self.path)}"
+
+
+@dataclass(frozen=True, slots=True)
+class RelaxColumn:
+    """Let a required column hold NULL."""
+
+    path: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return the change in words, for the log and the metadata."""
+        return f"let column {_dotted(self.path)} hold NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class RenameColumn:
+    """Give a column, known by its field id, another name."""
+
+    path: tuple[str, ...]
+    name: str
+
+    def __str__(self) -> str:
+        """Return the change in words, for the log and the metadata."""
+        return f"rename column {_dotted(self.path)} to {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumn:
+    """Remove a column. Its values stay in older snapshots."""
+
+    path: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return the change in words, for the log and the metadata."""
+        return f"drop column {_dotted(self.path)}"
+
+
+@dataclass(frozen=True, slots=True)
+class MoveColumn:
+    """Place a column behind another one, or first."""
+
+    path: tuple[str, ...]
+    after: str | None
+
+    def __str__(self) -> str:
+        """Return the change in words, for the log and the metadata."""
+        return f"move column {_dotted(self.path)} {f'behind {self.after}' if self.after else 'to the front'}"
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitionField:
+    """Partition new files by one more field."""
+
+    field: PartitionField
+
+    def __str__(self) -> str:
+        """Return the change in words, for the log and the metadata."""
+        return f"add partition field {self.field}"
+
+
+@dataclass(frozen=True, slots=True)
+class DropPartitionField:
+    """Stop partitioning new files by a field."""
+
+    field: PartitionField
+
+    def __str__(self) -> str:
+        """Return the change in words, for the log and the metadata."""
+        return f"drop partition field {self.field}"
+
+
+@dataclass(frozen=True, slots=True)
+class SetProperties:
+    """Set table properties; others stay."""
+
+    properties: Mapping[str, str]
+
+    def __str__(self) -> str:
+        """Return the change in words, for the log and the metadata."""
+        return f"set {', '.join(sorted(self.properties))}"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveProperties:
+    """Remove table properties; others stay."""
+
+    keys: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return the change in words, for the log and the metadata."""
+        return f"remove {', '.join(self.keys)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SetIdentifierFields:
+    """Say which columns identify a row (Iceberg spec, "Identifier Field IDs")."""
+
+    columns: tuple[str, ...]
+    before: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the change in words, for the log and the metadata."""
+        return f"identify rows by {', '.join(self.columns) or 'nothing'}"
+
+
+@dataclass(frozen=True, slots=True)
+class SetSortOrder:
+    """Sort the rows of new files; no field: do not."""
+
+    fields: tuple[SortField, ...]
+    is_partitioned: bool
+
+    def __str__(self) -> str:
+        """Return the change in words, for the log and the metadata."""
+        return f"sort files by {', '.join(field.column for field in self.fields) or 'nothing'}"
+
+
+TableChange: TypeAlias = (
+    AddColumn
+    | WidenColumn
+    | DescribeColumn
+    | RelaxColumn
+    | RenameColumn
+    | DropColumn
+    | MoveColumn
+    | AddPartitionField
+    | DropPartitionField
+    | SetProperties
+    | RemoveProperties
+    | SetIdentifierFields
+    | SetSortOrder
+)
+
+
+def _dotted(path: Sequence[str]) -> str:
+    return ".".join(path)

@@ -1,0 +1,79 @@
+"""Renames that the table has yet to see: until then everything is said by its own names."""
+
+import pytest
+
+from dagster_iceberg_spark.errors import SchemaMismatchError
+from dagster_iceberg_spark.plan.options import parse_write_options
+from dagster_iceberg_spark.plan.renames import StoredNames
+from dagster_iceberg_spark.table.changes import RenameColumn
+from dagster_iceberg_spark.table.schema import ListType, MapType, Schema, StructType, parse_type
+from dagster_iceberg_spark.table.scope import Dimension, PartitionScope
+from tests.table.samples import schema
+
+STRING = parse_type("string")
+
+
+def struct(**fields: str) -> StructType:
+    return StructType(schema(**fields).fields)
+
+
+def names(frame: Schema, table: Schema | None, **renames: str) -> StoredNames:
+    return StoredNames.of(renames, frame, table, subject="nyc.flights")
+
+
+def test_a_rename_is_pending_while_the_table_has_the_old_name() -> None:
+    assert names(schema(b="int"), schema(a="int"), a="b").changes == (RenameColumn(("a",), "b"),)
+    assert names(schema(b="int"), schema(A="int"), a="b").changes == (RenameColumn(("A",), "b"),)
+    assert names(schema(b="int"), schema(b="int"), a="b").changes == ()
+    assert names(schema(b="int"), None, a="b").changes == ()
+
+
+@pytest.mark.parametrize(
+    ("frame", "table", "found"),
+    [
+        (schema(a="int"), schema(a="int"), "expected a DataFrame with 'b' in place of 'a'"),
+        (schema(a="int", b="int"), schema(b="int"), "expected a DataFrame with 'b' in place of 'a'"),
+        (schema(b="int"), schema(a="int", b="int"), "expected a table with either 'a' or 'b' .* found both"),
+    ],
+)
+def test_a_rename_that_leaves_two_columns_is_refused(frame: Schema, table: Schema, found: str) -> None:
+    with pytest.raises(SchemaMismatchError, match=found):
+        names(frame, table, a="b")
+
+
+def test_fields_of_structs_lists_and_maps_are_renamed_by_their_path() -> None:
+    def columns(*fields: str) -> Schema:
+        one, two, three = (struct(**{name: "int"}) for name in fields)
+        return schema(s=one, l=ListType(two), m=MapType(STRING, three))
+
+    renames = {"s.x": "new", "l.element.y": "new", "m.value.z": "new"}
+    found = names(columns("new", "new", "new"), columns("x", "y", "z"), **renames)
+    assert [".".join(item.path) for item in found.changes] == list(renames)
+    assert found.of_schema(columns("new", "new", "new")) == columns("x", "y", "z")
+
+
+def test_everything_that_names_a_column_is_said_by_the_tables_names() -> None:
+    found = names(schema(b="int", id="int"), schema(a="int", id="int"), a="b")
+    metadata = {
+        "iceberg/partition_by": ["bucket(4, b)", "id"],
+        "iceberg/merge_keys": ["b", "id"],
+        "iceberg/sort_by": ["b desc"],
+        "iceberg/required_columns": ["b"],
+        "iceberg/identifier_fields": ["b"],
+    }
+    options = found.of_options(parse_write_options(metadata, subject="t"))
+    assert [str(field) for field in options.partition_by or ()] == ["bucket(4, a)", "id"]
+    assert options.merge_keys == ("a", "id")
+    assert [field.column for field in options.sort_by or ()] == ["a"]
+    assert options.required_columns == {"a": True}
+    assert options.identifier_fields == ("a",)
+    scope = PartitionScope((Dimension(None, "b"),))
+    assert found.of_scope(scope).dimensions == (Dimension(None, "a"),)
+
+
+def test_without_a_pending_rename_nothing_is_touched() -> None:
+    options, scope, frame = parse_write_options({}, subject="t"), PartitionScope(), schema(a="int")
+    nothing = StoredNames()
+    assert nothing.of_options(options) is options
+    assert nothing.of_scope(scope) is scope
+    assert nothing.of_schema(frame) is frame
