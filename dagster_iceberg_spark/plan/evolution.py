@@ -1,7 +1,7 @@
 """How a table's schema and partition spec have to change so that a frame fits."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from dagster_iceberg_spark.errors import PartitioningError, SchemaMismatchError
@@ -102,6 +102,36 @@ def plan_schema_changes(
 
 def _waits(change: TableChange) -> bool:
     return isinstance(change, DropColumn | MoveColumn | RenameColumn)
+
+
+def completed_columns(frame: Schema, table: Schema) -> dict[str, IcebergType]:
+    """Return the columns whose structs lack fields that the table has, with the type that has them all.
+
+    Spark fills a column that a frame lacks with NULL, but not a field of a struct.
+    """
+    wanted = {field.name: (field.type, stored.type) for field in frame if (stored := table.field(field.name))}
+    completed = {name: _completed(source, target) for name, (source, target) in wanted.items()}
+    return {name: complete for name, complete in completed.items() if complete != wanted[name][0]}
+
+
+def _completed(source: IcebergType, target: IcebergType) -> IcebergType:
+    """Return the source type with the target's fields that it lacks, each at the end of its struct."""
+    match source, target:
+        case StructType(), StructType():
+            stored, own = Schema(target.fields), Schema(source.fields)
+            fields = (
+                replace(field, type=_completed(field.type, known.type))
+                if (known := stored.field(field.name))
+                else field
+                for field in own
+            )
+            return StructType((*fields, *(field for field in stored if own.field(field.name) is None)))
+        case ListType(), ListType():
+            return replace(source, element=_completed(source.element, target.element))
+        case MapType(), MapType():
+            return replace(source, value=_completed(source.value, target.value))
+        case _:
+            return source
 
 
 def refuse_repeated_columns(frame: Schema, *, is_case_sensitive: bool, subject: str) -> None:

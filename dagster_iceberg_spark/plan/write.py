@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from dagster_iceberg_spark.errors import ConfigurationError, TableOwnershipError
+from dagster_iceberg_spark.errors import ConfigurationError, SchemaMismatchError, TableOwnershipError
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
 from dagster_iceberg_spark.plan.coverage import Coverage, DataFile, cover, follows_spec
 from dagster_iceberg_spark.plan.evolution import (
     check_transforms,
+    completed_columns,
     plan_schema_changes,
     plan_spec_changes,
     refuse_repeated_columns,
@@ -32,7 +33,7 @@ from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec, Transform
 from dagster_iceberg_spark.table.predicate import Predicate
-from dagster_iceberg_spark.table.schema import DATE, INTEGERS, STRING, Schema
+from dagster_iceberg_spark.table.schema import DATE, INTEGERS, STRING, IcebergType, Schema
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope
 from dagster_iceberg_spark.table.snapshot import TableState
 
@@ -172,6 +173,7 @@ class WritePlan:
         branch: The branch that is written.
         create: How to create the table; None if it exists.
         changes: Changes to the table's metadata, in order.
+        completions: Columns whose structs lack fields that the table has, with the type that has them all.
         required: Columns that may not hold NULL by the definition alone: the table would let them.
         action: How the rows are written.
         guard: Which rows may be written; None: all.
@@ -185,6 +187,7 @@ class WritePlan:
     branch: str
     create: CreateTable | None
     changes: tuple[TableChange, ...]
+    completions: Mapping[str, IcebergType]
     required: tuple[str, ...]
     action: WriteAction
     guard: Guard | None
@@ -240,6 +243,7 @@ def plan_write(
         branch=options.branch,
         create=create,
         changes=changes,
+        completions=_completions(options, frame.schema, state, subject=subject),
         required=_required_by_definition(options, frame.schema, state),
         action=action,
         guard=guard,
@@ -482,6 +486,23 @@ def _plain_uri(uri: str) -> str:
 
 def _required(options: WriteOptions) -> dict[str, bool]:
     return {**options.required_columns, **dict.fromkeys(options.identifier_fields or (), True)}
+
+
+def _completions(
+    options: WriteOptions, frame: Schema, state: TableState | None, *, subject: str
+) -> Mapping[str, IcebergType]:
+    completions = {} if state is None else completed_columns(frame, state.schema)
+    if completions and options.write_disposition == "merge":
+        name = next(iter(completions))
+        raise SchemaMismatchError.refusing(
+            "merge into",
+            subject,
+            expected=f"all fields that the table has inside of the column {name!r}",
+            found=f"type {next(field.type for field in frame if field.name == name)}",
+            hint="a merge keeps the stored values of a column that the DataFrame lacks, but writes a struct as a "
+            "whole: add the fields, or leave the column out.",
+        )
+    return completions
 
 
 def _required_by_definition(options: WriteOptions, frame: Schema, state: TableState | None) -> tuple[str, ...]:

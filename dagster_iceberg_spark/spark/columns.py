@@ -1,5 +1,6 @@
 """Predicates and schemas, between the vocabulary and Spark."""
 
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, cast
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions, types
@@ -54,6 +55,18 @@ class Functions(Protocol):
 
     def max(self, column: Column | str) -> Column:
         """Return the greatest value."""
+
+    def struct(self, *columns: Column) -> Column:
+        """Return a struct of the columns."""
+
+    def transform(self, column: Column, function: Callable[[Column], Column]) -> Column:
+        """Return the array with each element put through the function."""
+
+    def transform_values(self, column: Column, function: Callable[[Column, Column], Column]) -> Column:
+        """Return the map with each value put through the function, which gets its key too."""
+
+    def when(self, condition: Column, value: Column) -> Column:
+        """Return the value where the condition holds, else NULL."""
 
     def sum(self, column: Column | str) -> Column:
         """Add values."""
@@ -113,6 +126,50 @@ def by_stored_names(frame: DataFrame, names: StoredNames) -> DataFrame:
         stored = _stored_type(field.dataType, (name,), names)
         columns.append((column if stored == field.dataType else column.cast(stored)).alias(name))
     return frame.select(*columns)
+
+
+def with_all_fields(frame: DataFrame, columns: Mapping[str, vocabulary.IcebergType]) -> DataFrame:
+    """Return the frame with NULL for the fields that structs lack.
+
+    Args:
+        frame: The frame.
+        columns: The type that has all fields, by column.
+    """
+    if not columns:
+        return frame
+    functions = functions_of(frame.sparkSession)
+    return frame.select(
+        *(
+            _complete(functions, named_column(functions, field.name), field.dataType, wanted).alias(field.name)
+            if (wanted := columns.get(field.name))
+            else named_column(functions, field.name)
+            for field in frame.schema.fields
+        )
+    )
+
+
+def _complete(functions: Functions, column: Column, held: types.DataType, wanted: vocabulary.IcebergType) -> Column:
+    match held, wanted:
+        case types.StructType(), vocabulary.StructType():
+            own = {field.name: field.dataType for field in held.fields}
+            fields = (
+                _complete(functions, column.getField(field.name), own[field.name], field.type)
+                if field.name in own
+                else functions.lit(None).cast(sql.type_name(field.type))
+                for field in wanted.fields
+            )
+            named = (value.alias(field.name) for value, field in zip(fields, wanted.fields, strict=True))
+            return functions.when(column.isNotNull(), functions.struct(*named))
+        case types.ArrayType(), vocabulary.ListType():
+            return functions.transform(
+                column, lambda item: _complete(functions, item, held.elementType, wanted.element)
+            )
+        case types.MapType(), vocabulary.MapType():
+            return functions.transform_values(
+                column, lambda _, item: _complete(functions, item, held.valueType, wanted.value)
+            )
+        case _:
+            return column
 
 
 def _stored_type(data_type: types.DataType, path: tuple[str, ...], names: StoredNames) -> types.DataType:

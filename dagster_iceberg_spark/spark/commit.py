@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pyiceberg.table import Table
 from pyspark.sql import DataFrame
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
-from dagster_iceberg_spark.catalog.look import added_files, data_files, find_table, look, state_of
+from dagster_iceberg_spark.catalog.files import added_files, data_files
+from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import (
     CommitConflictError,
     CommitOutcomeUnknownError,
@@ -144,8 +144,7 @@ def _attempt(
 ) -> Commit:
     request, materialization = publication.request, publication.materialization
     started = time.time()
-    table = find_table(session.catalog, request.identifier)
-    state = None if table is None else state_of(table, request.identifier)
+    state = look(session.catalog, request.identifier)
     if state is not None:
         adoption = decide_adoption(
             state,
@@ -164,7 +163,7 @@ def _attempt(
     )
     stored = request.by_names(names)
     scope = names.of_scope(materialization.scope)
-    files = None if table is None or state is None else _files(session, stored, scope, table, state)
+    files = None if state is None else _files(session, stored, scope, state)
     stored_shape = FrameShape(names.of_schema(shape.schema), shape.is_case_sensitive)
     plan = plan_write(stored, replace(materialization, scope=scope), stored_shape, state, files)
     prepare(session, plan)
@@ -197,13 +196,13 @@ def _finished(
 
 
 def _files(
-    session: IcebergSession, request: TableRequest, scope: PartitionScope, table: Table, state: TableState
+    session: IcebergSession, request: TableRequest, scope: PartitionScope, state: TableState
 ) -> Sequence[DataFile] | None:
     head = state.head(request.options.branch)
     if head is None or not needs_files(request, scope, state):
         return None
     columns = {field.name for dimension in scope.dimensions if (field := state.schema.field(dimension.column))}
-    return data_files(session.catalog, table, head.snapshot_id, sorted(columns))
+    return data_files(session.catalog, request.identifier, head.snapshot_id, sorted(columns))
 
 
 def _write(
@@ -269,10 +268,9 @@ def _committed(
     finished: float,
     retries: int,
 ) -> tuple[Commit, TableState]:
-    table = find_table(session.catalog, plan.identifier)
-    state = None if table is None else state_of(table, plan.identifier)
+    state = look(session.catalog, plan.identifier)
     snapshot = _own_snapshot(state, plan, known)
-    if table is None or state is None or snapshot is None:
+    if state is None or snapshot is None:
         token = plan.snapshot_properties[lineage.COMMIT_TOKEN]
         raise CommitOutcomeUnknownError.refusing(
             "find the commit to",
@@ -281,7 +279,7 @@ def _committed(
             found="none, although the engine reported success",
             hint="another writer may have rolled the table back or replaced it; look at its history.",
         )
-    counts = _with_listed_rows(session, plan, table, snapshot, counts)
+    counts = _with_listed_rows(session, plan, snapshot, counts)
     committed = snapshot.committed_at_ms / 1000
     commit = Commit(
         identifier=plan.identifier,
@@ -298,14 +296,12 @@ def _committed(
     return commit, state
 
 
-def _with_listed_rows(
-    session: IcebergSession, plan: WritePlan, table: Table, snapshot: Snapshot, counts: RowCounts
-) -> RowCounts:
+def _with_listed_rows(session: IcebergSession, plan: WritePlan, snapshot: Snapshot, counts: RowCounts) -> RowCounts:
     """Add the rows of each partition, where the metadata of the new files tells them."""
     if not plan.listed_partitions or plan.carries_over:
         return counts
     columns = {column for _, scope in plan.listed_partitions for column in scope.columns}
-    files = added_files(session.catalog, table, snapshot.snapshot_id, sorted(columns))
+    files = added_files(session.catalog, plan.identifier, snapshot.snapshot_id, sorted(columns))
     listed = rows_by_partition(plan.listed_partitions, files)
     if listed is None:
         return counts

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from dagster_iceberg_spark.errors import MergeKeyError
 from dagster_iceberg_spark.plan.write import Guard, Merge, Overwrite, WritePlan
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.columns import column_of, functions_of, named_column, observation_for
+from dagster_iceberg_spark.spark.columns import column_of, functions_of, named_column, observation_for, with_all_fields
 from dagster_iceberg_spark.spark.failures import MICROSECONDS, NULL_MARKER, OUTSIDE_END, OUTSIDE_MARKER
 from dagster_iceberg_spark.spark.session import IcebergSession, active
 
@@ -44,6 +44,7 @@ def write(session: IcebergSession, plan: WritePlan, frame: DataFrame) -> RowCoun
         PySparkException, Py4JError: What the engine says, untranslated.
     """
     counters = _Counters(session.spark, plan)
+    frame = with_all_fields(frame, plan.completions)
     for column in plan.required:
         frame = frame.where(sql.refusal_of_nulls(column, f"{NULL_MARKER}{column!r}"))
     guarded = counters.observed(frame) if plan.guard is None else _guarded(plan.guard, frame, counters)

@@ -21,7 +21,8 @@ from pyiceberg.types import DateType, LongType, NestedField, StringType, Timesta
 
 from dagster_iceberg_spark.catalog import look as look_module
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.look import data_files, look, open_catalog
+from dagster_iceberg_spark.catalog.files import data_files
+from dagster_iceberg_spark.catalog.look import look, open_catalog
 from dagster_iceberg_spark.config import RestCatalog, SqlCatalog
 from dagster_iceberg_spark.errors import CatalogUnavailableError, ConfigurationError, NotAnIcebergTableError
 from dagster_iceberg_spark.plan.coverage import ColumnBounds
@@ -146,7 +147,7 @@ def test_old_schemas_and_specs_stay_known(lake: CatalogDescription, catalog: Cat
 def test_the_bounds_of_files_are_read_from_the_manifests(lake: CatalogDescription, catalog: Catalog) -> None:
     table = catalog.create_table(("nyc", "flights"), COLUMNS)
     table.append(rows(row(NOON, "AA", 1), row(EVENING, None, 9)))
-    (file,) = data_files(lake, table, table.snapshots()[0].snapshot_id, ["ts", "carrier", "day", "wall", "id"])
+    (file,) = data_files(lake, FLIGHTS, table.snapshots()[0].snapshot_id, ["ts", "carrier", "day", "wall", "id"])
     assert file.path.startswith("file://")
     day = dt.date(2024, 1, 2)
     assert file.bounds == {
@@ -165,7 +166,7 @@ def test_the_partition_of_a_file_bounds_it_where_metrics_are_off(lake: CatalogDe
     off = {"write.metadata.metrics.default": "none"}
     table = catalog.create_table(("nyc", "flights"), COLUMNS, partition_spec=spec, properties=off)
     table.append(rows(row(NOON, "AA"), row(utc(2024, 1, 3), None)))
-    files = data_files(lake, table, table.snapshots()[0].snapshot_id, ["ts", "carrier", "id"])
+    files = data_files(lake, FLIGHTS, table.snapshots()[0].snapshot_id, ["ts", "carrier", "id"])
     first, second = sorted(files, key=lambda file: str(file.bounds["ts"].lower))
     assert first.bounds["ts"] == ColumnBounds(utc(2024, 1, 2), utc(2024, 1, 2, 23, 59, 59, 999999), may_hold_null=False)
     assert first.bounds["carrier"] == ColumnBounds("AA", "AA", may_hold_null=False)
@@ -178,7 +179,7 @@ def test_only_the_files_of_the_snapshot_that_is_asked_for_are_seen(lake: Catalog
     table.append(rows(row(NOON, "AA")))
     table.append(rows(row(EVENING, "AA")))
     first, second = (item.snapshot_id for item in table.snapshots())
-    assert [len(data_files(lake, table, item, ["ts"])) for item in (first, second)] == [1, 2]
+    assert [len(data_files(lake, FLIGHTS, item, ["ts"])) for item in (first, second)] == [1, 2]
 
 
 def test_one_description_is_one_catalog(lake: CatalogDescription) -> None:

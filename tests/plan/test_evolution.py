@@ -25,6 +25,7 @@ from pyiceberg.types import IcebergType as TheirType
 from dagster_iceberg_spark.errors import PartitioningError, SchemaMismatchError
 from dagster_iceberg_spark.plan.evolution import (
     check_transforms,
+    completed_columns,
     is_lossless,
     is_promotion,
     plan_schema_changes,
@@ -223,6 +224,13 @@ def test_full_makes_the_columns_those_of_the_frame_and_loses_nothing_before_the_
     frame: Schema, table: Schema, before: tuple[TableChange, ...], after: tuple[TableChange, ...]
 ) -> None:
     assert full(frame, table) == (before, after)
+
+
+def test_structs_that_lack_fields_are_completed() -> None:
+    table = schema(s=struct(x="int", y="string"), l=ListType(struct(x="int", y="int")), a="int", b="int")
+    frame = schema(a="int", s=struct(Y="string", new="int"), l=ListType(struct(y="int", x="int")))
+    assert completed_columns(frame, table) == {"s": struct(Y="string", new="int", x="int")}
+    assert completed_columns(table, table) == {}
 
 
 @pytest.mark.parametrize(("held", "dropped"), [("b", "b"), ("s.x", "s"), ("s.x", "s.x")])

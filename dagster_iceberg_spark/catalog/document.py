@@ -1,0 +1,102 @@
+"""A table's metadata file (Iceberg spec, "Table Metadata Fields") in the vocabulary's words.
+
+The document is read as it is: a long history costs its parsing once, and no object that nobody asks for.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.ordering import SortField
+from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec, parse_transform
+from dagster_iceberg_spark.table.schema import Schema, parse_schema
+from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+
+Document = Mapping[str, Any]
+
+_CURRENT_FORM = ("schemas", "partition-specs", "sort-orders")
+"""What writers of format version 1 may leave out, having the older forms of it instead."""
+
+
+class Snapshots(Mapping[int, Snapshot]):
+    """Snapshots by id, each put into words when it is asked for: a look needs few of a long history."""
+
+    def __init__(self, by_id: Mapping[int, Any], documented: Callable[[Any], Document] = dict) -> None:
+        """Take what stands for each snapshot, and what makes its document of it."""
+        self._by_id = by_id
+        self._documented = documented
+
+    def __getitem__(self, snapshot_id: int) -> Snapshot:
+        return _snapshot(self._documented(self._by_id[snapshot_id]))
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._by_id)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+
+def is_in_current_form(document: Document) -> bool:
+    """Say whether the document has all lists that `table_state` reads."""
+    has_refs = "refs" in document or not document.get("snapshots")
+    return has_refs and all(key in document for key in _CURRENT_FORM)
+
+
+def table_state(document: Document, identifier: TableIdentifier, snapshots: Snapshots) -> TableState:
+    """Return the table as the document has it, with the snapshots, which the document may leave out."""
+    schemas = {item["schema-id"]: parse_schema(item) for item in document["schemas"]}
+    current = schemas[document["current-schema-id"]]
+    identifiers = next(
+        item.get("identifier-field-ids", ()) for item in document["schemas"] if item["schema-id"] == current.schema_id
+    )
+    orders = {item["order-id"]: item["fields"] for item in document["sort-orders"]}
+    return TableState(
+        identifier=identifier,
+        location=document["location"],
+        format_version=document["format-version"],
+        schema=current,
+        specs={item["spec-id"]: _spec(item, (current, *schemas.values())) for item in document["partition-specs"]},
+        default_spec_id=document["default-spec-id"],
+        properties=dict(document.get("properties") or {}),
+        snapshots=snapshots,
+        refs={name: ref["snapshot-id"] for name, ref in (document.get("refs") or {}).items()},
+        schemas=schemas,
+        identifier_fields=tuple(sorted(current.name_of(item) or "?" for item in identifiers)),
+        sort_order=tuple(_sort_field(item, current) for item in orders[document["default-sort-order-id"]]),
+    )
+
+
+def _spec(document: Document, schemas: Iterable[Schema]) -> PartitionSpec:
+    candidates = tuple(schemas)
+    return PartitionSpec(
+        tuple(
+            PartitionField(
+                column=next((name for schema in candidates if (name := schema.name_of(field["source-id"]))), "?"),
+                transform=parse_transform(field["transform"]),
+                name=field["name"],
+            )
+            for field in document["fields"]
+        ),
+        document["spec-id"],
+    )
+
+
+def _sort_field(document: Document, schema: Schema) -> SortField:
+    column, transform = schema.name_of(document["source-id"]) or "?", document["transform"]
+    return SortField(
+        column if transform == "identity" else f"{transform}({column})",
+        document["direction"],
+        "first" if document["null-order"] == "nulls-first" else "last",
+    )
+
+
+def _snapshot(document: Document) -> Snapshot:
+    summary = dict(document.get("summary") or {})
+    return Snapshot(
+        snapshot_id=document["snapshot-id"],
+        parent_snapshot_id=document.get("parent-snapshot-id"),
+        committed_at_ms=document["timestamp-ms"],
+        operation=summary.pop("operation", "unknown"),
+        summary=summary,
+        schema_id=document.get("schema-id"),
+    )

@@ -1,0 +1,120 @@
+"""What the manifests say about a table's data files. No data is read."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile as ManifestDataFile
+from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.partitioning import PartitionSpec as PyIcebergSpec
+from pyiceberg.table import Table
+from pyiceberg.types import PrimitiveType as PyIcebergPrimitive
+
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.look import find_table, translated_answers
+from dagster_iceberg_spark.catalog.values import bounds_of_value, python_value
+from dagster_iceberg_spark.errors import CommitConflictError
+from dagster_iceberg_spark.plan.coverage import ColumnBounds, DataFile
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.partitioning import parse_transform
+
+
+def data_files(
+    description: CatalogDescription, identifier: TableIdentifier, snapshot_id: int, columns: Iterable[str]
+) -> tuple[DataFile, ...]:
+    """Return the bounds of those columns in every data file of the snapshot, from the manifests alone.
+
+    Args:
+        description: The catalog.
+        identifier: The table.
+        snapshot_id: One of its snapshots.
+        columns: The columns.
+
+    Raises:
+        CatalogUnavailableError: The catalog or the store does not answer.
+        CommitConflictError: The table is gone.
+    """
+
+    def listed(table: Table) -> Iterator[ManifestDataFile]:
+        yield from (task.file for task in table.scan(snapshot_id=snapshot_id).plan_files())
+
+    return _described_files(description, identifier, columns, listed)
+
+
+def added_files(
+    description: CatalogDescription, identifier: TableIdentifier, snapshot_id: int, columns: Iterable[str]
+) -> tuple[DataFile, ...]:
+    """Return the data files that the snapshot added, from its own manifests alone.
+
+    Args:
+        description: The catalog.
+        identifier: The table.
+        snapshot_id: One of its snapshots.
+        columns: The columns whose bounds are wanted.
+
+    Raises:
+        CatalogUnavailableError: The catalog or the store does not answer.
+        CommitConflictError: The table is gone.
+    """
+
+    def listed(table: Table) -> Iterator[ManifestDataFile]:
+        snapshot = table.snapshot_by_id(snapshot_id)
+        for manifest in () if snapshot is None else snapshot.manifests(table.io):
+            if manifest.added_snapshot_id == snapshot_id:
+                for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+                    if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot_id:
+                        yield entry.data_file
+
+    return _described_files(description, identifier, columns, listed)
+
+
+def _described_files(
+    description: CatalogDescription,
+    identifier: TableIdentifier,
+    columns: Iterable[str],
+    listed: Callable[[Table], Iterable[ManifestDataFile]],
+) -> tuple[DataFile, ...]:
+    table = find_table(description, identifier)
+    if table is None:
+        raise CommitConflictError.refusing(
+            "list the data files of", str(identifier), expected="the table that was there a moment ago", found="none"
+        )
+    wanted, specs, schema = tuple(columns), table.metadata.specs(), table.schema()
+    with translated_answers(description, action=f"read the manifests of {identifier} in"):
+        return tuple(_data_file(file, specs[file.spec_id], schema, wanted) for file in listed(table))
+
+
+def _data_file(file: ManifestDataFile, spec: PyIcebergSpec, schema: Any, columns: tuple[str, ...]) -> DataFile:
+    return DataFile(
+        path=file.file_path,
+        bounds={column: _column_bounds(file, spec, schema.find_field(column)) for column in columns},
+        rows=file.record_count,
+    )
+
+
+def _column_bounds(file: ManifestDataFile, spec: PyIcebergSpec, field: Any) -> ColumnBounds:
+    """Return what metrics and partition values together say: the tighter of both bounds."""
+    lower = _metric(file.lower_bounds, field)
+    upper = _metric(file.upper_bounds, field)
+    nulls: Mapping[int, int] = file.null_value_counts or {}
+    may_hold_null = not field.required and nulls.get(field.field_id, 1) > 0
+    for low, high in _partition_bounds(file, spec, field):
+        lower = low if lower is None else max(lower, low)
+        upper = high if upper is None else min(upper, high)
+        may_hold_null = False
+    return ColumnBounds(lower=lower, upper=upper, may_hold_null=may_hold_null)
+
+
+def _metric(bounds: Mapping[int, bytes] | None, field: Any) -> Any:
+    if not bounds or field.field_id not in bounds or not isinstance(field.field_type, PyIcebergPrimitive):
+        return None
+    return python_value(from_bytes(field.field_type, bounds[field.field_id]), field.field_type)
+
+
+def _partition_bounds(file: ManifestDataFile, spec: PyIcebergSpec, field: Any) -> Iterator[tuple[Any, Any]]:
+    for position, partition_field in enumerate(spec.fields):
+        value = file.partition[position]
+        if partition_field.source_id == field.field_id and value is not None:
+            bounds = bounds_of_value(parse_transform(str(partition_field.transform)), value, field.field_type)
+            if bounds is not None:
+                yield bounds
