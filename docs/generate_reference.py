@@ -3,21 +3,24 @@
 import argparse
 import inspect
 import sys
-import types
+import types as python_types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from pyspark.sql import types
 
 from dagster_iceberg_spark import errors
 from dagster_iceberg_spark.config import EmbeddedCatalog, RestCatalog, SqlCatalog
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan import options, read
+from dagster_iceberg_spark.plan.evolution import storage_verdict
 from dagster_iceberg_spark.plan.options import OptionDefaults, WriteOptions
 from dagster_iceberg_spark.plan.write import CREATION_PROPERTIES
 from dagster_iceberg_spark.resource import IcebergSparkResource
+from dagster_iceberg_spark.spark.columns import iceberg_type
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, PartitionSlice
@@ -34,10 +37,11 @@ DAGSTER_KEYS: Final = {
 DEFAULTS: Final = {
     options.TABLE: "the last part of the asset key",
     options.PARTITION_BY: "the spec of the table; for a new table, from the partitions definition",
-    options.SORT_BY: "none",
-    options.FORMAT_VERSION: "Iceberg's",
+    options.SORT_BY: "the order of the table; a new table has none",
+    options.FORMAT_VERSION: "that of the table; Iceberg's for a new one",
     options.LOCATION: "the catalog's choice; a name with unusual characters gets a safe directory",
     options.MERGE_KEYS: "none",
+    options.IDENTIFIER_FIELDS: "those of the table",
 }
 RESULTS: Final = {
     "dagster/column_schema": "columns of the table after the commit: name, Iceberg type, description, nullability",
@@ -90,6 +94,20 @@ PROPERTIES: Final = {
         for name, value in CREATION_PROPERTIES.items()
     },
 }
+TYPES: Final = (
+    *(data_type() for data_type in (
+        types.BooleanType, types.ByteType, types.ShortType, types.IntegerType, types.LongType, types.FloatType,
+        types.DoubleType,
+    )),
+    types.DecimalType(10, 2), types.DecimalType(20, 2), types.DecimalType(38, 0),
+    *(data_type() for data_type in (
+        types.DateType, types.TimestampType, types.TimestampNTZType, types.StringType, types.BinaryType,
+        types.NullType,
+    )),
+)  # fmt: skip
+"""What a frame's column may be. A table has neither of the smaller integers, nor in format 2 a type of NULL alone."""
+NO_COLUMN: Final = ("tinyint", "smallint", "void")
+VERDICTS: Final = {"as is": "as is", "stored": "stored", "widened": "**widens**", "refused": ""}
 RESOURCES: Final = {
     ("IcebergPySparkIOManager", "spark"): (
         "IcebergSparkResource",
@@ -129,6 +147,7 @@ def _lines() -> Iterator[str]:
     yield "Generated from the code by `docs/generate_reference.py`; do not edit."
     yield from _keys_of_outputs()
     yield from _keys_of_inputs()
+    yield from _types()
     yield from _section("What a materialization reports", "A key that the asset sets itself is left as it is.")
     yield from _table(("key", "meaning"), _covering(RESULTS, options.RESULT_KEYS, prefix=options.PREFIX))
     yield from _section("IcebergPySparkIOManager", _first_line(IcebergPySparkIOManager))
@@ -172,6 +191,29 @@ def _keys_of_inputs() -> Iterator[str]:
     keys = {read.COLUMNS: "list of the columns to read, in that order", **read.INPUT_KEYS}
     yield from _table(("key", "value"), keys.items())
     yield from ("", f"`{read.SNAPSHOT_ID}` stands alone; `{read.AS_OF}` and `{read.REF}` may stand together.")
+
+
+def _types() -> Iterator[str]:
+    yield from _section(
+        "Types",
+        "What happens to a DataFrame's column (left) over a column that the table has (above), both in Spark's names: "
+        "it is written *as is*; *stored* in a type that holds every value of its own; or it *widens* the table's "
+        "column, under `add_columns` and `full`. An empty cell is refused, before anything is done. Structs, lists and "
+        "maps follow the same rules inside; the keys of a map never change.",
+    )
+    columns = [item for item in TYPES if item.simpleString() not in NO_COLUMN]
+    known = {item: iceberg_type(item, ("c",), "t") for item in TYPES}
+    header = ("", *(item.simpleString() for item in columns))
+    rows = (
+        (item.simpleString(), *(VERDICTS[storage_verdict(known[item], known[column])] for column in columns))
+        for item in TYPES
+    )
+    yield from _table(header, rows)
+    yield from (
+        "",
+        "`char` and `varchar` are `string` to Iceberg. Refused as new columns: nothing but NULL (`void`); `variant`,",
+        "which pyiceberg cannot read; and the types that Iceberg has not: intervals, `time`, `geometry`.",
+    )
 
 
 def _default_of(key: str) -> str:
@@ -235,7 +277,7 @@ def _type_text(annotation: Any) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return ", ".join(f"`{value}`" for value in arguments)
-    if origin in (Union, types.UnionType):
+    if origin in (Union, python_types.UnionType):
         return " or ".join(_type_text(item) for item in arguments if item is not type(None))
     if origin is not None:
         return f"{origin.__name__}[{', '.join(map(_type_text, arguments))}]"

@@ -37,6 +37,7 @@ from dagster_iceberg_spark.table.schema import (
 )
 
 SchemaEvolution: TypeAlias = Literal["strict", "add_columns", "full"]
+StorageVerdict: TypeAlias = Literal["as is", "stored", "widened", "refused"]
 PartitionEvolution: TypeAlias = Literal["evolve", "error"]
 
 _DIGITS_OF: Final = {INT: 10, LONG: 19}
@@ -185,6 +186,19 @@ def plan_spec_changes(
     return (*map(DropPartitionField, dropped), *map(AddPartitionField, added))
 
 
+def storage_verdict(source: IcebergType, target: IcebergType) -> StorageVerdict:
+    """Say what happens to a frame's column of one type over a table's column of another; both without parts.
+
+    `as is`: the types are the same; `stored`: every value is one of the table's type; `widened`: the table's column
+    gets the frame's type, which holds all of its values; `refused`: some value could change.
+    """
+    if source == target:
+        return "as is"
+    if is_lossless(source, target):
+        return "stored"
+    return "widened" if is_promotion(target, source) else "refused"
+
+
 def is_lossless(source: IcebergType, target: IcebergType) -> bool:
     """Say whether every value of the source type is a value of the target type, the same one."""
     if source in (target, _UNKNOWN):
@@ -272,11 +286,9 @@ class _Evolution:
             case MapType(), MapType():
                 _refuse_other_keys(source.key, target.key, path=path, subject=self.subject)
                 yield from self.of_type(source.value, target.value, path=(*path, "value"))
-            case _ if is_lossless(source, target):
-                return
-            case _ if is_promotion(target, source):
+            case _ if (verdict := storage_verdict(source, target)) == "widened":
                 yield WidenColumn(path, before=target, after=source)
-            case _:
+            case _ if verdict == "refused":
                 raise SchemaMismatchError.refusing(
                     "write",
                     self.subject,

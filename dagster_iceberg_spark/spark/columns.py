@@ -205,26 +205,36 @@ def schema_of(frame: DataFrame, *, subject: str) -> vocabulary.Schema:
 def _field(field: types.StructField, path: tuple[str, ...], subject: str) -> vocabulary.Field:
     return vocabulary.Field(
         name=field.name,
-        type=_type(field.dataType, (*path, field.name), subject),
+        type=iceberg_type(field.dataType, (*path, field.name), subject),
         doc=(field.metadata or {}).get("comment"),
     )
 
 
-def _type(data_type: types.DataType, path: tuple[str, ...], subject: str) -> vocabulary.IcebergType:
+def iceberg_type(data_type: types.DataType, path: tuple[str, ...], subject: str) -> vocabulary.IcebergType:
+    """Return what Iceberg makes of a Spark type.
+
+    Args:
+        data_type: Spark's type.
+        path: The column's name, and those of the fields down to the type, for the message.
+        subject: The table, for the message.
+
+    Raises:
+        SchemaMismatchError: Iceberg has no such type.
+    """
     match data_type:
         case types.DecimalType():
             return vocabulary.DecimalType(data_type.precision, data_type.scale)
         case types.StructType():
             return vocabulary.StructType(tuple(_field(field, path, subject) for field in data_type.fields))
         case types.ArrayType():
-            return vocabulary.ListType(_type(data_type.elementType, (*path, "element"), subject))
+            return vocabulary.ListType(iceberg_type(data_type.elementType, (*path, "element"), subject))
         case types.MapType():
             return vocabulary.MapType(
-                _type(data_type.keyType, (*path, "key"), subject),
-                _type(data_type.valueType, (*path, "value"), subject),
+                iceberg_type(data_type.keyType, (*path, "key"), subject),
+                iceberg_type(data_type.valueType, (*path, "value"), subject),
             )
         case types.UserDefinedType():
-            return _type(data_type.sqlType(), path, subject)
+            return iceberg_type(data_type.sqlType(), path, subject)
     known = _TYPES.get(type(data_type))
     if known is None:
         raise SchemaMismatchError.refusing(

@@ -1,10 +1,15 @@
 """What happens when a frame's columns are not the table's."""
 
+import datetime as dt
+import itertools
 from typing import Any
 
 import dagster as dg
 import pytest
+from pyspark.sql.types import StructType
 
+from dagster_iceberg_spark.plan.evolution import storage_verdict
+from dagster_iceberg_spark.spark.columns import iceberg_type
 from tests.conftest import Lake, frame_asset, metadata_of
 
 pytestmark = pytest.mark.spark
@@ -56,6 +61,68 @@ def test_what_would_lose_something_is_refused(lake: Lake, stored: str, written: 
     assert found in str(error)
     assert not error.allow_retries
     assert len(lake.summaries("t")) == 1
+
+
+EXTREMES: dict[str, tuple[str, ...]] = {
+    "boolean": ("true", "false"),
+    "tinyint": ("-128Y", "127Y"),
+    "smallint": ("-32768S", "32767S"),
+    "int": ("-2147483648", "2147483647"),
+    "bigint": ("-9223372036854775808L", "9007199254740993L"),
+    "float": ("float('-Infinity')", "float('1e-45')"),
+    "double": ("double('NaN')", "4.9e-324D"),
+    "decimal(10,2)": ("-99999999.99BD", "0.01BD"),
+    "decimal(20,2)": ("-999999999999999999.99BD", "0.01BD"),
+    "decimal(38,0)": ("-99999999999999999999999999999999999999BD", "1BD"),
+    "date": ("date '0001-01-01'", "date '9999-12-31'"),
+    "timestamp": ("timestamp '1969-12-31 23:59:59.999999Z'", "timestamp '2024-11-03 05:30:00.000001Z'"),
+    "timestamp_ntz": ("timestamp_ntz '1969-12-31 23:59:59.999999'", "timestamp_ntz '2024-03-10 02:30:00.000001'"),
+    "string": ("''", "'it''s \\u0000 ü'"),
+    "varchar(3)": ("'abc'", "'a  '"),
+    "binary": ("X''", "X'00FF'"),
+}
+
+
+def test_every_type_is_stored_unchanged_wherever_the_plan_says_so(lake: Lake) -> None:
+    """One column for each pair of types that is not refused: the values are what they were."""
+    known = {name: iceberg_type(parsed(name), ("c",), "t") for name in EXTREMES}
+    tables = [name for name in EXTREMES if name not in ("tinyint", "smallint", "varchar(3)")]
+    verdicts = {
+        (source, target): storage_verdict(known[source], known[target])
+        for source, target in itertools.product(EXTREMES, tables)
+    }
+    pairs = [pair for pair, verdict in verdicts.items() if verdict != "refused"]
+    lake.session.sql("create namespace if not exists lake.db")
+    columns = ", ".join(f"c{number} {target}" for number, (_, target) in enumerate(pairs))
+    lake.session.sql(f"create table lake.db.t (id int, {columns}) using iceberg")
+
+    def rows(*, as_stored: bool) -> str:
+        stored = [source if verdicts[source, target] == "widened" else target for source, target in pairs]
+        return " union all ".join(
+            f"select {row} as id, "
+            + ", ".join(
+                f"cast({f'cast({EXTREMES[source][row]} as {source})'} as {wider if as_stored else source}) as c{number}"
+                for number, ((source, _), wider) in enumerate(zip(pairs, stored, strict=True))
+            )
+            for row in (0, 1)
+        )
+
+    lake.materialize(frame_asset("t", rows(as_stored=False)))
+    found = lake.arrow("t").sort_by("id").to_pylist()
+    expected = lake.session.sql(rows(as_stored=True)).toArrow().sort_by("id").to_pylist()
+    for row, column in itertools.product((0, 1), [f"c{number}" for number in range(len(pairs))]):
+        assert comparable(found[row][column]) == comparable(expected[row][column]), pairs[int(column[1:])]
+
+
+def comparable(value: Any) -> str:
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        value = value.astimezone(dt.timezone.utc)
+    return repr(value)
+
+
+def parsed(name: str) -> Any:
+    row: Any = StructType.fromDDL(f"c {name}")
+    return row.fields[0].dataType
 
 
 def test_strict_refuses_a_new_column_and_changes_nothing(lake: Lake) -> None:

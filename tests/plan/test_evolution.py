@@ -2,6 +2,8 @@
 
 import itertools
 import re
+import struct as struct_module
+from fractions import Fraction
 
 import pytest
 from pyiceberg.exceptions import ResolveError
@@ -31,6 +33,7 @@ from dagster_iceberg_spark.plan.evolution import (
     plan_schema_changes,
     plan_spec_changes,
     refuse_repeated_columns,
+    storage_verdict,
     with_docs,
 )
 from dagster_iceberg_spark.table.changes import (
@@ -349,6 +352,44 @@ def test_iceberg_promotes_what_pyiceberg_promotes(before: TheirType, after: Thei
     except ResolveError:
         expected = False
     assert is_promotion(parse_type(str(before)), parse_type(str(after))) == expected
+
+
+def holds(kind: str, value: Fraction) -> bool:
+    """Whether the value is one of the type's, in plain Python."""
+    if kind in ("int", "long"):
+        bits = 31 if kind == "int" else 63
+        return value.denominator == 1 and -(2**bits) <= value < 2**bits
+    if kind in ("float", "double"):
+        code = "f" if kind == "float" else "d"
+        try:
+            rounded: float = struct_module.unpack(code, struct_module.pack(code, float(value)))[0]
+            return Fraction(rounded) == value
+        except OverflowError:
+            return False
+    precision, scale = map(int, re.findall(r"\d+", kind))
+    scaled = value * Fraction(10**scale)
+    return scaled.denominator == 1 and abs(scaled) < 10**precision
+
+
+NUMBERS: dict[str, list[float | Fraction]] = {
+    "int": [-(2**31), 2**31 - 1, 1],
+    "long": [-(2**63), 2**63 - 1, 2**53 + 1],
+    "float": [0.5, 3.4028234663852886e38, 2.0**-149],
+    "double": [0.1, 1.7976931348623157e308, 5e-324],
+    "decimal(9, 2)": [Fraction(999999999, 100), Fraction(1, 100)],
+    "decimal(10, 0)": [9999999999],
+    "decimal(20, 2)": [Fraction(10**20 - 1, 100)],
+    "decimal(38, 10)": [Fraction(10**38 - 1, 10**10)],
+}
+
+
+@pytest.mark.parametrize(("source", "target"), list(itertools.permutations(NUMBERS, 2)))
+def test_a_number_is_stored_in_a_type_that_holds_every_one_of_its_own(source: str, target: str) -> None:
+    verdict = storage_verdict(parse_type(source), parse_type(target))
+    if verdict == "stored":
+        assert all(holds(target, Fraction(value)) for value in NUMBERS[source])
+    elif verdict == "widened":
+        assert all(holds(source, Fraction(value)) for value in NUMBERS[target])
 
 
 def test_the_scale_of_a_decimal_is_never_changed() -> None:
