@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
-from pyiceberg.table import DataScan, Table
 
-from dagster_iceberg_spark.arrow.expressions import expression_of
+from dagster_iceberg_spark.arrow.scan import PlannedScan
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import find_table, translated_answers
 from dagster_iceberg_spark.errors import ConfigurationError, UpstreamMissingError
@@ -36,35 +35,6 @@ class NoRows:
     def batches(self) -> pa.RecordBatchReader:
         """Return no batch."""
         return pa.RecordBatchReader.from_batches(pa.schema([]), [])
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedScan:
-    """A scan, and the order of the columns it was asked for: a scan itself keeps the table's.
-
-    Args:
-        source: The table that is scanned.
-        scan: pyiceberg's scan.
-        columns: The columns in order; None: all, in the table's order.
-    """
-
-    source: Table
-    scan: DataScan
-    columns: tuple[str, ...] | None
-
-    def table(self) -> pa.Table:
-        """Return all rows."""
-        table = self.scan.to_arrow()
-        return table if self.columns is None else table.select(list(self.columns))
-
-    def batches(self) -> pa.RecordBatchReader:
-        """Return the rows batch by batch, as files are read."""
-        reader = self.scan.to_arrow_batch_reader()
-        if self.columns is None:
-            return reader
-        columns = list(self.columns)
-        schema = pa.schema([reader.schema.field(name) for name in columns])
-        return pa.RecordBatchReader.from_batches(schema, (batch.select(columns) for batch in reader))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +81,7 @@ INPUT_TYPES: Final = (
     InputType("polars", "DataFrame", _polars, extra="polars"),
     InputType("polars", "LazyFrame", lambda rows: _polars(rows).lazy(), extra="polars"),
     InputType("duckdb", "DuckDBPyRelation", _duckdb, extra="duckdb", needs_columns=True),
-    InputType("pyiceberg.table", "DataScan", lambda planned: planned.scan, needs_columns=True),
+    InputType("pyiceberg.table", "DataScan", lambda planned: planned.scan(), needs_columns=True),
     InputType("pyiceberg.table", "Table", lambda planned: planned.source, needs_columns=True),
 )
 """What an input loads as without a JVM. No filter applies to pyiceberg's own Table."""
@@ -135,12 +105,7 @@ def read(description: CatalogDescription, plan: ReadPlan, input_type: InputType)
         raise UpstreamMissingError.refusing(
             "read", str(plan.identifier), expected="the table that was there a moment ago", found="none"
         )
-    scan = table.scan(
-        row_filter=expression_of(plan.predicate),
-        selected_fields=("*",) if plan.is_whole_row else plan.columns,
-        snapshot_id=plan.snapshot_id,
-    )
-    planned = PlannedScan(table, scan, None if plan.is_whole_row else plan.columns)
+    planned = PlannedScan(table, plan)
     with translated_answers(description, action=f"read {plan.identifier} from"):
         return _loaded(input_type, planned, subject=str(plan.identifier))
 

@@ -79,12 +79,14 @@ def _described_files(
         raise CommitConflictError.refusing(
             "list the data files of", str(identifier), expected="the table that was there a moment ago", found="none"
         )
-    wanted, specs, schema = tuple(columns), table.metadata.specs(), table.schema()
+    wanted = tuple(columns)
     with translated_answers(description, action=f"read the manifests of {identifier} in"):
-        return tuple(_data_file(file, specs[file.spec_id], schema, wanted) for file in listed(table))
+        return tuple(describe_file(file, table, wanted) for file in listed(table))
 
 
-def _data_file(file: ManifestDataFile, spec: PyIcebergSpec, schema: Any, columns: tuple[str, ...]) -> DataFile:
+def describe_file(file: ManifestDataFile, table: Table, columns: Iterable[str]) -> DataFile:
+    """Return the bounds of those columns in the data file, by its metrics and its partition."""
+    spec, schema = table.metadata.specs()[file.spec_id], table.schema()
     return DataFile(
         path=file.file_path,
         bounds={column: _column_bounds(file, spec, schema.find_field(column)) for column in columns},

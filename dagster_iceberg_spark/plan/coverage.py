@@ -90,6 +90,54 @@ def cover(scope: BoundScope, files: Sequence[DataFile]) -> Coverage:
     return Coverage(filter=grown.predicate(), owned=owned, straddling_files=straddling)
 
 
+def hull(scope: BoundScope) -> BoundScope:
+    """Return a wider scope of few terms: for each column that every box constrains, all that they have of it."""
+    if scope.is_whole_table or not scope.boxes:
+        return scope
+    by_column: dict[str, list[Intervals | Values]] = {}
+    for box in scope.boxes:
+        for constraint in box:
+            by_column.setdefault(constraint.column, []).append(constraint)
+    everywhere = {column: held for column, held in by_column.items() if len(held) == len(scope.boxes)}
+    return BoundScope((tuple(_outline(column, held) for column, held in everywhere.items()),))
+
+
+def _outline(column: str, constraints: Sequence[Intervals | Values]) -> Intervals | Values:
+    edges = [edge for item in constraints if isinstance(item, Intervals) for pair in item.intervals for edge in pair]
+    if edges:
+        return Intervals(column, ((min(edges), max(edges)),))
+    values = (value for item in constraints if isinstance(item, Values) for value in item.values)
+    return Values(column, tuple(dict.fromkeys(values)))
+
+
+def within_file(scope: BoundScope, file: DataFile) -> BoundScope:
+    """Return what is left of the scope for the rows of one file: no box: none of them, the whole table: all of them."""
+    boxes = (_box_within(box, file) for box in scope.boxes)
+    left = tuple(dict.fromkeys(box for box in boxes if box is not None))
+    return BoundScope(((),)) if () in left else BoundScope(left)
+
+
+def _box_within(box: BoundBox, file: DataFile) -> BoundBox | None:
+    kept: list[Intervals | Values] = []
+    for constraint in box:
+        bounds = file.bounds[constraint.column]
+        if not _may_match(constraint, bounds):
+            return None
+        if not _contains(constraint, bounds):
+            kept.append(_overlapping(constraint, bounds))
+    return tuple(kept)
+
+
+def _overlapping(constraint: Intervals | Values, bounds: ColumnBounds) -> Intervals | Values:
+    lower, upper = bounds.lower, bounds.upper
+    if lower is None or upper is None:
+        return constraint
+    if isinstance(constraint, Values):
+        return Values(constraint.column, tuple(value for value in constraint.values if lower <= value <= upper))  # type: ignore[operator]
+    intervals = tuple((start, end) for start, end in constraint.intervals if start <= upper and lower < end)  # type: ignore[operator]
+    return Intervals(constraint.column, intervals)
+
+
 def rows_by_partition(
     partitions: Sequence[tuple[str, BoundScope]], files: Iterable[DataFile]
 ) -> Mapping[str, int] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dagster_iceberg_spark.errors import MetadataKeyError, UpstreamMissingError
-from dagster_iceberg_spark.plan.binding import bind_scope
+from dagster_iceberg_spark.plan.binding import BoundScope, bind_scope
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, Predicate
 from dagster_iceberg_spark.table.schema import Schema
@@ -51,7 +51,7 @@ class ReadPlan:
     Args:
         identifier: The table.
         snapshot_id: The snapshot; None: the table has none yet, so there are no rows.
-        predicate: Which rows.
+        scope: Which rows.
         columns: Which columns, by the table's own names and in order.
         schema: The columns of that snapshot.
         is_whole_row: Whether all columns are read.
@@ -59,10 +59,15 @@ class ReadPlan:
 
     identifier: TableIdentifier
     snapshot_id: int | None
-    predicate: Predicate
+    scope: BoundScope
     columns: tuple[str, ...]
     schema: Schema
     is_whole_row: bool
+
+    @property
+    def predicate(self) -> Predicate:
+        """Which rows, as a predicate."""
+        return self.scope.predicate()
 
 
 def parse_read_options(metadata: Mapping[str, Any], *, subject: str) -> ReadOptions:
@@ -111,7 +116,7 @@ def plan_read(state: TableState, scope: PartitionScope, options: ReadOptions) ->
     return ReadPlan(
         identifier=state.identifier,
         snapshot_id=snapshot_id,
-        predicate=bound.predicate(),
+        scope=bound,
         columns=columns,
         schema=schema,
         is_whole_row=options.columns is None,

@@ -1,7 +1,9 @@
 """Loading: what the annotation says, only the rows that were asked for, pinned to a snapshot."""
 
+import collections
 import datetime as dt
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import dagster as dg
 import duckdb
@@ -154,6 +156,23 @@ class TestMappings:
         mapping = dg.SpecificPartitionsPartitionMapping([])
         loaded = capture(lake, hours, annotation, partition_mapping=mapping)
         assert (loaded.num_rows, set(loaded.column_names)) == (0, {"ts", "v"})
+
+
+@pytest.mark.parametrize(
+    "annotation", [DataFrame, pa.Table, pa.RecordBatchReader], ids=lambda item: f"{item.__module__}.{item.__name__}"
+)
+def test_many_windows_that_are_not_next_to_each_other(lake: Lake, annotation: Any) -> None:
+    """More terms than an engine should evaluate for each file."""
+    days = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-04-11", timezone="America/New_York")
+    upstream = hours_asset(partitions_def=days, backfill_policy=SINGLE_RUN)
+    lake.materialize_range(upstream, first="2013-01-01", last="2013-04-10")
+    odd = days.get_partition_keys()[::2]
+    mapping = dg.SpecificPartitionsPartitionMapping(odd)
+    loaded = capture(lake, upstream, annotation, partition_mapping=mapping, input_metadata={"columns": ["v", "ts"]})
+    assert loaded.column_names == ["v", "ts"]
+    zone = ZoneInfo("America/New_York")
+    found = collections.Counter(ts.astimezone(zone).date().isoformat() for ts in loaded.column("ts").to_pylist())
+    assert found == {day: 23 if day == "2013-03-10" else 24 for day in odd}
 
 
 YESTERDAY = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)

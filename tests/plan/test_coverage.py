@@ -16,7 +16,7 @@ from pyiceberg.types import NestedField, StringType, TimestamptzType
 
 from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_scope
-from dagster_iceberg_spark.plan.coverage import ColumnBounds, DataFile, cover, follows_spec
+from dagster_iceberg_spark.plan.coverage import ColumnBounds, DataFile, cover, follows_spec, hull, within_file
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, LiteralValue, Predicate
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, PartitionSlice, TimeWindow
 from tests.table.evaluator import matches
@@ -150,6 +150,35 @@ def test_the_engine_finds_every_file_wholly_inside_or_outside_of_the_filter(
         assert all_match(manifest_file) or not may_match(manifest_file)
         assert len(matched) == 1
         assert all(matches(coverage.filter, row) for row in rows if matches(coverage.owned, row))
+
+
+@settings(max_examples=150)
+@given(SCOPES, FILES)
+def test_what_is_left_of_a_scope_for_a_file_means_the_same_for_its_rows(
+    scope: PartitionScope, files: list[tuple[list[dict[str, Any]], bool, bool]]
+) -> None:
+    whole = bound(scope)
+    for rows, known, nulls_known in files:
+        left = within_file(whole, described(rows, known=known, nulls_known=nulls_known)[0])
+        for row in rows:
+            assert matches(left.predicate(), row) == matches(whole.predicate(), row)
+        assert sum(len(box) for box in left.boxes) <= sum(len(box) for box in whole.boxes)
+
+
+def test_a_file_inside_of_the_scope_needs_no_filter_and_one_outside_is_not_read() -> None:
+    days = bound(daily("2024-01-01", "2024-01-03"))
+    assert within_file(days, file(hour(0), hour(23))).is_whole_table
+    assert within_file(days, file(hour(24), hour(47))).boxes == ()
+    (left,) = within_file(days, file(hour(12), hour(30))).boxes
+    assert left[0].predicate() == bound(daily("2024-01-01")).predicate()
+
+
+@settings(max_examples=150)
+@given(SCOPES, ROWS)
+def test_a_hull_holds_its_scope_in_few_terms(scope: PartitionScope, row: dict[str, Any]) -> None:
+    outline = hull(bound(scope))
+    assert len(outline.boxes) == 1
+    assert matches(outline.predicate(), row) or not matches(bound(scope).predicate(), row)
 
 
 @settings(max_examples=100)

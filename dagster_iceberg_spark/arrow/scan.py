@@ -1,0 +1,102 @@
+"""Scanning the rows of a plan with pyiceberg."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+from pyiceberg.table import DataScan, FileScanTask, Table
+
+from dagster_iceberg_spark.arrow.expressions import expression_of
+from dagster_iceberg_spark.catalog.files import describe_file
+from dagster_iceberg_spark.plan.binding import Intervals
+from dagster_iceberg_spark.plan.coverage import hull, within_file
+from dagster_iceberg_spark.plan.read import ReadPlan
+from dagster_iceberg_spark.table.predicate import Predicate
+
+MAXIMUM_TERMS: Final = 16
+"""pyiceberg evaluates each term of a filter for each file; of more terms only those that a file may need are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedScan:
+    """A scan of the plan's rows, with its columns in the order that they were asked for: a scan keeps the table's.
+
+    Args:
+        source: The table that is scanned.
+        plan: What to read.
+    """
+
+    source: Table
+    plan: ReadPlan
+
+    def table(self) -> pa.Table:
+        """Return all rows."""
+        if not self._has_many_terms:
+            return self._ordered(self.scan().to_arrow())
+        parts = [scan.to_table(tasks) for scan, tasks in self._pieces()]
+        empty = self._schema.empty_table()
+        return self._ordered(pa.concat_tables([empty, *parts], promote_options="permissive"))
+
+    def batches(self) -> pa.RecordBatchReader:
+        """Return the rows batch by batch, as files are read."""
+        if not self._has_many_terms:
+            reader = self.scan().to_arrow_batch_reader()
+            schema, batches = reader.schema, iter(reader)
+        else:
+            schema = self._schema
+            pieces = chain.from_iterable(scan.to_record_batches(tasks) for scan, tasks in self._pieces())
+            batches = (batch.cast(schema) for batch in pieces)
+        if self.plan.is_whole_row:
+            return pa.RecordBatchReader.from_batches(schema, batches)
+        columns = list(self.plan.columns)
+        ordered = pa.schema([schema.field(name) for name in columns])
+        return pa.RecordBatchReader.from_batches(ordered, (batch.select(columns) for batch in batches))
+
+    def scan(self, predicate: Predicate | None = None) -> DataScan:
+        """Return pyiceberg's scan.
+
+        Args:
+            predicate: The rows; None: the plan's.
+        """
+        return self.source.scan(
+            row_filter=expression_of(self.plan.predicate if predicate is None else predicate),
+            selected_fields=("*",) if self.plan.is_whole_row else self.plan.columns,
+            snapshot_id=self.plan.snapshot_id,
+        )
+
+    @property
+    def _has_many_terms(self) -> bool:
+        boxes = self.plan.scope.boxes
+        intervals = sum(len(item.intervals) for box in boxes for item in box if isinstance(item, Intervals))
+        return len(boxes) + intervals > MAXIMUM_TERMS
+
+    @property
+    def _schema(self) -> pa.Schema:
+        return schema_to_pyarrow(self.scan().projection(), include_field_ids=False)
+
+    def _ordered(self, table: pa.Table) -> pa.Table:
+        return table if self.plan.is_whole_row else table.select(list(self.plan.columns))
+
+    def _pieces(self) -> Iterator[tuple[ArrowScan, list[FileScanTask]]]:
+        """Yield files that need the same filter, each with only those terms that its own rows may meet."""
+        scope = self.plan.scope
+        coarse = self.scan(hull(scope).predicate())
+        by_filter: dict[Predicate, list[FileScanTask]] = {}
+        for task in coarse.plan_files():
+            left = within_file(scope, describe_file(task.file, self.source, scope.columns))
+            if left.boxes:
+                by_filter.setdefault(left.predicate(), []).append(task)
+        for predicate, tasks in by_filter.items():
+            yield (
+                ArrowScan(
+                    self.source.metadata,
+                    self.source.io,
+                    coarse.projection(),
+                    expression_of(predicate),
+                    case_sensitive=True,
+                ),
+                tasks,
+            )
