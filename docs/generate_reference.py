@@ -89,6 +89,7 @@ PROPERTIES: Final = {
     lineage.OWNER_PROPERTY: "the asset that owns the table",
     lineage.SHARED_PROPERTY: f"`{lineage.NAMED_EXPLICITLY}` if that key named the table: then other assets that name "
     "it by the same key may write it too",
+    lineage.SHARERS_PROPERTY: "the other assets that have written the table, as a JSON list",
     **{
         name: f"`{value}`, on a table that the package creates, unless `{options.TABLE_PROPERTIES}` says otherwise"
         for name, value in CREATION_PROPERTIES.items()

@@ -1,9 +1,11 @@
 """The plan of one write: everything that is decided before anything is done."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
+from urllib.parse import quote_plus
 
 from dagster_iceberg_spark.errors import ConfigurationError, SchemaMismatchError, TableOwnershipError
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
@@ -21,6 +23,7 @@ from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.changes import (
     AddPartitionField,
+    DropColumn,
     RelaxColumn,
     RemoveProperties,
     SetIdentifierFields,
@@ -58,6 +61,11 @@ MAXIMUM_OPEN_PARTITIONS: Final = 100
 """In a run of more partitions a task writes one after the other. By Iceberg's default it keeps a file of each open,
 with its buffers: 3,000 days in one run need more than a heap of 2 GB."""
 
+MAXIMUM_PATH_SEGMENT: Final = 255
+"""Bytes of a name that file systems take; Iceberg names a directory after the value of an identity partition."""
+PLAIN_PATHS: Final = {"write.object-storage.enabled": "true", "write.object-storage.partitioned-paths": "false"}
+"""Data files are placed by a hash, and no partition value is in their paths."""
+
 FANOUT_OPTION: Final = "fanout-enabled"
 FANOUT_PROPERTY: Final = "write.spark.fanout.enabled"
 
@@ -84,6 +92,11 @@ class TableRequest:
         """Return the request over the names that the table has for its columns."""
         docs = {names.column(column): doc for column, doc in self.column_docs.items()}
         return replace(self, options=names.of_options(self.options), column_docs=docs)
+
+    def with_properties(self, properties: Mapping[str, str]) -> "TableRequest":
+        """Return the request with more table properties, where it does not say something else of them."""
+        wanted = {**properties, **self.options.table_properties}
+        return replace(self, options=replace(self.options, table_properties=wanted))
 
     def ownership(self) -> dict[str, str]:
         """Return the table properties that record the owner."""
@@ -227,6 +240,8 @@ def plan_write(
     refuse_repeated_columns(frame.schema, is_case_sensitive=frame.is_case_sensitive, subject=subject)
     check_ownership(request, state)
     wanted_fields = _wanted_fields(request, scope, frame.schema, state)
+    spec = state.spec if state and wanted_fields is None else PartitionSpec(wanted_fields or ())
+    request = request.with_properties(PLAIN_PATHS) if _has_long_paths(scope, spec) else request
     create = None if state else _creation(request, wanted_fields or (), frame.schema)
     changes = _changes(request, wanted_fields, frame.schema, state)
     columns = _columns_to_tell_by(frame.schema, state)
@@ -234,7 +249,6 @@ def plan_write(
     _check_columns(options, frame.schema, state, subject=subject)
     guard = _guard(own, scope, options)
     action = _action(options, own, state, files)
-    spec = state.spec if state and wanted_fields is None else PartitionSpec(wanted_fields or ())
     partitions = _partitions_to_count(options, scope, columns, subject=subject)
     are_listed = all(follows_spec(part, [spec]) for _, part in partitions)
     counted = partitions if len(partitions) <= MAXIMUM_COUNTED_PARTITIONS else ()
@@ -338,6 +352,19 @@ def default_partition_field(dimension: Dimension, schema: Schema) -> PartitionFi
     return PartitionField(column, transform)
 
 
+def _has_long_paths(scope: PartitionScope, spec: PartitionSpec) -> bool:
+    """Say whether a key would make a directory name that no file system takes."""
+    names = {
+        field.column: field.name or field.column for field in spec.live_fields if field.transform.name == "identity"
+    }
+    return any(
+        len(quote_plus(f"{names[dimension.column]}={partition[position].key}")) > MAXIMUM_PATH_SEGMENT
+        for position, dimension in enumerate(scope.dimensions)
+        if dimension.calendar is None and dimension.column in names
+        for partition in scope.partitions
+    )
+
+
 def _creation(request: TableRequest, fields: tuple[PartitionField, ...], frame: Schema) -> CreateTable:
     options = request.options
     if not frame.fields:
@@ -369,27 +396,58 @@ def _changes(
         plan_schema_changes(frame, Schema(()), policy="add_columns", docs={}, subject=subject)
         return tuple(AddPartitionField(field) for field in wanted_fields or () if field.name is not None)
     _check_place(options, state, subject=subject)
-    schema_changes = plan_schema_changes(
+    schema = plan_schema_changes(
         with_docs(frame, request.column_docs),
         state.schema,
         policy=options.schema_evolution,
         docs=request.column_docs,
         subject=subject,
         protected=_protected(options, state),
-    ).before
+    )
     relaxed = [
         RelaxColumn((field.name,))
         for name, is_required in options.required_columns.items()
         if not is_required and (field := state.schema.field(name)) is not None and field.is_required
     ]
-    spec_changes = plan_spec_changes(wanted_fields, state.spec, policy=options.partition_evolution, subject=subject)
-    return (
-        *dict.fromkeys((*schema_changes, *relaxed)),
-        *spec_changes,
-        *_property_changes(request, state),
+    layout = (
+        *plan_spec_changes(wanted_fields, state.spec, policy=options.partition_evolution, subject=subject),
         *_order_changes(options, state),
         *_identifier_changes(options, state, subject=subject),
     )
+    _refuse_disagreement(request, state, layout, schema.after)
+    return (*dict.fromkeys((*schema.before, *relaxed)), *layout, *_property_changes(request, state))
+
+
+def _refuse_disagreement(
+    request: TableRequest, state: TableState, layout: Sequence[TableChange], after: Sequence[TableChange]
+) -> None:
+    """Refuse what assets that share a table would change back and forth.
+
+    Raises:
+        TableOwnershipError: The layout is its owner's to change; the columns of all of them stay.
+    """
+    owner, sharers = state.properties.get(lineage.OWNER_PROPERTY), _sharers(state)
+    others = sorted({owner, *sharers} - {request.asset_key, None})  # type: ignore[type-var]
+    losses = [change for change in after if isinstance(change, DropColumn)]
+    pending = StoredNames.of(request.options.renames, Schema(()), state.schema, subject=str(request.identifier)).changes
+    refused = [*([] if owner in (None, request.asset_key) else layout), *losses, *pending]
+    if others and refused:
+        raise TableOwnershipError.refusing(
+            "change",
+            str(request.identifier),
+            expected=f"what suits the other assets of the table too ({', '.join(map(repr, others))})",
+            found=f"{request.asset_key!r} wants to {refused[0]}",
+            hint=f"a table's layout is the matter of its owner, {owner!r}: define it there, and leave it out here. "
+            "Columns of a table that several assets write are neither dropped nor renamed.",
+        )
+
+
+def _sharers(state: TableState) -> tuple[str, ...]:
+    try:
+        sharers = json.loads(state.properties.get(lineage.SHARERS_PROPERTY, "[]"))
+    except ValueError:  # somebody else's text
+        return ()
+    return tuple(map(str, sharers)) if isinstance(sharers, list) else ()
 
 
 def _wanted_properties(options: WriteOptions) -> dict[str, str]:
@@ -403,6 +461,7 @@ def _property_changes(request: TableRequest, state: TableState) -> Iterator[Tabl
         **({"format-version": str(version)} if version is not None and version > state.format_version else {}),
         **_wanted_properties(options),
         **({} if lineage.OWNER_PROPERTY in state.properties else request.ownership()),
+        **_shared_by(request, state),
     }
     new = {key: value for key, value in wanted.items() if state.properties.get(key) != value}
     if new:
@@ -410,6 +469,14 @@ def _property_changes(request: TableRequest, state: TableState) -> Iterator[Tabl
     removed = tuple(key for key, value in options.table_properties.items() if value is None and key in state.properties)
     if removed:
         yield RemoveProperties(removed)
+
+
+def _shared_by(request: TableRequest, state: TableState) -> dict[str, str]:
+    """Return the property that lets the table's other assets know of this one."""
+    owner, sharers = state.properties.get(lineage.OWNER_PROPERTY), _sharers(state)
+    if request.asset_key is None or owner in (None, request.asset_key) or request.asset_key in sharers:
+        return {}
+    return {lineage.SHARERS_PROPERTY: json.dumps(sorted({*sharers, request.asset_key}))}
 
 
 def _order_changes(options: WriteOptions, state: TableState) -> Iterator[TableChange]:

@@ -28,6 +28,8 @@ OWNER_PROPERTY: Final = "dagster.asset_key"
 SHARED_PROPERTY: Final = "dagster.named_by"
 """Table property: how the owner named the table; `iceberg/table` lets other assets that do the same share it."""
 NAMED_EXPLICITLY: Final = "iceberg/table"
+SHARERS_PROPERTY: Final = "dagster.shared_by"
+"""Table property: the other assets that have written the table, as a JSON list."""
 
 MAXIMUM_UPSTREAM_BYTES: Final = 2048
 

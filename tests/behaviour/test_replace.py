@@ -205,6 +205,7 @@ KEYS = [
     "null",
     "`tick`",
     "x" * 200,
+    "ü" * 300,
 ]
 
 
@@ -218,6 +219,7 @@ def test_static_keys_of_any_spelling_are_kept_apart(lake: Lake) -> None:
     for key in (*KEYS, KEYS[1], KEYS[3]):
         lake.materialize(regions, partition_key=key)
     assert sorted(lake.rows("regions", "k")) == sorted(KEYS)
+    assert lake.table("regions").properties["write.object-storage.partitioned-paths"] == "false"
 
 
 def test_dynamic_keys_of_an_integer_column(lake: Lake) -> None:

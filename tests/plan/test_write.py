@@ -279,7 +279,11 @@ def test_a_table_belongs_to_one_asset(properties: dict[str, str], asked: dict[st
 
 def test_a_shared_table_keeps_its_first_owner() -> None:
     shared = {"dagster.asset_key": "other", "dagster.named_by": "iceberg/table"}
-    assert planned(existing(properties=shared), named=True).changes == ()
+    assert planned(existing(properties=shared), named=True).changes == (
+        SetProperties({"dagster.shared_by": '["nyc/flights"]'}),
+    )
+    again = {**shared, "dagster.shared_by": '["nyc/flights"]'}
+    assert planned(existing(properties=again), named=True).changes == ()
 
 
 @pytest.mark.parametrize(
@@ -385,6 +389,48 @@ def test_a_new_table_is_refused_before_it_is_created(
 ) -> None:
     with pytest.raises(error, match=message):
         planned(frame=frame, **asked)
+
+
+SHARED = {"dagster.asset_key": "nyc/other", "dagster.named_by": "iceberg/table"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "wish"),
+    [
+        ({"partition_by": ["month(ts)"]}, "drop partition field day"),
+        ({"sort_by": ["carrier"]}, "sort files by carrier"),
+        ({"renames": {"delay": "late"}}, "rename column delay to late"),
+    ],
+)
+def test_an_asset_that_shares_a_table_leaves_its_layout_to_the_owner(asked: dict[str, Any], wish: str) -> None:
+    frame = schema(ts="timestamptz", carrier="string")
+    with pytest.raises(TableOwnershipError, match=f"'nyc/other'.*'nyc/flights' wants to {wish}"):
+        planned(existing(properties=SHARED), frame=frame, named=True, **asked)
+    agreed = planned(existing(properties=SHARED), frame=frame, named=True, partition_by=["day(ts)"])
+    assert agreed.changes == (SetProperties({"dagster.shared_by": '["nyc/flights"]'}),)
+    planned(existing(), frame=frame, **asked)
+
+
+@pytest.mark.parametrize(
+    ("properties", "is_refused"),
+    [
+        (SHARED, True),
+        ({**OWNED, "dagster.shared_by": '["nyc/other"]'}, True),
+        ({**OWNED, "dagster.shared_by": "[]"}, False),
+        ({**OWNED, "dagster.shared_by": "no json"}, False),
+        (OWNED, False),
+    ],
+)
+def test_columns_of_a_table_that_several_assets_write_are_not_dropped(
+    properties: dict[str, str], is_refused: bool
+) -> None:
+    state = existing(properties=properties)
+    asked: dict[str, Any] = {"named": True, "schema_evolution": "full"}
+    if is_refused:
+        with pytest.raises(TableOwnershipError, match="wants to drop column delay"):
+            planned(state, frame=schema(ts="timestamptz", carrier="string"), **asked)
+    else:
+        planned(state, frame=schema(ts="timestamptz", carrier="string"), **asked)
 
 
 def test_a_frame_without_columns_makes_no_table() -> None:
