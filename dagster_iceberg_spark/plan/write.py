@@ -402,7 +402,7 @@ def _changes(
         policy=options.schema_evolution,
         docs=request.column_docs,
         subject=subject,
-        protected=_protected(options, state),
+        protected=_protected(options, wanted_fields, state),
     )
     relaxed = [
         RelaxColumn((field.name,))
@@ -512,7 +512,9 @@ def _exact(name: str, schema: Schema) -> str:
     return name if field is None else field.name
 
 
-def _protected(options: WriteOptions, state: TableState) -> dict[str, str]:
+def _protected(
+    options: WriteOptions, wanted_fields: Sequence[PartitionField] | None, state: TableState
+) -> dict[str, str]:
     """Return the columns that the table's layout needs, with what for."""
     sort_order = state.sort_order if options.sort_by is None else options.sort_by
     identifiers = state.identifier_fields if options.identifier_fields is None else options.identifier_fields
@@ -524,7 +526,10 @@ def _protected(options: WriteOptions, state: TableState) -> dict[str, str]:
         },
         **dict.fromkeys((item.column for item in sort_order), "by which the table's files are sorted"),
         **dict.fromkeys(identifiers, "which identifies its rows"),
-        **dict.fromkeys((field.column for field in state.spec.live_fields), "by which the table is partitioned"),
+        **dict.fromkeys(
+            (field.column for field in (*state.spec.live_fields, *(wanted_fields or ()))),
+            "by which the table is partitioned",
+        ),
     }
 
 

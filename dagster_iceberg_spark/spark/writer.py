@@ -43,14 +43,14 @@ def write(session: IcebergSession, plan: WritePlan, frame: DataFrame) -> RowCoun
         MergeKeyError: The batch repeats a key, or holds NULL in one.
         PySparkException, Py4JError: What the engine says, untranslated.
     """
-    counters = _Counters(session.spark, plan)
     frame = with_all_fields(frame, plan.completions)
     for column in plan.required:
         frame = frame.where(sql.refusal_of_nulls(column, f"{NULL_MARKER}{column!r}"))
-    guarded = counters.observed(frame) if plan.guard is None else _guarded(plan.guard, frame, counters)
     if isinstance(plan.action, Merge):
-        _merge(session, plan, plan.action, guarded)
-    elif isinstance(plan.action, Overwrite):
+        return _merge(session, plan, plan.action, frame)
+    counters = _Counters(session.spark, plan)
+    guarded = counters.observed(frame) if plan.guard is None else _guarded(plan.guard, frame, counters)
+    if isinstance(plan.action, Overwrite):
         _overwrite(session, plan, plan.action, guarded)
     else:
         _append(session, plan, guarded)
@@ -85,17 +85,24 @@ def _carried_rows(session: IcebergSession, plan: WritePlan, action: Overwrite) -
     return stored.where(column_of(functions, action.coverage.filter)).where(~owned)
 
 
-def _merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFrame) -> None:
-    """Run one MERGE over a staged copy of the batch.
+def _merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFrame) -> RowCounts:
+    """Run one MERGE over a staged copy of the batch, and return how many rows were dropped.
 
     The copy makes the batch one thing: a MERGE reads its source twice, Spark refuses one that is not deterministic,
     and the check of the keys must see the very rows that are merged.
     """
+    guard = plan.guard
     with active(session.spark):
-        staged = frame.localCheckpoint()
+        complete = (frame if guard is None or guard.drops else frame.where(_refusing(frame, guard))).localCheckpoint()
+    staged, dropped = complete, 0
+    if guard is not None and guard.drops:
+        # Spark Connect does not hand over what was observed in a checkpoint: the staged rows are counted.
+        staged = complete.where(sql.predicate(guard.owned))
+        dropped = complete.count() - staged.count()
+    counts = RowCounts(dropped=dropped)
     if not _check_keys(session.spark, plan, action, staged):
         _append(session, plan, staged)
-        return
+        return counts
     functions = functions_of(session.spark)
     target = _target(session, plan)
     alias = plan.identifier.name if plan.branch == "main" else f"branch_{plan.branch}"
@@ -107,6 +114,7 @@ def _merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataF
         values = {sql.quote(column): named_column(functions, column, _SOURCE) for column in source.columns}
         merged = source.alias(_SOURCE).mergeInto(target, condition)
         merged.whenMatched().update(values).whenNotMatched().insert(values).merge()
+    return counts
 
 
 @contextmanager
@@ -200,6 +208,8 @@ class _Counters:
         if self._observation is None:
             return RowCounts()
         values = self._observation.get
+        if _ROWS not in values:
+            return RowCounts()  # the rows are committed: that nothing was observed is no reason to fail
         by_partition = {
             key: int(values[f"p{index}"] or 0) for index, (key, _) in enumerate(self._plan.counted_partitions)
         }

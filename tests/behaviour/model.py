@@ -71,7 +71,8 @@ class Kind:
 def windows_of(definition: dg.TimeWindowPartitionsDefinition) -> dict[str, Window]:
     """Each key's window, by Dagster."""
     windows = {key: definition.time_window_for_partition_key(key) for key in definition.get_partition_keys()}
-    return {key: (window.start, window.end) for key, window in windows.items()}
+    # In UTC, for arithmetic on zoned times is that of their wall clocks.
+    return {key: (window.start.astimezone(UTC), window.end.astimezone(UTC)) for key, window in windows.items()}
 
 
 def instants(name: str, definition: dg.TimeWindowPartitionsDefinition, layouts: Sequence[list[str] | None]) -> Kind:
@@ -125,7 +126,11 @@ def wall_clocks(name: str, definition: dg.TimeWindowPartitionsDefinition, layout
 
 def dates(name: str, definition: dg.TimeWindowPartitionsDefinition, layouts: Sequence[list[str] | None]) -> Kind:
     """Windows of whole days over a column of dates."""
-    windows = {key: (start.date(), end.date()) for key, (start, end) in windows_of(definition).items()}
+    zone = ZoneInfo(definition.timezone)
+    windows = {
+        key: (start.astimezone(zone).date(), end.astimezone(zone).date())
+        for key, (start, end) in windows_of(definition).items()
+    }
 
     def owner(row: Row) -> str | None:
         day = row["p"]
@@ -216,6 +221,11 @@ class Model:
         self.columns[name] = data_type
         for row in self.rows:
             row.setdefault(name, None)
+
+    def drop_column(self, name: str) -> None:
+        del self.columns[name]
+        for row in self.rows:
+            row.pop(name, None)
 
     def complete(self, rows: Iterable[Row]) -> list[Row]:
         return [{name: row.get(name) for name in self.columns} for row in rows]

@@ -6,6 +6,7 @@ The short profile is the same in every run; `make test-long` draws new histories
 
 import datetime as dt
 import os
+import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -134,8 +135,12 @@ class TableMachine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------------------------------------- its own asset
 
-    @rule(data=st.data(), disposition=st.sampled_from(["replace", "replace", "append", "merge"]))
-    def materialize(self, data: st.DataObject, disposition: str) -> None:
+    @rule(
+        data=st.data(),
+        disposition=st.sampled_from(["replace", "replace", "append", "merge"]),
+        evolution=st.sampled_from(["add_columns", "add_columns", "full"]),
+    )
+    def materialize(self, data: st.DataObject, disposition: str, evolution: str) -> None:
         keys, run = self._draw_run(data)
         owned = [values for key in keys for values in self.kind.values[key]]
         rows = self._draw_rows(data, owned, is_unique=disposition == "merge")
@@ -145,15 +150,17 @@ class TableMachine(RuleBasedStateMachine):
             left_out = data.draw(st.sets(st.sampled_from(optional), max_size=2))
             columns = data.draw(st.permutations([name for name in columns if name not in left_out]))
         rows = [{name: row[name] for name in columns} for row in rows]
-        result = self._run(rows, columns, run, disposition)
+        dropped = [name for name in self.model.columns if name not in columns] if evolution == "full" else []
+        is_refused = any(name in self._layout_columns() for name in dropped)
+        result = self._run(rows, columns, run, disposition, evolution=evolution)
+        if is_refused:
+            assert error_of(result).class_name == "SchemaMismatchError", error_of(result)
+            self._check_table()
+            return
         assert result.success, error_of(result)
-        for name in columns:
-            self.model.columns.setdefault(name, self.frame_types[name])
-            if self.frame_types[name] == pa.int64():
-                self.model.columns[name] = pa.int64()
-        for row in self.model.rows:
-            for name in self.model.columns:
-                row.setdefault(name, None)
+        self._widened(columns, has_table=True)
+        for name in dropped:
+            self.model.drop_column(name)
         if disposition == "merge":
             self.model.merge(keys, rows)
         else:
@@ -176,21 +183,18 @@ class TableMachine(RuleBasedStateMachine):
         columns = list(self.frame_types)
         files = self._files()
         result = self._run([*mixed, stray], columns, run, disposition, outside="drop" if drops else "error")
-        for name in columns:
-            if self.exists or drops:
-                self.model.columns.setdefault(name, self.frame_types[name])
         if not drops:
             assert not result.success
             error = error_of(result)
             assert error.class_name == "RowsOutsidePartitionError", error
             self.exists = bool(self.lake.exists(self.name))
             assert self._files() == files
-            self._widened(columns)
+            self._widened(columns, has_table=self.exists)
             self._check_table()
             return
         assert result.success, error_of(result)
         assert metadata_of(result, self.name, keys[0] if len(keys) == 1 else None)["iceberg/dropped_rows"] == 1
-        self._widened(columns)
+        self._widened(columns, has_table=True)
         if disposition == "merge":
             self.model.merge(keys, mixed)
         elif disposition == "append":
@@ -302,6 +306,7 @@ class TableMachine(RuleBasedStateMachine):
         disposition: str,
         *,
         outside: str = "error",
+        evolution: str = "add_columns",
     ) -> dg.ExecuteInProcessResult:
         metadata: dict[str, Any] = {
             "partition_expr": self.kind.expr,
@@ -309,6 +314,7 @@ class TableMachine(RuleBasedStateMachine):
             "iceberg/write_disposition": disposition,
             "iceberg/merge_keys": ["id"],
             "iceberg/rows_outside_partition": outside,
+            "iceberg/schema_evolution": evolution,
             "iceberg/table_properties": {} if self.exists else self.properties,
         }
         frame = self._frame(rows, columns)
@@ -327,18 +333,26 @@ class TableMachine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------------------------------------------ the check
 
-    def _widened(self, columns: Iterable[str]) -> None:
-        for name in columns:
-            if name in self.model.columns and self.frame_types.get(name) == pa.int64() and self.exists:
+    def _widened(self, columns: Iterable[str], *, has_table: bool) -> None:
+        """Give the model the columns that the frame has brought along."""
+        for name in columns if has_table else ():
+            self.model.add_column(name, self.model.columns.get(name, self.frame_types[name]))
+            if self.frame_types[name] == pa.int64():
                 self.model.columns[name] = pa.int64()
-        for row in self.model.rows:
-            for name in self.model.columns:
-                row.setdefault(name, None)
+
+    def _layout_columns(self) -> set[str]:
+        """The columns that the table was ever partitioned by."""
+        if not self.exists:
+            return set()
+        table = self.lake.table(self.name)
+        fields = [field for spec in table.specs().values() for field in spec.fields if str(field.transform) != "void"]
+        wanted = {word for item in self.layout or [] for word in re.findall(r"\w+", item)}
+        return {str(table.schema().find_column_name(field.source_id)) for field in fields} | wanted
 
     def _files(self) -> list[str]:
         if not self.lake.exists(self.name):
             return []
-        return sorted(self.lake.table(self.name).inspect.files().column("file_path").to_pylist())
+        return sorted(task.file.file_path for task in self.lake.table(self.name).scan().plan_files())
 
     def _others_were_here(self) -> None:
         self.snapshots = len(self.lake.table(self.name).snapshots())
