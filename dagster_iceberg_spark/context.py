@@ -30,7 +30,7 @@ from dagster_iceberg_spark.plan.options import (
     parse_write_options,
 )
 from dagster_iceberg_spark.plan.read import ReadOptions, parse_read_options
-from dagster_iceberg_spark.plan.write import TableRequest
+from dagster_iceberg_spark.plan.request import TableRequest
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization, UpstreamRead, commit_token
 from dagster_iceberg_spark.table.scope import (

@@ -21,7 +21,8 @@ from dagster_iceberg_spark.plan.adoption import TokenCandidate, decide_adoption
 from dagster_iceberg_spark.plan.coverage import DataFile, rows_by_partition
 from dagster_iceberg_spark.plan.options import RENAMES, SCHEMA_EVOLUTION
 from dagster_iceberg_spark.plan.renames import StoredNames
-from dagster_iceberg_spark.plan.write import FrameShape, TableRequest, WritePlan, needs_files, plan_finish, plan_write
+from dagster_iceberg_spark.plan.request import FrameShape, TableRequest
+from dagster_iceberg_spark.plan.write import WritePlan, needs_files, plan_finish, plan_write
 from dagster_iceberg_spark.spark.columns import by_stored_names, schema_of
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
 from dagster_iceberg_spark.spark.frames import in_session

@@ -12,15 +12,14 @@ from dagster_iceberg_spark.errors import (
 )
 from dagster_iceberg_spark.plan.coverage import ColumnBounds, DataFile
 from dagster_iceberg_spark.plan.options import OptionDefaults, parse_write_options
+from dagster_iceberg_spark.plan.request import FrameShape, TableRequest
 from dagster_iceberg_spark.plan.write import (
     CREATION_PROPERTIES,
     MAXIMUM_COUNTED_PARTITIONS,
     SINGLE_PARTITION_OPTIONS,
     Append,
-    FrameShape,
     Merge,
     Overwrite,
-    TableRequest,
     WritePlan,
     default_partition_field,
     needs_files,

@@ -1,0 +1,173 @@
+"""What the definition says of the table itself: properties, order, identifying and required columns, place."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.plan.options import IDENTIFIER_FIELDS, MERGE_KEYS, REQUIRED_COLUMNS, SORT_BY, WriteOptions
+from dagster_iceberg_spark.plan.ownership import shared_by
+from dagster_iceberg_spark.plan.request import TableRequest
+from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.changes import (
+    RemoveProperties,
+    SetIdentifierFields,
+    SetProperties,
+    SetSortOrder,
+    TableChange,
+)
+from dagster_iceberg_spark.table.ordering import SortField
+from dagster_iceberg_spark.table.partitioning import PartitionField
+from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.table.snapshot import TableState
+
+
+def wanted_properties(options: WriteOptions) -> dict[str, str]:
+    """Return the table properties that the definition sets."""
+    return {key: value for key, value in options.table_properties.items() if value is not None}
+
+
+def property_changes(request: TableRequest, state: TableState) -> Iterator[TableChange]:
+    """Yield the properties to set, those of owner and format among them, and those to remove."""
+    options = request.options
+    version = options.format_version
+    wanted = {
+        **({"format-version": str(version)} if version is not None and version > state.format_version else {}),
+        **wanted_properties(options),
+        **({} if lineage.OWNER_PROPERTY in state.properties else request.ownership()),
+        **shared_by(request, state),
+    }
+    new = {key: value for key, value in wanted.items() if state.properties.get(key) != value}
+    if new:
+        yield SetProperties(new)
+    removed = tuple(key for key, value in options.table_properties.items() if value is None and key in state.properties)
+    if removed:
+        yield RemoveProperties(removed)
+
+
+def order_changes(options: WriteOptions, state: TableState) -> Iterator[TableChange]:
+    """Yield the order of new files, where the definition says another than the table has."""
+    wanted, current = options.sort_by, state.sort_order
+    if wanted is None:
+        return
+    named = tuple(replace(item, column=_exact(item.column, state.schema)) for item in wanted)
+    if len(named) != len(current) or not all(map(SortField.same_order_as, named, current)):
+        yield SetSortOrder(named, is_partitioned=bool(state.spec.live_fields))
+
+
+def identifier_changes(options: WriteOptions, state: TableState, *, subject: str) -> Iterator[TableChange]:
+    """Yield the identifying columns, where the definition says others than the table has.
+
+    Raises:
+        ConfigurationError: A column is missing, or may hold NULL in the table.
+    """
+    if options.identifier_fields is None:
+        return
+    wanted = tuple(_exact(name, state.schema) for name in options.identifier_fields)
+    if set(wanted) == set(state.identifier_fields):
+        return
+    for name in wanted:
+        field = state.schema.field(name)
+        if field is None or not field.is_required:
+            raise ConfigurationError.refusing(
+                "write",
+                subject,
+                expected=f"required columns of the table in `{IDENTIFIER_FIELDS}`",
+                found=f"{name!r}, which {'it lacks' if field is None else 'may hold NULL'}",
+                hint="a table gets required columns when it is created: a stored column is not made required.",
+            )
+    yield SetIdentifierFields(wanted, tuple(name for name in state.identifier_fields if name not in wanted))
+
+
+def _exact(name: str, schema: Schema) -> str:
+    field = schema.field(name)
+    return name if field is None else field.name
+
+
+def protected_columns(
+    options: WriteOptions, wanted_fields: Sequence[PartitionField] | None, state: TableState
+) -> dict[str, str]:
+    """Return the columns that the table's layout needs, with what for."""
+    sort_order = state.sort_order if options.sort_by is None else options.sort_by
+    identifiers = state.identifier_fields if options.identifier_fields is None else options.identifier_fields
+    return {
+        **{
+            field.column: "by which older files of the table are partitioned"
+            for spec in state.specs.values()
+            for field in spec.live_fields
+        },
+        **dict.fromkeys((item.column for item in sort_order), "by which the table's files are sorted"),
+        **dict.fromkeys(identifiers, "which identifies its rows"),
+        **dict.fromkeys(
+            (field.column for field in (*state.spec.live_fields, *(wanted_fields or ()))),
+            "by which the table is partitioned",
+        ),
+    }
+
+
+def check_place(options: WriteOptions, state: TableState, *, subject: str) -> None:
+    """Refuse a definition of another place or of an older format than the table's.
+
+    Raises:
+        ConfigurationError: Names both.
+    """
+    if options.format_version is not None and options.format_version < state.format_version:
+        raise ConfigurationError.refusing(
+            "write",
+            subject,
+            expected=f"a table of format version {options.format_version} (`iceberg/format_version`)",
+            found=f"version {state.format_version}",
+            hint="a table's format is upgraded, never downgraded: leave the key out, or raise it.",
+        )
+    if options.location is not None and _plain_uri(options.location) != _plain_uri(state.location):
+        raise ConfigurationError.refusing(
+            "write",
+            subject,
+            expected=f"a table at {options.location} (`iceberg/location`)",
+            found=f"one at {state.location}",
+            hint="the key says where a new table is made; leave it out for this one, or move the table.",
+        )
+
+
+def _plain_uri(uri: str) -> str:
+    return re.sub(r"^file:/*", "/", uri).rstrip("/")
+
+
+def required_columns_of(options: WriteOptions) -> dict[str, bool]:
+    """Return the columns that the definition says may, or may not, hold NULL."""
+    return {**options.required_columns, **dict.fromkeys(options.identifier_fields or (), True)}
+
+
+def required_by_definition(options: WriteOptions, frame: Schema, state: TableState | None) -> tuple[str, ...]:
+    """Return the columns that the definition requires where the table, being older, does not."""
+    if state is None:
+        return ()
+    wanted = (name for name, is_required in required_columns_of(options).items() if is_required)
+    fields = ((name, state.schema.field(name), frame.field(name)) for name in wanted)
+    return tuple(
+        own.name for _, stored, own in fields if own is not None and (stored is None or not stored.is_required)
+    )
+
+
+def check_columns(options: WriteOptions, frame: Schema, state: TableState | None, *, subject: str) -> None:
+    """Refuse a definition that names columns which neither the frame nor, where that does, the table has.
+
+    Raises:
+        ConfigurationError: Names the key and the column.
+    """
+    in_frame = {
+        MERGE_KEYS: options.merge_keys if options.write_disposition == "merge" else (),
+        IDENTIFIER_FIELDS: options.identifier_fields or (),
+        REQUIRED_COLUMNS: tuple(name for name, is_required in options.required_columns.items() if is_required),
+    }
+    in_either = {SORT_BY: tuple(field.column for field in options.sort_by or ())}
+    stored = state.schema if state else frame
+    for key, columns in {**in_frame, **in_either}.items():
+        for column in columns:
+            if frame.field(column) is None and (key in in_frame or stored.field(column) is None):
+                raise ConfigurationError.refusing(
+                    "write",
+                    subject,
+                    expected=f"the column {column!r} of `{key}`",
+                    found=f"a DataFrame with the columns {', '.join(frame.names)}",
+                )
