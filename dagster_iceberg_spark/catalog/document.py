@@ -10,7 +10,7 @@ from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec, parse_transform
 from dagster_iceberg_spark.table.schema import Schema, parse_schema
-from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
 
 Document = Mapping[str, Any]
 
@@ -60,10 +60,15 @@ def table_state(document: Document, identifier: TableIdentifier, snapshots: Snap
         properties=dict(document.get("properties") or {}),
         snapshots=snapshots,
         refs={name: ref["snapshot-id"] for name, ref in (document.get("refs") or {}).items()},
+        branches=frozenset({MAIN_BRANCH, *_branches(document)}),
         schemas=schemas,
         identifier_fields=tuple(sorted(current.name_of(item) or "?" for item in identifiers)),
         sort_order=tuple(_sort_field(item, current) for item in orders[document["default-sort-order-id"]]),
     )
+
+
+def _branches(document: Document) -> Iterator[str]:
+    yield from (name for name, ref in (document.get("refs") or {}).items() if ref["type"] == "branch")
 
 
 def _spec(document: Document, schemas: Iterable[Schema]) -> PartitionSpec:

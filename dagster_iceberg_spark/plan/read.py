@@ -3,7 +3,7 @@
 import datetime as dt
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dagster_iceberg_spark.errors import MetadataKeyError, UpstreamMissingError
@@ -53,7 +53,8 @@ class ReadPlan:
         snapshot_id: The snapshot; None: the table has none yet, so there are no rows.
         scope: Which rows.
         columns: Which columns, by the table's own names and in order.
-        schema: The columns of that snapshot.
+        schema: The columns to read it by: the table's own at the head of a branch, else those of the snapshot.
+        stored_names: What the snapshot calls these columns; None: it has not got the column. Empty: the same columns.
         is_whole_row: Whether all columns are read.
     """
 
@@ -63,6 +64,7 @@ class ReadPlan:
     columns: tuple[str, ...]
     schema: Schema
     is_whole_row: bool
+    stored_names: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
     def predicate(self) -> Predicate:
@@ -110,7 +112,9 @@ def plan_read(state: TableState, scope: PartitionScope, options: ReadOptions) ->
     """
     subject = str(state.identifier)
     snapshot_id = _resolve_snapshot(state, options)
-    schema = _schema_at(state, snapshot_id)
+    is_head = options.snapshot_id is None and options.as_of is None and (options.ref or MAIN_BRANCH) in state.branches
+    stored = _schema_at(state, snapshot_id)
+    schema = state.schema if is_head else stored
     columns = schema.names if options.columns is None else _exact_names(options.columns, schema, subject)
     bound = bind_scope(scope, schema, subject=subject)
     return ReadPlan(
@@ -120,7 +124,18 @@ def plan_read(state: TableState, scope: PartitionScope, options: ReadOptions) ->
         columns=columns,
         schema=schema,
         is_whole_row=options.columns is None,
+        stored_names={} if _has_same_columns(schema, stored) else _stored_names(schema, stored),
     )
+
+
+def _has_same_columns(schema: Schema, stored: Schema) -> bool:
+    return [(item.name, item.type) for item in schema] == [(item.name, item.type) for item in stored]
+
+
+def _stored_names(schema: Schema, stored: Schema) -> dict[str, str | None]:
+    """Say by field id which column of the snapshot each column is: it may have been renamed since, or be new."""
+    names = {item.field_id: item.name for item in stored}
+    return {item.name: names.get(item.field_id) for item in schema}
 
 
 def reads_everything(plan: ReadPlan) -> bool:

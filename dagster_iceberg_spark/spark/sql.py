@@ -157,6 +157,15 @@ def refusal_of_nulls(column: str, message: str) -> str:
     return f"CASE WHEN {kept} THEN TRUE ELSE raise_error({constant_text(message)}) END"
 
 
+def held_back(column: str) -> str:
+    """Return the column as an expression that no filter is pushed through.
+
+    Iceberg looks for a pushed filter's column in the table's newest schema, also where an older snapshot is read in
+    which the column has another name.
+    """
+    return f"CASE WHEN spark_partition_id() >= 0 THEN {quote(column)} END"
+
+
 def timestamp(value: dt.datetime) -> str:
     """Return a timestamp literal that no session time zone moves: an instant if aware, else a wall clock."""
     if value.tzinfo is None:

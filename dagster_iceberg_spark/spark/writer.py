@@ -77,10 +77,13 @@ def _append(session: IcebergSession, plan: WritePlan, frame: DataFrame) -> None:
 
 
 def _carried_rows(session: IcebergSession, plan: WritePlan, action: Overwrite) -> DataFrame:
-    """Return the rows of straddling files that the run does not own, from the pinned snapshot."""
+    """Return the rows of straddling files that the run does not own, under the table's columns as they are now.
+
+    A read of the base snapshot itself would have the columns of its time. That these rows are still the base's is
+    validated with the commit.
+    """
     functions = functions_of(session.spark)
-    table = sql.table_name(session.catalog.name, plan.identifier)
-    stored = session.spark.read.option("versionAsOf", str(action.base_snapshot_id)).table(table)
+    stored = session.spark.table(_target(session, plan))
     owned = functions.coalesce(column_of(functions, action.coverage.owned), functions.lit(False))  # noqa: FBT003
     return stored.where(column_of(functions, action.coverage.filter)).where(~owned)
 

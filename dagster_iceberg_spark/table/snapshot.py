@@ -53,6 +53,7 @@ class TableState:
         schemas: All schemas by id.
         identifier_fields: Columns that identify a row, by their dotted names.
         sort_order: The order of rows in new files.
+        branches: Names of the refs that move; a tag stays where it is.
     """
 
     identifier: TableIdentifier
@@ -67,6 +68,7 @@ class TableState:
     schemas: Mapping[int, Schema] = field(default_factory=dict)
     identifier_fields: tuple[str, ...] = ()
     sort_order: tuple[SortField, ...] = ()
+    branches: frozenset[str] = frozenset({MAIN_BRANCH})
 
     @property
     def spec(self) -> PartitionSpec:

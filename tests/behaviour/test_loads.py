@@ -175,6 +175,27 @@ def test_many_windows_that_are_not_next_to_each_other(lake: Lake, annotation: An
     assert found == {day: 23 if day == "2013-03-10" else 24 for day in odd}
 
 
+@pytest.mark.parametrize("annotation", [DataFrame, pa.Table, pa.RecordBatchReader], ids=["spark", "arrow", "batches"])
+def test_columns_that_changed_since_the_last_snapshot_are_read_as_they_are_now(lake: Lake, annotation: Any) -> None:
+    query = "select {start} as ts, 1 as n, 'x' as gone, named_struct('a', 1) as s"
+    kwargs: dict[str, Any] = {"partitions_def": DAYS}
+    first = frame_asset("t", query, metadata={"partition_expr": "ts"}, **kwargs)
+    lake.materialize(first, partition_key="2013-01-01")
+    metadata = {
+        "partition_expr": "at",
+        "iceberg/renames": {"ts": "at"},
+        "iceberg/schema_evolution": "full",
+    }
+    changed = frame_asset("t", "select named_struct('a', 2) as s, 2L as n, {start} as at", metadata=metadata, **kwargs)
+    lake.materialize(changed, partition_key="2013-01-02")
+    lake.session.sql("alter table lake.db.t add column later string")
+    loaded = capture(lake, changed, annotation, partitions_def=DAYS, partition_key="2013-01-02")
+    assert loaded.column_names == ["s", "n", "at", "later"]
+    assert loaded.drop_columns(["at"]).to_pylist() == [{"s": {"a": 2}, "n": 2, "later": None}]
+    chosen = capture(lake, changed, annotation, input_metadata={"columns": ["at", "n"]})
+    assert (chosen.column_names, sorted(chosen.column("n").to_pylist())) == (["at", "n"], [1, 2])
+
+
 YESTERDAY = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
 
 

@@ -240,6 +240,23 @@ def test_full_keeps_the_columns_of_a_write_that_a_row_refuses(lake: Lake) -> Non
     assert lake.rows("t", "a") == [1]
 
 
+def test_rows_that_are_carried_over_have_the_tables_columns_of_now(lake: Lake) -> None:
+    """Between the last snapshot and this write columns were dropped, renamed and added again under an old name."""
+    days = dg.DailyPartitionsDefinition("2024-01-01")
+    loose = {"partition_expr": "day", "iceberg/partition_by": []}
+    query = "select explode(sequence(date '2024-01-01', date '2024-01-02')) as day, 1 as a, 'old' as b"
+    both = frame_asset("t", query, partitions_def=days, metadata=loose, backfill_policy=dg.BackfillPolicy.single_run())
+    lake.materialize_range(both, first="2024-01-01", last="2024-01-02")
+    lake.session.sql("alter table lake.db.t drop column b")
+    lake.session.sql("alter table lake.db.t rename column a to renamed")
+    query = "select date '{key}' as day, 2 as renamed, 'new' as b"
+    result = lake.materialize(frame_asset("t", query, partitions_def=days, metadata=loose), partition_key="2024-01-02")
+    assert metadata_of(result, "t")["iceberg/carried_over_rows"] == 1
+    assert lake.arrow("t").sort_by("day").drop_columns(["day"]).to_pylist() == [
+        {"renamed": 1, "b": None}, {"renamed": 2, "b": "new"},
+    ]  # fmt: skip
+
+
 def test_full_drops_no_partition_column(lake: Lake) -> None:
     lake.materialize(frame_asset("t", "select 1 as a, 2 as b", metadata={"iceberg/partition_by": ["b"]}))
     error = lake.failure(frame_asset("t", "select 1 as a", metadata=FULL))
