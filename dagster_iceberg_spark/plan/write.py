@@ -33,6 +33,7 @@ from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.request import FrameShape, TableRequest
 from dagster_iceberg_spark.table.changes import (
     AddPartitionField,
+    DropColumn,
     RelaxColumn,
     TableChange,
 )
@@ -41,7 +42,7 @@ from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec, Transform
 from dagster_iceberg_spark.table.predicate import Predicate
-from dagster_iceberg_spark.table.schema import DATE, INTEGERS, STRING, IcebergType, Schema
+from dagster_iceberg_spark.table.schema import DATE, INTEGERS, STRING, IcebergType, Schema, walk_paths
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope
 from dagster_iceberg_spark.table.snapshot import TableState
 
@@ -229,13 +230,17 @@ def plan_write(
     )
 
 
-def plan_finish(request: TableRequest, frame: FrameShape, state: TableState) -> tuple[TableChange, ...]:
+def plan_finish(
+    request: TableRequest, frame: FrameShape, state: TableState, planned_on: Schema
+) -> tuple[TableChange, ...]:
     """Say what is left to change once the data is committed: what may lose something, and what only tidies up.
 
     Args:
         request: What the definition wants.
         frame: The frame's columns.
         state: The table after the commit.
+        planned_on: The columns that the table had when the write was planned. One that another writer has added since
+            is not dropped.
 
     Raises:
         DataError: Another writer has changed the table's columns since.
@@ -247,7 +252,10 @@ def plan_finish(request: TableRequest, frame: FrameShape, state: TableState) -> 
     changes = plan_schema_changes(
         names.of_schema(frame.schema), state.schema, policy=options.schema_evolution, docs={}, subject=subject
     )
-    return (*changes.after, *names.changes)
+    known = {field.field_id for _, field in walk_paths(planned_on.fields)}
+    ids = {path: field.field_id for path, field in walk_paths(state.schema.fields)}
+    after = (item for item in changes.after if not isinstance(item, DropColumn) or ids.get(item.path) in known)
+    return (*after, *names.changes)
 
 
 def needs_files(request: TableRequest, scope: PartitionScope, state: TableState | None) -> bool:

@@ -158,7 +158,8 @@ def _attempt(
         if adoption.warning:
             publication.report(adoption.warning)
         if adoption.snapshot is not None:
-            return _finished(session, publication, shape, state, _adopted(state, adoption.snapshot))
+            planned_on = state.schemas.get(adoption.snapshot.schema_id or 0, Schema(()))
+            return _finished(session, publication, shape, state, planned_on, _adopted(state, adoption.snapshot))
     names = StoredNames.of(
         request.options.renames, shape.schema, state.schema if state else None, subject=str(request.identifier)
     )
@@ -172,16 +173,21 @@ def _attempt(
     counts = _write(session, publication, plan, by_stored_names(frame, names), known=known)
     finished = time.time()
     commit, after = _committed(session, plan, counts, known, started=started, finished=finished, retries=retries)
-    return _finished(session, publication, shape, after, commit)
+    return _finished(session, publication, shape, after, state.schema if state else Schema(()), commit)
 
 
 def _finished(
-    session: IcebergSession, publication: Publication, shape: FrameShape, state: TableState, commit: Commit
+    session: IcebergSession,
+    publication: Publication,
+    shape: FrameShape,
+    state: TableState,
+    planned_on: Schema,
+    commit: Commit,
 ) -> Commit:
     """Make the changes that waited for the data; where that fails the next run makes them, for the data is safe."""
     request = publication.request
     try:
-        changes = plan_finish(request, shape, state)
+        changes = plan_finish(request, shape, state, planned_on)
         if not changes:
             return commit
         apply(session, request.identifier, changes)

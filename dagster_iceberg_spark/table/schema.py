@@ -139,6 +139,25 @@ def walk(fields: Sequence[Field], prefix: str = "") -> Iterator[tuple[str, Field
             yield from walk(field.type.fields, f"{path}.")
 
 
+def walk_paths(fields: Sequence[Field], parent: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Field]]:
+    """Yield every named field with its path; `element`, `key` and `value` step into lists and maps."""
+    for field in fields:
+        path = (*parent, field.name)
+        yield path, field
+        yield from _inner_paths(field.type, path)
+
+
+def _inner_paths(column_type: IcebergType, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Field]]:
+    match column_type:
+        case StructType():
+            yield from walk_paths(column_type.fields, path)
+        case ListType():
+            yield from _inner_paths(column_type.element, (*path, "element"))
+        case MapType():
+            yield from _inner_paths(column_type.key, (*path, "key"))
+            yield from _inner_paths(column_type.value, (*path, "value"))
+
+
 def parse_schema(document: Mapping[str, Any]) -> Schema:
     """Read a schema from the JSON form of the Iceberg spec (appendix C)."""
     return Schema(tuple(_field(field) for field in document["fields"]), document.get("schema-id"))

@@ -23,13 +23,21 @@ from dagster_iceberg_spark.plan.write import (
     WritePlan,
     default_partition_field,
     needs_files,
+    plan_finish,
     plan_write,
 )
-from dagster_iceberg_spark.table.changes import AddColumn, AddPartitionField, DropPartitionField, SetProperties
+from dagster_iceberg_spark.table.changes import (
+    AddColumn,
+    AddPartitionField,
+    DropColumn,
+    DropPartitionField,
+    RenameColumn,
+    SetProperties,
+)
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.partitioning import PartitionSpec, parse_partition_field
 from dagster_iceberg_spark.table.predicate import EVERY_ROW
-from dagster_iceberg_spark.table.schema import Schema, parse_type
+from dagster_iceberg_spark.table.schema import STRING, TIMESTAMPTZ, Field, Schema, parse_type
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope
 from dagster_iceberg_spark.table.snapshot import TableState
 from tests.table.evaluator import matches
@@ -430,6 +438,21 @@ def test_columns_of_a_table_that_several_assets_write_are_not_dropped(
             planned(state, frame=schema(ts="timestamptz", carrier="string"), **asked)
     else:
         planned(state, frame=schema(ts="timestamptz", carrier="string"), **asked)
+
+
+def test_what_waited_for_the_data_is_planned_on_the_columns_of_the_plan() -> None:
+    """Another writer has added a column since, and one under the name of a column that was dropped."""
+    fields = (
+        Field("ts", TIMESTAMPTZ, field_id=1),
+        Field("old", STRING, field_id=2),
+        Field("again", STRING, field_id=3),
+    )
+    planned_on = Schema(fields)
+    now = Schema((*fields[:2], Field("again", STRING, field_id=5), Field("theirs", STRING, field_id=4)))
+    asked = request(schema_evolution="full", renames={"ts": "at"})
+    changes = plan_finish(asked, FrameShape(schema(at="timestamptz")), existing(now), planned_on)
+    assert changes == (DropColumn(("old",)), RenameColumn(("ts",), "at"))
+    assert plan_finish(request(), FrameShape(schema(at="int")), existing(now), planned_on) == ()
 
 
 def test_a_frame_without_columns_makes_no_table() -> None:
