@@ -295,8 +295,9 @@ class TableMachine(RuleBasedStateMachine):
     def _frame(self, rows: Iterable[Row], columns: Iterable[str]) -> Any:
         types = {**self.model.columns, **self.frame_types}
         schema = pa.schema([(name, types[name]) for name in columns])
+        session = self.lake.session  # before the DDL is read, which needs one
         spark_schema: Any = StructType.fromDDL(spark_columns({name: types[name] for name in columns}))
-        return self.lake.session.createDataFrame(pa.Table.from_pylist(list(rows), schema=schema), spark_schema)
+        return session.createDataFrame(pa.Table.from_pylist(list(rows), schema=schema), spark_schema)
 
     def _run(
         self,
