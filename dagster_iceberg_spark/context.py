@@ -103,6 +103,7 @@ def write_question(context: dg.OutputContext, *, namespace: str | None, defaults
     options = parse_write_options(definition, run, defaults, subject=subject)
     identifier = table_of(asset_key, definition, namespace, mapping_key=context.mapping_key, subject=subject)
     scope = _asset_scope(context, definition, subject)
+    _require_partitions(context, scope, subject)
     output = "/".join(asset_key.path) if asset_key else _output_label(context)
     materialization = Materialization(
         asset_key=output,
@@ -295,6 +296,23 @@ def _asset_scope(
         return PartitionScope()
     columns = parse_partition_columns(definition, subject=subject)
     return partition_scope(context.asset_partitions_def, context.asset_partition_keys, columns, subject=subject)
+
+
+def _require_partitions(context: dg.OutputContext, scope: PartitionScope, subject: str) -> None:
+    """Refuse a partitioned asset in a run without partitions: it would replace all of them.
+
+    Dagster's own launchers ask for a partition; `dg.materialize` does not, and takes the empty key for none.
+    """
+    if not scope.is_whole_table or not context.has_asset_key or step_facts(context) is None:
+        return
+    if context.asset_spec.partitions_def is not None:
+        raise PartitioningError.refusing(
+            "write",
+            subject,
+            expected="a run of some of the asset's partitions",
+            found="a run without partitions",
+            hint="give `dg.materialize` a `partition_key`; Dagster takes the empty text for none.",
+        )
 
 
 def _output_label(context: dg.OutputContext) -> str:

@@ -184,3 +184,15 @@ def test_the_embedded_catalog_lies_under_the_instance(classic_lake: Lake, tmp_pa
         for event in result.get_asset_materialization_events()
     ]
     assert uri == f"file://{storage}/iceberg/warehouse/public/t"
+
+
+@pytest.mark.parametrize("key", [None, ""])
+def test_a_run_without_partitions_does_not_replace_all_of_them(classic_lake: Lake, key: str | None) -> None:
+    keys = dg.StaticPartitionsDefinition(["a", ""])
+    metadata = {"partition_expr": "k"}
+    asset = frame_asset("t", "select '{key}' as k", partitions_def=keys, metadata=metadata)
+    classic_lake.materialize(asset, partition_key="a")
+    careless = frame_asset("t", "select 'b' as k", partitions_def=keys, metadata=metadata)
+    error = classic_lake.failure(careless, partition_key=key)
+    assert "expected a run of some of the asset's partitions, found a run without partitions" in str(error)
+    assert classic_lake.rows("t", "k") == ["a"]

@@ -39,7 +39,7 @@ WALL_LAYOUTS: Layouts = (None, [], ["year(p)"], ["day(p)"], ["hour(p)"], ["trunc
 DATE_LAYOUTS: Layouts = (None, [], ["month(p)"], ["day(p)"], ["p"])
 NAME_LAYOUTS: Layouts = (None, [], ["truncate(1, k)"], ["bucket(2, k)"], ["k", "v"])
 CELL_LAYOUTS: Layouts = (None, [], ["k"], ["day(p)"], ["k", "month(p)"], ["bucket(2, id)"])
-ODD_NAMES = ["", "null", "__HIVE_DEFAULT_PARTITION__", "it's", 'a "b" \\c', "50%/ü", "x.y z", "NULL"]
+ODD_NAMES = ["null", "__HIVE_DEFAULT_PARTITION__", "it's", 'a "b" \\c', "50%/ü", "x.y z", "NULL"]
 
 SPRING = dg.DailyPartitionsDefinition("2024-03-08", end_date="2024-03-13", timezone="America/New_York")
 AUTUMN = dg.DailyPartitionsDefinition("2024-11-01", end_date="2024-11-06", timezone="America/New_York")
