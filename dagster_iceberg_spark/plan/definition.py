@@ -143,10 +143,8 @@ def required_by_definition(options: WriteOptions, frame: Schema, state: TableSta
     if state is None:
         return ()
     wanted = (name for name, is_required in required_columns_of(options).items() if is_required)
-    fields = ((name, state.schema.field(name), frame.field(name)) for name in wanted)
-    return tuple(
-        own.name for _, stored, own in fields if own is not None and (stored is None or not stored.is_required)
-    )
+    fields = ((state.schema.field(name), frame.field(name)) for name in wanted)
+    return tuple(own.name for stored, own in fields if own is not None and (stored is None or not stored.is_required))
 
 
 def check_columns(options: WriteOptions, frame: Schema, state: TableState | None, *, subject: str) -> None:

@@ -13,7 +13,6 @@ from dagster_iceberg_spark.table.changes import (
     DropPartitionField,
     MoveColumn,
     RelaxColumn,
-    RenameColumn,
     TableChange,
     WidenColumn,
 )
@@ -102,7 +101,7 @@ def plan_schema_changes(
 
 
 def _waits(change: TableChange) -> bool:
-    return isinstance(change, DropColumn | MoveColumn | RenameColumn)
+    return isinstance(change, DropColumn | MoveColumn)
 
 
 def completed_columns(frame: Schema, table: Schema) -> dict[str, IcebergType]:
