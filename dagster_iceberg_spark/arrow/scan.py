@@ -8,6 +8,7 @@ from typing import Final
 import pyarrow as pa
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.table import DataScan, FileScanTask, Table
+from pyiceberg.table.metadata import TableMetadata
 
 from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.catalog.files import describe_file
@@ -49,8 +50,6 @@ class PlannedScan:
             schema = self._schema
             pieces = chain.from_iterable(scan.to_record_batches(tasks) for scan, tasks in self._pieces())
             batches = (batch.cast(schema) for batch in pieces)
-        if self.plan.stored_names:
-            return pa.RecordBatchReader.from_batches(self._wanted_schema, map(self._renamed, batches))
         if self.plan.is_whole_row:
             return pa.RecordBatchReader.from_batches(schema, batches)
         columns = list(self.plan.columns)
@@ -63,11 +62,26 @@ class PlannedScan:
         Args:
             predicate: The rows; None: the plan's.
         """
-        return self.source.scan(
+        return DataScan(
+            table_metadata=self._metadata,
+            io=self.source.io,
             row_filter=expression_of(self.plan.predicate if predicate is None else predicate),
-            selected_fields=self._selected,
+            selected_fields=("*",) if self.plan.is_whole_row else self.plan.columns,
             snapshot_id=self.plan.snapshot_id,
         )
+
+    @property
+    def _metadata(self) -> TableMetadata:
+        """The table's metadata, in which the snapshot is read by the plan's columns: pyiceberg takes the snapshot's."""
+        metadata = self.source.metadata
+        if self.plan.is_as_stored:
+            return metadata
+        schema_id = self.plan.schema.schema_id
+        snapshots = [
+            item.model_copy(update={"schema_id": schema_id}) if item.snapshot_id == self.plan.snapshot_id else item
+            for item in metadata.snapshots
+        ]
+        return metadata.model_copy(update={"snapshots": snapshots})
 
     @property
     def _has_many_terms(self) -> bool:
@@ -79,39 +93,8 @@ class PlannedScan:
     def _schema(self) -> pa.Schema:
         return schema_to_pyarrow(self.scan().projection(), include_field_ids=False)
 
-    @property
-    def _selected(self) -> tuple[str, ...]:
-        plan = self.plan
-        if not plan.stored_names:
-            return ("*",) if plan.is_whole_row else plan.columns
-        return tuple(name for column in plan.columns if (name := plan.stored_names[column]) is not None)
-
     def _ordered(self, table: pa.Table) -> pa.Table:
-        plan = self.plan
-        if not plan.stored_names:
-            return table if plan.is_whole_row else table.select(list(plan.columns))
-        return pa.Table.from_batches([self._renamed(batch) for batch in table.to_batches()], self._wanted_schema)
-
-    def _renamed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the snapshot's rows under the table's columns, which have changed since."""
-        wanted = self._wanted_schema
-        columns = [
-            pa.nulls(batch.num_rows, field.type)
-            if (stored := self.plan.stored_names[field.name]) is None
-            else batch.column(stored)
-            if pa.types.is_nested(field.type)
-            else batch.column(stored).cast(field.type)
-            for field in wanted
-        ]
-        return pa.RecordBatch.from_arrays(columns, names=wanted.names)
-
-    @property
-    def _wanted_schema(self) -> pa.Schema:
-        """The columns as the table has them now; structs, lists and maps as the snapshot has them."""
-        now, stored = schema_to_pyarrow(self.source.schema(), include_field_ids=False), self._schema
-        return pa.schema(
-            [_nested_as(now.field(name), stored, self.plan.stored_names[name]) for name in self.plan.columns]
-        )
+        return table if self.plan.is_whole_row else table.select(list(self.plan.columns))
 
     def _pieces(self) -> Iterator[tuple[ArrowScan, list[FileScanTask]]]:
         """Yield files that need the same filter, each with only those terms that its own rows may meet."""
@@ -125,7 +108,7 @@ class PlannedScan:
         for predicate, tasks in by_filter.items():
             yield (
                 ArrowScan(
-                    self.source.metadata,
+                    coarse.table_metadata,
                     self.source.io,
                     coarse.projection(),
                     expression_of(predicate),
@@ -133,8 +116,3 @@ class PlannedScan:
                 ),
                 tasks,
             )
-
-
-def _nested_as(field: pa.Field, stored: pa.Schema, name: str | None) -> pa.Field:
-    is_stored = name is not None and pa.types.is_nested(field.type)
-    return field.with_type(stored.field(name).type) if is_stored else field

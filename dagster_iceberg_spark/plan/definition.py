@@ -106,7 +106,7 @@ def protected_columns(
 
 
 def check_place(options: WriteOptions, state: TableState, *, subject: str) -> None:
-    """Refuse a definition of another place or of an older format than the table's.
+    """Refuse a definition of another place or of an older format than the table's, or of a tag for a branch.
 
     Raises:
         ConfigurationError: Names both.
@@ -126,6 +126,14 @@ def check_place(options: WriteOptions, state: TableState, *, subject: str) -> No
             expected=f"a table at {options.location} (`iceberg/location`)",
             found=f"one at {state.location}",
             hint="the key says where a new table is made; leave it out for this one, or move the table.",
+        )
+    if options.branch in state.refs and options.branch not in state.branches:
+        raise ConfigurationError.refusing(
+            "write",
+            subject,
+            expected=f"a branch {options.branch!r} (`iceberg/branch`)",
+            found="a tag of that name, which stays where it is",
+            hint="name another branch.",
         )
 
 

@@ -134,6 +134,17 @@ def _completed(source: IcebergType, target: IcebergType) -> IcebergType:
             return source
 
 
+def lacks_fields_of_structs_only(source: IcebergType, complete: IcebergType) -> bool:
+    """Say whether no list and no map lacks a field inside, given the type that has them all."""
+    match source, complete:
+        case StructType(), StructType():
+            known = Schema(complete.fields)
+            pairs = ((field.type, full.type) for field in source.fields if (full := known.field(field.name)))
+            return all(lacks_fields_of_structs_only(one, full) for one, full in pairs)
+        case _:
+            return source == complete
+
+
 def refuse_repeated_columns(frame: Schema, *, is_case_sensitive: bool, subject: str) -> None:
     """Refuse a frame in which one name stands for two columns.
 

@@ -439,12 +439,22 @@ def _table_properties(value: Any) -> dict[str, str | None]:
 
 
 def _renames(value: Any) -> dict[str, str]:
+    """Read renames, which may be a history: `{"a": "b", "b": "c"}` makes `c` of either."""
     renames = _string_map(value)
-    repeated = [name for name in renames.values() if list(renames.values()).count(name) > 1]
-    if repeated:
-        message = f"two columns that become {repeated[0]!r}"
-        raise ValueError(message)
-    return renames
+    return {text: _last_name(text, renames) for text in renames}
+
+
+def _last_name(text: str, renames: Mapping[str, str]) -> str:
+    by_path = {split_parts(key): name for key, name in renames.items()}
+    *parent, first = split_parts(text)
+    name, seen = renames[text], {first}
+    while (following := by_path.get((*parent, name))) is not None:
+        if name in seen:
+            message = f"renames that lead back to {name!r}"
+            raise ValueError(message)
+        seen.add(name)
+        name = following
+    return name
 
 
 def _required_columns(value: Any) -> dict[str, bool]:

@@ -3,14 +3,14 @@
 import datetime as dt
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from dagster_iceberg_spark.errors import MetadataKeyError, UpstreamMissingError
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_scope
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, Predicate
-from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.table.schema import Schema, are_same_columns
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
 
@@ -54,7 +54,7 @@ class ReadPlan:
         scope: Which rows.
         columns: Which columns, by the table's own names and in order.
         schema: The columns to read it by: the table's own at the head of a branch, else those of the snapshot.
-        stored_names: What the snapshot calls these columns; None: it has not got the column. Empty: the same columns.
+        stored: The columns that the snapshot has. Which is which, the field ids tell.
         is_whole_row: Whether all columns are read.
     """
 
@@ -63,13 +63,18 @@ class ReadPlan:
     scope: BoundScope
     columns: tuple[str, ...]
     schema: Schema
+    stored: Schema
     is_whole_row: bool
-    stored_names: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
     def predicate(self) -> Predicate:
         """Which rows, as a predicate."""
         return self.scope.predicate()
+
+    @property
+    def is_as_stored(self) -> bool:
+        """Whether the snapshot's columns are still the table's."""
+        return are_same_columns(self.schema.fields, self.stored.fields)
 
 
 def parse_read_options(metadata: Mapping[str, Any], *, subject: str) -> ReadOptions:
@@ -123,19 +128,9 @@ def plan_read(state: TableState, scope: PartitionScope, options: ReadOptions) ->
         scope=bound,
         columns=columns,
         schema=schema,
+        stored=stored,
         is_whole_row=options.columns is None,
-        stored_names={} if _has_same_columns(schema, stored) else _stored_names(schema, stored),
     )
-
-
-def _has_same_columns(schema: Schema, stored: Schema) -> bool:
-    return [(item.name, item.type) for item in schema] == [(item.name, item.type) for item in stored]
-
-
-def _stored_names(schema: Schema, stored: Schema) -> dict[str, str | None]:
-    """Say by field id which column of the snapshot each column is: it may have been renamed since, or be new."""
-    names = {item.field_id: item.name for item in stored}
-    return {item.name: names.get(item.field_id) for item in schema}
 
 
 def reads_everything(plan: ReadPlan) -> bool:

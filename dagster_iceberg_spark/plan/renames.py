@@ -38,7 +38,7 @@ class StoredNames:
         Raises:
             SchemaMismatchError: The frame has an old name, or the table has both.
         """
-        pending = []
+        pending: list[RenameColumn] = []
         for text, name in renames.items():
             path = split_parts(text)
             if _find(frame.fields, path) is not None:
@@ -52,11 +52,12 @@ class StoredNames:
             stored = None if table is None else _find(table.fields, path)
             if stored is None or table is None:
                 continue
-            if _find(table.fields, (*path[:-1], name)) is not None:
+            other = _find(table.fields, (*path[:-1], name)) or _another(pending, stored, name)
+            if other is not None:
                 raise SchemaMismatchError.refusing(
                     "write",
                     subject,
-                    expected=f"a table with either {text!r} or {name!r} (`{RENAMES}`)",
+                    expected=f"a table with either {text!r} or {'.'.join(other)!r} (`{RENAMES}`)",
                     found="both",
                     hint=f"take {text!r} out of `{RENAMES}`, or drop one of the columns.",
                 )
@@ -117,6 +118,11 @@ class StoredNames:
                 )
             case _:
                 return column_type
+
+
+def _another(pending: Sequence[RenameColumn], path: tuple[str, ...], name: str) -> tuple[str, ...] | None:
+    """Return another column that becomes this one."""
+    return next((item.path for item in pending if _renamed_path(item) == (*path[:-1], name)), None)
 
 
 def _renamed_path(change: RenameColumn) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from dagster_iceberg_spark.plan.definition import (
 from dagster_iceberg_spark.plan.evolution import (
     check_transforms,
     completed_columns,
+    lacks_fields_of_structs_only,
     plan_schema_changes,
     plan_spec_changes,
     refuse_repeated_columns,
@@ -260,7 +261,7 @@ def plan_finish(
 
 def needs_files(request: TableRequest, scope: PartitionScope, state: TableState | None) -> bool:
     """Say whether the plan depends on how rows lie in the table's data files."""
-    if state is None or state.head(request.options.branch) is None or request.options.write_disposition != "replace":
+    if state is None or state.base(request.options.branch) is None or request.options.write_disposition != "replace":
         return False
     if any(state.schema.field(dimension.column) is None for dimension in scope.dimensions):
         return False  # a column that the table is about to get: no stored row has a value in it
@@ -369,16 +370,17 @@ def _completions(
     options: WriteOptions, frame: Schema, state: TableState | None, *, subject: str
 ) -> Mapping[str, IcebergType]:
     completions = {} if state is None else completed_columns(frame, state.schema)
-    if completions and options.write_disposition == "merge":
-        name = next(iter(completions))
-        raise SchemaMismatchError.refusing(
-            "merge into",
-            subject,
-            expected=f"all fields that the table has inside of the column {name!r}",
-            found=f"type {next(field.type for field in frame if field.name == name)}",
-            hint="a merge keeps the stored values of a column that the DataFrame lacks, but writes a struct as a "
-            "whole: add the fields, or leave the column out.",
-        )
+    if options.write_disposition == "merge":
+        for field in frame:
+            if field.name in completions and not lacks_fields_of_structs_only(field.type, completions[field.name]):
+                raise SchemaMismatchError.refusing(
+                    "merge into",
+                    subject,
+                    expected=f"all fields that the table has inside of the column {field.name!r}",
+                    found=f"type {field.type}",
+                    hint="a merge keeps the stored values of columns and of fields of structs that it lacks, "
+                    "but writes lists and maps as a whole: add the fields, or leave the column out.",
+                )
     return completions
 
 
@@ -406,10 +408,10 @@ def _action(
         return Append()
     if options.write_disposition == "merge":
         return Merge(keys=options.merge_keys, scope=own.predicate())
-    head = state.head(options.branch) if state else None
+    base = state.base(options.branch) if state else None
     owned = own.predicate()
     coverage = Coverage(filter=owned, owned=owned) if files is None else cover(own, files)
-    return Overwrite(coverage=coverage, base_snapshot_id=head.snapshot_id if head else None)
+    return Overwrite(coverage=coverage, base_snapshot_id=base.snapshot_id if base else None)
 
 
 def _write_options(options: WriteOptions, scope: PartitionScope, state: TableState | None) -> dict[str, str]:

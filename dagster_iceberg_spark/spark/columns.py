@@ -172,6 +172,33 @@ def _complete(functions: Functions, column: Column, held: types.DataType, wanted
             return column
 
 
+def with_stored_fields(
+    functions: Functions, column: Column, stored: Column, given: types.DataType, complete: vocabulary.IcebergType
+) -> Column:
+    """Return the column with stored values in the fields of structs that it was given without.
+
+    Args:
+        functions: The session's functions.
+        column: A column of the complete type.
+        stored: The table's column.
+        given: The type that the column came with.
+        complete: The type that has all fields.
+    """
+    if not isinstance(given, types.StructType) or not isinstance(complete, vocabulary.StructType):
+        return column
+    own = {field.name: field.dataType for field in given.fields}
+    fields = (
+        with_stored_fields(
+            functions, column.getField(field.name), stored.getField(field.name), own[field.name], field.type
+        )
+        if field.name in own
+        else stored.getField(field.name)
+        for field in complete.fields
+    )
+    named = (value.alias(field.name) for value, field in zip(fields, complete.fields, strict=True))
+    return functions.when(column.isNotNull(), functions.struct(*named))
+
+
 def _stored_type(data_type: types.DataType, path: tuple[str, ...], names: StoredNames) -> types.DataType:
     match data_type:
         case types.StructType():

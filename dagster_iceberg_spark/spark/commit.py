@@ -205,11 +205,11 @@ def _finished(
 def _files(
     session: IcebergSession, request: TableRequest, scope: PartitionScope, state: TableState
 ) -> Sequence[DataFile] | None:
-    head = state.head(request.options.branch)
-    if head is None or not needs_files(request, scope, state):
+    base = state.base(request.options.branch)
+    if base is None or not needs_files(request, scope, state):
         return None
     columns = {field.name for dimension in scope.dimensions if (field := state.schema.field(dimension.column))}
-    return data_files(session.catalog, request.identifier, head.snapshot_id, sorted(columns))
+    return data_files(session.catalog, request.identifier, base.snapshot_id, sorted(columns))
 
 
 def _write(

@@ -1,14 +1,21 @@
 """Reading a plan as a Spark DataFrame."""
 
-from pyspark.sql import DataFrame, types
+from pyspark.sql import Column, DataFrame, types
 
 from dagster_iceberg_spark.plan.read import ReadPlan, reads_everything
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.columns import column_of, functions_of, named_column
+from dagster_iceberg_spark.spark.columns import Functions, column_of, functions_of, named_column
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import refresh
-from dagster_iceberg_spark.table.schema import ListType, MapType, StructType
+from dagster_iceberg_spark.table.schema import (
+    Field,
+    IcebergType,
+    ListType,
+    MapType,
+    StructType,
+    are_same_columns,
+)
 
 
 def read(session: IcebergSession, plan: ReadPlan) -> DataFrame:
@@ -24,7 +31,7 @@ def read(session: IcebergSession, plan: ReadPlan) -> DataFrame:
         if plan.snapshot_id is None:
             frame = session.spark.table(name).where(functions.lit(False))  # noqa: FBT003
         else:
-            frame = _renamed(session.spark.read.option("versionAsOf", str(plan.snapshot_id)).table(name), plan)
+            frame = _projected(session.spark.read.option("versionAsOf", str(plan.snapshot_id)).table(name), plan)
             if not reads_everything(plan):
                 frame = frame.where(column_of(functions, plan.predicate))
         return frame if plan.is_whole_row else frame.select(*(named_column(functions, name) for name in plan.columns))
@@ -32,23 +39,52 @@ def read(session: IcebergSession, plan: ReadPlan) -> DataFrame:
         raise translated(error, action="read", subject=str(plan.identifier), redact=session.catalog.redact) from error
 
 
-def _renamed(frame: DataFrame, plan: ReadPlan) -> DataFrame:
+def _projected(frame: DataFrame, plan: ReadPlan) -> DataFrame:
     """Return the snapshot's rows under the table's columns, where these have changed since."""
-    if not plan.stored_names:
+    if plan.is_as_stored:
         return frame
     functions = functions_of(frame.sparkSession)
+    held = {field.field_id: field for field in plan.stored}
     columns = []
     for field in plan.schema:
-        stored = plan.stored_names[field.name]
-        if stored is None:
-            column = functions.lit(None)
-        elif stored == field.name:
-            column = named_column(functions, stored)
+        stored = held.get(field.field_id)
+        if stored is not None and are_same_columns([field], [stored]):
+            column = named_column(functions, stored.name)
         else:
-            column = functions.expr(sql.held_back(stored))
-        is_plain = stored is None or not isinstance(field.type, StructType | ListType | MapType)
-        columns.append((column.cast(sql.type_name(field.type)) if is_plain else column).alias(field.name))
+            root = None if stored is None else functions.expr(sql.held_back(stored.name))
+            column = _projected_field(functions, root, stored, field)
+        columns.append(column.alias(field.name))
     return frame.select(*columns)
+
+
+def _projected_field(functions: Functions, column: Column | None, stored: Field | None, wanted: Field) -> Column:
+    if column is None or stored is None:
+        return functions.lit(None).cast(sql.type_name(wanted.type))
+    return _projected_value(functions, column, stored.type, wanted.type)
+
+
+def _projected_value(functions: Functions, column: Column, stored: IcebergType, wanted: IcebergType) -> Column:
+    match stored, wanted:
+        case StructType(), StructType():
+            held = {field.field_id: field for field in stored.fields}
+            fields = (
+                _projected_field(functions, column.getField(known.name) if known else None, known, field).alias(
+                    field.name
+                )
+                for field in wanted.fields
+                for known in (held.get(field.field_id),)
+            )
+            return functions.when(column.isNotNull(), functions.struct(*fields))
+        case ListType(), ListType():
+            return functions.transform(
+                column, lambda item: _projected_value(functions, item, stored.element, wanted.element)
+            )
+        case MapType(), MapType():
+            return functions.transform_values(
+                column, lambda _, item: _projected_value(functions, item, stored.value, wanted.value)
+            )
+        case _:
+            return column.cast(sql.type_name(wanted))
 
 
 def no_rows(session: IcebergSession) -> DataFrame:

@@ -6,12 +6,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, types
 
 from dagster_iceberg_spark.errors import MergeKeyError
 from dagster_iceberg_spark.plan.write import Guard, Merge, Overwrite, WritePlan
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.columns import column_of, functions_of, named_column, observation_for, with_all_fields
+from dagster_iceberg_spark.spark.columns import (
+    column_of,
+    functions_of,
+    named_column,
+    observation_for,
+    with_all_fields,
+    with_stored_fields,
+)
 from dagster_iceberg_spark.spark.failures import MICROSECONDS, NULL_MARKER, OUTSIDE_END, OUTSIDE_MARKER
 from dagster_iceberg_spark.spark.session import IcebergSession, active
 
@@ -43,11 +50,11 @@ def write(session: IcebergSession, plan: WritePlan, frame: DataFrame) -> RowCoun
         MergeKeyError: The batch repeats a key, or holds NULL in one.
         PySparkException, Py4JError: What the engine says, untranslated.
     """
-    frame = with_all_fields(frame, plan.completions)
+    given, frame = frame.schema, with_all_fields(frame, plan.completions)
     for column in plan.required:
         frame = frame.where(sql.refusal_of_nulls(column, f"{NULL_MARKER}{column!r}"))
     if isinstance(plan.action, Merge):
-        return _merge(session, plan, plan.action, frame)
+        return _merge(session, plan, plan.action, frame, given)
     counters = _Counters(session.spark, plan)
     guarded = counters.observed(frame) if plan.guard is None else _guarded(plan.guard, frame, counters)
     if isinstance(plan.action, Overwrite):
@@ -88,8 +95,12 @@ def _carried_rows(session: IcebergSession, plan: WritePlan, action: Overwrite) -
     return stored.where(column_of(functions, action.coverage.filter)).where(~owned)
 
 
-def _merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFrame) -> RowCounts:
+def _merge(
+    session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFrame, given: types.StructType
+) -> RowCounts:
     """Run one MERGE over a staged copy of the batch, and return how many rows were dropped.
+
+    What the batch lacks keeps its stored values: columns, and the fields that its structs had not got when `given`.
 
     The copy makes the batch one thing: a MERGE reads its source twice, Spark refuses one that is not deterministic,
     and the check of the keys must see the very rows that are merged.
@@ -113,10 +124,17 @@ def _merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataF
         functions, action.scope, qualifier=alias
     )
     with _handed_over(session, staged, plan.snapshot_properties) as source:
-        # Column by column: `updateAll` refuses a batch that lacks one of the table's. What it lacks stays as it is.
-        values = {sql.quote(column): named_column(functions, column, _SOURCE) for column in source.columns}
+        # Column by column: `updateAll` refuses a batch that lacks one of the table's.
+        new = {column: named_column(functions, column, _SOURCE) for column in source.columns}
+        kept = {
+            column: with_stored_fields(
+                functions, new[column], named_column(functions, column, alias), given[column].dataType, complete
+            )
+            for column, complete in plan.completions.items()
+        }
+        inserted, updated = ({sql.quote(key): value for key, value in item.items()} for item in (new, {**new, **kept}))
         merged = source.alias(_SOURCE).mergeInto(target, condition)
-        merged.whenMatched().update(values).whenNotMatched().insert(values).merge()
+        merged.whenMatched().update(updated).whenNotMatched().insert(inserted).merge()
     return counts
 
 

@@ -80,6 +80,10 @@ class TableState:
         snapshot_id = self.refs.get(branch)
         return None if snapshot_id is None else self.snapshots.get(snapshot_id)
 
+    def base(self, branch: str = MAIN_BRANCH) -> Snapshot | None:
+        """Return the snapshot that a write to the branch is made upon: a new branch starts where `main` stands."""
+        return self.head(branch if branch in self.refs else MAIN_BRANCH)
+
     def ancestors(self, branch: str = MAIN_BRANCH) -> Iterator[Snapshot]:
         """Yield the snapshots that the branch's head was made upon, newest first, the head included."""
         snapshot = self.head(branch)

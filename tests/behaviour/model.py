@@ -6,6 +6,7 @@ Nothing here is the package's: windows come from Dagster, wall clocks from `zone
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -14,6 +15,9 @@ import pyarrow as pa
 
 UTC = dt.timezone.utc
 TICK = dt.timedelta(microseconds=1)
+MOST_KEYS = 12
+
+MAIN = "main"
 
 Row = dict[str, Any]
 Window = tuple[dt.datetime, dt.datetime]
@@ -69,8 +73,9 @@ class Kind:
 
 
 def windows_of(definition: dg.TimeWindowPartitionsDefinition) -> dict[str, Window]:
-    """Each key's window, by Dagster."""
-    windows = {key: definition.time_window_for_partition_key(key) for key in definition.get_partition_keys()}
+    """The windows of the last keys, by Dagster."""
+    keys = definition.get_partition_keys()[-MOST_KEYS:]
+    windows = {key: definition.time_window_for_partition_key(key) for key in keys}
     # In UTC, for arithmetic on zoned times is that of their wall clocks.
     return {key: (window.start.astimezone(UTC), window.end.astimezone(UTC)) for key, window in windows.items()}
 
@@ -150,19 +155,30 @@ def dates(name: str, definition: dg.TimeWindowPartitionsDefinition, layouts: Seq
     )
 
 
-def names(name: str, keys: Sequence[str], layouts: Sequence[list[str] | None]) -> Kind:
-    """Static keys over a column of text."""
-    definition = dg.StaticPartitionsDefinition(list(keys))
+def keyed(
+    name: str,
+    data_type: pa.DataType,
+    values: Mapping[str, Any],
+    foreign: Sequence[Any],
+    layouts: Sequence[list[str] | None],
+) -> Kind:
+    """Static keys over a column of values, one for each key."""
+    keys = {value: key for key, value in values.items()}
     return Kind(
         name,
-        definition,
+        dg.StaticPartitionsDefinition(list(values)),
         "k",
-        {"k": pa.string()},
-        {key: [{"k": key}] for key in keys},
-        [{"k": "another"}, {"k": f"{keys[0]} "}, {"k": None}],
+        {"k": data_type},
+        {key: [{"k": value}] for key, value in values.items()},
+        [{"k": value} for value in (*foreign, None)],
         layouts,
-        lambda row: row["k"] if row["k"] in keys else None,
+        lambda row: keys.get(row["k"]),
     )
+
+
+def names(name: str, keys: Sequence[str], layouts: Sequence[list[str] | None]) -> Kind:
+    """Static keys over a column of text."""
+    return keyed(name, pa.string(), {key: key for key in keys}, ["another", f"{keys[0]} "], layouts)
 
 
 def cells(name: str, rows: Kind, columns: Kind, layouts: Sequence[list[str] | None]) -> Kind:
@@ -210,21 +226,32 @@ class Model:
     Args:
         kind: The partitions.
         columns: Every column in order, with its type.
-        rows: Every row, with a value for each column.
+        branches: By branch every row, with a value for each column.
+        branch: The branch that is written.
     """
 
     kind: Kind
     columns: dict[str, pa.DataType]
-    rows: list[Row] = field(default_factory=list)
+    branches: dict[str, list[Row]] = field(default_factory=lambda: {MAIN: []})
+    branch: str = MAIN
+
+    @property
+    def rows(self) -> list[Row]:
+        return self.branches[self.branch]
+
+    def write_to(self, branch: str) -> None:
+        """Choose the branch; a new one has what main has."""
+        self.branches.setdefault(branch, [dict(row) for row in self.branches[MAIN]])
+        self.branch = branch
 
     def add_column(self, name: str, data_type: pa.DataType) -> None:
         self.columns[name] = data_type
-        for row in self.rows:
+        for row in chain.from_iterable(self.branches.values()):
             row.setdefault(name, None)
 
     def drop_column(self, name: str) -> None:
         del self.columns[name]
-        for row in self.rows:
+        for row in chain.from_iterable(self.branches.values()):
             row.pop(name, None)
 
     def complete(self, rows: Iterable[Row]) -> list[Row]:
@@ -234,11 +261,11 @@ class Model:
         return self.kind.definition is None or self.kind.owner(row) in keys
 
     def replace(self, keys: Sequence[str], rows: Iterable[Row]) -> None:
-        kept = [row for row in self.rows if not self.is_owned(row, keys)]
-        self.rows = kept + self.complete(rows)
+        self.rows[:] = [row for row in self.rows if not self.is_owned(row, keys)]
+        self.append(rows)
 
     def append(self, rows: Iterable[Row]) -> None:
-        self.rows += self.complete(rows)
+        self.rows.extend(self.complete(rows))
 
     def merge(self, keys: Sequence[str], rows: Sequence[Row]) -> None:
         for new in rows:
@@ -249,10 +276,10 @@ class Model:
                 self.append([new])
 
     def delete(self, predicate: Callable[[Row], bool]) -> None:
-        self.rows = [row for row in self.rows if not predicate(row)]
+        self.rows[:] = [row for row in self.rows if not predicate(row)]
 
-    def sorted_rows(self) -> list[tuple[Any, ...]]:
-        return sort_rows(self.rows, list(self.columns))
+    def sorted_rows(self, branch: str) -> list[tuple[Any, ...]]:
+        return sort_rows(self.branches[branch], list(self.columns))
 
 
 def sort_rows(rows: Iterable[Row], columns: Sequence[str]) -> list[tuple[Any, ...]]:

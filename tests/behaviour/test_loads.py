@@ -196,6 +196,24 @@ def test_columns_that_changed_since_the_last_snapshot_are_read_as_they_are_now(l
     assert (chosen.column_names, sorted(chosen.column("n").to_pylist())) == (["at", "n"], [1, 2])
 
 
+@pytest.mark.parametrize("annotation", [DataFrame, pa.Table, pa.RecordBatchReader], ids=["spark", "arrow", "batches"])
+def test_a_name_that_is_given_again_has_none_of_the_old_values(lake: Lake, annotation: Any) -> None:
+    asset = frame_asset(
+        "t",
+        "select 1 as id, 'old' as v, 'kept' as k, named_struct('a', 'old', 'b', 'kept') as s, "
+        "array(named_struct('a', 'old', 'b', 'kept')) as l, map('key', named_struct('a', 'old', 'b', 'kept')) as m",
+    )
+    lake.materialize(asset)
+    for column in ("v", "s.a", "l.element.a", "m.value.a"):
+        lake.session.sql(f"alter table lake.db.t drop column {column}")
+        lake.session.sql(f"alter table lake.db.t add column {column} string")
+    for column, name in {"k": "r", "s.b": "r", "l.element.b": "r", "m.value.b": "r"}.items():
+        lake.session.sql(f"alter table lake.db.t rename column {column} to {name}")
+    loaded = capture(lake, asset, annotation)
+    nested = {"r": "kept", "a": None}
+    assert loaded.to_pylist() == [{"id": 1, "r": "kept", "s": nested, "l": [nested], "m": [("key", nested)], "v": None}]
+
+
 YESTERDAY = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
 
 

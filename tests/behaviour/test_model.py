@@ -8,7 +8,8 @@ import datetime as dt
 import os
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import dagster as dg
@@ -16,7 +17,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from dagster_iceberg_spark import IcebergSparkResource
@@ -41,26 +50,65 @@ NAME_LAYOUTS: Layouts = (None, [], ["truncate(1, k)"], ["bucket(2, k)"], ["k", "
 CELL_LAYOUTS: Layouts = (None, [], ["k"], ["day(p)"], ["k", "month(p)"], ["bucket(2, id)"])
 ODD_NAMES = ["null", "__HIVE_DEFAULT_PARTITION__", "it's", 'a "b" \\c', "50%/ü", "x.y z", "NULL"]
 
-SPRING = dg.DailyPartitionsDefinition("2024-03-08", end_date="2024-03-13", timezone="America/New_York")
-AUTUMN = dg.DailyPartitionsDefinition("2024-11-01", end_date="2024-11-06", timezone="America/New_York")
+NUMBER_LAYOUTS: Layouts = (None, [], ["k"], ["bucket(2, k)"], ["truncate(10, k)", "v"])
+
+NEW_YORK = "America/New_York"
+SPRING = dg.DailyPartitionsDefinition("2024-03-08", end_date="2024-03-13", timezone=NEW_YORK)
+AUTUMN = dg.DailyPartitionsDefinition("2024-11-01", end_date="2024-11-06", timezone=NEW_YORK)
 LORD_HOWE = dg.DailyPartitionsDefinition("2024-04-05", end_date="2024-04-09", timezone="Australia/Lord_Howe")
+HAVANA = dg.DailyPartitionsDefinition("2024-03-08", end_date="2024-03-12", timezone="America/Havana")
 KATHMANDU = dg.WeeklyPartitionsDefinition("1969-12-17", end_date="1970-01-15", timezone="Asia/Kathmandu", day_offset=3)
-HOURS = dg.HourlyPartitionsDefinition("2024-03-10-00:00", end_date="2024-03-10-06:00", timezone="America/New_York")
-QUARTERS = dg.TimeWindowPartitionsDefinition(
-    start="2023-01-01", end="2024-07-01", fmt="%Y-%m-%d", cron_schedule="0 0 1 */3 *", timezone="Europe/Berlin"
-)
+HOURS = dg.HourlyPartitionsDefinition("2024-03-10-00:00", end_date="2024-03-10-06:00", timezone=NEW_YORK)
+REPEATED_HOURS = dg.HourlyPartitionsDefinition("2024-11-03-00:00", end_date="2024-11-03-05:00", timezone=NEW_YORK)
+
+
+def windows(cron: str, start: str, end: str | None, zone: str, **kwargs: Any) -> dg.TimeWindowPartitionsDefinition:
+    return dg.TimeWindowPartitionsDefinition(
+        start=start, end=end, fmt="%Y-%m-%d-%H:%M", cron_schedule=cron, timezone=zone, **kwargs
+    )
+
+
+QUARTERS = windows("0 0 1 */3 *", "2023-01-01-00:00", "2024-07-01-00:00", "Europe/Berlin")
+QUARTER_HOURS = windows("*/15 * * * *", "2024-04-07-01:00", "2024-04-07-03:00", "Australia/Lord_Howe")
+WEEKDAYS = windows("0 0 * * 1-5", "2024-03-06-00:00", "2024-03-14-00:00", NEW_YORK)
+CENTURIES_AGO = windows("0 0 * * *", "1600-02-27-00:00", "1600-03-03-00:00", "Europe/Amsterdam")
+CENTURIES_AHEAD = windows("0 0 1 1 *", "2020-01-01-00:00", None, "UTC", end_offset=300)
 
 NAMES = model.names("odd names", ODD_NAMES, NAME_LAYOUTS)
 KINDS = (
     model.instants("days in spring", SPRING, INSTANT_LAYOUTS),
     model.instants("days in autumn", AUTUMN, INSTANT_LAYOUTS),
     model.instants("days of half an hour's change", LORD_HOWE, INSTANT_LAYOUTS),
+    model.instants("a day without its midnight", HAVANA, INSTANT_LAYOUTS),
     model.instants("weeks around 1970", KATHMANDU, INSTANT_LAYOUTS),
     model.instants("hours", HOURS, INSTANT_LAYOUTS),
+    model.instants("repeated hours", REPEATED_HOURS, INSTANT_LAYOUTS),
+    model.instants("quarters of an hour", QUARTER_HOURS, INSTANT_LAYOUTS),
+    model.instants("weekdays", WEEKDAYS, INSTANT_LAYOUTS),
     model.instants("quarters", QUARTERS, INSTANT_LAYOUTS),
+    model.instants("centuries ago", CENTURIES_AGO, INSTANT_LAYOUTS),
+    model.instants("centuries ahead", CENTURIES_AHEAD, INSTANT_LAYOUTS),
     model.wall_clocks("days by the wall clock", AUTUMN, WALL_LAYOUTS),
+    model.wall_clocks("years by the wall clock", CENTURIES_AHEAD, WALL_LAYOUTS),
     model.dates("weeks of dates", KATHMANDU, DATE_LAYOUTS),
+    model.dates("dates of centuries ago", CENTURIES_AGO, DATE_LAYOUTS),
     NAMES,
+    model.keyed("numbers", pa.int32(), {str(key): key for key in (1, 10, 2, -3, 2**31 - 1)}, [0, 11], NUMBER_LAYOUTS),
+    model.keyed(
+        "long numbers",
+        pa.decimal128(20, 0),
+        {str(key): Decimal(key) for key in (10**19, 0, -(10**19))},
+        [Decimal(1)],
+        NUMBER_LAYOUTS,
+    ),
+    model.keyed(
+        "dates",
+        pa.date32(),
+        {str(key): key for key in (dt.date(1, 1, 1), dt.date(1969, 12, 31), dt.date(9999, 12, 31))},
+        [dt.date(1970, 1, 1)],
+        (None, [], ["k"], ["bucket(2, k)"], ["year(k)"]),
+    ),
+    model.keyed("truths", pa.bool_(), {"true": True, "false": False}, [], (None, [], ["k"], ["bucket(2, id)"])),
     model.cells(
         "names by day",
         model.names("names", ["a", "it's", ""], NAME_LAYOUTS),
@@ -72,6 +120,8 @@ KINDS = (
 SPARK_TYPES = {
     "int64": "bigint",
     "int32": "int",
+    "bool": "boolean",
+    "decimal128(20, 0)": "decimal(20, 0)",
     "string": "string",
     "date32[day]": "date",
     "timestamp[us]": "timestamp_ntz",
@@ -82,7 +132,13 @@ TEXTS = ("a", "b", "", None)
 
 
 class TableMachine(RuleBasedStateMachine):
-    """One table, written by its asset and by others."""
+    """One table, written by its asset and by others.
+
+    The model has the columns under the names that they began with.
+    """
+
+    steps = 0
+    materializations = 0
 
     def __init__(self, lake: Lake) -> None:
         super().__init__()
@@ -90,6 +146,10 @@ class TableMachine(RuleBasedStateMachine):
         self.name = f"t_{uuid.uuid4().hex[:12]}"
         self.snapshots = 0
         self.exists = False
+        self.branch = model.MAIN
+        self.asset_names: dict[str, str] = {}
+        self.table_names: dict[str, str] = {}
+        self.former_names: dict[str, str] = {}
 
     # ------------------------------------------------------------------------------------------------ what there is
 
@@ -133,6 +193,22 @@ class TableMachine(RuleBasedStateMachine):
     def table(self) -> str:
         return f"{self.catalog}.db.{self.name}"
 
+    def in_asset(self, name: str) -> str:
+        """What the asset calls the column now."""
+        return self.asset_names.get(name, name)
+
+    def in_table(self, name: str) -> str:
+        """What the table calls the column now."""
+        return self.table_names.get(name, name)
+
+    def of_table(self, name: str) -> str:
+        """What the model calls the table's column."""
+        return next((known for known, current in self.table_names.items() if current == name), name)
+
+    @invariant()
+    def is_a_step(self) -> None:
+        TableMachine.steps += 1
+
     # ------------------------------------------------------------------------------------------------- its own asset
 
     @rule(
@@ -154,11 +230,12 @@ class TableMachine(RuleBasedStateMachine):
         is_refused = any(name in self._layout_columns() for name in dropped)
         result = self._run(rows, columns, run, disposition, evolution=evolution)
         if is_refused:
+            assert not result.success
             assert error_of(result).class_name == "SchemaMismatchError", error_of(result)
             self._check_table()
             return
         assert result.success, error_of(result)
-        self._widened(columns, has_table=True)
+        self._committed(columns)
         for name in dropped:
             self.model.drop_column(name)
         if disposition == "merge":
@@ -194,7 +271,7 @@ class TableMachine(RuleBasedStateMachine):
             return
         assert result.success, error_of(result)
         assert metadata_of(result, self.name, keys[0] if len(keys) == 1 else None)["iceberg/dropped_rows"] == 1
-        self._widened(columns, has_table=True)
+        self._committed(columns)
         if disposition == "merge":
             self.model.merge(keys, mixed)
         elif disposition == "append":
@@ -217,6 +294,38 @@ class TableMachine(RuleBasedStateMachine):
     def get_wider_numbers(self) -> None:
         self.frame_types["n"] = pa.int64()
 
+    @rule(data=st.data(), number=st.integers(1, 3))
+    def rename_a_column(self, data: st.DataObject, number: int) -> None:
+        name = data.draw(st.sampled_from(list(self.frame_types)))
+        former, current = self.in_asset(name), f"{name}_{number}"
+        self.former_names = {old: new for old, new in self.former_names.items() if old != current}
+        self.former_names |= {old: current for old, new in self.former_names.items() if new == former}
+        if former != current:
+            self.former_names[former] = current
+            self.asset_names[name] = current
+
+    @rule(branch=st.sampled_from([model.MAIN, "audit"]))
+    def write_to_a_branch(self, branch: str) -> None:
+        self.branch = branch
+
+    @precondition(lambda self: self.snapshots > 0 and self.branch in self.model.branches)
+    @rule(data=st.data(), python_type=st.sampled_from([pa.Table, DataFrame]))
+    def load(self, data: st.DataObject, python_type: type) -> None:
+        key = data.draw(st.sampled_from(self.kind.keys))
+        loader = dg.Definitions([self._asset(None)], resources=self.lake.resources).get_asset_value_loader(
+            self.lake.instance
+        )
+        loaded: Any = loader.load_asset_value(
+            self.name,
+            python_type=python_type,
+            partition_key=key if self.kind.definition is not None else None,
+            input_definition_metadata={"iceberg/ref": self.branch},
+        )
+        read = loaded if isinstance(loaded, pa.Table) else loaded.toArrow()
+        owned = [row for row in self.model.branches[self.branch] if self.model.is_owned(row, [key])]
+        columns = list(self.model.columns)
+        assert model.sort_rows(self._canonical(read), columns) == model.sort_rows(owned, columns)
+
     @rule(zone=st.sampled_from(ZONES))
     def move_the_session(self, zone: str) -> None:
         self.lake.session.conf.set("spark.sql.session.timeZone", zone)
@@ -229,20 +338,25 @@ class TableMachine(RuleBasedStateMachine):
         anywhere = [*self.kind.foreign, *(values for each in self.kind.values.values() for values in each)]
         rows = self._draw_rows(data, anywhere, is_unique=False)
         rows = [{name: row.get(name) for name in self.model.columns} for row in rows]
-        self._frame(rows, self.model.columns).writeTo(self.table).append()
+        self._frame(rows, self.model.columns, self.in_table).writeTo(self.table).append()
+        self.model.write_to(model.MAIN)
         self.model.append(rows)
         self._others_were_here()
 
     @precondition(lambda self: self.snapshots > 0)
     @rule(number=st.integers(0, 9))
     def others_delete(self, number: int) -> None:
-        self.lake.session.sql(f"delete from {self.table} where id = {number}")
+        self.lake.session.sql(f"delete from {self.table} where `{self.in_table('id')}` = {number}")
+        self.model.write_to(model.MAIN)
         self.model.delete(lambda row: row["id"] == number)
         self._others_were_here()
 
     @precondition(lambda self: self.snapshots > 0)
-    @rule(order=st.sampled_from(["id", "v desc nulls last"]))
-    def others_compact(self, order: str) -> None:
+    @rule(column=st.sampled_from(["id", "v"]))
+    def others_compact(self, column: str) -> None:
+        if column not in self.model.columns:
+            return
+        order = f"{self.in_table(column)} desc nulls last"
         self.lake.session.sql(
             f"call {self.catalog}.system.rewrite_data_files(table => 'db.{self.name}', strategy => 'sort', "
             f"sort_order => '{order}', options => map('rewrite-all', 'true'))"
@@ -253,7 +367,10 @@ class TableMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def others_change_the_spec(self, data: st.DataObject) -> None:
         name = f"f_{uuid.uuid4().hex[:6]}"
-        field = data.draw(st.sampled_from(["bucket(3, id)", "truncate(2, v)"]))
+        column, field = data.draw(st.sampled_from([("id", "bucket(3, {})"), ("v", "truncate(2, {})")]))
+        if column not in self.model.columns:
+            return
+        field = field.format(self.in_table(column))
         held = {str(item.transform) for item in self.lake.table(self.name).spec().fields}
         if not any(item.startswith(("bucket", "truncate")) for item in held):
             self.lake.session.sql(f"alter table {self.table} add partition field {field} as {name}")
@@ -292,12 +409,21 @@ class TableMachine(RuleBasedStateMachine):
         )
         return [{**item.pop("at"), **item} for item in drawn]
 
-    def _frame(self, rows: Iterable[Row], columns: Iterable[str]) -> Any:
+    def _frame(self, rows: Iterable[Row], columns: Iterable[str], named: Callable[[str], str]) -> Any:
         types = {**self.model.columns, **self.frame_types}
         schema = pa.schema([(name, types[name]) for name in columns])
         session = self.lake.session  # before the DDL is read, which needs one
-        spark_schema: Any = StructType.fromDDL(spark_columns({name: types[name] for name in columns}))
-        return session.createDataFrame(pa.Table.from_pylist(list(rows), schema=schema), spark_schema)
+        spark_schema: Any = StructType.fromDDL(spark_columns({named(name): types[name] for name in columns}))
+        table = pa.Table.from_pylist(list(rows), schema=schema)
+        return session.createDataFrame(table.rename_columns(list(map(named, columns))), spark_schema)
+
+    def _renamed(self, expression: Any) -> Any:
+        """An option with the asset's own names for the model's."""
+        if isinstance(expression, dict):
+            return {key: self._renamed(value) for key, value in expression.items()}
+        if isinstance(expression, list):
+            return [self._renamed(item) for item in expression]
+        return re.sub(r"\w+", lambda word: self.in_asset(word[0]), expression) if expression else expression
 
     def _run(
         self,
@@ -309,30 +435,45 @@ class TableMachine(RuleBasedStateMachine):
         outside: str = "error",
         evolution: str = "add_columns",
     ) -> dg.ExecuteInProcessResult:
-        metadata: dict[str, Any] = {
-            "partition_expr": self.kind.expr,
-            "iceberg/partition_by": self.layout,
+        metadata = {
             "iceberg/write_disposition": disposition,
-            "iceberg/merge_keys": ["id"],
+            "iceberg/merge_keys": [self.in_asset("id")],
             "iceberg/rows_outside_partition": outside,
             "iceberg/schema_evolution": evolution,
-            "iceberg/table_properties": {} if self.exists else self.properties,
         }
-        frame = self._frame(rows, columns)
+        TableMachine.materializations += 1
+        asset = self._asset(self._frame(rows, columns, self.in_asset), **metadata)
+        return self.lake.materialize(asset, raise_on_error=False, **run)
+
+    def _asset(self, frame: Any, **more: Any) -> dg.AssetsDefinition:
+        metadata: dict[str, Any] = {
+            "partition_expr": self._renamed(self.kind.expr),
+            "iceberg/partition_by": self._renamed(self.layout),
+            "iceberg/table_properties": {} if self.exists else self.properties,
+            "iceberg/renames": self.former_names,
+            "iceberg/branch": self.branch,
+            **more,
+        }
 
         def asset(spark: IcebergSparkResource) -> Any:
             return frame
 
-        definition = dg.asset(
+        definition: dg.AssetsDefinition = dg.asset(
             name=self.name,
             io_manager_key="iceberg",
             partitions_def=self.kind.definition,
             backfill_policy=dg.BackfillPolicy.single_run() if self.kind.definition else None,
             metadata={key: value for key, value in metadata.items() if value is not None},
         )(asset)
-        return self.lake.materialize(definition, raise_on_error=False, **run)
+        return definition
 
     # ------------------------------------------------------------------------------------------------------ the check
+
+    def _committed(self, columns: Iterable[str]) -> None:
+        """What every commit of the asset does, besides its rows."""
+        self._widened(columns, has_table=True)
+        self.table_names = dict(self.asset_names)
+        self.model.write_to(self.branch)
 
     def _widened(self, columns: Iterable[str], *, has_table: bool) -> None:
         """Give the model the columns that the frame has brought along."""
@@ -348,12 +489,16 @@ class TableMachine(RuleBasedStateMachine):
         table = self.lake.table(self.name)
         fields = [field for spec in table.specs().values() for field in spec.fields if str(field.transform) != "void"]
         wanted = {word for item in self.layout or [] for word in re.findall(r"\w+", item)}
-        return {str(table.schema().find_column_name(field.source_id)) for field in fields} | wanted
+        return {self.of_table(str(table.schema().find_column_name(field.source_id))) for field in fields} | wanted
 
     def _files(self) -> list[str]:
         if not self.lake.exists(self.name):
             return []
         return sorted(task.file.file_path for task in self.lake.table(self.name).scan().plan_files())
+
+    def _canonical(self, held: pa.Table) -> list[Row]:
+        """The rows under the model's names, with instants in UTC."""
+        return [{self.of_table(name): in_utc(value) for name, value in row.items()} for row in held.to_pylist()]
 
     def _others_were_here(self) -> None:
         self.snapshots = len(self.lake.table(self.name).snapshots())
@@ -363,7 +508,7 @@ class TableMachine(RuleBasedStateMachine):
         table = self.lake.table(self.name)
         assert len(table.snapshots()) == self.snapshots + 1
         self.snapshots += 1
-        head = table.current_snapshot()
+        head = table.snapshot_by_name(self.branch)
         assert head is not None
         assert head.summary is not None
         assert head.summary.additional_properties["dagster.run_id"] == result.run_id
@@ -378,21 +523,22 @@ class TableMachine(RuleBasedStateMachine):
         assert len(table.snapshots()) == self.snapshots
         held = table.scan().to_arrow()
         columns = list(self.model.columns)
-        assert set(held.column_names) == set(columns)
+        assert sorted(map(self.of_table, held.column_names)) == sorted(columns)
         for name, data_type in self.model.columns.items():
-            found = held.schema.field(name).type
+            found = held.schema.field(self.in_table(name)).type
             assert str(found).removeprefix("large_") == str(data_type), name
-        expected = self.model.sorted_rows()
-        assert model.sort_rows(held.to_pylist(), columns) == expected
+        assert model.sort_rows(self._canonical(held), columns) == self.model.sorted_rows(model.MAIN)
         conf = self.lake.session.conf
         zone = str(conf.get("spark.sql.session.timeZone"))
         conf.set("spark.sql.session.timeZone", "Pacific/Chatham")
         try:
             self.lake.session.sql(f"refresh table {self.table}")
-            read = self.lake.session.table(self.table).toArrow()
+            for branch in self.model.branches:
+                name = self.table if branch == model.MAIN else f"{self.table}.branch_{branch}"
+                read = self.lake.session.table(name).toArrow()
+                assert model.sort_rows(self._canonical(read), columns) == self.model.sorted_rows(branch), branch
         finally:
             conf.set("spark.sql.session.timeZone", zone)
-        assert model.sort_rows((in_utc(row) for row in read.to_pylist()), columns) == expected
 
 
 def spark_columns(types: Mapping[str, pa.DataType]) -> str:
@@ -400,15 +546,15 @@ def spark_columns(types: Mapping[str, pa.DataType]) -> str:
     return ", ".join(f"`{name}` {SPARK_TYPES[str(data_type)]}" for name, data_type in types.items())
 
 
-def in_utc(row: Row) -> Row:
-    """The row with its instants in UTC, as the model has them."""
-    return {
-        name: value.astimezone(dt.timezone.utc) if isinstance(value, dt.datetime) and value.tzinfo else value
-        for name, value in row.items()
-    }
+def in_utc(value: Any) -> Any:
+    """The value, an instant in UTC as the model has it."""
+    is_instant = isinstance(value, dt.datetime) and value.tzinfo is not None
+    return value.astimezone(dt.timezone.utc) if is_instant else value
 
 
 def run_histories(lake: Lake, *, examples: int, steps: int, is_repeatable: bool) -> None:
+    """Draw histories; what was drawn is printed, for `pytest -s`."""
+    TableMachine.steps = TableMachine.materializations = 0
     run_state_machine_as_test(
         lambda: TableMachine(lake),  # type: ignore[arg-type] # any callable that makes one
         settings=settings(
@@ -422,6 +568,7 @@ def run_histories(lake: Lake, *, examples: int, steps: int, is_repeatable: bool)
             suppress_health_check=list(HealthCheck),
         ),
     )
+    print(f"{TableMachine.steps} steps, {TableMachine.materializations} of them runs of the asset")  # noqa: T201 - for who asked for more
 
 
 @pytest.mark.spark

@@ -220,12 +220,31 @@ def test_fields_that_a_struct_lacks_are_null_at_any_depth(lake: Lake) -> None:
     assert rows[2] == {"id": 3, "s": None, "l": None, "m": None}
 
 
-def test_a_merge_takes_whole_structs_only(lake: Lake) -> None:
-    lake.materialize(frame_asset("t", "select 1 as id, named_struct('x', 1, 'y', 2) as s"))
-    metadata = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
-    error = lake.failure(frame_asset("t", "select 1 as id, named_struct('x', 3) as s", metadata=metadata))
-    assert "expected all fields that the table has inside of the column 's'" in str(error)
-    assert lake.rows("t", "s") == [{"x": 1, "y": 2}]
+MERGE: dict[str, Any] = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
+
+
+def test_a_merge_keeps_the_fields_of_structs_that_the_batch_lacks(lake: Lake) -> None:
+    stored = "named_struct('x', 1, 'y', 2, 'in', named_struct('a', 1, 'b', 2))"
+    lake.materialize(frame_asset("t", f"select explode(array(1, 2, 3, 4)) as id, if(id = 4, null, {stored}) as s"))
+    batch = "if(id = 2, null, named_struct('in', if(id = 1, null, named_struct('b', 9)), 'new', 0L, 'x', 3))"
+    query = f"select explode(array(1, 2, 3, 4, 5)) as id, {batch} as s"
+    lake.materialize(frame_asset("t", query, metadata=MERGE))
+    rows = lake.arrow("t").sort_by("id").column("s").to_pylist()
+    inner, absent = {"a": None, "b": 9}, {"x": 3, "y": None, "new": 0}
+    assert rows == [
+        {"x": 3, "y": 2, "in": None, "new": 0},
+        None,
+        {"x": 3, "y": 2, "in": {"a": 1, "b": 9}, "new": 0},
+        {**absent, "in": inner},
+        {**absent, "in": inner},
+    ]
+
+
+def test_a_merge_takes_whole_lists_and_maps_only(lake: Lake) -> None:
+    lake.materialize(frame_asset("t", "select 1 as id, array(named_struct('x', 1, 'y', 2)) as l"))
+    error = lake.failure(frame_asset("t", "select 1 as id, array(named_struct('x', 3)) as l", metadata=MERGE))
+    assert "expected all fields that the table has inside of the column 'l'" in str(error)
+    assert lake.rows("t", "l") == [[{"x": 1, "y": 2}]]
 
 
 def test_full_keeps_the_columns_of_a_write_that_a_row_refuses(lake: Lake) -> None:
@@ -377,3 +396,26 @@ def test_a_branch_is_written_and_main_stays(lake: Lake) -> None:
     table = lake.table("t")
     branch = table.scan(snapshot_id=table.refs()["audit"].snapshot_id)
     assert branch.to_arrow().column("a").to_pylist() == [2]
+
+
+def test_a_new_branch_keeps_what_main_has_beside_the_partition(lake: Lake) -> None:
+    """The layout does not follow the days: a file holds rows of both, and the new branch starts with it."""
+    metadata = {"partition_expr": "day", "iceberg/partition_by": []}
+    days = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-04")
+    both = "select explode(sequence(date '2024-01-01', date '2024-01-02')) as day, 'main' as v"
+    policy = dg.BackfillPolicy.single_run()
+    first = frame_asset("t", both, partitions_def=days, metadata=metadata, backfill_policy=policy)
+    lake.materialize_range(first, first="2024-01-01", last="2024-01-02")
+    branched = {**metadata, "iceberg/branch": "audit"}
+    query = "select date '{key}' as day, 'audit' as v"
+    lake.materialize(frame_asset("t", query, partitions_def=days, metadata=branched), partition_key="2024-01-02")
+    rows = lake.session.sql("select v from lake.db.t.branch_audit order by day").collect()
+    assert [row.v for row in rows] == ["main", "audit"]
+    assert lake.rows("t", "v") == ["main", "main"]
+
+
+def test_a_tag_is_not_written(lake: Lake) -> None:
+    lake.materialize(frame_asset("t", "select 1 as a"))
+    lake.session.sql("alter table lake.db.t create tag done")
+    error = lake.failure(frame_asset("t", "select 2 as a", metadata={"iceberg/branch": "done"}))
+    assert "expected a branch 'done' (`iceberg/branch`), found a tag of that name" in str(error)

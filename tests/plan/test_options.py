@@ -145,7 +145,8 @@ def test_keys_of_others_and_of_the_packages_own_reports_are_left_alone() -> None
         ("iceberg/partition_evolution", True, "expected one of evolve, error, found True"),
         ("iceberg/rows_outside_partition", "ignore", "expected one of error, drop, found 'ignore'"),
         ("iceberg/renames", ["a"], "found ['a'], which is not a dict"),
-        ("iceberg/renames", {"a": "c", "b": "c"}, "found two columns that become 'c'"),
+        ("iceberg/renames", {"a": "b", "b": "a"}, "found renames that lead back to 'a'"),
+        ("iceberg/renames", {"a": "a"}, "found renames that lead back to 'a'"),
         ("iceberg/required_columns", {"a": "yes"}, "whose values are not true or false"),
         ("iceberg/required_columns", 3, "found 3, which is not a list"),
         ("iceberg/identifier_fields", [""], "found ''"),
@@ -308,3 +309,9 @@ def test_the_typed_helper_refuses_what_the_keys_do_not_take(bad: dict[str, Any])
 def test_every_constant_of_a_key_is_a_known_key() -> None:
     constants = {value for name, value in vars(module).items() if name.isupper() and isinstance(value, str)}
     assert {value for value in constants if value.startswith("iceberg/") and value != "iceberg/"} == set(KEYS)
+
+
+def test_renames_may_be_a_history() -> None:
+    given = {"a": "b", "b": "c", "x": "c", "s.a": "b", "t.a": "b"}
+    options = parse_write_options({"iceberg/renames": given}, subject="a")
+    assert options.renames == {"a": "c", "b": "c", "x": "c", "s.a": "b", "t.a": "b"}

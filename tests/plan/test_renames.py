@@ -77,3 +77,9 @@ def test_without_a_pending_rename_nothing_is_touched() -> None:
     assert nothing.of_options(options) is options
     assert nothing.of_scope(scope) is scope
     assert nothing.of_schema(frame) is frame
+
+
+def test_of_several_former_names_the_table_may_have_one() -> None:
+    assert names(schema(c="int"), schema(b="int"), a="c", b="c").changes == (RenameColumn(("b",), "c"),)
+    with pytest.raises(SchemaMismatchError, match="expected a table with either 'b' or 'a'"):
+        names(schema(c="int"), schema(a="int", b="int"), a="c", b="c")

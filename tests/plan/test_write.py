@@ -211,7 +211,7 @@ def test_a_table_without_snapshots_has_nothing_to_validate_against(state: TableS
 
 
 def test_a_branch_is_overwritten_upon_its_own_head() -> None:
-    state = existing(snapshots=[snapshot(7), snapshot(8)], refs={"main": 8, "audit": 7})
+    state = existing(snapshots=[snapshot(7), snapshot(8)], refs={"main": 8, "audit": 7}, branches=["main", "audit"])
     plan = planned(state, branch="audit")
     assert isinstance(plan.action, Overwrite)
     assert (plan.branch, plan.action.base_snapshot_id) == ("audit", 7)
@@ -361,7 +361,7 @@ def test_the_snapshot_says_who_made_it() -> None:
         (existing(FRAME, "day(ts)"), daily("2024-01-02", zone=NEW_YORK), {}, True),
         (existing(FRAME, "month(ts)"), DAY, {"write_disposition": "append"}, False),
         (existing(FRAME, "month(ts)"), DAY, {"write_disposition": "merge", "merge_keys": ["carrier"]}, False),
-        (existing(FRAME, "month(ts)"), DAY, {"branch": "new"}, False),
+        (existing(FRAME, "month(ts)"), DAY, {"branch": "new"}, True),
         (existing(FRAME, "month(ts)"), PartitionScope(), {}, False),
         (existing(schema(other="int"), "other"), DAY, {}, False),
         (table(FRAME, specs=[spec("month(ts)"), spec("day(ts)", spec_id=1)], snapshots=[snapshot(7)]), DAY, {}, True),

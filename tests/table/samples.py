@@ -106,6 +106,7 @@ def table(
     snapshots: Sequence[Snapshot] = (),
     refs: Mapping[str, int] | None = None,
     schemas: Mapping[int, Schema] | None = None,
+    branches: Iterable[str] = ("main",),
 ) -> TableState:
     """Return a table's state; `main` is the last of the snapshots."""
     heads = {"main": snapshots[-1].snapshot_id} if snapshots else {}
@@ -120,4 +121,5 @@ def table(
         snapshots={item.snapshot_id: item for item in snapshots},
         refs=heads if refs is None else refs,
         schemas=schemas or {},
+        branches=frozenset(branches),
     )

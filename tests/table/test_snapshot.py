@@ -31,3 +31,10 @@ def test_a_number_that_the_engine_left_out_is_zero() -> None:
 def test_the_default_spec_is_the_one_that_new_files_get() -> None:
     state = table(specs=[spec("month(ts)", spec_id=0), spec("day(ts)", spec_id=1)])
     assert str(state.spec) == "day(ts)"
+
+
+def test_a_write_to_a_new_branch_is_made_upon_main() -> None:
+    state = table(snapshots=chain(snapshot(1), snapshot(2)), refs={"main": 2, "audit": 1})
+    found = [None if base is None else base.snapshot_id for base in (state.base("audit"), state.base("new"))]
+    assert found == [1, 2]
+    assert table().base("new") is None
