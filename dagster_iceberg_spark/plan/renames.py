@@ -4,14 +4,14 @@ Iceberg knows a column by its field id, so that both orders give the same rows; 
 the table as it was.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dagster_iceberg_spark.errors import SchemaMismatchError
 from dagster_iceberg_spark.plan.options import RENAMES, WriteOptions
 from dagster_iceberg_spark.table.changes import RenameColumn
 from dagster_iceberg_spark.table.identifier import split_parts
-from dagster_iceberg_spark.table.schema import Field, IcebergType, ListType, MapType, Schema, StructType
+from dagster_iceberg_spark.table.schema import Field, IcebergType, ListType, MapType, Schema, StructType, walk_paths
 from dagster_iceberg_spark.table.scope import PartitionScope
 
 
@@ -129,27 +129,13 @@ def _renamed_path(change: RenameColumn) -> tuple[str, ...]:
     return (*change.path[:-1], change.name)
 
 
-def _find(fields: Sequence[Field], path: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the path in the fields' own spelling, if it leads to one."""
-    return next(_paths(fields, tuple(path)), None)
+def _find(fields: Sequence[Field], path: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the path in the fields' own spelling: the exact one, else the only one that differs in case alone."""
+    folded = [found for found, _ in walk_paths(fields) if _folded(found) == _folded(path)]
+    if path in folded:
+        return path
+    return folded[0] if len(folded) == 1 else None
 
 
-def _paths(fields: Sequence[Field], path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    field = Schema(tuple(fields)).field(path[0])
-    if field is None:
-        return
-    if len(path) == 1:
-        yield (field.name,)
-        return
-    for rest in _inner_paths(field.type, path[1:]):
-        yield (field.name, *rest)
-
-
-def _inner_paths(column_type: IcebergType, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    match column_type:
-        case StructType():
-            yield from _paths(column_type.fields, path)
-        case ListType() if path[0] == "element" and len(path) > 1:
-            yield from (("element", *rest) for rest in _inner_paths(column_type.element, path[1:]))
-        case MapType() if path[0] == "value" and len(path) > 1:
-            yield from (("value", *rest) for rest in _inner_paths(column_type.value, path[1:]))
+def _folded(path: Sequence[str]) -> list[str]:
+    return [part.casefold() for part in path]

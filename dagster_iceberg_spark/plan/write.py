@@ -34,6 +34,7 @@ from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.request import FrameShape, TableRequest
 from dagster_iceberg_spark.table.changes import (
     AddPartitionField,
+    CreateBranch,
     DropColumn,
     RelaxColumn,
     TableChange,
@@ -45,7 +46,7 @@ from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSp
 from dagster_iceberg_spark.table.predicate import Predicate
 from dagster_iceberg_spark.table.schema import DATE, INTEGERS, STRING, IcebergType, Schema, walk_paths
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope
-from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
 
 MAXIMUM_COUNTED_PARTITIONS: Final = 50
 """In a run of more partitions, rows are not counted while they are written: each count is an expression per row."""
@@ -206,7 +207,7 @@ def plan_write(
     spec = state.spec if state and wanted_fields is None else PartitionSpec(wanted_fields or ())
     request = request.with_properties(PLAIN_PATHS) if _has_long_paths(scope, spec) else request
     create = None if state else _creation(request, wanted_fields or (), frame.schema)
-    changes = _changes(request, wanted_fields, frame.schema, state)
+    changes = (*_changes(request, wanted_fields, frame.schema, state), *_new_branch(options, state))
     columns = _columns_to_tell_by(frame.schema, state)
     own = bind_scope(scope, columns, subject=subject)
     check_columns(options, frame.schema, state, subject=subject)
@@ -364,6 +365,11 @@ def _changes(
     )
     refuse_disagreement(request, state, layout, schema.after)
     return (*dict.fromkeys((*schema.before, *relaxed)), *layout, *property_changes(request, state))
+
+
+def _new_branch(options: WriteOptions, state: TableState | None) -> tuple[TableChange, ...]:
+    is_there = options.branch == MAIN_BRANCH or (state is not None and options.branch in state.refs)
+    return () if is_there else (CreateBranch(options.branch),)
 
 
 def _completions(

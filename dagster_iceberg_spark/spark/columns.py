@@ -114,110 +114,98 @@ def named_column(functions: Functions, name: str, qualifier: str | None = None) 
     return functions.col(sql.quote(name) if qualifier is None else sql.dotted(qualifier, name))
 
 
-def by_stored_names(frame: DataFrame, names: StoredNames) -> DataFrame:
+def by_stored_names(frame: DataFrame, names: StoredNames, *, subject: str) -> DataFrame:
     """Return the frame under the names that the table still has for its columns; fields of structs too."""
     if not names.changes:
         return frame
-    functions = functions_of(frame.sparkSession)
+    functions, given = functions_of(frame.sparkSession), schema_of(frame, subject=subject)
     columns = []
-    for field in frame.schema.fields:
-        name = names.stored_name((), field.name)
+    for field, stored in zip(given, names.of_schema(given), strict=True):
         column = named_column(functions, field.name)
-        stored = _stored_type(field.dataType, (name,), names)
-        columns.append((column if stored == field.dataType else column.cast(stored)).alias(name))
+        columns.append((column if stored.type == field.type else _cast(column, stored.type)).alias(stored.name))
     return frame.select(*columns)
 
 
-def with_all_fields(frame: DataFrame, columns: Mapping[str, vocabulary.IcebergType]) -> DataFrame:
+def with_all_fields(
+    frame: DataFrame, given: vocabulary.Schema, wanted: Mapping[str, vocabulary.IcebergType]
+) -> DataFrame:
     """Return the frame with NULL for the fields that structs lack.
 
     Args:
         frame: The frame.
-        columns: The type that has all fields, by column.
+        given: Its columns.
+        wanted: The type that has all fields, by column.
     """
-    if not columns:
+    if not wanted:
         return frame
     functions = functions_of(frame.sparkSession)
-    return frame.select(
-        *(
-            _complete(functions, named_column(functions, field.name), field.dataType, wanted).alias(field.name)
-            if (wanted := columns.get(field.name))
-            else named_column(functions, field.name)
-            for field in frame.schema.fields
-        )
-    )
+    columns = []
+    for field in given:
+        column = named_column(functions, field.name)
+        if field.name in wanted:
+            column = reshaped(functions, column, field.type, wanted[field.name], is_same=has_same_name)
+        columns.append(column.alias(field.name))
+    return frame.select(*columns)
 
 
-def _complete(functions: Functions, column: Column, held: types.DataType, wanted: vocabulary.IcebergType) -> Column:
-    match held, wanted:
-        case types.StructType(), vocabulary.StructType():
-            own = {field.name: field.dataType for field in held.fields}
-            fields = (
-                _complete(functions, column.getField(field.name), own[field.name], field.type)
-                if field.name in own
-                else functions.lit(None).cast(sql.type_name(field.type))
-                for field in wanted.fields
-            )
-            named = (value.alias(field.name) for value, field in zip(fields, wanted.fields, strict=True))
-            return functions.when(column.isNotNull(), functions.struct(*named))
-        case types.ArrayType(), vocabulary.ListType():
-            return functions.transform(
-                column, lambda item: _complete(functions, item, held.elementType, wanted.element)
-            )
-        case types.MapType(), vocabulary.MapType():
-            return functions.transform_values(
-                column, lambda _, item: _complete(functions, item, held.valueType, wanted.value)
-            )
-        case _:
-            return column
-
-
-def with_stored_fields(
-    functions: Functions, column: Column, stored: Column, given: types.DataType, complete: vocabulary.IcebergType
+def reshaped(
+    functions: Functions,
+    column: Column,
+    held: vocabulary.IcebergType,
+    wanted: vocabulary.IcebergType,
+    *,
+    is_same: Callable[[vocabulary.Field, vocabulary.Field], bool],
+    stored: Column | None = None,
 ) -> Column:
-    """Return the column with stored values in the fields of structs that it was given without.
+    """Return a column of one type as one of another, fields of structs put in place one by one.
 
     Args:
         functions: The session's functions.
-        column: A column of the complete type.
-        stored: The table's column.
-        given: The type that the column came with.
-        complete: The type that has all fields.
+        column: The column.
+        held: Its type.
+        wanted: The type to have, in which lists are lists, maps are maps and structs are structs.
+        is_same: Says whether a held field is a wanted one.
+        stored: A column of the wanted type, whose fields stand in for those that structs lack; None: NULL does.
     """
-    if not isinstance(given, types.StructType) or not isinstance(complete, vocabulary.StructType):
+    if vocabulary.is_same_type(held, wanted):
         return column
-    own = {field.name: field.dataType for field in given.fields}
-    fields = (
-        with_stored_fields(
-            functions, column.getField(field.name), stored.getField(field.name), own[field.name], field.type
-        )
-        if field.name in own
-        else stored.getField(field.name)
-        for field in complete.fields
-    )
-    named = (value.alias(field.name) for value, field in zip(fields, complete.fields, strict=True))
-    return functions.when(column.isNotNull(), functions.struct(*named))
-
-
-def _stored_type(data_type: types.DataType, path: tuple[str, ...], names: StoredNames) -> types.DataType:
-    match data_type:
-        case types.StructType():
-            stored = ((names.stored_name(path, field.name), field) for field in data_type.fields)
-            return types.StructType(
-                [
-                    types.StructField(name, _stored_type(field.dataType, (*path, name), names), field.nullable)
-                    for name, field in stored
-                ]
+    match held, wanted:
+        case vocabulary.StructType(), vocabulary.StructType():
+            fields = []
+            for field in wanted.fields:
+                known = next((item for item in held.fields if is_same(item, field)), None)
+                stand_in = None if stored is None else stored.getField(field.name)
+                if known is not None:
+                    value = column.getField(known.name)
+                    value = reshaped(functions, value, known.type, field.type, is_same=is_same, stored=stand_in)
+                else:
+                    value = _cast(functions.lit(None), field.type) if stand_in is None else stand_in
+                fields.append(value.alias(field.name))
+            return functions.when(column.isNotNull(), functions.struct(*fields))
+        case vocabulary.ListType(), vocabulary.ListType():
+            return functions.transform(
+                column, lambda item: reshaped(functions, item, held.element, wanted.element, is_same=is_same)
             )
-        case types.ArrayType():
-            element = _stored_type(data_type.elementType, (*path, "element"), names)
-            return types.ArrayType(element, data_type.containsNull)
-        case types.MapType():
-            key = _stored_type(data_type.keyType, (*path, "key"), names)
-            value = _stored_type(data_type.valueType, (*path, "value"), names)
-            return types.MapType(key, value, data_type.valueContainsNull)
+        case vocabulary.MapType(), vocabulary.MapType():
+            return functions.transform_values(
+                column, lambda _, item: reshaped(functions, item, held.value, wanted.value, is_same=is_same)
+            )
         case _:
-            return data_type
+            return _cast(column, wanted)
+
+
+def has_same_name(one: vocabulary.Field, other: vocabulary.Field) -> bool:
+    """Say whether two fields, of a frame and of a table, have the same name."""
+    return one.name == other.name
+
+
+def has_same_id(one: vocabulary.Field, other: vocabulary.Field) -> bool:
+    """Say whether two fields of a table, at different times, are the same."""
+    return one.field_id == other.field_id
+
+
+def _cast(column: Column, wanted: vocabulary.IcebergType) -> Column:
+    return column.cast(sql.type_name(wanted))
 
 
 def schema_of(frame: DataFrame, *, subject: str) -> vocabulary.Schema:

@@ -1,21 +1,14 @@
 """Reading a plan as a Spark DataFrame."""
 
-from pyspark.sql import Column, DataFrame, types
+from pyspark.sql import DataFrame, types
 
 from dagster_iceberg_spark.plan.read import ReadPlan, reads_everything
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.columns import Functions, column_of, functions_of, named_column
+from dagster_iceberg_spark.spark.columns import column_of, functions_of, has_same_id, named_column, reshaped
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import refresh
-from dagster_iceberg_spark.table.schema import (
-    Field,
-    IcebergType,
-    ListType,
-    MapType,
-    StructType,
-    are_same_columns,
-)
+from dagster_iceberg_spark.table.schema import are_same_columns
 
 
 def read(session: IcebergSession, plan: ReadPlan) -> DataFrame:
@@ -48,43 +41,15 @@ def _projected(frame: DataFrame, plan: ReadPlan) -> DataFrame:
     columns = []
     for field in plan.schema:
         stored = held.get(field.field_id)
-        if stored is not None and are_same_columns([field], [stored]):
+        if stored is None:
+            column = functions.lit(None).cast(sql.type_name(field.type))
+        elif are_same_columns([field], [stored]):
             column = named_column(functions, stored.name)
         else:
-            root = None if stored is None else functions.expr(sql.held_back(stored.name))
-            column = _projected_field(functions, root, stored, field)
+            column = functions.expr(sql.held_back(stored.name))
+            column = reshaped(functions, column, stored.type, field.type, is_same=has_same_id)
         columns.append(column.alias(field.name))
     return frame.select(*columns)
-
-
-def _projected_field(functions: Functions, column: Column | None, stored: Field | None, wanted: Field) -> Column:
-    if column is None or stored is None:
-        return functions.lit(None).cast(sql.type_name(wanted.type))
-    return _projected_value(functions, column, stored.type, wanted.type)
-
-
-def _projected_value(functions: Functions, column: Column, stored: IcebergType, wanted: IcebergType) -> Column:
-    match stored, wanted:
-        case StructType(), StructType():
-            held = {field.field_id: field for field in stored.fields}
-            fields = (
-                _projected_field(functions, column.getField(known.name) if known else None, known, field).alias(
-                    field.name
-                )
-                for field in wanted.fields
-                for known in (held.get(field.field_id),)
-            )
-            return functions.when(column.isNotNull(), functions.struct(*fields))
-        case ListType(), ListType():
-            return functions.transform(
-                column, lambda item: _projected_value(functions, item, stored.element, wanted.element)
-            )
-        case MapType(), MapType():
-            return functions.transform_values(
-                column, lambda _, item: _projected_value(functions, item, stored.value, wanted.value)
-            )
-        case _:
-            return column.cast(sql.type_name(wanted))
 
 
 def no_rows(session: IcebergSession) -> DataFrame:

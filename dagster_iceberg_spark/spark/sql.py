@@ -10,6 +10,7 @@ from dagster_iceberg_spark.plan.write import CreateTable
 from dagster_iceberg_spark.table.changes import (
     AddColumn,
     AddPartitionField,
+    CreateBranch,
     DescribeColumn,
     DropColumn,
     DropPartitionField,
@@ -211,11 +212,6 @@ def create_table(catalog: str, identifier: TableIdentifier, create: CreateTable,
     return " ".join(clauses)
 
 
-def create_branch(catalog: str, identifier: TableIdentifier, branch: str) -> str:
-    """Create the branch if it does not exist."""
-    return f"ALTER TABLE {table_name(catalog, identifier)} CREATE BRANCH IF NOT EXISTS {quote(branch)}"
-
-
 def change_table(catalog: str, identifier: TableIdentifier, change: TableChange) -> str:
     """Return the statement that makes one change to the table's metadata."""
     return f"ALTER TABLE {table_name(catalog, identifier)} {_column_clause(change) or _layout_clause(change)}"
@@ -262,6 +258,8 @@ def _layout_clause(change: TableChange) -> str | None:  # noqa: PLR0911 - one fo
             distribution = "DISTRIBUTED BY PARTITION " if change.is_partitioned else ""
             fields = ", ".join(_sort_field(field) for field in change.fields)
             return f"WRITE {distribution}{f'LOCALLY ORDERED BY {fields}' if fields else 'UNORDERED'}"
+        case CreateBranch():
+            return f"CREATE BRANCH IF NOT EXISTS {quote(change.name)}"
     return None
 
 

@@ -10,7 +10,6 @@ from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.table.changes import SetIdentifierFields, SetSortOrder, TableChange
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
@@ -44,8 +43,6 @@ def statements(session: IcebergSession, plan: WritePlan) -> list[str]:
         planned.append(sql.create_table(catalog, identifier, create, location))
         planned.extend(sql.change_table(catalog, identifier, change) for change in _finishing(create))
     planned.extend(sql.change_table(catalog, identifier, change) for change in plan.changes)
-    if plan.branch != MAIN_BRANCH:
-        planned.append(sql.create_branch(catalog, identifier, plan.branch))
     if planned and session.may_be_stale:
         planned.append(sql.refresh(catalog, identifier))
     return planned

@@ -4,9 +4,10 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, SparkSession, types
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from dagster_iceberg_spark.errors import MergeKeyError
 from dagster_iceberg_spark.plan.write import Guard, Merge, Overwrite, WritePlan
@@ -14,13 +15,16 @@ from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import (
     column_of,
     functions_of,
+    has_same_name,
     named_column,
     observation_for,
+    reshaped,
+    schema_of,
     with_all_fields,
-    with_stored_fields,
 )
 from dagster_iceberg_spark.spark.failures import MICROSECONDS, NULL_MARKER, OUTSIDE_END, OUTSIDE_MARKER
 from dagster_iceberg_spark.spark.session import IcebergSession, active
+from dagster_iceberg_spark.table.schema import Schema
 
 _ROWS: Final = "rows"
 _DROPPED: Final = "dropped"
@@ -50,7 +54,9 @@ def write(session: IcebergSession, plan: WritePlan, frame: DataFrame) -> RowCoun
         MergeKeyError: The batch repeats a key, or holds NULL in one.
         PySparkException, Py4JError: What the engine says, untranslated.
     """
-    given, frame = frame.schema, with_all_fields(frame, plan.completions)
+    given = schema_of(frame, subject=str(plan.identifier)) if plan.completions else Schema(())
+    if not isinstance(plan.action, Merge):
+        frame = with_all_fields(frame, given, plan.completions)
     for column in plan.required:
         frame = frame.where(sql.refusal_of_nulls(column, f"{NULL_MARKER}{column!r}"))
     if isinstance(plan.action, Merge):
@@ -95,12 +101,10 @@ def _carried_rows(session: IcebergSession, plan: WritePlan, action: Overwrite) -
     return stored.where(column_of(functions, action.coverage.filter)).where(~owned)
 
 
-def _merge(
-    session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFrame, given: types.StructType
-) -> RowCounts:
+def _merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFrame, given: Schema) -> RowCounts:
     """Run one MERGE over a staged copy of the batch, and return how many rows were dropped.
 
-    What the batch lacks keeps its stored values: columns, and the fields that its structs had not got when `given`.
+    What the batch lacks keeps its stored values: columns, and fields of structs.
 
     The copy makes the batch one thing: a MERGE reads its source twice, Spark refuses one that is not deterministic,
     and the check of the keys must see the very rows that are merged.
@@ -115,7 +119,7 @@ def _merge(
         dropped = complete.count() - staged.count()
     counts = RowCounts(dropped=dropped)
     if not _check_keys(session.spark, plan, action, staged):
-        _append(session, plan, staged)
+        _append(session, plan, with_all_fields(staged, given, plan.completions))
         return counts
     functions = functions_of(session.spark)
     target = _target(session, plan)
@@ -125,14 +129,14 @@ def _merge(
     )
     with _handed_over(session, staged, plan.snapshot_properties) as source:
         # Column by column: `updateAll` refuses a batch that lacks one of the table's.
-        new = {column: named_column(functions, column, _SOURCE) for column in source.columns}
-        kept = {
-            column: with_stored_fields(
-                functions, new[column], named_column(functions, column, alias), given[column].dataType, complete
-            )
-            for column, complete in plan.completions.items()
-        }
-        inserted, updated = ({sql.quote(key): value for key, value in item.items()} for item in (new, {**new, **kept}))
+        new = {sql.quote(column): named_column(functions, column, _SOURCE) for column in source.columns}
+        updated, inserted = dict(new), dict(new)
+        for field in given:
+            if (whole := plan.completions.get(field.name)) is not None:
+                name = sql.quote(field.name)
+                rebuilt = partial(reshaped, functions, new[name], field.type, whole, is_same=has_same_name)
+                updated[name] = rebuilt(stored=named_column(functions, field.name, alias))
+                inserted[name] = rebuilt()
         merged = source.alias(_SOURCE).mergeInto(target, condition)
         merged.whenMatched().update(updated).whenNotMatched().insert(inserted).merge()
     return counts

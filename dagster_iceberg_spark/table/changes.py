@@ -1,4 +1,4 @@
-"""Changes of a table's metadata. None of them adds a snapshot."""
+"""Changes of a table's metadata. None of them adds a snapshot to `main`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -167,6 +167,17 @@ class SetSortOrder:
         return f"sort files by {', '.join(field.column for field in self.fields) or 'nothing'}"
 
 
+@dataclass(frozen=True, slots=True)
+class CreateBranch:
+    """Create a branch where `main` stands. Where `main` has no snapshot, the branch begins with an empty one."""
+
+    name: str
+
+    def __str__(self) -> str:
+        """Return the change in words, for the log and the metadata."""
+        return f"create branch {self.name}"
+
+
 TableChange: TypeAlias = (
     AddColumn
     | WidenColumn
@@ -181,6 +192,7 @@ TableChange: TypeAlias = (
     | RemoveProperties
     | SetIdentifierFields
     | SetSortOrder
+    | CreateBranch
 )
 
 

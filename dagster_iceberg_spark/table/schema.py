@@ -161,19 +161,20 @@ def _inner_paths(column_type: IcebergType, path: tuple[str, ...]) -> Iterator[tu
 def are_same_columns(fields: Sequence[Field], others: Sequence[Field]) -> bool:
     """Say whether both are the same fields, by their ids too, of the same names and types at every depth, in order."""
     return len(fields) == len(others) and all(
-        (one.name, one.field_id) == (other.name, other.field_id) and _is_same_type(one.type, other.type)
+        (one.name, one.field_id) == (other.name, other.field_id) and is_same_type(one.type, other.type)
         for one, other in zip(fields, others, strict=True)
     )
 
 
-def _is_same_type(one: IcebergType, other: IcebergType) -> bool:
+def is_same_type(one: IcebergType, other: IcebergType) -> bool:
+    """Say whether both are the same type, of the same fields at every depth."""
     match one, other:
         case StructType(), StructType():
             return are_same_columns(one.fields, other.fields)
         case ListType(), ListType():
-            return _is_same_type(one.element, other.element)
+            return is_same_type(one.element, other.element)
         case MapType(), MapType():
-            return _is_same_type(one.key, other.key) and _is_same_type(one.value, other.value)
+            return is_same_type(one.key, other.key) and is_same_type(one.value, other.value)
         case _:
             return one == other
 

@@ -69,6 +69,10 @@ class Kind:
                     for name, part in self.definition.get_partition_key_from_str(key).keys_by_dimension.items()
                 )
             ]
+        if isinstance(self.definition, dg.TimeWindowPartitionsDefinition):
+            # Not always a slice: Dagster 1.13 leaves keys out of ranges that end in an hour that a clock repeats.
+            spanned = dg.PartitionKeyRange(self.keys[first], self.keys[last])
+            return list(self.definition.get_partition_keys_in_range(spanned))
         return self.keys[first : last + 1]
 
 

@@ -145,6 +145,7 @@ class TableMachine(RuleBasedStateMachine):
         self.lake = lake
         self.name = f"t_{uuid.uuid4().hex[:12]}"
         self.snapshots = 0
+        self.main_has_snapshots = False
         self.exists = False
         self.branch = model.MAIN
         self.asset_names: dict[str, str] = {}
@@ -204,6 +205,12 @@ class TableMachine(RuleBasedStateMachine):
     def of_table(self, name: str) -> str:
         """What the model calls the table's column."""
         return next((known for known, current in self.table_names.items() if current == name), name)
+
+    def _start_a_branch(self) -> None:
+        """Count the empty snapshot of Iceberg's that a branch begins with where main has none."""
+        if self.branch != model.MAIN and self.branch not in self.model.branches:
+            self.snapshots += not self.main_has_snapshots
+            self.model.write_to(self.branch)
 
     @invariant()
     def is_a_step(self) -> None:
@@ -267,6 +274,8 @@ class TableMachine(RuleBasedStateMachine):
             self.exists = bool(self.lake.exists(self.name))
             assert self._files() == files
             self._widened(columns, has_table=self.exists)
+            if self.exists:
+                self._start_a_branch()
             self._check_table()
             return
         assert result.success, error_of(result)
@@ -308,7 +317,7 @@ class TableMachine(RuleBasedStateMachine):
     def write_to_a_branch(self, branch: str) -> None:
         self.branch = branch
 
-    @precondition(lambda self: self.snapshots > 0 and self.branch in self.model.branches)
+    @precondition(lambda self: self.main_has_snapshots and self.branch in self.model.branches)
     @rule(data=st.data(), python_type=st.sampled_from([pa.Table, DataFrame]))
     def load(self, data: st.DataObject, python_type: type) -> None:
         key = data.draw(st.sampled_from(self.kind.keys))
@@ -343,7 +352,7 @@ class TableMachine(RuleBasedStateMachine):
         self.model.append(rows)
         self._others_were_here()
 
-    @precondition(lambda self: self.snapshots > 0)
+    @precondition(lambda self: self.main_has_snapshots)
     @rule(number=st.integers(0, 9))
     def others_delete(self, number: int) -> None:
         self.lake.session.sql(f"delete from {self.table} where `{self.in_table('id')}` = {number}")
@@ -351,7 +360,7 @@ class TableMachine(RuleBasedStateMachine):
         self.model.delete(lambda row: row["id"] == number)
         self._others_were_here()
 
-    @precondition(lambda self: self.snapshots > 0)
+    @precondition(lambda self: self.main_has_snapshots)
     @rule(column=st.sampled_from(["id", "v"]))
     def others_compact(self, column: str) -> None:
         if column not in self.model.columns:
@@ -473,7 +482,9 @@ class TableMachine(RuleBasedStateMachine):
         """What every commit of the asset does, besides its rows."""
         self._widened(columns, has_table=True)
         self.table_names = dict(self.asset_names)
+        self._start_a_branch()
         self.model.write_to(self.branch)
+        self.main_has_snapshots |= self.branch == model.MAIN
 
     def _widened(self, columns: Iterable[str], *, has_table: bool) -> None:
         """Give the model the columns that the frame has brought along."""
@@ -501,7 +512,8 @@ class TableMachine(RuleBasedStateMachine):
         return [{self.of_table(name): in_utc(value) for name, value in row.items()} for row in held.to_pylist()]
 
     def _others_were_here(self) -> None:
-        self.snapshots = len(self.lake.table(self.name).snapshots())
+        table = self.lake.table(self.name)
+        self.snapshots, self.main_has_snapshots = len(table.snapshots()), table.current_snapshot() is not None
         self._check_table()
 
     def _check_commit(self, result: dg.ExecuteInProcessResult, disposition: str) -> None:

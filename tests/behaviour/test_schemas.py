@@ -238,6 +238,8 @@ def test_a_merge_keeps_the_fields_of_structs_that_the_batch_lacks(lake: Lake) ->
         {**absent, "in": inner},
         {**absent, "in": inner},
     ]
+    lake.materialize(frame_asset("t", f"select * from ({query}) where id > 5", metadata=MERGE))
+    assert lake.arrow("t").sort_by("id").column("s").to_pylist() == rows
 
 
 def test_a_merge_takes_whole_lists_and_maps_only(lake: Lake) -> None:

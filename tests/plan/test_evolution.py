@@ -39,6 +39,7 @@ from dagster_iceberg_spark.plan.evolution import (
 from dagster_iceberg_spark.table.changes import (
     AddColumn,
     AddPartitionField,
+    CreateBranch,
     DescribeColumn,
     DropColumn,
     DropPartitionField,
@@ -416,6 +417,7 @@ def test_the_scale_of_a_decimal_is_never_changed() -> None:
         (SetIdentifierFields((), ("a",)), "identify rows by nothing"),
         (SetSortOrder((SortField("a"),), is_partitioned=True), "sort files by a"),
         (SetSortOrder((), is_partitioned=True), "sort files by nothing"),
+        (CreateBranch("audit"), "create branch audit"),
     ],
 )
 def test_every_change_has_words(change: TableChange, words: str) -> None:

@@ -29,6 +29,7 @@ from dagster_iceberg_spark.plan.write import (
 from dagster_iceberg_spark.table.changes import (
     AddColumn,
     AddPartitionField,
+    CreateBranch,
     DropColumn,
     DropPartitionField,
     RenameColumn,
@@ -208,6 +209,13 @@ def test_a_table_without_snapshots_has_nothing_to_validate_against(state: TableS
     action = planned(state).action
     assert isinstance(action, Overwrite)
     assert action.base_snapshot_id is None
+
+
+def test_a_new_branch_is_created_once() -> None:
+    assert planned(existing(), branch="audit").changes == (CreateBranch("audit"),)
+    assert planned(branch="audit").changes == (CreateBranch("audit"),)
+    there = existing(refs={"main": 7, "audit": 7}, branches=["main", "audit"])
+    assert planned(there, branch="audit").changes == ()
 
 
 def test_a_branch_is_overwritten_upon_its_own_head() -> None:

@@ -11,6 +11,7 @@ from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.table.changes import (
     AddColumn,
     AddPartitionField,
+    CreateBranch,
     DescribeColumn,
     DropColumn,
     DropPartitionField,
@@ -165,6 +166,7 @@ def test_a_table_without_partitions_and_place_has_neither_clause() -> None:
         (SetIdentifierFields(("a", "b c")), "SET IDENTIFIER FIELDS `a`, `b c`"),
         (SetIdentifierFields((), ("a",)), "DROP IDENTIFIER FIELDS `a`"),
         (SetSortOrder((), is_partitioned=True), "WRITE DISTRIBUTED BY PARTITION UNORDERED"),
+        (CreateBranch("a-b"), "CREATE BRANCH IF NOT EXISTS `a-b`"),
     ],
 )
 def test_every_change_has_its_statement(change: TableChange, clause: str) -> None:
@@ -183,9 +185,6 @@ def test_rows_are_sorted_inside_of_files(is_partitioned: bool, distribution: str
 
 def test_the_other_statements_quote_their_names() -> None:
     assert sql.create_namespace("lake", ("a", "b`c")) == "CREATE NAMESPACE IF NOT EXISTS `lake`.`a`.`b``c`"
-    assert sql.create_branch("lake", FLIGHTS, "a-b") == (
-        "ALTER TABLE `lake`.`nyc`.`flights` CREATE BRANCH IF NOT EXISTS `a-b`"
-    )
     assert sql.refresh("lake", FLIGHTS) == "REFRESH TABLE `lake`.`nyc`.`flights`"
     assert sql.probe("my lake") == "SHOW NAMESPACES IN `my lake`"
 
