@@ -36,6 +36,10 @@ SPARK_CONF = {
 CONNECT_CONF = {key: value for key, value in SPARK_CONF.items() if key.startswith("spark.sql.")}
 SERVER_START_SECONDS = 120
 
+# The machine's zone is none that a test means either; Spark's JVM takes it over.
+os.environ["TZ"] = "America/St_Johns"
+time.tzset()
+
 Query = str | Callable[[SparkSession], Any]
 
 

@@ -13,6 +13,7 @@ from dagster_iceberg_spark.table.changes import (
     DropPartitionField,
     MoveColumn,
     RelaxColumn,
+    RenamePartitionField,
     TableChange,
     WidenColumn,
 )
@@ -184,7 +185,11 @@ def plan_spec_changes(
     current = spec.live_fields
     dropped = [field for field in current if not any(field.same_partitioning_as(other) for other in wanted)]
     added = [field for field in wanted if not any(field.same_partitioning_as(other) for other in current)]
-    if (dropped or added) and policy == "error":
+    pairs = ((field, other) for field in current for other in wanted if field.same_partitioning_as(other))
+    renamed = [
+        RenamePartitionField(field, other.name) for field, other in pairs if other.name not in (None, field.name)
+    ]
+    if (dropped or added or renamed) and policy == "error":
         raise PartitioningError.refusing(
             "write",
             subject,
@@ -193,7 +198,7 @@ def plan_spec_changes(
             hint='set `iceberg/partition_evolution` to "evolve" to partition new files differently, or leave '
             "`iceberg/partition_by` out to keep the table's spec.",
         )
-    return (*map(DropPartitionField, dropped), *map(AddPartitionField, added))
+    return (*map(DropPartitionField, dropped), *renamed, *map(AddPartitionField, added))
 
 
 def storage_verdict(source: IcebergType, target: IcebergType) -> StorageVerdict:

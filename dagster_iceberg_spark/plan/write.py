@@ -7,6 +7,7 @@ from urllib.parse import quote_plus
 
 from dagster_iceberg_spark.errors import ConfigurationError, SchemaMismatchError
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
+from dagster_iceberg_spark.plan.branch import new_branch, refuse_losses_of_main, refuse_outdated_branch
 from dagster_iceberg_spark.plan.coverage import Coverage, DataFile, cover, follows_spec
 from dagster_iceberg_spark.plan.definition import (
     check_columns,
@@ -34,7 +35,6 @@ from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.request import FrameShape, TableRequest
 from dagster_iceberg_spark.table.changes import (
     AddPartitionField,
-    CreateBranch,
     DropColumn,
     RelaxColumn,
     TableChange,
@@ -46,7 +46,7 @@ from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSp
 from dagster_iceberg_spark.table.predicate import Predicate
 from dagster_iceberg_spark.table.schema import DATE, INTEGERS, STRING, IcebergType, Schema, walk_paths
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
+from dagster_iceberg_spark.table.snapshot import TableState
 
 MAXIMUM_COUNTED_PARTITIONS: Final = 50
 """In a run of more partitions, rows are not counted while they are written: each count is an expression per row."""
@@ -207,12 +207,13 @@ def plan_write(
     spec = state.spec if state and wanted_fields is None else PartitionSpec(wanted_fields or ())
     request = request.with_properties(PLAIN_PATHS) if _has_long_paths(scope, spec) else request
     create = None if state else _creation(request, wanted_fields or (), frame.schema)
-    changes = (*_changes(request, wanted_fields, frame.schema, state), *_new_branch(options, state))
+    changes = (*_changes(request, wanted_fields, frame.schema, state), *new_branch(options, state))
     columns = _columns_to_tell_by(frame.schema, state)
     own = bind_scope(scope, columns, subject=subject)
     check_columns(options, frame.schema, state, subject=subject)
     guard = _guard(own, scope, options)
     action = _action(options, own, state, files)
+    refuse_outdated_branch(options, state, _columns_to_filter_by(action, own), subject=subject)
     partitions = _partitions_to_count(options, scope, columns, subject=subject)
     are_listed = all(follows_spec(part, [spec]) for _, part in partitions)
     counted = partitions if len(partitions) <= MAXIMUM_COUNTED_PARTITIONS else ()
@@ -364,12 +365,8 @@ def _changes(
         *identifier_changes(options, state, subject=subject),
     )
     refuse_disagreement(request, state, layout, schema.after)
+    refuse_losses_of_main(options, state, schema.after, subject=subject)
     return (*dict.fromkeys((*schema.before, *relaxed)), *layout, *property_changes(request, state))
-
-
-def _new_branch(options: WriteOptions, state: TableState | None) -> tuple[TableChange, ...]:
-    is_there = options.branch == MAIN_BRANCH or (state is not None and options.branch in state.refs)
-    return () if is_there else (CreateBranch(options.branch),)
 
 
 def _completions(
@@ -418,6 +415,17 @@ def _action(
     owned = own.predicate()
     coverage = Coverage(filter=owned, owned=owned) if files is None else cover(own, files)
     return Overwrite(coverage=coverage, base_snapshot_id=base.snapshot_id if base else None)
+
+
+def _columns_to_filter_by(action: WriteAction, own: BoundScope) -> tuple[str, ...]:
+    """Return the columns by which the write looks for stored rows; a replace of whole files looks for none."""
+    match action:
+        case Merge():
+            return (*action.keys, *own.columns)
+        case Overwrite(coverage) if coverage.carries_over:
+            return own.columns
+        case _:
+            return ()
 
 
 def _write_options(options: WriteOptions, scope: PartitionScope, state: TableState | None) -> dict[str, str]:

@@ -18,6 +18,7 @@ from dagster_iceberg_spark.table.changes import (
     RelaxColumn,
     RemoveProperties,
     RenameColumn,
+    RenamePartitionField,
     SetIdentifierFields,
     SetProperties,
     SetSortOrder,
@@ -246,6 +247,11 @@ def _layout_clause(change: TableChange) -> str | None:  # noqa: PLR0911 - one fo
         case DropPartitionField():
             field = change.field
             return f"DROP PARTITION FIELD {quote(field.name) if field.name else transform(field)}"
+        case RenamePartitionField():
+            # Iceberg makes a rename of it where both sides partition alike.
+            field = change.field
+            before = quote(field.name) if field.name else transform(field)
+            return f"REPLACE PARTITION FIELD {before} WITH {transform(field)} AS {quote(change.name)}"
         case SetProperties():
             return f"SET TBLPROPERTIES ({_properties(change.properties)})"
         case RemoveProperties():

@@ -122,6 +122,23 @@ class DropPartitionField:
 
 
 @dataclass(frozen=True, slots=True)
+class RenamePartitionField:
+    """Call a field of the spec otherwise; it partitions as before.
+
+    Args:
+        field: The field as it is.
+        name: Its new name.
+    """
+
+    field: PartitionField
+    name: str
+
+    def __str__(self) -> str:
+        """Return the change in words, for the log and the metadata."""
+        return f"rename partition field {self.field} to {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class SetProperties:
     """Set table properties; others stay."""
 
@@ -188,6 +205,7 @@ TableChange: TypeAlias = (
     | MoveColumn
     | AddPartitionField
     | DropPartitionField
+    | RenamePartitionField
     | SetProperties
     | RemoveProperties
     | SetIdentifierFields

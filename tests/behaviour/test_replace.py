@@ -298,6 +298,23 @@ def test_a_changed_partition_by_changes_the_spec_and_keeps_the_scope_exact(lake:
     ]
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_partition_field_is_renamed_and_its_files_stay(lake: Lake, version: int) -> None:
+    def written(field: str) -> dg.ExecuteInProcessResult:
+        metadata = {"partition_expr": "ts", "iceberg/partition_by": [field], "iceberg/format_version": version}
+        asset = hours_asset(partitions_def=UTC_DAYS, metadata=metadata, value=f"length('{field}')")
+        return lake.materialize(asset, partition_key="2013-01-01" if "at" in field else "2013-01-02")
+
+    written("day(ts) as at")
+    kept = lake.table("hours").spec().fields[0].field_id
+    result = written("day(ts) as `the day`")
+    assert metadata_of(result, "hours")["iceberg/table_changes"] == ["rename partition field day(ts) as at to the day"]
+    fields = lake.table("hours").spec().fields
+    assert [(field.name, str(field.transform), field.field_id) for field in fields] == [("the day", "day", kept)]
+    assert len(lake.rows("hours", "ts", "v")) == 48
+    assert "iceberg/table_changes" not in metadata_of(written("day(ts)"), "hours")
+
+
 @pytest.mark.parametrize(
     "name", ["my table", "dot.ted", "it's", 'say "hi"', "SELECT", "hash#tag", "why?", "ünï", "a`b", "x/y"]
 )

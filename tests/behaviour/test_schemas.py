@@ -416,6 +416,30 @@ def test_a_new_branch_keeps_what_main_has_beside_the_partition(lake: Lake) -> No
     assert lake.rows("t", "v") == ["main", "main"]
 
 
+def test_a_branch_from_before_a_rename_is_brought_up_to_date_by_an_append(lake: Lake) -> None:
+    days = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-04")
+    kwargs: dict[str, Any] = {"partition_expr": "day", "iceberg/merge_keys": ["key"], "iceberg/renames": {"id": "key"}}
+
+    def write(column: str, disposition: str, branch: str, where: str = "true") -> dg.AssetsDefinition:
+        metadata = {**kwargs, "iceberg/write_disposition": disposition, "iceberg/branch": branch}
+        if column == "id":
+            del metadata["iceberg/renames"]
+        query = f"select date '{{key}}' as day, 1 as {column}, '{branch}' as v where {where}"
+        return frame_asset("t", query, partitions_def=days, metadata=metadata)
+
+    lake.materialize(write("id", "replace", "main"), partition_key="2024-01-01")
+    lake.materialize(write("id", "replace", "audit"), partition_key="2024-01-02")
+    error = lake.failure(write("key", "merge", "audit"), partition_key="2024-01-02")
+    assert "found that it would rename column id to key" in str(error)
+    lake.materialize(write("key", "replace", "main"), partition_key="2024-01-01")
+    error = lake.failure(write("key", "merge", "audit"), partition_key="2024-01-02")
+    assert "found one from before the column was renamed" in str(error)
+    lake.materialize(write("key", "append", "audit", where="false"), partition_key="2024-01-02")
+    lake.materialize(write("key", "merge", "audit"), partition_key="2024-01-01")
+    rows = lake.session.sql("select day, key, v from lake.db.t.branch_audit order by day").collect()
+    assert [(row.day.day, row.key, row.v) for row in rows] == [(1, 1, "audit"), (2, 1, "audit")]
+
+
 def test_a_tag_is_not_written(lake: Lake) -> None:
     lake.materialize(frame_asset("t", "select 1 as a"))
     lake.session.sql("alter table lake.db.t create tag done")

@@ -47,6 +47,7 @@ from dagster_iceberg_spark.table.changes import (
     RelaxColumn,
     RemoveProperties,
     RenameColumn,
+    RenamePartitionField,
     SetIdentifierFields,
     SetProperties,
     SetSortOrder,
@@ -314,6 +315,20 @@ def test_a_spec_that_may_not_evolve_is_refused_with_both_specs() -> None:
     assert spec_changes(["day(ts)"], "day(ts)", policy="error") == ()
 
 
+def test_a_field_gets_the_name_that_is_asked_for_and_else_keeps_its_own() -> None:
+    held = "bucket(8, id) as shard"
+    renamed = RenamePartitionField(parse_partition_field(held), "part")
+    assert spec_changes(["bucket(8, id) as part"], held) == (renamed,)
+    assert spec_changes(["bucket(8, id) as part", "day(ts)"], held, "c") == (
+        DropPartitionField(parse_partition_field("c")),
+        renamed,
+        AddPartitionField(parse_partition_field("day(ts)")),
+    )
+    assert spec_changes(["bucket(8, id)"], held) == ()
+    with pytest.raises(PartitioningError, match=r"expected the partition spec bucket\(8, id\) as part"):
+        spec_changes(["bucket(8, id) as part"], held, policy="error")
+
+
 @pytest.mark.parametrize(
     ("source", "target", "expected"),
     [
@@ -406,6 +421,7 @@ def test_the_scale_of_a_decimal_is_never_changed() -> None:
         (DescribeColumn(("a",), "x"), "describe column a"),
         (AddPartitionField(parse_partition_field("day(ts)")), "add partition field day(ts)"),
         (DropPartitionField(parse_partition_field("c")), "drop partition field c"),
+        (RenamePartitionField(parse_partition_field("c"), "d"), "rename partition field c to d"),
         (SetProperties({"b": "2", "a": "1"}), "set a, b"),
         (RemoveProperties(("a", "b")), "remove a, b"),
         (RelaxColumn(("s", "a")), "let column s.a hold NULL"),

@@ -19,6 +19,7 @@ from dagster_iceberg_spark.table.changes import (
     RelaxColumn,
     RemoveProperties,
     RenameColumn,
+    RenamePartitionField,
     SetIdentifierFields,
     SetProperties,
     SetSortOrder,
@@ -156,6 +157,10 @@ def test_a_table_without_partitions_and_place_has_neither_clause() -> None:
         (AddPartitionField(parse_partition_field("c")), "ADD PARTITION FIELD `c`"),
         (DropPartitionField(parse_partition_field("truncate(3, c)")), "DROP PARTITION FIELD truncate(3, `c`)"),
         (DropPartitionField(parse_partition_field("day(ts) as d")), "DROP PARTITION FIELD `d`"),
+        (
+            RenamePartitionField(parse_partition_field("bucket(4, id) as shard"), "my part"),
+            "REPLACE PARTITION FIELD `shard` WITH bucket(4, `id`) AS `my part`",
+        ),
         (SetProperties({"b": "2", "a": "it's"}), r"SET TBLPROPERTIES ('a' = 'it\'s', 'b' = '2')"),
         (RemoveProperties(("b", "a'")), r"UNSET TBLPROPERTIES IF EXISTS ('b', 'a\'')"),
         (RelaxColumn(("s", "a b")), "ALTER COLUMN `s`.`a b` DROP NOT NULL"),

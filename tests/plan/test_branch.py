@@ -1,0 +1,62 @@
+"""What a write to a branch leaves to `main`."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.plan.branch import new_branch, refuse_losses_of_main, refuse_outdated_branch
+from dagster_iceberg_spark.plan.options import WriteOptions, parse_write_options
+from dagster_iceberg_spark.table.changes import AddColumn, CreateBranch, DropColumn, MoveColumn
+from dagster_iceberg_spark.table.schema import STRING, Field, Schema
+from dagster_iceberg_spark.table.snapshot import TableState
+from tests.table.samples import chain, snapshot, table
+
+NOW = Schema((Field("a", STRING, field_id=1), Field("new", STRING, field_id=2), Field("b", STRING, field_id=3)), 1)
+BEFORE = Schema((Field("a", STRING, field_id=1), Field("old", STRING, field_id=2)), 0)
+
+
+def options(branch: str = "audit", **more: Any) -> WriteOptions:
+    metadata = {"iceberg/branch": branch, **{f"iceberg/{key}": value for key, value in more.items()}}
+    return parse_write_options(metadata, subject="t")
+
+
+def state(branch_schema: int = 0) -> TableState:
+    heads = ((1, branch_schema), (2, 1))
+    snapshots = chain(*(replace(snapshot(number), schema_id=schema_id) for number, schema_id in heads))
+    return table(
+        NOW, snapshots=snapshots, refs={"main": 2, "audit": 1}, schemas={0: BEFORE, 1: NOW}, branches=["main", "audit"]
+    )
+
+
+def test_a_branch_that_is_not_there_is_created() -> None:
+    assert new_branch(options("new"), state()) == (CreateBranch("new"),)
+    assert new_branch(options("audit"), None) == (CreateBranch("audit"),)
+    assert new_branch(options("audit"), state()) == ()
+    assert new_branch(options("main"), None) == ()
+
+
+def test_a_branch_takes_no_column_from_main() -> None:
+    drop = DropColumn(("a",))
+    with pytest.raises(ConfigurationError, match="the branch 'audit', found that it would drop column a"):
+        refuse_losses_of_main(options(), state(), [drop], subject="t")
+    with pytest.raises(ConfigurationError, match="found that it would rename column b to c"):
+        refuse_losses_of_main(options(renames={"b": "c"}), state(), [], subject="t")
+    refuse_losses_of_main(options("main", renames={"b": "c"}), state(), [drop], subject="t")
+    refuse_losses_of_main(
+        options(renames={"gone": "a"}), state(), [AddColumn(("x",), STRING), MoveColumn(("a",), None)], subject="t"
+    )
+
+
+@pytest.mark.parametrize(("column", "found"), [("new", "was renamed"), ("b", "was added")])
+def test_stored_rows_of_a_branch_are_not_looked_for_by_a_column_that_it_does_not_know(column: str, found: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match=f"has the column '{column}', found one from before the column {found}"
+    ):
+        refuse_outdated_branch(options(), state(), ["a", column], subject="t")
+    refuse_outdated_branch(options(), state(), ["a"], subject="t")
+    refuse_outdated_branch(options(), state(branch_schema=1), ["a", column], subject="t")
+    refuse_outdated_branch(options("main"), state(), [column], subject="t")
+    refuse_outdated_branch(options("later"), state(), [column], subject="t")
+    refuse_outdated_branch(options(), None, [column], subject="t")
