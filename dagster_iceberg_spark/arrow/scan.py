@@ -62,21 +62,18 @@ class PlannedScan:
         Args:
             predicate: The rows; None: the plan's.
         """
-        return DataScan(
-            table_metadata=self._metadata,
-            io=self.source.io,
+        scan = self.source.scan(
             row_filter=expression_of(self.plan.predicate if predicate is None else predicate),
             selected_fields=("*",) if self.plan.is_whole_row else self.plan.columns,
             snapshot_id=self.plan.snapshot_id,
         )
+        # A catalog that plans scans itself would not know of our columns.
+        return scan if self.plan.is_as_stored else scan.update(table_metadata=self._metadata, catalog=None)
 
     @property
     def _metadata(self) -> TableMetadata:
-        """The table's metadata, in which the snapshot is read by the plan's columns: pyiceberg takes the snapshot's."""
-        metadata = self.source.metadata
-        if self.plan.is_as_stored:
-            return metadata
-        schema_id = self.plan.schema.schema_id
+        """The table's metadata, in which the snapshot has the plan's columns: pyiceberg takes the snapshot's own."""
+        metadata, schema_id = self.source.metadata, self.plan.schema.schema_id
         snapshots = [
             item.model_copy(update={"schema_id": schema_id}) if item.snapshot_id == self.plan.snapshot_id else item
             for item in metadata.snapshots
