@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final, TypeAlias
+from zoneinfo import ZoneInfo
 
 from dagster_iceberg_spark.errors import PartitioningError
 from dagster_iceberg_spark.plan.calendar import date_edge, wall_clock_edge
@@ -173,7 +174,7 @@ def _constraint(dimension: Dimension, field: Field, slices: Iterable[PartitionSl
 
 def _interval(window: TimeWindow, calendar: TimeCalendar, field: Field, *, subject: str) -> tuple[Edge, Edge]:
     if field.type == TIMESTAMPTZ:
-        return window.start.astimezone(dt.timezone.utc), window.end.astimezone(dt.timezone.utc)
+        return window.start, window.end
     if field.type == TIMESTAMP:
         edges: tuple[Edge | None, Edge | None] = (
             wall_clock_edge(window.start, calendar.timezone),
@@ -200,10 +201,15 @@ def _interval(window: TimeWindow, calendar: TimeCalendar, field: Field, *, subje
             "partition",
             subject,
             expected=f"{need} for the {field.type} column {field.name!r}",
-            found=f"the window {window.start.isoformat()} to {window.end.isoformat()} in {calendar.timezone}",
+            found=f"the window {_shown(window, calendar)} in {calendar.timezone}",
             hint=hint,
         )
     return start, end
+
+
+def _shown(window: TimeWindow, calendar: TimeCalendar) -> str:
+    zone = ZoneInfo(calendar.timezone)
+    return f"{window.start.astimezone(zone).isoformat()} to {window.end.astimezone(zone).isoformat()}"
 
 
 def _integer_of(key: str, calendar: TimeCalendar, field: Field, subject: str) -> int:

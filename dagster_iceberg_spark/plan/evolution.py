@@ -83,7 +83,7 @@ def plan_schema_changes(
         SchemaMismatchError: The frame cannot be stored without losing something, or the policy forbids the change.
     """
     if policy == "strict":
-        difference = next(_differences(frame.fields, table.fields, path=()), None)
+        difference = next(_differences(frame, table.fields, path=()), None)
         if difference is not None:
             raise SchemaMismatchError.refusing(
                 "write",
@@ -93,7 +93,7 @@ def plan_schema_changes(
                 hint='set `iceberg/schema_evolution` to "add_columns", or change the DataFrame.',
             )
         return SchemaChanges(before=tuple(_doc_changes(table, docs)))
-    evolution = _Evolution(policy, subject, protected or {})
+    evolution = _Evolution(policy, subject, protected or {}, frame)
     changes = tuple(evolution.of_fields(frame.fields, table.fields, path=()))
     return SchemaChanges(
         before=(*(change for change in changes if not _waits(change)), *_doc_changes(table, docs)),
@@ -110,27 +110,28 @@ def completed_columns(frame: Schema, table: Schema) -> dict[str, IcebergType]:
 
     Spark fills a column that a frame lacks with NULL, but not a field of a struct.
     """
-    wanted = {field.name: (field.type, stored.type) for field in frame if (stored := table.field(field.name))}
-    completed = {name: _completed(source, target) for name, (source, target) in wanted.items()}
+    known = frame.like(table.fields)
+    wanted = {field.name: (field.type, stored.type) for field in frame if (stored := known.field(field.name))}
+    completed = {name: _completed(source, target, frame) for name, (source, target) in wanted.items()}
     return {name: complete for name, complete in completed.items() if complete != wanted[name][0]}
 
 
-def _completed(source: IcebergType, target: IcebergType) -> IcebergType:
+def _completed(source: IcebergType, target: IcebergType, frame: Schema) -> IcebergType:
     """Return the source type with the target's fields that it lacks, each at the end of its struct."""
     match source, target:
         case StructType(), StructType():
-            stored, own = Schema(target.fields), Schema(source.fields)
+            stored, own = frame.like(target.fields), frame.like(source.fields)
             fields = (
-                replace(field, type=_completed(field.type, known.type))
+                replace(field, type=_completed(field.type, known.type, frame))
                 if (known := stored.field(field.name))
                 else field
                 for field in own
             )
             return StructType((*fields, *(field for field in stored if own.field(field.name) is None)))
         case ListType(), ListType():
-            return replace(source, element=_completed(source.element, target.element))
+            return replace(source, element=_completed(source.element, target.element, frame))
         case MapType(), MapType():
-            return replace(source, value=_completed(source.value, target.value))
+            return replace(source, value=_completed(source.value, target.value, frame))
         case _:
             return source
 
@@ -139,14 +140,13 @@ def lacks_fields_of_structs_only(source: IcebergType, complete: IcebergType) -> 
     """Say whether no list and no map lacks a field inside, given the type that has them all."""
     match source, complete:
         case StructType(), StructType():
-            known = Schema(complete.fields)
-            pairs = ((field.type, full.type) for field in source.fields if (full := known.field(field.name)))
-            return all(lacks_fields_of_structs_only(one, full) for one, full in pairs)
+            full = {field.name: field.type for field in complete.fields}
+            return all(lacks_fields_of_structs_only(field.type, full[field.name]) for field in source.fields)
         case _:
             return source == complete
 
 
-def refuse_repeated_columns(frame: Schema, *, is_case_sensitive: bool, subject: str) -> None:
+def refuse_repeated_columns(frame: Schema, *, subject: str) -> None:
     """Refuse a frame in which one name stands for two columns.
 
     Raises:
@@ -154,7 +154,7 @@ def refuse_repeated_columns(frame: Schema, *, is_case_sensitive: bool, subject: 
     """
     seen: dict[str, str] = {}
     for name in frame.names:
-        folded = name if is_case_sensitive else name.casefold()
+        folded = name if frame.is_case_sensitive else name.casefold()
         if folded in seen:
             raise SchemaMismatchError.refusing(
                 "write",
@@ -243,11 +243,12 @@ class _Evolution:
     policy: SchemaEvolution
     subject: str
     protected: Mapping[str, str]
+    frame: Schema
 
     def of_fields(
         self, frame: Sequence[Field], table: Sequence[Field], *, path: tuple[str, ...]
     ) -> Iterator[TableChange]:
-        target, source = Schema(tuple(table)), Schema(tuple(frame))
+        target, source = self.frame.like(table), self.frame.like(frame)
         for field in frame:
             stored = target.field(field.name)
             here = (*path, field.name if stored is None else stored.name)
@@ -322,29 +323,31 @@ def _moves(current: list[str], wanted: Sequence[str], path: tuple[str, ...]) -> 
             yield MoveColumn((*path, name), wanted[position - 1] if position else None)
 
 
-def _differences(frame: Sequence[Field], table: Sequence[Field], *, path: tuple[str, ...]) -> Iterator[str]:
-    target, source = Schema(tuple(table)), Schema(tuple(frame))
+def _differences(frame: Schema, table: Sequence[Field], *, path: tuple[str, ...]) -> Iterator[str]:
+    target = frame.like(table)
     for field in frame:
         stored = target.field(field.name)
         name = ".".join((*path, field.name))
         if stored is None:
             yield f"the column {name} of type {field.type}, which the table lacks"
         else:
-            yield from _type_differences(field.type, stored.type, path=(*path, field.name))
+            yield from _type_differences(field.type, stored.type, frame, path=(*path, field.name))
     for stored in table:
-        if source.field(stored.name) is None:
+        if frame.field(stored.name) is None:
             yield f"no column {'.'.join((*path, stored.name))}"
 
 
-def _type_differences(source: IcebergType, target: IcebergType, *, path: tuple[str, ...]) -> Iterator[str]:
+def _type_differences(
+    source: IcebergType, target: IcebergType, frame: Schema, *, path: tuple[str, ...]
+) -> Iterator[str]:
     match source, target:
         case StructType(), StructType():
-            yield from _differences(source.fields, target.fields, path=path)
+            yield from _differences(frame.like(source.fields), target.fields, path=path)
         case ListType(), ListType():
-            yield from _type_differences(source.element, target.element, path=(*path, "element"))
+            yield from _type_differences(source.element, target.element, frame, path=(*path, "element"))
         case MapType(), MapType():
-            yield from _type_differences(source.key, target.key, path=(*path, "key"))
-            yield from _type_differences(source.value, target.value, path=(*path, "value"))
+            yield from _type_differences(source.key, target.key, frame, path=(*path, "key"))
+            yield from _type_differences(source.value, target.value, frame, path=(*path, "value"))
         case _ if source != target:
             yield f"the column {'.'.join(path)} of type {source}, where the table has {target}"
 
@@ -399,7 +402,7 @@ def _doc_changes(table: Schema, docs: Mapping[str, str]) -> Iterator[DescribeCol
 
 def with_docs(schema: Schema, docs: Mapping[str, str]) -> Schema:
     """Return the schema with the descriptions that the definition gives."""
-    return Schema(tuple(_described(field, docs) for field in schema.fields), schema.schema_id)
+    return replace(schema, fields=tuple(_described(field, docs) for field in schema.fields))
 
 
 def _described(field: Field, docs: Mapping[str, str]) -> Field:

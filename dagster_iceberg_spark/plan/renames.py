@@ -41,7 +41,7 @@ class StoredNames:
         pending: list[RenameColumn] = []
         for text, name in renames.items():
             path = split_parts(text)
-            if _find(frame.fields, path) is not None:
+            if _find(frame, path) is not None:
                 raise SchemaMismatchError.refusing(
                     "write",
                     subject,
@@ -49,10 +49,10 @@ class StoredNames:
                     found=f"the column {text!r}",
                     hint=f"rename it in the DataFrame too, or take it out of `{RENAMES}`.",
                 )
-            stored = None if table is None else _find(table.fields, path)
+            stored = None if table is None else _find(frame.like(table.fields), path)
             if stored is None or table is None:
                 continue
-            other = _find(table.fields, (*path[:-1], name)) or _another(pending, stored, name)
+            other = _find(frame.like(table.fields), (*path[:-1], name)) or _another(pending, stored, name)
             if other is not None:
                 raise SchemaMismatchError.refusing(
                     "write",
@@ -70,7 +70,7 @@ class StoredNames:
 
     def of_schema(self, schema: Schema) -> Schema:
         """Return the frame's columns by the table's names."""
-        return Schema(self._fields(schema.fields, ()), schema.schema_id) if self.changes else schema
+        return replace(schema, fields=self._fields(schema.fields, ())) if self.changes else schema
 
     def of_scope(self, scope: PartitionScope) -> PartitionScope:
         """Return the scope over the table's names."""
@@ -129,12 +129,12 @@ def _renamed_path(change: RenameColumn) -> tuple[str, ...]:
     return (*change.path[:-1], change.name)
 
 
-def _find(fields: Sequence[Field], path: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return the path in the fields' own spelling: the exact one, else the only one that differs in case alone."""
-    folded = [found for found, _ in walk_paths(fields) if _folded(found) == _folded(path)]
+def _find(schema: Schema, path: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the path in the schema's own spelling, if it leads to one field."""
+    folded = [found for found, _ in walk_paths(schema.fields) if _folded(found) == _folded(path)]
     if path in folded:
         return path
-    return folded[0] if len(folded) == 1 else None
+    return folded[0] if len(folded) == 1 and not schema.is_case_sensitive else None
 
 
 def _folded(path: Sequence[str]) -> list[str]:

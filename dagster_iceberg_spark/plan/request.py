@@ -7,7 +7,6 @@ from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.schema import Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +43,3 @@ class TableRequest:
             return {}
         named = {lineage.SHARED_PROPERTY: lineage.NAMED_EXPLICITLY} if self.is_named_explicitly else {}
         return {lineage.OWNER_PROPERTY: self.asset_key, **named}
-
-
-@dataclass(frozen=True, slots=True)
-class FrameShape:
-    """What is known of a frame before it is evaluated."""
-
-    schema: Schema
-    is_case_sensitive: bool = False

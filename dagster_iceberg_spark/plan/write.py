@@ -32,7 +32,7 @@ from dagster_iceberg_spark.plan.evolution import (
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.ownership import check_ownership, refuse_disagreement
 from dagster_iceberg_spark.plan.renames import StoredNames
-from dagster_iceberg_spark.plan.request import FrameShape, TableRequest
+from dagster_iceberg_spark.plan.request import TableRequest
 from dagster_iceberg_spark.table.changes import (
     AddPartitionField,
     DropColumn,
@@ -182,7 +182,7 @@ class WritePlan:
 def plan_write(
     request: TableRequest,
     materialization: Materialization,
-    frame: FrameShape,
+    frame: Schema,
     state: TableState | None,
     files: Sequence[DataFile] | None = None,
 ) -> WritePlan:
@@ -201,16 +201,16 @@ def plan_write(
     """
     subject = str(request.identifier)
     options, scope = request.options, materialization.scope
-    refuse_repeated_columns(frame.schema, is_case_sensitive=frame.is_case_sensitive, subject=subject)
+    refuse_repeated_columns(frame, subject=subject)
     check_ownership(request, state)
-    wanted_fields = _wanted_fields(request, scope, frame.schema, state)
+    wanted_fields = _wanted_fields(request, scope, frame, state)
     spec = state.spec if state and wanted_fields is None else PartitionSpec(wanted_fields or ())
     request = request.with_properties(PLAIN_PATHS) if _has_long_paths(scope, spec) else request
-    create = None if state else _creation(request, wanted_fields or (), frame.schema)
-    changes = (*_changes(request, wanted_fields, frame.schema, state), *new_branch(options, state))
-    columns = _columns_to_tell_by(frame.schema, state)
+    create = None if state else _creation(request, wanted_fields or (), frame)
+    changes = (*_changes(request, wanted_fields, frame, state), *new_branch(options, state))
+    columns = _columns_to_tell_by(frame, state)
     own = bind_scope(scope, columns, subject=subject)
-    check_columns(options, frame.schema, state, subject=subject)
+    check_columns(options, frame, state, subject=subject)
     guard = _guard(own, scope, options)
     action = _action(options, own, state, files)
     refuse_outdated_branch(options, state, _columns_to_filter_by(action, own), subject=subject)
@@ -222,8 +222,8 @@ def plan_write(
         branch=options.branch,
         create=create,
         changes=changes,
-        completions=_completions(options, frame.schema, state, subject=subject),
-        required=required_by_definition(options, frame.schema, state),
+        completions=_completions(options, frame, state, subject=subject),
+        required=required_by_definition(options, frame, state),
         action=action,
         guard=guard,
         write_options=_write_options(options, scope, state),
@@ -233,9 +233,7 @@ def plan_write(
     )
 
 
-def plan_finish(
-    request: TableRequest, frame: FrameShape, state: TableState, planned_on: Schema
-) -> tuple[TableChange, ...]:
+def plan_finish(request: TableRequest, frame: Schema, state: TableState, planned_on: Schema) -> tuple[TableChange, ...]:
     """Say what is left to change once the data is committed: what may lose something, and what only tidies up.
 
     Args:
@@ -251,9 +249,9 @@ def plan_finish(
     options, subject = request.options, str(request.identifier)
     if options.schema_evolution != "full" and not options.renames:
         return ()
-    names = StoredNames.of(options.renames, frame.schema, state.schema, subject=subject)
+    names = StoredNames.of(options.renames, frame, state.schema, subject=subject)
     changes = plan_schema_changes(
-        names.of_schema(frame.schema), state.schema, policy=options.schema_evolution, docs={}, subject=subject
+        names.of_schema(frame), state.schema, policy=options.schema_evolution, docs={}, subject=subject
     )
     known = {field.field_id for _, field in walk_paths(planned_on.fields)}
     ids = {path: field.field_id for path, field in walk_paths(state.schema.fields)}
@@ -277,9 +275,8 @@ def _wanted_fields(
     """Return the partition fields to have; None: those that the table has."""
     subject = str(request.identifier)
     if request.options.partition_by is not None:
-        columns = Schema((*frame.fields, *(state.schema.fields if state else ())))
-        known = {field.name.casefold(): field for field in reversed(columns.fields)}
-        return check_transforms(request.options.partition_by, Schema(tuple(known.values())), subject=subject)
+        others = (field for field in (state.schema if state else ()) if frame.field(field.name) is None)
+        return check_transforms(request.options.partition_by, frame.like((*frame, *others)), subject=subject)
     if state is not None:
         return None
     return tuple(default_partition_field(dimension, frame) for dimension in scope.dimensions)
@@ -390,7 +387,7 @@ def _completions(
 def _columns_to_tell_by(frame: Schema, state: TableState | None) -> Schema:
     """Return the frame's columns as the table stores them: a partition column must be in the frame."""
     stored = (None if state is None else state.schema.field(field.name) for field in frame)
-    return Schema(tuple(field if known is None else known for field, known in zip(frame, stored, strict=True)))
+    return frame.like(field if known is None else known for field, known in zip(frame, stored, strict=True))
 
 
 def _guard(own: BoundScope, scope: PartitionScope, options: WriteOptions) -> Guard | None:

@@ -21,7 +21,7 @@ from dagster_iceberg_spark.plan.adoption import TokenCandidate, decide_adoption
 from dagster_iceberg_spark.plan.coverage import DataFile, rows_by_partition
 from dagster_iceberg_spark.plan.options import RENAMES, SCHEMA_EVOLUTION
 from dagster_iceberg_spark.plan.renames import StoredNames
-from dagster_iceberg_spark.plan.request import FrameShape, TableRequest
+from dagster_iceberg_spark.plan.request import TableRequest
 from dagster_iceberg_spark.plan.write import WritePlan, needs_files, plan_finish, plan_write
 from dagster_iceberg_spark.spark.columns import by_stored_names, schema_of
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
@@ -120,10 +120,7 @@ def materialize(session: IcebergSession, publication: Publication, frame: DataFr
 
 
 def _materialize(session: IcebergSession, publication: Publication, frame: DataFrame, subject: str) -> Commit:
-    shape = FrameShape(
-        schema_of(frame, subject=subject),
-        is_case_sensitive=session.spark.conf.get("spark.sql.caseSensitive", "false") == "true",
-    )
+    shape = replace(schema_of(frame, subject=subject), is_case_sensitive=session.is_case_sensitive)
     attempts = Retrying(
         retry=retry_if_exception_type(CommitConflictError),
         stop=stop_after_attempt(publication.limits.attempts) | stop_after_delay(publication.limits.seconds),
@@ -141,12 +138,13 @@ def _materialize(session: IcebergSession, publication: Publication, frame: DataF
 
 
 def _attempt(
-    session: IcebergSession, publication: Publication, frame: DataFrame, shape: FrameShape, *, retries: int
+    session: IcebergSession, publication: Publication, frame: DataFrame, shape: Schema, *, retries: int
 ) -> Commit:
     request, materialization = publication.request, publication.materialization
     started = time.time()
     state = look(session.catalog, request.identifier)
     if state is not None:
+        state = state.compared_like(shape)
         adoption = decide_adoption(
             state,
             publication.candidates,
@@ -161,13 +159,12 @@ def _attempt(
             planned_on = state.schemas.get(adoption.snapshot.schema_id or 0, Schema(()))
             return _finished(session, publication, shape, state, planned_on, _adopted(state, adoption.snapshot))
     names = StoredNames.of(
-        request.options.renames, shape.schema, state.schema if state else None, subject=str(request.identifier)
+        request.options.renames, shape, state.schema if state else None, subject=str(request.identifier)
     )
     stored = request.by_names(names)
     scope = names.of_scope(materialization.scope)
     files = None if state is None else _files(session, stored, scope, state)
-    stored_shape = FrameShape(names.of_schema(shape.schema), shape.is_case_sensitive)
-    plan = plan_write(stored, replace(materialization, scope=scope), stored_shape, state, files)
+    plan = plan_write(stored, replace(materialization, scope=scope), names.of_schema(shape), state, files)
     prepare(session, plan)
     known = frozenset(state.snapshots) if state else frozenset[int]()
     counts = _write(
@@ -181,7 +178,7 @@ def _attempt(
 def _finished(
     session: IcebergSession,
     publication: Publication,
-    shape: FrameShape,
+    shape: Schema,
     state: TableState,
     planned_on: Schema,
     commit: Commit,

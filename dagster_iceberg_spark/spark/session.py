@@ -36,6 +36,7 @@ Jars: TypeAlias = Literal["maven", "provided"]
 SessionOwner: TypeAlias = Literal["us", "someone else"]
 
 SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property."
+CASE_SENSITIVE: Final = "spark.sql.caseSensitive"
 
 _CONNECT_PORT: Final = 15002
 _logger = logging.getLogger(__name__)
@@ -85,6 +86,11 @@ class IcebergSession:
     runtime_conf: Mapping[str, str] = field(repr=False, default_factory=dict)
     may_be_stale: bool = True
 
+    @property
+    def is_case_sensitive(self) -> bool:
+        """Whether names that differ in case alone are different names: users may set it at any time."""
+        return self.spark.conf.get(CASE_SENSITIVE, "false") == "true"
+
     @contextmanager
     def isolated(self, snapshot_properties: Mapping[str, str]) -> Iterator[SparkSession]:
         """Yield a session beside this one, whose SQL commits carry the properties and no other session's do.
@@ -95,6 +101,7 @@ class IcebergSession:
         keys = [f"{SNAPSHOT_PROPERTY}{key}" for key in snapshot_properties]
         for key, value in zip(keys, snapshot_properties.values(), strict=True):
             beside.conf.set(key, value)
+        beside.conf.set(CASE_SENSITIVE, str(self.is_case_sensitive).lower())
         try:
             yield beside
         finally:

@@ -1,7 +1,7 @@
 """Iceberg's types and schemas as values (Iceberg spec, "Schemas and Data Types")."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -103,10 +103,17 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The columns of a frame or of a table, in order."""
+    """The columns of a frame or of a table, in order.
+
+    Args:
+        fields: The columns.
+        schema_id: Iceberg's id; None for a frame's columns.
+        is_case_sensitive: Whether names that differ in case alone are different names: a setting of Spark's session.
+    """
 
     fields: tuple[Field, ...]
     schema_id: int | None = None
+    is_case_sensitive: bool = False
 
     def __iter__(self) -> Iterator[Field]:
         """Iterate over the columns."""
@@ -118,12 +125,18 @@ class Schema:
         return tuple(field.name for field in self.fields)
 
     def field(self, name: str) -> Field | None:
-        """Return the column of that name: the exact one, else the only one that differs in case alone."""
+        """Return the column of that name; where case is no matter, also the only one that differs in it."""
+        if self.is_case_sensitive:
+            return next((field for field in self.fields if field.name == name), None)
         folded = [field for field in self.fields if field.name.casefold() == name.casefold()]
         exact = [field for field in folded if field.name == name]
         if exact:
             return exact[0]
         return folded[0] if len(folded) == 1 else None
+
+    def like(self, fields: Iterable[Field]) -> "Schema":
+        """Return other columns, or the fields of a struct, whose names are compared as these are."""
+        return Schema(tuple(fields), is_case_sensitive=self.is_case_sensitive)
 
     def name_of(self, field_id: int) -> str | None:
         """Return the dotted name of the field with that id, at any depth."""

@@ -16,10 +16,18 @@ MAXIMUM_DESCRIBED_KEYS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:
-    """A half-open window between two instants, both aware."""
+    """A half-open window between two instants, both aware; they are kept in UTC.
+
+    Of two instants in one zone Python compares the wall clocks, which an hour that a clock change repeats has twice.
+    """
 
     start: dt.datetime
     end: dt.datetime
+
+    def __post_init__(self) -> None:
+        """Take both edges to UTC."""
+        object.__setattr__(self, "start", self.start.astimezone(dt.timezone.utc))
+        object.__setattr__(self, "end", self.end.astimezone(dt.timezone.utc))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Snapshots and the state of a table at one look."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.ordering import SortField
@@ -74,6 +74,10 @@ class TableState:
     def spec(self) -> PartitionSpec:
         """The spec that new files get."""
         return self.specs[self.default_spec_id]
+
+    def compared_like(self, schema: Schema) -> "TableState":
+        """Return the state with names of columns compared as the schema's are."""
+        return replace(self, schema=replace(self.schema, is_case_sensitive=schema.is_case_sensitive))
 
     def head(self, branch: str = MAIN_BRANCH) -> Snapshot | None:
         """Return the newest snapshot of the branch."""

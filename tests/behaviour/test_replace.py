@@ -124,6 +124,7 @@ def test_a_single_run_backfill_is_one_snapshot_that_counts_each_partition(lake: 
     ("partitions_def", "key", "transform"),
     [
         (dg.HourlyPartitionsDefinition("2013-01-01-00:00", timezone="Asia/Kolkata"), "2013-01-01-05:00", "hour"),
+        (dg.HourlyPartitionsDefinition("2024-11-03-00:00", timezone="America/New_York"), "2024-11-03-01:00", "hour"),
         (dg.DailyPartitionsDefinition("2013-01-01", hour_offset=6), "2013-01-02", "hour"),
         (dg.WeeklyPartitionsDefinition("2013-01-01", day_offset=3, timezone="Europe/Berlin"), "2013-01-09", "day"),
         (dg.MonthlyPartitionsDefinition("2013-01-01"), "2013-02-01", "month"),
@@ -140,7 +141,16 @@ def test_a_single_run_backfill_is_one_snapshot_that_counts_each_partition(lake: 
             "year",
         ),
     ],
-    ids=["hourly", "daily at six", "weekly", "monthly", "weekdays", "yearly"],
+    ids=[
+        "hourly",
+        "a repeated hour",
+        "quarters of a repeated half-hour",
+        "daily at six",
+        "weekly",
+        "monthly",
+        "weekdays",
+        "yearly",
+    ],
 )
 def test_every_calendar_is_replaced_exactly(
     lake: Lake, partitions_def: dg.TimeWindowPartitionsDefinition, key: str, transform: str
@@ -160,6 +170,16 @@ def test_every_calendar_is_replaced_exactly(
     assert own == [window.start.astimezone(UTC), window.end.astimezone(UTC) - dt.timedelta(microseconds=1)]
     assert len(lake.rows("edges", "ts")) == 6
     assert str(lake.table("edges").spec().fields[0].transform) == transform
+
+
+def test_a_range_over_a_repeated_hour_replaces_both_halves(lake: Lake) -> None:
+    hours = dg.HourlyPartitionsDefinition("2024-11-03-00:00", timezone="America/New_York")
+    metadata = {"partition_expr": "ts", "iceberg/partition_by": ["day(ts)"]}
+    for value in ("1", "2"):
+        asset = hours_asset(value=value, partitions_def=hours, metadata=metadata, backfill_policy=SINGLE_RUN)
+        lake.materialize_range(asset, first="2024-11-03-00:00", last="2024-11-03-02:00")
+    found = [(ts.hour, value) for ts, value in lake.rows("hours", "ts", "v")]
+    assert found == [(4, 2), (5, 2), (6, 2), (7, 2)]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
@@ -414,6 +415,27 @@ def test_a_new_branch_keeps_what_main_has_beside_the_partition(lake: Lake) -> No
     rows = lake.session.sql("select v from lake.db.t.branch_audit order by day").collect()
     assert [row.v for row in rows] == ["main", "audit"]
     assert lake.rows("t", "v") == ["main", "main"]
+
+
+@pytest.fixture
+def case_sensitive_lake(lake: Lake) -> Iterator[Lake]:
+    lake.session.conf.set("spark.sql.caseSensitive", "true")
+    yield lake
+    lake.session.conf.unset("spark.sql.caseSensitive")
+
+
+def test_names_that_differ_in_case_are_two_columns_where_the_session_says_so(case_sensitive_lake: Lake) -> None:
+    lake = case_sensitive_lake
+    lake.materialize(frame_asset("t", "select 1 as id, 2 as a, named_struct('x', 1) as s"))
+    added = frame_asset("t", "select 1 as id, 3 as A, named_struct('X', 2) as s", metadata=MERGE)
+    lake.materialize(added)
+    assert lake.arrow("t").to_pylist() == [{"id": 1, "a": 2, "s": {"x": 1, "X": 2}, "A": 3}]
+    lake.materialize(frame_asset("t", "select 1 as id, 4 as A, 5 as a, named_struct('X', 3) as s"))
+    assert lake.arrow("t").to_pylist() == [{"id": 1, "a": 5, "s": {"x": None, "X": 3}, "A": 4}]
+    lake.materialize(frame_asset("t", "select 6 as A, 1 as id", metadata=FULL))
+    assert lake.arrow("t").to_pylist() == [{"A": 6, "id": 1}]
+    error = lake.failure(frame_asset("t", "select 6 as a, 1 as id", metadata={"iceberg/schema_evolution": "strict"}))
+    assert "found a difference: the column a of type int, which the table lacks" in str(error)
 
 
 def test_a_branch_from_before_a_rename_is_brought_up_to_date_by_an_append(lake: Lake) -> None:

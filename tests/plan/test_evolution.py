@@ -3,6 +3,7 @@
 import itertools
 import re
 import struct as struct_module
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -26,6 +27,7 @@ from pyiceberg.types import IcebergType as TheirType
 
 from dagster_iceberg_spark.errors import PartitioningError, SchemaMismatchError
 from dagster_iceberg_spark.plan.evolution import (
+    SchemaChanges,
     check_transforms,
     completed_columns,
     is_lossless,
@@ -277,12 +279,28 @@ def test_a_new_table_gets_the_descriptions_that_are_given_and_keeps_others() -> 
 def test_one_name_for_two_columns_is_refused(
     names: tuple[str, ...], is_case_sensitive: bool, refused: str | None
 ) -> None:
-    frame = Schema(tuple(Field(name, INT) for name in names))
+    frame = Schema(tuple(Field(name, INT) for name in names), is_case_sensitive=is_case_sensitive)
     if refused is None:
-        refuse_repeated_columns(frame, is_case_sensitive=is_case_sensitive, subject="t")
+        refuse_repeated_columns(frame, subject="t")
         return
     with pytest.raises(SchemaMismatchError, match=f"found the columns {refused}"):
-        refuse_repeated_columns(frame, is_case_sensitive=is_case_sensitive, subject="t")
+        refuse_repeated_columns(frame, subject="t")
+
+
+def test_names_are_compared_as_the_session_compares_them() -> None:
+    frame = replace(schema(A="int", s=struct(B="int")), is_case_sensitive=True)
+    stored = schema(a="int", s=struct(b="int"))
+    assert plan_schema_changes(frame, stored, policy="full", docs={}, subject="t") == SchemaChanges(
+        before=(AddColumn(("A",), INT), AddColumn(("s", "B"), INT)),
+        after=(DropColumn(("s", "b")), DropColumn(("a",)), MoveColumn(("A",), None)),
+    )
+    assert completed_columns(frame, stored) == {"s": struct(B="int", b="int")}
+    with pytest.raises(
+        SchemaMismatchError, match="found a difference: the column A of type int, which the table lacks"
+    ):
+        plan_schema_changes(frame, stored, policy="strict", docs={}, subject="t")
+    assert stored.field("A") == stored.field("a")
+    assert replace(stored, is_case_sensitive=True).field("A") is None
 
 
 @pytest.mark.parametrize(

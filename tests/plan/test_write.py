@@ -12,7 +12,7 @@ from dagster_iceberg_spark.errors import (
 )
 from dagster_iceberg_spark.plan.coverage import ColumnBounds, DataFile
 from dagster_iceberg_spark.plan.options import OptionDefaults, parse_write_options
-from dagster_iceberg_spark.plan.request import FrameShape, TableRequest
+from dagster_iceberg_spark.plan.request import TableRequest
 from dagster_iceberg_spark.plan.write import (
     CREATION_PROPERTIES,
     MAXIMUM_COUNTED_PARTITIONS,
@@ -68,7 +68,7 @@ def planned(
     files: list[DataFile] | None = None,
     **asked: Any,
 ) -> WritePlan:
-    return plan_write(request(**asked), materialization(scope), FrameShape(frame), state, files)
+    return plan_write(request(**asked), materialization(scope), frame, state, files)
 
 
 def existing(frame: Schema = FRAME, *fields: str, **changes: Any) -> TableState:
@@ -458,9 +458,9 @@ def test_what_waited_for_the_data_is_planned_on_the_columns_of_the_plan() -> Non
     planned_on = Schema(fields)
     now = Schema((*fields[:2], Field("again", STRING, field_id=5), Field("theirs", STRING, field_id=4)))
     asked = request(schema_evolution="full", renames={"ts": "at"})
-    changes = plan_finish(asked, FrameShape(schema(at="timestamptz")), existing(now), planned_on)
+    changes = plan_finish(asked, schema(at="timestamptz"), existing(now), planned_on)
     assert changes == (DropColumn(("old",)), RenameColumn(("ts",), "at"))
-    assert plan_finish(request(), FrameShape(schema(at="int")), existing(now), planned_on) == ()
+    assert plan_finish(request(), schema(at="int"), existing(now), planned_on) == ()
 
 
 def test_a_frame_without_columns_makes_no_table() -> None:
@@ -480,4 +480,4 @@ def test_an_unset_merge_key_is_no_matter_of_other_dispositions() -> None:
 def test_the_configuration_alone_can_make_the_plan() -> None:
     options = parse_write_options({}, None, OptionDefaults(write_disposition="append"), subject="a")
     asked = TableRequest(TABLE, "nyc/flights", is_named_explicitly=False, options=options)
-    assert plan_write(asked, materialization(DAY), FrameShape(FRAME), None).action == Append()
+    assert plan_write(asked, materialization(DAY), FRAME, None).action == Append()

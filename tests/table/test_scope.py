@@ -3,6 +3,7 @@
 import datetime as dt
 import itertools
 import json
+from zoneinfo import ZoneInfo
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,3 +89,17 @@ def test_merged_windows_hold_the_same_hours_apart_from_each_other(windows: list[
 
 def test_windows_that_touch_are_one() -> None:
     assert merge_windows([window(2, 4), window(0, 2), window(5, 6)]) == (window(0, 4), window(5, 6))
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, unique=True))
+def test_windows_in_hours_that_a_clock_repeats_are_told_apart(quarters: list[int]) -> None:
+    """Half an hour is repeated, so that a window may end on an earlier wall clock than it starts."""
+    start, zone = utc(2024, 4, 6, 11), ZoneInfo("Australia/Lord_Howe")
+    edges = [(start + index * dt.timedelta(minutes=15)).astimezone(zone) for index in range(32)]
+    merged = merge_windows(TimeWindow(edges[index], edges[index + 1]) for index in quarters)
+    covered = {
+        index
+        for index, edge in enumerate(edges[:-1])
+        if any(window.start <= edge.astimezone(dt.timezone.utc) < window.end for window in merged)
+    }
+    assert covered == set(quarters)
