@@ -6,6 +6,7 @@ Nothing here is the package's: windows come from Dagster, wall clocks from `zone
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -69,11 +70,15 @@ class Kind:
                     for name, part in self.definition.get_partition_key_from_str(key).keys_by_dimension.items()
                 )
             ]
-        if isinstance(self.definition, dg.TimeWindowPartitionsDefinition):
-            # Not always a slice: Dagster 1.13 leaves keys out of ranges that end in an hour that a clock repeats.
-            spanned = dg.PartitionKeyRange(self.keys[first], self.keys[last])
-            return list(self.definition.get_partition_keys_in_range(spanned))
-        return self.keys[first : last + 1]
+        return self.keys[first : last + 1] if self.has_ranges else [self.keys[first]]
+
+    @cached_property
+    def has_ranges(self) -> bool:
+        """Whether Dagster knows what lies between two keys: 1.13 does not where a clock repeats an hour."""
+        if not isinstance(self.definition, dg.TimeWindowPartitionsDefinition):
+            return True
+        starts = [self.definition.time_window_for_partition_key(key).start.replace(tzinfo=None) for key in self.keys]
+        return len(set(starts)) == len(starts)
 
 
 def windows_of(definition: dg.TimeWindowPartitionsDefinition) -> dict[str, Window]:

@@ -251,6 +251,8 @@ class TableMachine(RuleBasedStateMachine):
         refusals = {"SchemaMismatchError"} if any(name in self._layout_columns() for name in dropped) else set()
         if self._takes_from_main(dropped):
             refusals.add("ConfigurationError")
+        if self._words_of_layout() & set(self.frame_types) - {*columns, *self.model.columns}:
+            refusals.add("PartitioningError")
         result = self._run(rows, columns, run, disposition, evolution=evolution)
         if refusals:
             assert not result.success
@@ -536,8 +538,11 @@ class TableMachine(RuleBasedStateMachine):
             return set()
         table = self.lake.table(self.name)
         fields = [field for spec in table.specs().values() for field in spec.fields if str(field.transform) != "void"]
-        wanted = {word for item in self.layout or [] for word in re.findall(r"\w+", item)}
-        return {self.of_table(str(table.schema().find_column_name(field.source_id))) for field in fields} | wanted
+        held = {self.of_table(str(table.schema().find_column_name(field.source_id))) for field in fields}
+        return held | self._words_of_layout()
+
+    def _words_of_layout(self) -> set[str]:
+        return {word for item in self.layout or [] for word in re.findall(r"\w+", item)}
 
     def _files(self) -> list[str]:
         if not self.lake.exists(self.name):
