@@ -141,7 +141,7 @@ def reads_everything(plan: ReadPlan) -> bool:
 def _resolve_snapshot(state: TableState, options: ReadOptions) -> int | None:
     if options.snapshot_id is not None:
         return _known_snapshot(state, options.snapshot_id)
-    if options.ref is not None and options.ref not in state.refs:
+    if options.ref not in (None, MAIN_BRANCH, *state.refs):
         raise UpstreamMissingError.refusing(
             "read",
             str(state.identifier),

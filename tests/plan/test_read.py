@@ -76,8 +76,9 @@ def test_what_is_not_there_has_to_be_materialized_first(options: ReadOptions, me
 def test_a_table_without_snapshots_has_columns_and_no_rows() -> None:
     plan = plan_read(table(NEW), WHOLE, ReadOptions())
     assert (plan.snapshot_id, plan.columns) == (None, NEW.names)
+    assert plan_read(table(NEW), WHOLE, ReadOptions(ref="main")).snapshot_id is None
     with pytest.raises(UpstreamMissingError, match="the refs none"):
-        plan_read(table(NEW), WHOLE, ReadOptions(ref="main"))
+        plan_read(table(NEW), WHOLE, ReadOptions(ref="audit"))
 
 
 def test_columns_are_read_in_the_order_that_is_asked_by_the_tables_names() -> None:
