@@ -144,7 +144,6 @@ def test_a_single_run_backfill_is_one_snapshot_that_counts_each_partition(lake: 
     ids=[
         "hourly",
         "a repeated hour",
-        "quarters of a repeated half-hour",
         "daily at six",
         "weekly",
         "monthly",
