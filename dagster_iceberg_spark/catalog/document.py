@@ -50,6 +50,7 @@ def table_state(document: Document, identifier: TableIdentifier, snapshots: Snap
         item.get("identifier-field-ids", ()) for item in document["schemas"] if item["schema-id"] == current.schema_id
     )
     orders = {item["order-id"]: item["fields"] for item in document["sort-orders"]}
+    refs = document.get("refs") or {}
     return TableState(
         identifier=identifier,
         location=document["location"],
@@ -59,16 +60,12 @@ def table_state(document: Document, identifier: TableIdentifier, snapshots: Snap
         default_spec_id=document["default-spec-id"],
         properties=dict(document.get("properties") or {}),
         snapshots=snapshots,
-        refs={name: ref["snapshot-id"] for name, ref in (document.get("refs") or {}).items()},
-        branches=frozenset({MAIN_BRANCH, *_branches(document)}),
+        refs={name: ref["snapshot-id"] for name, ref in refs.items()},
+        branches=frozenset({MAIN_BRANCH, *(name for name, ref in refs.items() if ref["type"] == "branch")}),
         schemas=schemas,
         identifier_fields=tuple(sorted(current.name_of(item) or "?" for item in identifiers)),
         sort_order=tuple(_sort_field(item, current) for item in orders[document["default-sort-order-id"]]),
     )
-
-
-def _branches(document: Document) -> Iterator[str]:
-    yield from (name for name, ref in (document.get("refs") or {}).items() if ref["type"] == "branch")
 
 
 def _spec(document: Document, schemas: Iterable[Schema]) -> PartitionSpec:

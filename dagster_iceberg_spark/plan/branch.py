@@ -4,9 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.options import WriteOptions
-from dagster_iceberg_spark.plan.renames import StoredNames
-from dagster_iceberg_spark.table.changes import CreateBranch, DropColumn, TableChange
-from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.plan.renames import lost_columns
+from dagster_iceberg_spark.table.changes import CreateBranch, TableChange
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
 
 
@@ -26,14 +25,13 @@ def refuse_losses_of_main(
     """
     if options.branch == MAIN_BRANCH:
         return
-    losses = [change for change in after if isinstance(change, DropColumn)]
-    pending = StoredNames.of(options.renames, Schema(()), state.schema, subject=subject).changes
-    if losses or pending:
+    losses = lost_columns(options.renames, state.schema, after, subject=subject)
+    if losses:
         raise ConfigurationError.refusing(
             "change",
             subject,
             expected=f"what leaves the columns of `main` alone in a write to the branch {options.branch!r}",
-            found=f"that it would {[*losses, *pending][0]}",
+            found=f"that it would {losses[0]}",
             hint="a table has one schema for all of its branches: write `main` that way first, or add the column.",
         )
 

@@ -441,13 +441,13 @@ def _table_properties(value: Any) -> dict[str, str | None]:
 def _renames(value: Any) -> dict[str, str]:
     """Read renames, which may be a history: `{"a": "b", "b": "c"}` makes `c` of either."""
     renames = _string_map(value)
-    return {text: _last_name(text, renames) for text in renames}
+    by_path = {split_parts(text): name for text, name in renames.items()}
+    return {text: _last_name(split_parts(text), by_path) for text in renames}
 
 
-def _last_name(text: str, renames: Mapping[str, str]) -> str:
-    by_path = {split_parts(key): name for key, name in renames.items()}
-    *parent, first = split_parts(text)
-    name, seen = renames[text], {first}
+def _last_name(path: tuple[str, ...], by_path: Mapping[tuple[str, ...], str]) -> str:
+    *parent, first = path
+    name, seen = by_path[path], {first}
     while (following := by_path.get((*parent, name))) is not None:
         if name in seen:
             message = f"renames that lead back to {name!r}"

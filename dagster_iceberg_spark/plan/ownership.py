@@ -4,11 +4,10 @@ import json
 from collections.abc import Sequence
 
 from dagster_iceberg_spark.errors import TableOwnershipError
-from dagster_iceberg_spark.plan.renames import StoredNames
+from dagster_iceberg_spark.plan.renames import lost_columns
 from dagster_iceberg_spark.plan.request import TableRequest
 from dagster_iceberg_spark.table import lineage
-from dagster_iceberg_spark.table.changes import DropColumn, TableChange
-from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.table.changes import TableChange
 from dagster_iceberg_spark.table.snapshot import TableState
 
 
@@ -44,9 +43,8 @@ def refuse_disagreement(
     """
     owner, sharers = state.properties.get(lineage.OWNER_PROPERTY), _sharers(state)
     others = sorted({owner, *sharers} - {request.asset_key, None})  # type: ignore[type-var]
-    losses = [change for change in after if isinstance(change, DropColumn)]
-    pending = StoredNames.of(request.options.renames, Schema(()), state.schema, subject=str(request.identifier)).changes
-    refused = [*([] if owner in (None, request.asset_key) else layout), *losses, *pending]
+    losses = lost_columns(request.options.renames, state.schema, after, subject=str(request.identifier))
+    refused = [*([] if owner in (None, request.asset_key) else layout), *losses]
     if others and refused:
         raise TableOwnershipError.refusing(
             "change",

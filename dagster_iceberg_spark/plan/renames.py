@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from dagster_iceberg_spark.errors import SchemaMismatchError
 from dagster_iceberg_spark.plan.options import RENAMES, WriteOptions
-from dagster_iceberg_spark.table.changes import RenameColumn
+from dagster_iceberg_spark.table.changes import DropColumn, RenameColumn, TableChange
 from dagster_iceberg_spark.table.identifier import split_parts
 from dagster_iceberg_spark.table.schema import Field, IcebergType, ListType, MapType, Schema, StructType, walk_paths
 from dagster_iceberg_spark.table.scope import PartitionScope
@@ -118,6 +118,14 @@ class StoredNames:
                 )
             case _:
                 return column_type
+
+
+def lost_columns(
+    renames: Mapping[str, str], table: Schema, after: Sequence[TableChange], *, subject: str
+) -> list[TableChange]:
+    """Return what takes columns from other users of the table: those that are dropped, and pending renames."""
+    pending = StoredNames.of(renames, Schema(()), table, subject=subject).changes
+    return [*(change for change in after if isinstance(change, DropColumn)), *pending]
 
 
 def _another(pending: Sequence[RenameColumn], path: tuple[str, ...], name: str) -> tuple[str, ...] | None:

@@ -114,11 +114,11 @@ def named_column(functions: Functions, name: str, qualifier: str | None = None) 
     return functions.col(sql.quote(name) if qualifier is None else sql.dotted(qualifier, name))
 
 
-def by_stored_names(frame: DataFrame, names: StoredNames, *, subject: str) -> DataFrame:
-    """Return the frame under the names that the table still has for its columns; fields of structs too."""
+def by_stored_names(frame: DataFrame, given: vocabulary.Schema, names: StoredNames) -> DataFrame:
+    """Return the frame, which has the given columns, under the names that the table still has for them, nested too."""
     if not names.changes:
         return frame
-    functions, given = functions_of(frame.sparkSession), schema_of(frame, subject=subject)
+    functions = functions_of(frame.sparkSession)
     columns = []
     for field, stored in zip(given, names.of_schema(given), strict=True):
         column = named_column(functions, field.name)

@@ -167,9 +167,7 @@ def _attempt(
     plan = plan_write(stored, replace(materialization, scope=scope), names.of_schema(shape), state, files)
     prepare(session, plan)
     known = frozenset(state.snapshots) if state else frozenset[int]()
-    counts = _write(
-        session, publication, plan, by_stored_names(frame, names, subject=str(request.identifier)), known=known
-    )
+    counts = _write(session, publication, plan, by_stored_names(frame, shape, names), known=known)
     finished = time.time()
     commit, after = _committed(session, plan, counts, known, started=started, finished=finished, retries=retries)
     return _finished(session, publication, shape, after, state.schema if state else Schema(()), commit)
