@@ -2,23 +2,25 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
 
 import dagster as dg
 
 from dagster_iceberg_spark.dagster_private import (
-    PARENT_RUN_TAG,
-    RESUME_TAGS,
     StepFacts,
     definition_metadata_of,
+    engine_events,
+    has_failed_blocking_check,
     recorded_snapshots,
+    resumed_runs,
     run_started_at_ms,
     step_facts,
 )
 from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.ledger import LEDGER
-from dagster_iceberg_spark.plan.adoption import TokenCandidate
+from dagster_iceberg_spark.plan.adoption import Record, RecordCheck, RemoteAttempt, TokenCandidate
 from dagster_iceberg_spark.plan.calendar import coarsest_granule
 from dagster_iceberg_spark.plan.options import (
     PARTITION_EXPR,
@@ -46,6 +48,13 @@ DEFAULT_NAMESPACE: Final = "public"
 RUN_WITHOUT_STEP: Final = "no-run"
 """The run id of a context that was built by hand: such writes are never looked up."""
 _COLUMN_SCHEMA: Final = "dagster/column_schema"
+_ATTEMPT: Final = {
+    "tag": "iceberg/tag",
+    "session_id": "iceberg/session",
+    "user_id": "iceberg/user",
+    "server": "iceberg/server",
+}
+"""Keys of an engine event that says where an attempt writes, by the field of `RemoteAttempt`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +65,17 @@ class WriteQuestion:
         table: The table and how it is written.
         materialization: What the snapshot will say.
         candidates: Tokens that may be in the table already.
-        is_recorded: Whether Dagster holds a materialization by that run with that snapshot.
+        record_of: Says what Dagster has recorded of a snapshot.
+        announce: Records in the run's event log where on a Spark Connect server the step writes.
+        earlier_attempts: Returns what earlier attempts have recorded so.
     """
 
     table: TableRequest
     materialization: Materialization
     candidates: tuple[TokenCandidate, ...]
-    is_recorded: Callable[[str, int], bool]
+    record_of: RecordCheck
+    announce: Callable[[RemoteAttempt], None]
+    earlier_attempts: Callable[[], Sequence[RemoteAttempt]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +132,7 @@ def write_question(context: dg.OutputContext, *, namespace: str | None, defaults
         ),
         package_version=PACKAGE_VERSION,
     )
+    candidates = _candidates(facts, output=output, scope=scope, branch=options.branch)
     return WriteQuestion(
         table=TableRequest(
             identifier=identifier,
@@ -128,8 +142,10 @@ def write_question(context: dg.OutputContext, *, namespace: str | None, defaults
             column_docs=_column_docs(context.definition_metadata),
         ),
         materialization=materialization,
-        candidates=_candidates(facts, output=output, scope=scope, branch=options.branch),
-        is_recorded=_record_check(facts, asset_key, scope),
+        candidates=candidates,
+        record_of=_record_check(facts, asset_key, scope, candidates),
+        announce=partial(_announce, facts, str(identifier)),
+        earlier_attempts=partial(_earlier_attempts, facts, candidates),
     )
 
 
@@ -347,16 +363,13 @@ def _column_docs(definition: Mapping[str, Any] | None) -> dict[str, str]:
 def _candidates(
     facts: StepFacts | None, *, output: str, scope: PartitionScope, branch: str
 ) -> tuple[TokenCandidate, ...]:
-    """Return the tokens to look for: this run's, and its parent's while the run resumes it.
+    """Return the tokens to look for: this run's, and those of the runs that it resumes.
 
     An in-process run with a fixed id may repeat on an ephemeral instance: there only a second attempt looks.
     """
     if facts is None or (facts.instance.is_ephemeral and facts.attempt == 0):
         return ()
-    runs = [facts.run_id]
-    parent = facts.run_tags.get(PARENT_RUN_TAG)
-    if parent and any(facts.run_tags.get(tag) == "true" for tag in RESUME_TAGS):
-        runs.append(parent)
+    runs = [facts.run_id, *resumed_runs(facts)]
     return tuple(
         TokenCandidate(
             token=commit_token(run_id=run_id, output=output, scope=scope, branch=branch),
@@ -369,11 +382,40 @@ def _candidates(
 
 
 def _record_check(
-    facts: StepFacts | None, asset_key: dg.AssetKey | None, scope: PartitionScope
-) -> Callable[[str, int], bool]:
-    def is_recorded(run_id: str, snapshot_id: int) -> bool:
-        if facts is None or asset_key is None:
-            return False
-        return snapshot_id in recorded_snapshots(facts.instance, run_id, asset_key, scope.keys)
+    facts: StepFacts | None, asset_key: dg.AssetKey | None, scope: PartitionScope, candidates: Sequence[TokenCandidate]
+) -> RecordCheck:
+    """Return what asks the runs that may have written the snapshot, or taken it over from one another."""
 
-    return is_recorded
+    def record_of(snapshot_id: int) -> Record:
+        record: Record = "none"
+        if facts is None or asset_key is None:
+            return record
+        for candidate in candidates:
+            if snapshot_id in recorded_snapshots(facts.instance, candidate.run_id, asset_key, scope.keys):
+                if has_failed_blocking_check(facts.instance, candidate.run_id, asset_key):
+                    return "rejected"
+                record = "recorded"
+        return record
+
+    return record_of
+
+
+def _announce(facts: StepFacts | None, table: str, attempt: RemoteAttempt) -> None:
+    """Record where an attempt writes, so that a later one can stop it; of a write without a step there is none."""
+    if facts is not None:
+        facts.record_event(
+            f"Writing {table} in session {attempt.session_id} of the Spark Connect server {attempt.server}.",
+            {key: getattr(attempt, field) for field, key in _ATTEMPT.items()},
+        )
+
+
+def _earlier_attempts(facts: StepFacts | None, candidates: Sequence[TokenCandidate]) -> Sequence[RemoteAttempt]:
+    if facts is None:
+        return ()
+    tags = {candidate.tag for candidate in candidates}
+    events = (event for candidate in candidates for event in engine_events(facts.instance, candidate.run_id))
+    return tuple(
+        RemoteAttempt(**{field: event[key] for field, key in _ATTEMPT.items()})
+        for event in events
+        if event.get(_ATTEMPT["tag"]) in tags and set(_ATTEMPT.values()) <= set(event)
+    )

@@ -1,10 +1,11 @@
 """The few calls of Dagster that its public API does not offer, each with a test that fails when it changes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import dagster as dg
+from dagster._core.events import EngineEventData
 
 RESUME_TAGS: Final = ("dagster/is_resume_retry", "dagster/is_asset_resume_retry")
 """Tags of a run that continues another one; parent and root run ids alone do not tell that from a new execution."""
@@ -30,6 +31,27 @@ class StepFacts:
     attempt: int
     run_tags: Mapping[str, str]
     instance: dg.DagsterInstance
+
+    def record_event(self, message: str, facts: Mapping[str, str]) -> None:
+        """Record an engine event of the step, with facts that a later attempt may read; it is durable on return."""
+        self.instance.report_engine_event(
+            message,
+            job_name=self.job_name,
+            run_id=self.run_id,
+            step_key=self.step_key,
+            engine_event_data=EngineEventData(metadata=dict(facts)),
+        )
+
+
+def engine_events(instance: dg.DagsterInstance, run_id: str) -> Iterator[Mapping[str, str]]:
+    """Yield the facts of the run's engine events, oldest first."""
+    if not instance.has_run(run_id):
+        return
+    for record in instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT).records:
+        event = record.event_log_entry.dagster_event
+        if event is not None:
+            metadata = event.engine_event_data.metadata
+            yield {key: value.value for key, value in metadata.items() if isinstance(value, dg.TextMetadataValue)}
 
 
 def step_facts(context: dg.OutputContext | dg.InputContext) -> StepFacts | None:
@@ -84,6 +106,31 @@ def recorded_snapshots(
         if snapshot is not None:
             found.add(int(str(snapshot.value)))
     return frozenset(found)
+
+
+def has_failed_blocking_check(instance: dg.DagsterInstance, run_id: str, asset_key: dg.AssetKey) -> bool:
+    """Say whether a blocking check of the asset has failed in that run."""
+    checks = instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION).records
+    evaluations = [
+        record.event_log_entry.dagster_event.asset_check_evaluation_data
+        for record in checks
+        if record.event_log_entry.dagster_event is not None
+    ]
+    return any(item.asset_key == asset_key and item.blocking and not item.passed for item in evaluations)
+
+
+def resumed_runs(facts: StepFacts) -> list[str]:
+    """Return the runs that the step's run resumes: its parent and, where that one resumed another, so on."""
+    found: list[str] = []
+    tags: Mapping[str, str] = facts.run_tags
+    while any(tags.get(tag) == "true" for tag in RESUME_TAGS):
+        parent = tags.get(PARENT_RUN_TAG)
+        if parent is None or parent in found:
+            break
+        found.append(parent)
+        run = facts.instance.get_run_by_id(parent)
+        tags = {} if run is None else run.tags
+    return found
 
 
 def run_started_at_ms(instance: dg.DagsterInstance, run_id: str) -> int | None:

@@ -68,11 +68,12 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         "or the snapshot id unless the asset has a code version (`auto`).",
     )
     commit_attempts: int = Field(
-        default=5, ge=1, description="How often a write is planned in all when other writers commit first."
+        default=5,
+        ge=1,
+        description="How often a write is planned in all when other writers commit first or the catalog, the store or "
+        "the server fails for a while.",
     )
-    commit_seconds: float = Field(
-        default=600.0, gt=0, description="Seconds after which no new attempt starts when other writers commit first."
-    )
+    commit_seconds: float = Field(default=600.0, gt=0, description="Seconds after which no new attempt starts.")
 
     def __init__(self, **data: Any) -> None:
         """Take the fields as keywords; without `spark` an embedded catalog and local files are used."""
@@ -127,9 +128,11 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             request=question.table,
             materialization=question.materialization,
             candidates=question.candidates,
-            is_recorded=question.is_recorded,
+            record_of=question.record_of,
             limits=RetryLimits(self.commit_attempts, self.commit_seconds),
             report=context.log.info,
+            announce=question.announce,
+            earlier_attempts=question.earlier_attempts,
         )
         return materialize(self.spark.iceberg_session, publication, frame)
 

@@ -40,6 +40,7 @@ def materialization_metadata(commit: Commit, scope: PartitionScope, *, catalog: 
         "iceberg/write_seconds": round(commit.write_seconds, 3),
         "iceberg/commit_seconds": round(commit.commit_seconds, 3),
         "iceberg/retries": commit.retries,
+        "iceberg/retry_seconds": round(commit.retry_seconds, 3),
         **_row_counts(commit, scope, own),
     }
     if snapshot.parent_snapshot_id is not None:

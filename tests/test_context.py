@@ -169,7 +169,7 @@ def test_a_context_that_was_built_by_hand_never_finds_a_commit_of_its_own() -> N
     assert first.materialization.run_id == RUN_WITHOUT_STEP
     assert first.candidates == ()
     assert first.materialization.commit_token != second.materialization.commit_token
-    assert not first.is_recorded("run", 1)
+    assert first.record_of(1) == "none"
 
 
 def test_an_output_of_a_partition_owns_its_window() -> None:

@@ -6,15 +6,26 @@ The rule, scenario by scenario, is in `docs/exactly-once.md`.
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from dagster_iceberg_spark.errors import DuplicateCommitError, OrphanedCommitError
 from dagster_iceberg_spark.plan.options import WriteDisposition
 from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 CLOCK_TOLERANCE_MS: Final = 10 * 60 * 1000
+
+Record: TypeAlias = Literal["none", "recorded", "rejected"]
+"""What Dagster holds of a snapshot: no materialization; one; one whose blocking check failed."""
+RecordCheck: TypeAlias = Callable[[int], Record]
+"""Says what is recorded of materializations of this asset and partition, by the candidates' runs, with a snapshot."""
+
+
+def operation_tag(token: str) -> str:
+    """Return the tag of what writes under the token; Spark takes no comma and no space in one."""
+    return f"dagster-iceberg-{token}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +43,28 @@ class TokenCandidate:
     run_id: str
     run_started_at_ms: int | None
     is_same_run: bool
+
+    @property
+    def tag(self) -> str:
+        """The tag of what writes under the token."""
+        return operation_tag(self.token)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteAttempt:
+    """Where on a Spark Connect server an attempt writes, or has written.
+
+    Args:
+        tag: The tag of its operations; every attempt of a materialization has the same.
+        session_id: Spark Connect's id of the session.
+        user_id: The user of the session.
+        server: The server's host and port.
+    """
+
+    tag: str
+    session_id: str
+    user_id: str
+    server: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +87,7 @@ def decide_adoption(
     *,
     branch: str,
     disposition: WriteDisposition,
-    is_recorded: Callable[[str, int], bool],
+    record_of: RecordCheck,
 ) -> Adoption:
     """Say whether to adopt a snapshot that is there, or to write.
 
@@ -64,7 +97,7 @@ def decide_adoption(
         materialization: What this attempt would write.
         branch: The branch whose ancestors count.
         disposition: How the rows are written.
-        is_recorded: Whether Dagster holds a materialization of this asset and partition by that run with that snapshot.
+        record_of: Says what Dagster has recorded of a snapshot.
 
     Raises:
         DuplicateCommitError: Two appends carry one token.
@@ -80,12 +113,12 @@ def decide_adoption(
         token = snapshot.summary.get(lineage.COMMIT_TOKEN)
         candidate = next((candidate for candidate in candidates if candidate.token == token), None)
         if candidate is not None:
-            _refuse_duplicate(state, snapshot, branch=branch, disposition=disposition)
+            if disposition == "append":
+                twins = [item for item in state.ancestors(branch) if item.summary.get(lineage.COMMIT_TOKEN) == token]
+                refuse_twins(state.identifier, twins, disposition=disposition)
             found = _Found(snapshot, candidate, tuple(younger), materialization)
-            recorded = is_recorded(candidate.run_id, snapshot.snapshot_id)
-            return (
-                _decide_append(found, state, recorded) if disposition == "append" else _decide_rewrite(found, recorded)
-            )
+            record = record_of(snapshot.snapshot_id)
+            return _decide_append(found, state, record) if disposition == "append" else _decide_rewrite(found, record)
         younger.append(snapshot)
     return Adoption()
 
@@ -102,8 +135,8 @@ class _Found:
         return self.snapshot.summary.get(lineage.CODE_VERSION) == self.materialization.code_version
 
 
-def _decide_append(found: _Found, state: TableState, recorded: bool) -> Adoption:  # noqa: FBT001 - two plain facts
-    if not recorded and not found.has_same_code:
+def _decide_append(found: _Found, state: TableState, record: Record) -> Adoption:
+    if record == "none" and not found.has_same_code:
         raise OrphanedCommitError.refusing(
             "append to",
             str(state.identifier),
@@ -113,17 +146,18 @@ def _decide_append(found: _Found, state: TableState, recorded: bool) -> Adoption
             f"{found.materialization.code_version!r}",
             hint="look at that snapshot: keep it and record the materialization, or roll it back and run again.",
         )
-    if not recorded or found.candidate.is_same_run:
+    if found.candidate.is_same_run or (record != "rejected" and found.has_same_code):
         return Adoption(found.snapshot)
     return Adoption(
         warning=f"Appending again to {state.identifier}: run {found.candidate.run_id} already appended snapshot "
-        f"{found.snapshot.snapshot_id}, which Dagster has recorded."
+        f"{found.snapshot.snapshot_id}, which Dagster has recorded"
+        f"{' and a blocking check has rejected' if record == 'rejected' else ''}."
     )
 
 
-def _decide_rewrite(found: _Found, recorded: bool) -> Adoption:  # noqa: FBT001 - two plain facts
+def _decide_rewrite(found: _Found, record: Record) -> Adoption:
     untouched = all(_leaves_alone(snapshot, found.materialization) for snapshot in found.younger)
-    return Adoption(found.snapshot) if not recorded and found.has_same_code and untouched else Adoption()
+    return Adoption(found.snapshot) if record == "none" and found.has_same_code and untouched else Adoption()
 
 
 def _leaves_alone(snapshot: Snapshot, materialization: Materialization) -> bool:
@@ -148,17 +182,26 @@ def _listed_keys(described: str | None) -> set[str] | None:
         return None
 
 
-def _refuse_duplicate(state: TableState, found: Snapshot, *, branch: str, disposition: WriteDisposition) -> None:
-    """Raise where two appends carry one token: a rewrite may repeat its own, an append never does."""
-    if disposition != "append":
-        return
-    token = found.summary[lineage.COMMIT_TOKEN]
-    twins = [item for item in state.ancestors(branch) if item.summary.get(lineage.COMMIT_TOKEN) == token]
-    if len(twins) > 1:
+def refuse_twins(
+    identifier: TableIdentifier, twins: Sequence[Snapshot], *, disposition: WriteDisposition
+) -> str | None:
+    """Say what is wrong where several snapshots carry one token: a rewrite repeated its rows, an append doubled them.
+
+    Raises:
+        DuplicateCommitError: The snapshots are appends.
+    """
+    if len(twins) <= 1:
+        return None
+    ids = ", ".join(str(snapshot.snapshot_id) for snapshot in twins)
+    if disposition == "append":
         raise DuplicateCommitError.refusing(
             "append to",
-            str(state.identifier),
-            expected=f"one snapshot with the commit token {token}",
-            found=f"the snapshots {', '.join(str(item.snapshot_id) for item in twins)}",
+            str(identifier),
+            expected=f"one snapshot with the commit token {twins[0].summary[lineage.COMMIT_TOKEN]}",
+            found=f"the snapshots {ids}",
             hint="two attempts of one step ran at once; roll back the later snapshot.",
         )
+    return (
+        f"Two attempts of one step wrote {identifier} at once, as the snapshots {ids}: the newest has replaced what "
+        "the others wrote."
+    )

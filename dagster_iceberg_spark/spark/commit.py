@@ -6,25 +6,43 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pyspark.sql import DataFrame
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_attempt,
+    stop_after_delay,
+    wait_random_exponential,
+)
 
 from dagster_iceberg_spark.catalog.files import added_files, data_files
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import (
+    CatalogUnavailableError,
     CommitConflictError,
     CommitOutcomeUnknownError,
     DataError,
     IcebergSparkError,
     NotAnIcebergTableError,
 )
-from dagster_iceberg_spark.plan.adoption import TokenCandidate, decide_adoption
+from dagster_iceberg_spark.plan.adoption import (
+    RecordCheck,
+    RemoteAttempt,
+    TokenCandidate,
+    decide_adoption,
+    operation_tag,
+    refuse_twins,
+)
 from dagster_iceberg_spark.plan.coverage import DataFile, rows_by_partition
 from dagster_iceberg_spark.plan.options import RENAMES, SCHEMA_EVOLUTION
 from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.request import TableRequest
 from dagster_iceberg_spark.plan.write import WritePlan, needs_files, plan_finish, plan_write
-from dagster_iceberg_spark.spark.columns import by_stored_names, schema_of
-from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
+from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark.columns import by_stored_names, is_connect, schema_of
+from dagster_iceberg_spark.spark.execution import Announce, TaggedWork, run_stoppable
+from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, is_unanswered, translated
+from dagster_iceberg_spark.spark.fence import attempt_in, stop_earlier
 from dagster_iceberg_spark.spark.frames import in_session
 from dagster_iceberg_spark.spark.progress import Report, reported_progress
 from dagster_iceberg_spark.spark.session import IcebergSession
@@ -39,11 +57,13 @@ from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 _FIRST_WAIT_SECONDS: Final = 0.1
 _LONGEST_WAIT_SECONDS: Final = 5.0
+_SETTLING_SECONDS: Final = (0.0, 0.5, 1.5, 4.0)
+"""Waits before each look for a commit whose answer was lost: a catalog may still be at it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryLimits:
-    """How often, and how long, a conflict is answered by planning again.
+    """How often, and how long, a conflict or an outage is answered by planning again.
 
     Args:
         attempts: At most so many attempts, the first included.
@@ -62,17 +82,21 @@ class Publication:
         request: What the definition wants of the table.
         materialization: The run's scope and what the snapshot says.
         candidates: Tokens that may be in the table already.
-        is_recorded: Whether Dagster holds a materialization by that run with that snapshot.
-        limits: How conflicts are retried.
+        record_of: Says what Dagster has recorded of a snapshot.
+        limits: How conflicts and outages are retried.
         report: Takes a line for the run's log.
+        announce: Takes note of where on a Spark Connect server this attempt writes, before it does.
+        earlier_attempts: Returns where earlier attempts have written.
     """
 
     request: TableRequest
     materialization: Materialization
     candidates: Sequence[TokenCandidate]
-    is_recorded: Callable[[str, int], bool]
+    record_of: RecordCheck
     limits: RetryLimits
     report: Report
+    announce: Announce
+    earlier_attempts: Callable[[], Sequence[RemoteAttempt]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +111,8 @@ class Commit:
         counts: What the write counted.
         write_seconds: Seconds from the first step to the snapshot's timestamp.
         commit_seconds: Seconds from the snapshot's timestamp to the engine's return.
-        retries: How often it was planned again after a conflict.
+        retries: How often it was planned again after a conflict or an outage.
+        retry_seconds: Seconds that the attempts before the last one took, and the waits between.
         changes: Changes of the table's metadata, in words.
         is_adopted: Whether the snapshot was there already.
         has_created: Whether the table was created.
@@ -101,9 +126,31 @@ class Commit:
     write_seconds: float = 0.0
     commit_seconds: float = 0.0
     retries: int = 0
+    retry_seconds: float = 0.0
     changes: tuple[str, ...] = ()
     is_adopted: bool = False
     has_created: bool = False
+
+
+@dataclass(slots=True)
+class _Course:
+    """What the attempts of one `materialize` share.
+
+    Args:
+        started: When the first one began, in seconds of the monotonic clock.
+        known: The snapshots that were there before it; None: nobody has looked yet.
+        retries: How many attempts there were before this one.
+        retry_seconds: Seconds that they took.
+    """
+
+    started: float
+    known: frozenset[int] | None = None
+    retries: int = 0
+    retry_seconds: float = 0.0
+
+    def begin_attempt(self, number: int) -> None:
+        self.retries = number - 1
+        self.retry_seconds = time.monotonic() - self.started if self.retries else 0.0
 
 
 def materialize(session: IcebergSession, publication: Publication, frame: DataFrame) -> Commit:
@@ -111,6 +158,8 @@ def materialize(session: IcebergSession, publication: Publication, frame: DataFr
 
     Raises:
         CommitConflictError: Other writers kept committing first.
+        CatalogUnavailableError: The catalog, the store or the server kept failing; nothing is committed, as far as can
+            be told: the next attempt looks.
         CommitOutcomeUnknownError: The commit may or may not have happened.
         ConfigurationError, DataError: The plan or a row was refused; nothing is committed.
     """
@@ -121,43 +170,57 @@ def materialize(session: IcebergSession, publication: Publication, frame: DataFr
 
 def _materialize(session: IcebergSession, publication: Publication, frame: DataFrame, subject: str) -> Commit:
     shape = replace(schema_of(frame, subject=subject), is_case_sensitive=session.is_case_sensitive)
+    if is_connect(session.spark):
+        stop_earlier(session.spark, publication.earlier_attempts(), report=publication.report, subject=subject)
+    course = _Course(time.monotonic())
     attempts = Retrying(
-        retry=retry_if_exception_type(CommitConflictError),
+        retry=retry_if_exception_type((CommitConflictError, CatalogUnavailableError)),
         stop=stop_after_attempt(publication.limits.attempts) | stop_after_delay(publication.limits.seconds),
         wait=wait_random_exponential(multiplier=_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS),
-        before_sleep=lambda state: publication.report(
-            f"Conflict on {subject}, planning again (attempt {state.attempt_number + 1} of "
-            f"{publication.limits.attempts}): {state.outcome.exception() if state.outcome else ''}"
-        ),
+        before_sleep=lambda state: publication.report(_retry_line(state, publication.limits, subject)),
         reraise=True,
     )
     for attempt in attempts:
         with attempt:
-            return _attempt(session, publication, frame, shape, retries=attempt.retry_state.attempt_number - 1)
+            course.begin_attempt(attempt.retry_state.attempt_number)
+            return _attempt(session, publication, frame, shape, course)
     raise AssertionError  # pragma: no cover - `reraise` leaves the loop
 
 
+def _retry_line(state: RetryCallState, limits: RetryLimits, subject: str) -> str:
+    error = state.outcome.exception() if state.outcome else None
+    what = "Conflict on" if isinstance(error, CommitConflictError) else "No answer for"
+    return f"{what} {subject}, planning again (attempt {state.attempt_number + 1} of {limits.attempts}): {error}"
+
+
 def _attempt(
-    session: IcebergSession, publication: Publication, frame: DataFrame, shape: Schema, *, retries: int
+    session: IcebergSession, publication: Publication, frame: DataFrame, shape: Schema, course: _Course
 ) -> Commit:
     request, materialization = publication.request, publication.materialization
     started = time.time()
     state = look(session.catalog, request.identifier)
+    own = _own_snapshots(state, publication, course.known)
+    if course.known is None:
+        course.known = frozenset(state.snapshots) if state else frozenset[int]()
     if state is not None:
         state = state.compared_like(shape)
+        if own:
+            publication.report(f"The answer to the commit of {request.identifier} was lost; its snapshot is there.")
+            commit = _commit_of(state, own[0], started=started, finished=started, course=course)
+            return _finished(session, publication, shape, state, _columns_of(state, own[0]), commit)
         adoption = decide_adoption(
             state,
             publication.candidates,
             materialization,
             branch=request.options.branch,
             disposition=request.options.write_disposition,
-            is_recorded=publication.is_recorded,
+            record_of=publication.record_of,
         )
         if adoption.warning:
             publication.report(adoption.warning)
         if adoption.snapshot is not None:
-            planned_on = state.schemas.get(adoption.snapshot.schema_id or 0, Schema(()))
-            return _finished(session, publication, shape, state, planned_on, _adopted(state, adoption.snapshot))
+            adopted = _adopted(state, adoption.snapshot)
+            return _finished(session, publication, shape, state, _columns_of(state, adoption.snapshot), adopted)
     names = StoredNames.of(
         request.options.renames, shape, state.schema if state else None, subject=str(request.identifier)
     )
@@ -166,11 +229,15 @@ def _attempt(
     files = None if state is None else _files(session, stored, scope, state)
     plan = plan_write(stored, replace(materialization, scope=scope), names.of_schema(shape), state, files)
     prepare(session, plan)
-    known = frozenset(state.snapshots) if state else frozenset[int]()
-    counts = _write(session, publication, plan, by_stored_names(frame, shape, names), known=known)
+    counts = _write(session, publication, plan, by_stored_names(frame, shape, names), known=course.known)
     finished = time.time()
-    commit, after = _committed(session, plan, counts, known, started=started, finished=finished, retries=retries)
+    commit, after = _committed(session, publication, plan, counts, course, started=started, finished=finished)
     return _finished(session, publication, shape, after, state.schema if state else Schema(()), commit)
+
+
+def _columns_of(state: TableState, snapshot: Snapshot) -> Schema:
+    """Return the columns that the snapshot was planned on, as far as it tells."""
+    return state.schemas.get(snapshot.schema_id or 0, Schema(()))
 
 
 def _finished(
@@ -215,28 +282,82 @@ def _write(
     """Run the plan; an answer that got lost is looked up before anything is said of it."""
     if plan.create is None and not plan.changes:
         refresh(session, plan.identifier)
+    subject = str(plan.identifier)
+    work = TaggedWork(operation_tag(publication.materialization.commit_token), publication.announce)
     try:
-        with reported_progress(session.spark, publication.report, subject=str(plan.identifier)):
-            return write(session, plan, frame)
+        with reported_progress(session.spark, publication.report, subject=subject):
+            return run_stoppable(
+                session.spark,
+                work,
+                lambda: write(session, plan, frame, work),
+                report=publication.report,
+                subject=subject,
+            )
     except DataError as error:
         raise _with_what_is_left(error, plan) from error.__cause__
     except ENGINE_ERRORS as error:
-        failure = translated(error, action="write", subject=str(plan.identifier), redact=session.catalog.redact)
+        failure = translated(error, action="write", subject=subject, redact=session.catalog.redact)
         if isinstance(failure, CommitOutcomeUnknownError):
-            if _own_snapshot(look(session.catalog, plan.identifier), plan, known) is not None:
-                publication.report(f"The answer to the commit of {plan.identifier} was lost; its snapshot is there.")
-                return RowCounts()
-            token = plan.snapshot_properties[lineage.COMMIT_TOKEN]
-            raise CommitOutcomeUnknownError.refusing(
-                "tell the outcome of the commit to",
-                str(plan.identifier),
-                expected=f"a snapshot with `{lineage.COMMIT_TOKEN}` = {token}",
-                found=f"none yet ({failure})",
-                hint="look for that token in the table's snapshots once the catalog is back, then run the asset again.",
-            ) from error
+            return _resolved(session, publication, error, failure, known=known)
         if plan.create is not None and isinstance(failure, CommitConflictError):
             _require_created(session, plan)
         raise _with_what_is_left(failure, plan) from error
+
+
+def _resolved(
+    session: IcebergSession,
+    publication: Publication,
+    error: Exception,
+    failure: CommitOutcomeUnknownError,
+    *,
+    known: frozenset[int],
+) -> RowCounts:
+    """Find out whether the write has committed: wait until nothing runs any more that could, and look for its token.
+
+    Raises:
+        CatalogUnavailableError: It has not, and will not.
+        CommitOutcomeUnknownError: There is no snapshot, but there may yet be one.
+    """
+    identifier, token = publication.request.identifier, publication.materialization.commit_token
+    has_ended = is_unanswered(error) and _has_ended(session, publication)
+    found = f"none yet ({failure})"
+    for seconds in _SETTLING_SECONDS:
+        time.sleep(seconds)
+        try:
+            own = _own_snapshots(look(session.catalog, identifier), publication, known)
+        except CatalogUnavailableError as unavailable:
+            found = f"no answer to the question either ({failure} {unavailable})"
+            continue
+        if own:
+            publication.report(f"The answer to the commit of {identifier} was lost; its snapshot is there.")
+            return RowCounts()
+        if has_ended:
+            raise CatalogUnavailableError.refusing(
+                "write", str(identifier), expected="a server that answers", found=str(failure)
+            ) from error
+    raise CommitOutcomeUnknownError.refusing(
+        "tell the outcome of the commit to",
+        str(identifier),
+        expected=f"a snapshot with `{lineage.COMMIT_TOKEN}` = {token}",
+        found=found,
+        hint=f"look for it with `{sql.find_token(session.catalog.name, identifier, token)}`, then execute the run "
+        "again from its failure: that takes the snapshot over if it is there, and writes if not.",
+    ) from error
+
+
+def _has_ended(session: IcebergSession, publication: Publication) -> bool:
+    """Stop what the server may still be doing for this attempt, and say whether it has ended."""
+    tag = operation_tag(publication.materialization.commit_token)
+    try:
+        stop_earlier(
+            session.spark,
+            [attempt_in(session.spark, tag)],
+            report=publication.report,
+            subject=str(publication.request.identifier),
+        )
+    except CatalogUnavailableError:
+        return False
+    return True
 
 
 def _require_created(session: IcebergSession, plan: WritePlan) -> None:
@@ -264,17 +385,17 @@ def _with_what_is_left(error: IcebergSparkError, plan: WritePlan) -> IcebergSpar
 
 def _committed(
     session: IcebergSession,
+    publication: Publication,
     plan: WritePlan,
     counts: RowCounts,
-    known: frozenset[int],
+    course: _Course,
     *,
     started: float,
     finished: float,
-    retries: int,
 ) -> tuple[Commit, TableState]:
     state = look(session.catalog, plan.identifier)
-    snapshot = _own_snapshot(state, plan, known)
-    if state is None or snapshot is None:
+    own = _own_snapshots(state, publication, course.known)
+    if state is None or not own:
         token = plan.snapshot_properties[lineage.COMMIT_TOKEN]
         raise CommitOutcomeUnknownError.refusing(
             "find the commit to",
@@ -283,21 +404,27 @@ def _committed(
             found="none, although the engine reported success",
             hint="another writer may have rolled the table back or replaced it; look at its history.",
         )
-    counts = _with_listed_rows(session, plan, snapshot, counts)
+    twins = refuse_twins(state.identifier, own, disposition=publication.request.options.write_disposition)
+    if twins is not None:
+        publication.report(twins)
+    counts = _with_listed_rows(session, plan, own[0], counts)
+    commit = _commit_of(state, own[0], started=started, finished=finished, course=course)
+    changes = tuple(map(str, plan.changes))
+    return replace(commit, counts=counts, changes=changes, has_created=plan.create is not None), state
+
+
+def _commit_of(state: TableState, snapshot: Snapshot, *, started: float, finished: float, course: _Course) -> Commit:
     committed = snapshot.committed_at_ms / 1000
-    commit = Commit(
-        identifier=plan.identifier,
+    return Commit(
+        identifier=state.identifier,
         location=state.location,
         schema=state.schema,
         snapshot=snapshot,
-        counts=counts,
         write_seconds=max(0.0, committed - started),
         commit_seconds=max(0.0, finished - committed),
-        retries=retries,
-        changes=tuple(map(str, plan.changes)),
-        has_created=plan.create is not None,
+        retries=course.retries,
+        retry_seconds=course.retry_seconds,
     )
-    return commit, state
 
 
 def _with_listed_rows(session: IcebergSession, plan: WritePlan, snapshot: Snapshot, counts: RowCounts) -> RowCounts:
@@ -318,16 +445,16 @@ def _adopted(state: TableState, snapshot: Snapshot) -> Commit:
     )
 
 
-def _own_snapshot(state: TableState | None, plan: WritePlan, known: frozenset[int]) -> Snapshot | None:
-    """Return the snapshot that carries our token and was not there before; never simply the current one."""
-    if state is None:
-        return None
-    token = plan.snapshot_properties[lineage.COMMIT_TOKEN]
-    return next(
-        (
-            snapshot
-            for snapshot in state.ancestors(plan.branch)
-            if snapshot.snapshot_id not in known and snapshot.summary.get(lineage.COMMIT_TOKEN) == token
-        ),
-        None,
-    )
+def _own_snapshots(
+    state: TableState | None, publication: Publication, known: frozenset[int] | None
+) -> tuple[Snapshot, ...]:
+    """Return the snapshots that carry our token and were not there before, newest first."""
+    if state is None or known is None:
+        return ()
+    token, found = publication.materialization.commit_token, []
+    for snapshot in state.ancestors(publication.request.options.branch):
+        if snapshot.snapshot_id in known:
+            break
+        if snapshot.summary.get(lineage.COMMIT_TOKEN) == token:
+            found.append(snapshot)
+    return tuple(found)

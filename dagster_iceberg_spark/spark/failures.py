@@ -220,6 +220,11 @@ def translated(error: Exception, *, action: str, subject: str, redact: Callable[
     return kind.refusing(action, subject, expected=rule.expected, found=redact(found), hint=rule.hint)
 
 
+def is_unanswered(error: Exception) -> bool:
+    """Say whether it was the Spark Connect server that did not answer, and not the catalog."""
+    return rule_for(inspect_failure(error)) is _UNANSWERED
+
+
 def rule_for(failure: EngineFailure) -> FailureRule:
     """Return the first rule that applies."""
     if any(name.startswith(("SparkConnectGrpcException", "RetriesExceeded")) for name in failure.class_names):

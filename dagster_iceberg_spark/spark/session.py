@@ -97,7 +97,7 @@ class IcebergSession:
 
         A MERGE takes its snapshot properties from the session's configuration, which threads would share.
         """
-        beside = _session_beside(self)
+        beside = _take_session_beside(self)
         keys = [f"{SNAPSHOT_PROPERTY}{key}" for key in snapshot_properties]
         for key, value in zip(keys, snapshot_properties.values(), strict=True):
             beside.conf.set(key, value)
@@ -107,6 +107,7 @@ class IcebergSession:
         finally:
             for key in keys:
                 beside.conf.unset(key)
+            _give_back(self, beside)
 
 
 def open_session(settings: SessionSettings) -> IcebergSession:
@@ -320,20 +321,30 @@ def _require_extensions(session: SparkSession) -> None:
         )
 
 
-_besides: dict[tuple[int, int], tuple[SparkSession, SparkSession]] = {}
-"""Sessions beside others by thread, with the session that they stand beside."""
+_besides: dict[int, tuple[SparkSession, list[SparkSession]]] = {}
+"""Sessions beside others that nothing uses just now, by the id of the session that they stand beside."""
+_besides_lock: Final = threading.Lock()
 
 
-def _session_beside(session: IcebergSession) -> SparkSession:
-    """Return this thread's session beside one: each new one opens a connection to the catalog."""
-    place = (threading.get_ident(), id(session.spark))
-    owner, beside = _besides.get(place, (None, None))
-    if owner is not session.spark or beside is None:
-        beside = _new_session_beside(session.spark)
-        for key, value in session.runtime_conf.items():
-            beside.conf.set(key, value)
-        _besides[place] = (session.spark, beside)
+def _take_session_beside(session: IcebergSession) -> SparkSession:
+    """Return a session beside one that nothing else uses: each new one opens a connection to the catalog."""
+    with _besides_lock:
+        owner, unused = _besides.get(id(session.spark), (None, []))
+        if owner is session.spark and unused:
+            return unused.pop()
+    beside = _new_session_beside(session.spark)
+    for key, value in session.runtime_conf.items():
+        beside.conf.set(key, value)
     return beside
+
+
+def _give_back(session: IcebergSession, beside: SparkSession) -> None:
+    with _besides_lock:
+        owner, unused = _besides.get(id(session.spark), (None, []))
+        if owner is not session.spark:
+            unused = []
+            _besides[id(session.spark)] = (session.spark, unused)
+        unused.append(beside)
 
 
 def _new_session_beside(spark: Any) -> SparkSession:
@@ -346,11 +357,11 @@ def _new_session_beside(spark: Any) -> SparkSession:
 
 def close_session(session: IcebergSession) -> None:
     """Stop the session, and on a Connect server those beside it: a classic one's go with its JVM."""
-    for place, (owner, beside) in list(_besides.items()):
-        if owner is session.spark:
-            del _besides[place]
-            if is_connect(beside):
-                beside.stop()
+    with _besides_lock:
+        owner, unused = _besides.pop(id(session.spark), (None, []))
+    for beside in unused:
+        if owner is session.spark and is_connect(beside):
+            beside.stop()
     session.spark.stop()
 
 

@@ -26,6 +26,7 @@ from dagster_iceberg_spark.table.changes import (
     WidenColumn,
 )
 from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionField
 from dagster_iceberg_spark.table.predicate import (
@@ -272,6 +273,12 @@ def _layout_clause(change: TableChange) -> str | None:  # noqa: PLR0911 - one fo
 def refresh(catalog: str, identifier: TableIdentifier) -> str:
     """Drop what the session remembers of the table."""
     return f"REFRESH TABLE {table_name(catalog, identifier)}"
+
+
+def find_token(catalog: str, identifier: TableIdentifier, token: str) -> str:
+    """Return the query by which a person finds the snapshot of a commit token."""
+    snapshots = f"{table_name(catalog, identifier)}.snapshots"
+    return f"SELECT snapshot_id FROM {snapshots} WHERE summary[{text(COMMIT_TOKEN)}] = {text(token)}"
 
 
 def probe(catalog: str) -> str:

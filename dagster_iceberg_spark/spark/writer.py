@@ -22,6 +22,7 @@ from dagster_iceberg_spark.spark.columns import (
     schema_of,
     with_all_fields,
 )
+from dagster_iceberg_spark.spark.execution import TaggedWork
 from dagster_iceberg_spark.spark.failures import MICROSECONDS, NULL_MARKER, OUTSIDE_END, OUTSIDE_MARKER
 from dagster_iceberg_spark.spark.session import IcebergSession, active
 from dagster_iceberg_spark.table.schema import Schema
@@ -47,8 +48,14 @@ class RowCounts:
     by_partition: Mapping[str, int] = field(default_factory=dict)
 
 
-def write(session: IcebergSession, plan: WritePlan, frame: DataFrame) -> RowCounts:
+def write(session: IcebergSession, plan: WritePlan, frame: DataFrame, work: TaggedWork) -> RowCounts:
     """Write the frame as the plan says: exactly one snapshot, or none and an error.
+
+    Args:
+        session: The session of the frame.
+        plan: What to do.
+        frame: The rows.
+        work: What gives sessions beside that one the attempt's tag.
 
     Raises:
         MergeKeyError: The batch repeats a key, or holds NULL in one.
@@ -60,7 +67,7 @@ def write(session: IcebergSession, plan: WritePlan, frame: DataFrame) -> RowCoun
     for column in plan.required:
         frame = frame.where(sql.refusal_of_nulls(column, f"{NULL_MARKER}{column!r}"))
     if isinstance(plan.action, Merge):
-        return _merge(session, plan, plan.action, frame, given)
+        return _merge(session, plan, plan.action, frame, given, work)
     counters = _Counters(session.spark, plan)
     guarded = counters.observed(frame) if plan.guard is None else _guarded(plan.guard, frame, counters)
     if isinstance(plan.action, Overwrite):
@@ -101,7 +108,9 @@ def _carried_rows(session: IcebergSession, plan: WritePlan, action: Overwrite) -
     return stored.where(column_of(functions, action.coverage.filter)).where(~owned)
 
 
-def _merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFrame, given: Schema) -> RowCounts:
+def _merge(
+    session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFrame, given: Schema, work: TaggedWork
+) -> RowCounts:
     """Run one MERGE over a staged copy of the batch, and return how many rows were dropped.
 
     What the batch lacks keeps its stored values: columns, and fields of structs.
@@ -127,7 +136,7 @@ def _merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataF
     condition = functions.expr(sql.merge_condition(action.keys, target=alias, source=_SOURCE)) & column_of(
         functions, action.scope, qualifier=alias
     )
-    with _handed_over(session, staged, plan.snapshot_properties) as source:
+    with _handed_over(session, staged, plan.snapshot_properties, work) as source:
         # Column by column: `updateAll` refuses a batch that lacks one of the table's.
         new = {sql.quote(column): named_column(functions, column, _SOURCE) for column in source.columns}
         updated, inserted = dict(new), dict(new)
@@ -144,13 +153,13 @@ def _merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataF
 
 @contextmanager
 def _handed_over(
-    session: IcebergSession, staged: DataFrame, snapshot_properties: Mapping[str, str]
+    session: IcebergSession, staged: DataFrame, snapshot_properties: Mapping[str, str], work: TaggedWork
 ) -> Iterator[DataFrame]:
     """Yield the frame in a session of its own, whose commits carry the properties: views cross over, frames do not."""
     view = f"iceberg_batch_{uuid.uuid4().hex}"
     staged.createGlobalTempView(view)
     try:
-        with session.isolated(snapshot_properties) as beside:
+        with session.isolated(snapshot_properties) as beside, work.within(beside):
             yield beside.table(f"global_temp.{view}")
     finally:
         session.spark.catalog.dropGlobalTempView(view)

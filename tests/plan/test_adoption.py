@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark.errors import DuplicateCommitError, OrphanedCommitError
-from dagster_iceberg_spark.plan.adoption import Adoption, TokenCandidate, decide_adoption
+from dagster_iceberg_spark.plan.adoption import Adoption, Record, TokenCandidate, decide_adoption, refuse_twins
 from dagster_iceberg_spark.table.lineage import Materialization, commit_token
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
@@ -60,7 +60,7 @@ def decide(
     *history: Snapshot,
     disposition: str = "replace",
     candidates: tuple[str, ...] = (RUN,),
-    recorded: bool = False,
+    recorded: Record = "none",
     **changes: Any,
 ) -> Adoption:
     state = changes.pop("state", None) or table(snapshots=chain(*history))
@@ -70,7 +70,7 @@ def decide(
         materialization(**changes),
         branch="main",
         disposition=disposition,  # type: ignore[arg-type]
-        is_recorded=lambda _run_id, _snapshot_id: recorded,
+        record_of=lambda _snapshot_id: recorded,
     )
 
 
@@ -94,20 +94,47 @@ def test_a_retried_killed_or_resumed_step_adopts_what_no_event_records(dispositi
 def test_a_retried_step_whose_commit_is_recorded_writes_again_but_appends_once(
     disposition: str, expected: int | None
 ) -> None:
-    adoption = decide(commit(S), disposition=disposition, recorded=True)
+    adoption = decide(commit(S), disposition=disposition, recorded="recorded")
+    assert (adopted(adoption), adoption.warning) == (expected, None)
+
+
+@pytest.mark.parametrize(("disposition", "expected"), [("replace", None), ("merge", None), ("append", S)])
+def test_a_resumed_run_writes_again_what_its_parent_has_recorded_but_appends_once(
+    disposition: str, expected: int | None
+) -> None:
+    adoption = decide(commit(S, PARENT), disposition=disposition, candidates=(RUN, PARENT), recorded="recorded")
     assert (adopted(adoption), adoption.warning) == (expected, None)
 
 
 @pytest.mark.parametrize("disposition", ALL)
-def test_a_re_execution_from_failure_writes_what_its_parent_has_recorded(disposition: str) -> None:
-    adoption = decide(commit(S, PARENT), disposition=disposition, candidates=(RUN, PARENT), recorded=True)
+def test_a_resumed_run_writes_again_what_a_blocking_check_has_rejected(disposition: str) -> None:
+    adoption = decide(commit(S, PARENT), disposition=disposition, candidates=(RUN, PARENT), recorded="rejected")
     assert adoption.snapshot is None
     if disposition == "append":
         assert adoption.warning == (
-            f"Appending again to nyc.flights: run {PARENT} already appended snapshot {S}, which Dagster has recorded."
+            f"Appending again to nyc.flights: run {PARENT} already appended snapshot {S}, which Dagster has recorded "
+            "and a blocking check has rejected."
         )
     else:
         assert adoption.warning is None
+
+
+def test_a_resumed_append_of_other_code_appends_again_what_its_parent_has_recorded() -> None:
+    adoption = decide(
+        commit(S, PARENT), disposition="append", candidates=(RUN, PARENT), recorded="recorded", code_version="v2"
+    )
+    assert adoption.snapshot is None
+    assert adoption.warning == (
+        f"Appending again to nyc.flights: run {PARENT} already appended snapshot {S}, which Dagster has recorded."
+    )
+
+
+def test_one_commit_of_a_token_is_no_twin() -> None:
+    found = commit(S)
+    assert refuse_twins(table().identifier, [found], disposition="append") is None
+    warning = refuse_twins(table().identifier, [commit(S + 1), found], disposition="replace")
+    assert warning is not None
+    assert f"as the snapshots {S + 1}, {S}: the newest has replaced" in warning
 
 
 @pytest.mark.parametrize("disposition", ALL)
@@ -177,7 +204,7 @@ def test_an_unrecorded_append_of_other_code_is_to_be_looked_into() -> None:
     with pytest.raises(OrphanedCommitError) as caught:
         decide(commit(S), disposition="append", code_version="v2")
     assert f"found snapshot {S} of run {RUN} with code version 'v1', this one is 'v2'." in str(caught.value)
-    assert adopted(decide(commit(S), disposition="append", code_version="v2", recorded=True)) == S
+    assert adopted(decide(commit(S), disposition="append", code_version="v2", recorded="recorded")) == S
 
 
 def test_two_appends_with_one_token_are_an_error_that_names_both() -> None:
@@ -220,23 +247,23 @@ def test_a_table_without_snapshots_is_written() -> None:
     assert decide(state=empty) == Adoption()
 
 
-def test_dagster_is_asked_about_the_run_and_snapshot_that_were_found() -> None:
-    asked: list[tuple[str, int]] = []
+def test_dagster_is_asked_about_the_snapshot_that_was_found() -> None:
+    asked: list[int] = []
 
-    def is_recorded(run_id: str, snapshot_id: int) -> bool:
-        asked.append((run_id, snapshot_id))
-        return False
+    def record_of(snapshot_id: int) -> Record:
+        asked.append(snapshot_id)
+        return "none"
 
     state = table(snapshots=chain(OTHERS, commit(S, PARENT)))
     tokens = [candidate(RUN), candidate(PARENT)]
-    decide_adoption(state, tokens, materialization(), branch="main", disposition="replace", is_recorded=is_recorded)
-    assert asked == [(PARENT, S)]
+    decide_adoption(state, tokens, materialization(), branch="main", disposition="replace", record_of=record_of)
+    assert asked == [S]
 
 
 def test_only_the_branch_that_is_written_counts() -> None:
     history = chain(snapshot(1), commit(S))
     state = table(snapshots=history, refs={"main": S, "audit": 1})
     found = decide_adoption(
-        state, [candidate(RUN)], materialization(), branch="audit", disposition="replace", is_recorded=lambda *_: False
+        state, [candidate(RUN)], materialization(), branch="audit", disposition="replace", record_of=lambda _: "none"
     )
     assert found == Adoption()

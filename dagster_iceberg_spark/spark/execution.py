@@ -1,0 +1,136 @@
+"""Engine work that can be stopped: it runs in a thread of its own, under a tag by which it is found again.
+
+Leaving a call of Spark does not end it: the engine goes on, and commits. Here the thread that waits is another one than
+the thread that calls: when it is interrupted, it cancels what carries the tag, and waits for the end.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+from pyspark.sql import SparkSession
+
+from dagster_iceberg_spark.plan.adoption import RemoteAttempt
+from dagster_iceberg_spark.spark.columns import is_connect
+from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS
+from dagster_iceberg_spark.spark.fence import attempt_in
+from dagster_iceberg_spark.spark.progress import Report
+
+STOP_SECONDS: Final = 30.0
+_CANCEL_SECONDS: Final = 0.05
+_WAIT_SECONDS: Final = 1.0
+
+Announce = Callable[[RemoteAttempt], None]
+
+_ResultT = TypeVar("_ResultT")
+
+
+class TaggedWork:
+    """What one attempt does on the engine, in one session or several.
+
+    Args:
+        tag: The tag of its jobs, or of its operations on a Spark Connect server.
+        announce: Takes note of where on a server it runs, before it does.
+    """
+
+    def __init__(self, tag: str, announce: Announce) -> None:
+        """Start with no session."""
+        self._tag = tag
+        self._announce = announce
+        self._sessions: list[Any] = []
+
+    @contextmanager
+    def within(self, session: SparkSession) -> Iterator[None]:
+        """Give what this thread asks of the session the tag while the block runs."""
+        remote = is_connect(session)
+        tags: Any = session if remote else session.sparkContext
+        add, remove = (tags.addTag, tags.removeTag) if remote else (tags.addJobTag, tags.removeJobTag)
+        if remote:
+            self._announce(attempt_in(session, self._tag))
+        add(self._tag)
+        self._sessions.append(session)
+        try:
+            yield
+        finally:
+            self._sessions.remove(session)
+            remove(self._tag)
+
+    def cancel(self) -> None:
+        """Cancel what runs under the tag; what has not started yet, or commits already, takes no notice."""
+        for session in tuple(self._sessions):
+            if is_connect(session):
+                session.interruptTag(self._tag)
+            else:
+                session.sparkContext.cancelJobsWithTag(self._tag)
+
+
+def run_stoppable(
+    session: SparkSession, work: TaggedWork, call: Callable[[], _ResultT], *, report: Report, subject: str
+) -> _ResultT:
+    """Make the call in a thread of its own, and stop it if this thread is interrupted.
+
+    Args:
+        session: The session that is called.
+        work: What is stopped.
+        call: Calls the engine.
+        report: Takes a line for the run's log.
+        subject: The table.
+
+    Raises:
+        BaseException: Whatever the call raises; or what interrupted this thread, when the engine has ended.
+    """
+    outcome: Future[_ResultT] = Future()
+    hand_over = _inherited(session)
+
+    def run() -> None:
+        try:
+            hand_over()
+            with work.within(session):
+                result = call()
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(result)
+
+    threading.Thread(target=run, name="iceberg-write", daemon=True).start()
+    try:
+        while not outcome.done():
+            wait([outcome], timeout=_WAIT_SECONDS)
+    except BaseException:
+        report(_stopped(outcome, work, subject))
+        raise
+    return outcome.result()
+
+
+def _stopped(outcome: "Future[Any]", work: TaggedWork, subject: str) -> str:
+    """Stop the work, and say what has become of it."""
+    deadline = time.monotonic() + STOP_SECONDS
+    while not outcome.done() and time.monotonic() < deadline:
+        try:
+            work.cancel()
+        except ENGINE_ERRORS:
+            break
+        wait([outcome], timeout=_CANCEL_SECONDS)
+    if not outcome.done():
+        return f"Interrupted: the write of {subject} could not be stopped within {STOP_SECONDS:.0f} s; it may commit."
+    if outcome.exception() is None:
+        return f"Interrupted: the write of {subject} had committed already; a resumed run takes its snapshot over."
+    return f"Interrupted: the write of {subject} is stopped, nothing is committed."
+
+
+def _inherited(session: Any) -> Callable[[], None]:
+    """Return what gives another thread this one's properties: scheduler pool, job group, description, tags."""
+    if is_connect(session):
+        tags = session.getTags()
+
+        def add_tags() -> None:
+            for tag in tags:
+                session.addTag(tag)
+
+        return add_tags
+    context = session.sparkContext._jsc.sc()
+    properties = context.getLocalProperties().clone()
+    return lambda: context.setLocalProperties(properties)

@@ -1,0 +1,103 @@
+"""Stopping what an earlier attempt left running: a Spark Connect server goes on when its client has died.
+
+The messages are those of Spark Connect's protocol (`spark/connect/base.proto`); its Python client speaks them for its
+own session alone.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from dagster_iceberg_spark.errors import CatalogUnavailableError
+from dagster_iceberg_spark.plan.adoption import RemoteAttempt
+from dagster_iceberg_spark.spark.progress import Report
+
+if TYPE_CHECKING:
+    from grpc import RpcError
+
+END_SECONDS: Final = 60.0
+_ANSWER_SECONDS: Final = 10.0
+_NOTHING_THERE: Final = ("SESSION_NOT_FOUND", "SESSION_CLOSED", "SESSION_CHANGED")
+"""Conditions of Spark: without its session nothing runs any more."""
+
+
+def attempt_in(session: Any, tag: str) -> RemoteAttempt:
+    """Return where an attempt in that session of a Spark Connect server is found again."""
+    client: Any = session.client
+    return RemoteAttempt(tag=tag, session_id=client._session_id, user_id=client._user_id or "", server=_server(client))  # noqa: SLF001 - no public way
+
+
+def stop_earlier(session: Any, attempts: Sequence[RemoteAttempt], *, report: Report, subject: str) -> None:
+    """Stop what the attempts have running on the session's server, and wait until it has ended.
+
+    Args:
+        session: A session of Spark Connect.
+        attempts: Where earlier attempts have written.
+        report: Takes a line for the run's log.
+        subject: The table.
+
+    Raises:
+        CatalogUnavailableError: The server does not answer, or what runs does not end in time.
+    """
+    client: Any = session.client
+    for attempt in dict.fromkeys(attempts):
+        if attempt.server != _server(client):
+            report(
+                f"An earlier attempt wrote {subject} in session {attempt.session_id} of {attempt.server}, which is "
+                f"another Spark Connect server than {_server(client)}: whether it still runs is not known here."
+            )
+            continue
+        operations = _interrupt(client, attempt, subject)
+        for operation in operations:
+            _wait_for_end(client, attempt, operation, subject)
+        if operations:
+            report(f"Stopped what an earlier attempt to write {subject} had left running in {attempt.session_id}.")
+
+
+def _server(client: Any) -> str:
+    return str(client._builder.endpoint)  # noqa: SLF001 - no public way
+
+
+def _interrupt(client: Any, attempt: RemoteAttempt, subject: str) -> Sequence[str]:
+    """Interrupt the attempt's operations and return their ids."""
+    from grpc import RpcError
+    from pyspark.sql.connect.proto import InterruptRequest
+
+    request = InterruptRequest(
+        session_id=attempt.session_id,
+        interrupt_type=InterruptRequest.InterruptType.INTERRUPT_TYPE_TAG,
+        operation_tag=attempt.tag,
+    )
+    request.user_context.user_id = attempt.user_id
+    try:
+        answer = client._stub.Interrupt(request, metadata=client._builder.metadata(), timeout=_ANSWER_SECONDS)  # noqa: SLF001
+    except RpcError as error:
+        if any(condition in str(error) for condition in _NOTHING_THERE):
+            return ()
+        raise _unanswered(attempt, error, subject) from error
+    return tuple(answer.interrupted_ids)
+
+
+def _wait_for_end(client: Any, attempt: RemoteAttempt, operation: str, subject: str) -> None:
+    """Attach to the operation until the server ends it, which it does when its thread has returned."""
+    from grpc import RpcError, StatusCode
+    from pyspark.sql.connect.proto import ReattachExecuteRequest
+
+    request = ReattachExecuteRequest(session_id=attempt.session_id, operation_id=operation)
+    request.user_context.user_id = attempt.user_id
+    try:
+        for _ in client._stub.ReattachExecute(request, metadata=client._builder.metadata(), timeout=END_SECONDS):  # noqa: SLF001
+            pass
+    except RpcError as error:
+        # Its end is an error: it was cancelled, or it is gone.
+        if error.code() in (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED):
+            raise _unanswered(attempt, error, subject) from error
+
+
+def _unanswered(attempt: RemoteAttempt, error: "RpcError", subject: str) -> CatalogUnavailableError:
+    return CatalogUnavailableError.refusing(
+        "stop an earlier attempt to write",
+        subject,
+        expected=f"that session {attempt.session_id} of {attempt.server} ends it",
+        found=str(error.details()),
+        hint="run the asset again when the server answers.",
+    )

@@ -1,0 +1,230 @@
+"""A job whose process dies at a chosen moment, started as a program of its own: `CRASHING` in the environment tells how.
+
+Python cannot be told from outside to die between two of its statements, so the statements are wrapped here.
+"""
+
+import json
+import os
+import signal
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import dagster as dg
+
+from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
+from dagster_iceberg_spark.spark import commit
+
+VARIABLE: Final = "CRASHING"
+ASSET: Final = "t"
+ROWS: Final = 40
+SLOW_QUERY: Final = (
+    f"select id, if(java_method('java.lang.Thread', 'sleep', {{sleep}}L) is null, 0, 1) as v from range(0, {ROWS}, 1, 2)"
+)
+"""Rows that come one by one, so that there is a time while files are written."""
+
+
+@dataclass
+class Crash:
+    """What the process does, and when it dies.
+
+    Args:
+        directory: Holds the catalog, the tables, the Dagster instance, and the mark of a crash that has been.
+        point: One of `POINTS`; anything else: never.
+        uri: The catalog's database; None: SQLite in the directory.
+        remote: The Spark Connect server; None: a classic session.
+        spark_config: Settings of the session.
+        disposition: How the rows are written.
+        retries: How often the asset's RetryPolicy tries again, each time in a new process; None: the run is one process.
+        seconds: For the point "some time": how long after the beginning of the write.
+        sleep: Milliseconds for each row.
+    """
+
+    directory: str
+    point: str = "never"
+    remote: str | None = None
+    spark_config: dict[str, str] = field(default_factory=dict)
+    disposition: str = "append"
+    retries: int | None = None
+    seconds: float = 0.0
+    sleep: int = 10
+
+    @classmethod
+    def told(cls) -> "Crash":
+        return cls(**json.loads(os.environ[VARIABLE]))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, VARIABLE: json.dumps(asdict(self))}
+
+    @property
+    def database(self) -> Path:
+        return Path(self.directory, "catalog.db")
+
+    @property
+    def instance(self) -> str:
+        directory = Path(self.directory, "instance")
+        directory.mkdir(exist_ok=True)
+        return str(directory)
+
+    @property
+    def mark(self) -> Path:
+        return Path(self.directory, "crashed")
+
+    def resources(self) -> dict[str, Any]:
+        catalog = SqlCatalog(uri=f"sqlite:///{self.database}", warehouse=str(Path(self.directory, "wh")))
+        spark = IcebergSparkResource(catalog=catalog, spark_config=self.spark_config, remote=self.remote)
+        return {"spark": spark, "iceberg": IcebergPySparkIOManager(spark=spark, namespace="db")}
+
+    def die(self) -> None:
+        """Die as a process does that is killed: once."""
+        if not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def die_when(self, has_come: Callable[[], bool]) -> None:
+        """Die as soon as it has come, while the process does something else."""
+
+        def watch() -> None:
+            while not has_come():
+                time.sleep(0.005)
+            self.die()
+
+        threading.Thread(target=watch, daemon=True).start()
+
+
+def job() -> dg.JobDefinition:
+    """The job of one asset; every process of the run builds it anew, with what kills it."""
+    crash = Crash.told()
+    if not crash.mark.exists() and crash.point in POINTS:
+        POINTS[crash.point](crash)
+    policy = None if crash.retries is None else dg.RetryPolicy(max_retries=crash.retries)
+    metadata = {"iceberg/write_disposition": crash.disposition, "iceberg/merge_keys": ["id"]}
+
+    @dg.asset(name=ASSET, io_manager_key="iceberg", retry_policy=policy, metadata=metadata)
+    def asset(spark: IcebergSparkResource) -> Any:
+        return spark.spark_session.sql(SLOW_QUERY.format(sleep=crash.sleep))
+
+    executor = dg.in_process_executor if crash.retries is None else dg.multiprocess_executor
+    definitions = dg.Definitions(
+        assets=[asset],
+        jobs=[dg.define_asset_job("job", selection=[asset])],
+        resources=crash.resources(),
+        executor=executor,
+    )
+    return definitions.resolve_job_def("job")
+
+
+def wrap(owner: Any, name: str, *, before: Callable[..., None] | None = None, after: Callable[..., None] | None = None) -> None:
+    """Do something before or after each call of a function."""
+    original = getattr(owner, name)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if before is not None:
+            before(*args, **kwargs)
+        result = original(*args, **kwargs)
+        if after is not None:
+            after(*args, **kwargs)
+        return result
+
+    setattr(owner, name, wrapped)
+
+
+def before_the_write(crash: Crash) -> None:
+    wrap(commit, "write", before=lambda *_: crash.die())
+
+
+def while_files_are_written(crash: Crash) -> None:
+    def has_files() -> bool:
+        return any(Path(crash.directory, "wh").glob("**/*.parquet"))
+
+    wrap(commit, "write", before=lambda *_: crash.die_when(has_files))
+
+
+def before_the_commit(crash: Crash) -> None:
+    """Lock the catalog's database against writers, and die when a metadata file waits to be made the current one.
+
+    The lock dies with the process: what is left of the engine may commit at once.
+    """
+
+    def lock(*_: Any) -> None:
+        connection = sqlite3.connect(crash.database, isolation_level=None, check_same_thread=False)
+        connection.execute("BEGIN IMMEDIATE")
+        known = metadata_files()
+        crash.die_when(lambda: connection is not None and metadata_files() != known)
+
+    def metadata_files() -> set[Path]:
+        return set(Path(crash.directory, "wh").glob("**/*.metadata.json"))
+
+    wrap(commit, "write", before=lock)
+
+
+def after_the_commit(crash: Crash) -> None:
+    wrap(commit, "write", after=lambda *_: crash.die())
+
+
+def after_the_return(crash: Crash) -> None:
+    wrap(IcebergPySparkIOManager, "handle_output", after=lambda *_: crash.die())
+
+
+def before_the_record(crash: Crash) -> None:
+    def die(_: Any, entry: dg.EventLogEntry, **__: Any) -> None:
+        if is_materialization(entry):
+            crash.die()
+
+    wrap(dg.DagsterInstance, "store_event", before=die)
+
+
+def after_the_record(crash: Crash) -> None:
+    def die(_: Any, entry: dg.EventLogEntry, **__: Any) -> None:
+        if is_materialization(entry):
+            crash.die()
+
+    wrap(dg.DagsterInstance, "store_event", after=die)
+
+
+def at_some_time(crash: Crash) -> None:
+    def start(*_: Any) -> None:
+        ends = time.monotonic() + crash.seconds
+        crash.die_when(lambda: time.monotonic() >= ends)
+
+    wrap(IcebergPySparkIOManager, "handle_output", before=start)
+
+
+def is_materialization(entry: dg.EventLogEntry) -> bool:
+    event = entry.dagster_event
+    return event is not None and event.event_type == dg.DagsterEventType.ASSET_MATERIALIZATION
+
+
+POINTS: Final = {
+    "before the write": before_the_write,
+    "while files are written": while_files_are_written,
+    "before the commit": before_the_commit,
+    "after the commit": after_the_commit,
+    "after the return": after_the_return,
+    "before the record": before_the_record,
+    "after the record": after_the_record,
+    "at some time": at_some_time,
+}
+
+
+def run(crash: Crash, *, resumes: str | None = None) -> dg.ExecuteJobResult:
+    """Run the job; with a failed run, from its failure."""
+    os.environ[VARIABLE] = json.dumps(asdict(crash))
+    with dg.DagsterInstance.local_temp(crash.instance) as instance:
+        options = None if resumes is None else dg.ReexecutionOptions.from_failure(resumes, instance)
+        with dg.execute_job(
+            dg.reconstructable(job), instance, reexecution_options=options, raise_on_error=False
+        ) as result:
+            return result
+
+
+if __name__ == "__main__":
+    from tests.behaviour import crashing
+
+    sys.exit(0 if crashing.run(Crash.told()).success else 1)
