@@ -16,11 +16,14 @@
     |-- UpstreamMissingError          materialize the upstream asset first; never retried
     |-- RetryableError                try again: a RetryPolicy may
     |   |-- CommitConflictError       another writer committed first
-    |   `-- CatalogUnavailableError   the catalog or the store does not answer
+    |   |-- CatalogUnavailableError   the catalog, the store or the server does not answer
+    |   `-- CredentialsExpiredError   the catalog or the store took the credentials before, and does not any more
     `-- InvestigationError            look before you do anything; never retried
         |-- CommitOutcomeUnknownError the commit may or may not have happened
         |-- DuplicateCommitError      two snapshots carry one commit token
         |-- OrphanedCommitError       an earlier append is in the table that no event records
+        |-- UnreadableCommitError     a snapshot is in the table whose files are not
+        |-- DisplacedCommitError      another writer's snapshot is not in the table any more
         `-- WriteFailedError          the engine failed for a reason of its own; a RetryPolicy may try again
 
 Each class also inherits the builtin that people already catch.
@@ -123,6 +126,10 @@ class CatalogUnavailableError(RetryableError, ConnectionError):
     """The catalog or the object store does not answer."""
 
 
+class CredentialsExpiredError(RetryableError, PermissionError):
+    """The catalog or the store took the credentials before, and does not any more."""
+
+
 class InvestigationError(IcebergSparkError, RuntimeError):
     """Look at the table before doing anything else."""
 
@@ -137,6 +144,14 @@ class DuplicateCommitError(InvestigationError):
 
 class OrphanedCommitError(InvestigationError):
     """An append of an earlier attempt is in the table, written by other code, and no event records it."""
+
+
+class UnreadableCommitError(InvestigationError):
+    """A snapshot is in the table whose files are not."""
+
+
+class DisplacedCommitError(InvestigationError):
+    """The engine has taken another writer's snapshot out of the table's history."""
 
 
 class WriteFailedError(InvestigationError):

@@ -182,6 +182,33 @@ def _listed_keys(described: str | None) -> set[str] | None:
         return None
 
 
+def displaced_by(state: TableState, own: Snapshot, known: frozenset[int], *, branch: str) -> tuple[Snapshot, ...]:
+    """Return the snapshots of other writers that a commit has taken out of the history: the newest of each line.
+
+    Iceberg that is told that its commit was refused, when it was not, finds its own snapshot in the refreshed table and
+    moves the branch back to it (`SnapshotProducer.commit` of 1.12).
+
+    Args:
+        state: The table after the commit.
+        own: The snapshot that was committed.
+        known: The snapshots that were there before.
+        branch: The branch that was written.
+    """
+    head = state.head(branch)
+    if head is None or head.snapshot_id != own.snapshot_id:
+        return ()
+    younger = [state.snapshots[snapshot_id] for snapshot_id in state.snapshots if snapshot_id not in known]
+    upon: dict[int, Snapshot] = {}
+    for snapshot in sorted(younger, key=lambda item: item.committed_at_ms):
+        if snapshot.parent_snapshot_id == own.snapshot_id or snapshot.parent_snapshot_id in upon:
+            upon[snapshot.snapshot_id] = snapshot
+    if not upon:
+        return ()
+    alive = {snapshot.snapshot_id for ref in state.refs for snapshot in state.ancestors(ref)}
+    parents = {snapshot.parent_snapshot_id for snapshot in upon.values()}
+    return tuple(item for item in upon.values() if item.snapshot_id not in alive | parents)
+
+
 def refuse_twins(
     identifier: TableIdentifier, twins: Sequence[Snapshot], *, disposition: WriteDisposition
 ) -> str | None:

@@ -15,6 +15,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from dagster_iceberg_spark.catalog.damage import bring_back, has_its_files, roll_back
 from dagster_iceberg_spark.catalog.files import added_files, data_files
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import (
@@ -24,12 +25,14 @@ from dagster_iceberg_spark.errors import (
     DataError,
     IcebergSparkError,
     NotAnIcebergTableError,
+    RetryableError,
 )
 from dagster_iceberg_spark.plan.adoption import (
     RecordCheck,
     RemoteAttempt,
     TokenCandidate,
     decide_adoption,
+    displaced_by,
     operation_tag,
     refuse_twins,
 )
@@ -174,7 +177,7 @@ def _materialize(session: IcebergSession, publication: Publication, frame: DataF
         stop_earlier(session.spark, publication.earlier_attempts(), report=publication.report, subject=subject)
     course = _Course(time.monotonic())
     attempts = Retrying(
-        retry=retry_if_exception_type((CommitConflictError, CatalogUnavailableError)),
+        retry=retry_if_exception_type(RetryableError),
         stop=stop_after_attempt(publication.limits.attempts) | stop_after_delay(publication.limits.seconds),
         wait=wait_random_exponential(multiplier=_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS),
         before_sleep=lambda state: publication.report(_retry_line(state, publication.limits, subject)),
@@ -204,10 +207,11 @@ def _attempt(
         course.known = frozenset(state.snapshots) if state else frozenset[int]()
     if state is not None:
         state = state.compared_like(shape)
-        if own:
-            publication.report(f"The answer to the commit of {request.identifier} was lost; its snapshot is there.")
+        if own and _is_intact(session, publication, state, own[0]):
             commit = _commit_of(state, own[0], started=started, finished=started, course=course)
             return _finished(session, publication, shape, state, _columns_of(state, own[0]), commit)
+        if own:
+            return _attempt(session, publication, frame, shape, course)
         adoption = decide_adoption(
             state,
             publication.candidates,
@@ -219,6 +223,8 @@ def _attempt(
         if adoption.warning:
             publication.report(adoption.warning)
         if adoption.snapshot is not None:
+            if not _is_intact(session, publication, state, adoption.snapshot):
+                return _attempt(session, publication, frame, shape, course)
             adopted = _adopted(state, adoption.snapshot)
             return _finished(session, publication, shape, state, _columns_of(state, adoption.snapshot), adopted)
     names = StoredNames.of(
@@ -233,6 +239,23 @@ def _attempt(
     finished = time.time()
     commit, after = _committed(session, publication, plan, counts, course, started=started, finished=finished)
     return _finished(session, publication, shape, after, state.schema if state else Schema(()), commit)
+
+
+def _is_intact(session: IcebergSession, publication: Publication, state: TableState, snapshot: Snapshot) -> bool:
+    """Say whether a snapshot that is there can be read; one that cannot is taken back.
+
+    Raises:
+        UnreadableCommitError: It cannot be taken back.
+    """
+    identifier = state.identifier
+    if has_its_files(session.catalog, identifier, snapshot):
+        return True
+    roll_back(session.catalog, state, snapshot, branch=publication.request.options.branch)
+    publication.report(
+        f"The engine had deleted the files of snapshot {snapshot.snapshot_id} of {identifier}, which an attempt of "
+        f"this step had committed: the table is rolled back to {snapshot.parent_snapshot_id}, and written again."
+    )
+    return False
 
 
 def _columns_of(state: TableState, snapshot: Snapshot) -> Schema:
@@ -299,6 +322,8 @@ def _write(
         failure = translated(error, action="write", subject=subject, redact=session.catalog.redact)
         if isinstance(failure, CommitOutcomeUnknownError):
             return _resolved(session, publication, error, failure, known=known)
+        if _has_committed(session, publication, known):
+            return RowCounts()
         if plan.create is not None and isinstance(failure, CommitConflictError):
             _require_created(session, plan)
         raise _with_what_is_left(failure, plan) from error
@@ -324,12 +349,11 @@ def _resolved(
     for seconds in _SETTLING_SECONDS:
         time.sleep(seconds)
         try:
-            own = _own_snapshots(look(session.catalog, identifier), publication, known)
+            has_committed = _has_committed(session, publication, known)
         except CatalogUnavailableError as unavailable:
             found = f"no answer to the question either ({failure} {unavailable})"
             continue
-        if own:
-            publication.report(f"The answer to the commit of {identifier} was lost; its snapshot is there.")
+        if has_committed:
             return RowCounts()
         if has_ended:
             raise CatalogUnavailableError.refusing(
@@ -343,6 +367,30 @@ def _resolved(
         hint=f"look for it with `{sql.find_token(session.catalog.name, identifier, token)}`, then execute the run "
         "again from its failure: that takes the snapshot over if it is there, and writes if not.",
     ) from error
+
+
+def _has_committed(session: IcebergSession, publication: Publication, known: frozenset[int]) -> bool:
+    """Say whether the write has committed, whatever the engine said of it.
+
+    Raises:
+        CommitConflictError: It had, but the engine deleted its files: it is taken back.
+        UnreadableCommitError: It cannot be taken back.
+    """
+    identifier = publication.request.identifier
+    state = look(session.catalog, identifier)
+    own = _own_snapshots(state, publication, known)
+    if state is None or not own:
+        return False
+    if not _is_intact(session, publication, state, own[0]):
+        raise CommitConflictError.refusing(
+            "write",
+            str(identifier),
+            expected="one answer to the commit",
+            found="that the catalog committed it and answered that it had not",
+            hint="run the asset again.",
+        )
+    publication.report(f"The answer to the commit of {identifier} was lost; its snapshot is there.")
+    return True
 
 
 def _has_ended(session: IcebergSession, publication: Publication) -> bool:
@@ -403,6 +451,14 @@ def _committed(
             expected=f"a snapshot with `{lineage.COMMIT_TOKEN}` = {token}",
             found="none, although the engine reported success",
             hint="another writer may have rolled the table back or replaced it; look at its history.",
+        )
+    branch = publication.request.options.branch
+    displaced = displaced_by(state, own[0], course.known or frozenset(), branch=branch)
+    if displaced:
+        bring_back(session.catalog, state, own[0], displaced, branch=branch)
+        publication.report(
+            f"Iceberg had taken snapshot {displaced[0].snapshot_id} of another writer out of the history of "
+            f"{state.identifier}: it is current again."
         )
     twins = refuse_twins(state.identifier, own, disposition=publication.request.options.write_disposition)
     if twins is not None:

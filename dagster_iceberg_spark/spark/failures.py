@@ -14,6 +14,7 @@ from dagster_iceberg_spark.errors import (
     CommitConflictError,
     CommitOutcomeUnknownError,
     ConfigurationError,
+    CredentialsExpiredError,
     IcebergSparkError,
     NullValueError,
     RowsOutsidePartitionError,
@@ -114,7 +115,8 @@ RULES: Final = (
     ),
     FailureRule(
         "unknown outcome",
-        _mention("CommitStateUnknownException"),
+        # The REST client reports a request without an answer by its method alone.
+        _mention("CommitStateUnknownException", "Error occurred while processing POST request"),
         CommitOutcomeUnknownError,
         "an answer to the commit",
     ),
@@ -216,8 +218,18 @@ def translated(error: Exception, *, action: str, subject: str, redact: Callable[
     failure = inspect_failure(error)
     rule = rule_for(failure)
     found = _outside_row(failure) if rule.error is RowsOutsidePartitionError else failure.summary
-    kind = UpstreamMissingError if action == "read" and rule.name == "table vanished" else rule.error
-    return kind.refusing(action, subject, expected=rule.expected, found=redact(found), hint=rule.hint)
+    return _kind_of(rule, action).refusing(action, subject, expected=rule.expected, found=redact(found), hint=rule.hint)
+
+
+def _kind_of(rule: FailureRule, action: str) -> type[IcebergSparkError]:
+    """Return the class of the error, for what was being done."""
+    if action == "read" and rule.name == "table vanished":
+        return UpstreamMissingError
+    if action == "write" and rule.name == "not authorised":
+        return CredentialsExpiredError  # the table was looked at, and prepared, a moment before
+    if action != "write" and rule.error is CommitOutcomeUnknownError:
+        return CatalogUnavailableError  # whatever else is asked of a catalog may be asked again
+    return rule.error
 
 
 def is_unanswered(error: Exception) -> bool:

@@ -1,4 +1,4 @@
-"""A job whose process dies at a chosen moment, started as a program of its own: `CRASHING` in the environment tells how.
+"""A job whose process dies at a chosen moment, as a program of its own: `CRASHING` in the environment tells how.
 
 Python cannot be told from outside to die between two of its statements, so the statements are wrapped here.
 """
@@ -11,7 +11,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,23 +25,23 @@ VARIABLE: Final = "CRASHING"
 ASSET: Final = "t"
 ROWS: Final = 40
 SLOW_QUERY: Final = (
-    f"select id, if(java_method('java.lang.Thread', 'sleep', {{sleep}}L) is null, 0, 1) as v from range(0, {ROWS}, 1, 2)"
+    "select id, if(java_method('java.lang.Thread', 'sleep', {sleep}L) is null, 0, 1) as v "
+    f"from range(0, {ROWS}, 1, 2)"
 )
 """Rows that come one by one, so that there is a time while files are written."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Crash:
     """What the process does, and when it dies.
 
     Args:
         directory: Holds the catalog, the tables, the Dagster instance, and the mark of a crash that has been.
         point: One of `POINTS`; anything else: never.
-        uri: The catalog's database; None: SQLite in the directory.
         remote: The Spark Connect server; None: a classic session.
-        spark_config: Settings of the session.
+        spark_config: Settings of the session, and their values.
         disposition: How the rows are written.
-        retries: How often the asset's RetryPolicy tries again, each time in a new process; None: the run is one process.
+        retries: How often the asset's RetryPolicy tries again, each time in a new process; None: the run is one.
         seconds: For the point "some time": how long after the beginning of the write.
         sleep: Milliseconds for each row.
     """
@@ -48,7 +49,7 @@ class Crash:
     directory: str
     point: str = "never"
     remote: str | None = None
-    spark_config: dict[str, str] = field(default_factory=dict)
+    spark_config: tuple[tuple[str, str], ...] = ()
     disposition: str = "append"
     retries: int | None = None
     seconds: float = 0.0
@@ -56,7 +57,8 @@ class Crash:
 
     @classmethod
     def told(cls) -> "Crash":
-        return cls(**json.loads(os.environ[VARIABLE]))
+        told = json.loads(os.environ[VARIABLE])
+        return cls(**{**told, "spark_config": tuple(map(tuple, told["spark_config"]))})
 
     @property
     def environment(self) -> dict[str, str]:
@@ -78,7 +80,7 @@ class Crash:
 
     def resources(self) -> dict[str, Any]:
         catalog = SqlCatalog(uri=f"sqlite:///{self.database}", warehouse=str(Path(self.directory, "wh")))
-        spark = IcebergSparkResource(catalog=catalog, spark_config=self.spark_config, remote=self.remote)
+        spark = IcebergSparkResource(catalog=catalog, spark_config=dict(self.spark_config), remote=self.remote)
         return {"spark": spark, "iceberg": IcebergPySparkIOManager(spark=spark, namespace="db")}
 
     def die(self) -> None:
@@ -101,8 +103,7 @@ class Crash:
 def job() -> dg.JobDefinition:
     """The job of one asset; every process of the run builds it anew, with what kills it."""
     crash = Crash.told()
-    if not crash.mark.exists() and crash.point in POINTS:
-        POINTS[crash.point](crash)
+    arm(crash)
     policy = None if crash.retries is None else dg.RetryPolicy(max_retries=crash.retries)
     metadata = {"iceberg/write_disposition": crash.disposition, "iceberg/merge_keys": ["id"]}
 
@@ -120,7 +121,16 @@ def job() -> dg.JobDefinition:
     return definitions.resolve_job_def("job")
 
 
-def wrap(owner: Any, name: str, *, before: Callable[..., None] | None = None, after: Callable[..., None] | None = None) -> None:
+@cache
+def arm(crash: Crash) -> None:
+    """Arrange for the crash, unless it has been: once in each process."""
+    if not crash.mark.exists() and crash.point in POINTS:
+        POINTS[crash.point](crash)
+
+
+def wrap(
+    owner: Any, name: str, *, before: Callable[..., None] | None = None, after: Callable[..., None] | None = None
+) -> None:
     """Do something before or after each call of a function."""
     original = getattr(owner, name)
 
@@ -156,7 +166,7 @@ def before_the_commit(crash: Crash) -> None:
         connection = sqlite3.connect(crash.database, isolation_level=None, check_same_thread=False)
         connection.execute("BEGIN IMMEDIATE")
         known = metadata_files()
-        crash.die_when(lambda: connection is not None and metadata_files() != known)
+        crash.die_when(lambda: connection.in_transaction and metadata_files() != known)
 
     def metadata_files() -> set[Path]:
         return set(Path(crash.directory, "wh").glob("**/*.metadata.json"))
@@ -177,7 +187,7 @@ def before_the_record(crash: Crash) -> None:
         if is_materialization(entry):
             crash.die()
 
-    wrap(dg.DagsterInstance, "store_event", before=die)
+    wrap(dg.DagsterInstance, "handle_new_event", before=die)
 
 
 def after_the_record(crash: Crash) -> None:
@@ -185,7 +195,7 @@ def after_the_record(crash: Crash) -> None:
         if is_materialization(entry):
             crash.die()
 
-    wrap(dg.DagsterInstance, "store_event", after=die)
+    wrap(dg.DagsterInstance, "handle_new_event", after=die)
 
 
 def at_some_time(crash: Crash) -> None:
@@ -213,13 +223,14 @@ POINTS: Final = {
 }
 
 
-def run(crash: Crash, *, resumes: str | None = None) -> dg.ExecuteJobResult:
-    """Run the job; with a failed run, from its failure."""
+def run(crash: Crash, *, resumes: str | None = None) -> dg.JobExecutionResult:
+    """Run the job; with a failed run, from its failure, with the tag that Dagster's own launchers give such a run."""
     os.environ[VARIABLE] = json.dumps(asdict(crash))
+    tags = {} if resumes is None else {"dagster/is_resume_retry": "true"}
     with dg.DagsterInstance.local_temp(crash.instance) as instance:
         options = None if resumes is None else dg.ReexecutionOptions.from_failure(resumes, instance)
         with dg.execute_job(
-            dg.reconstructable(job), instance, reexecution_options=options, raise_on_error=False
+            dg.reconstructable(job), instance, tags=tags, reexecution_options=options, raise_on_error=False
         ) as result:
             return result
 

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import dagster as dg
 import pyarrow as pa
 import pytest
+from pyiceberg.table.snapshots import ancestors_of
 
 from dagster_iceberg_spark import RestCatalog, errors
 from tests.conftest import Lake, StepError, error_of, frame_asset, hours_asset, open_lake
@@ -68,7 +69,6 @@ CONNECT_CASES: Final = [
 CASES_OF_TWO_WRITERS: Final = [
     ("response dropped", "append"),  # a replace or merge that others have followed is written again
     *((fault, disposition) for fault in ("409 after", "500 after") for disposition in ("append", "replace")),
-    ("409 after", "merge"),
 ]
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]
@@ -142,8 +142,11 @@ class Attempts:
 
 
 def tokens(lake: Lake) -> list[str]:
-    """The commit tokens of the table's snapshots; what pyiceberg wrote has none."""
-    return [summary["dagster.commit_token"] for summary in lake.summaries("t") if "dagster.commit_token" in summary]
+    """The commit tokens of the table's history; what pyiceberg wrote has none, and what is rolled back is not in it."""
+    table = lake.table("t")
+    history = ancestors_of(table.current_snapshot(), table.metadata)
+    summaries = [snapshot.summary.additional_properties for snapshot in history if snapshot.summary is not None]
+    return [summary["dagster.commit_token"] for summary in summaries if "dagster.commit_token" in summary]
 
 
 def asset_of(query: Any, disposition: str) -> dg.AssetsDefinition:
@@ -264,6 +267,26 @@ def test_a_fault_behind_a_connect_server_leaves_the_rows_once(
 def test_what_another_writer_commits_before_the_answer_stays(
     lake: Lake, proxy: FaultyProxy, fault: str, disposition: str
 ) -> None:
+    proxy.inject(FAULTS[fault])
+    append_after_the_first_commit(lake, proxy)
+    assert_rows_are_there_once(lake, proxy, disposition, OTHERS)
+
+
+def test_what_another_writer_has_built_upon_a_commit_without_its_files_is_left_to_a_person(
+    lake: Lake, proxy: FaultyProxy
+) -> None:
+    """Iceberg deletes the files of a merge that it takes for refused; it cannot be taken back under another's."""
+    proxy.inject(FAULTS["409 after"])
+    append_after_the_first_commit(lake, proxy)
+    before = lake.head("t").snapshot_id
+    error = lake.failure(asset_of(QUERY, "merge"))
+    assert error.class_name == "UnreadableCommitError"
+    assert f"roll the table back to the snapshot {before} before it" in str(error)
+    assert lake.arrow("t", snapshot_id=before).to_pylist() == arrow_rows(*OLD).to_pylist()
+
+
+def append_after_the_first_commit(lake: Lake, proxy: FaultyProxy) -> None:
+    """Let another writer append right after the commit that is to come, before its client gets an answer."""
     table = lake.table("t")
 
     def on_commit(moment: Moment) -> None:
@@ -271,9 +294,7 @@ def test_what_another_writer_commits_before_the_answer_stays(
             proxy.on_commit = lambda _: None
             table.append(arrow_rows(OTHERS))
 
-    proxy.inject(FAULTS[fault])
     proxy.on_commit = on_commit
-    assert_rows_are_there_once(lake, proxy, disposition, OTHERS)
 
 
 Arrival: TypeAlias = Literal["before the next attempt", "before the next commit", "after the next commit"]

@@ -1,0 +1,125 @@
+"""What repeated requests and answers do to a table's history, and the way back.
+
+An engine that is told that its commit was refused deletes the files that it wrote. Where the catalog had made the
+commit all the same, because the request or its answer was repeated on the way, the table has a snapshot that nobody
+can read (Iceberg's `SnapshotProducer.commit` and `CleanableFailure`). Where another writer has committed upon it
+meanwhile, Iceberg moves the branch back to its own.
+"""
+
+from collections.abc import Sequence
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.look import asked, find_table, translated_answers
+from dagster_iceberg_spark.errors import DisplacedCommitError, UnreadableCommitError
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
+
+
+def has_its_files(description: CatalogDescription, identifier: TableIdentifier, snapshot: Snapshot) -> bool:
+    """Say whether the snapshot's manifests are there, and one of the data files that each of its own added.
+
+    Raises:
+        CatalogUnavailableError: The catalog or the store does not answer.
+    """
+    table = find_table(description, identifier)
+    if table is None:
+        return False
+    with translated_answers(description, action=f"look for the files of {identifier} in"):
+        try:
+            return _has_its_files(table, snapshot.snapshot_id)
+        except FileNotFoundError:
+            return False
+
+
+def roll_back(description: CatalogDescription, state: TableState, snapshot: Snapshot, *, branch: str) -> None:
+    """Make the parent of an unreadable snapshot current again, unless anything has happened since.
+
+    Args:
+        description: The catalog.
+        state: The table, as it was seen.
+        snapshot: The snapshot without its files.
+        branch: The branch that it is the newest one of.
+
+    Raises:
+        UnreadableCommitError: Others have built upon the snapshot, it has no parent, or the branch is not `main`.
+        CatalogUnavailableError: The catalog or the store does not answer.
+    """
+    parent_id = snapshot.parent_snapshot_id
+    table = find_table(description, state.identifier)
+    head = None if table is None else table.current_snapshot()
+    is_last = head is not None and head.snapshot_id == snapshot.snapshot_id and branch == MAIN_BRANCH
+    if table is None or parent_id is None or not is_last:
+        raise _unreadable(state, snapshot)
+
+    def take_back() -> None:
+        # The catalog compares: the branch must still be where this table was loaded.
+        with table.manage_snapshots() as changes:
+            changes.rollback_to_snapshot(parent_id)
+
+    try:
+        asked(description, take_back, action=f"roll back {state.identifier} in")
+    except CommitFailedException as error:
+        raise _unreadable(state, snapshot) from error
+
+
+def bring_back(
+    description: CatalogDescription, state: TableState, own: Snapshot, displaced: Sequence[Snapshot], *, branch: str
+) -> None:
+    """Make the snapshot that others have made upon ours current again, which ours has taken out of the history.
+
+    Raises:
+        DisplacedCommitError: There are several, others have committed since, or the branch is not `main`.
+        CatalogUnavailableError: The catalog does not answer.
+    """
+    ids = ", ".join(str(snapshot.snapshot_id) for snapshot in displaced)
+    refusal = DisplacedCommitError.refusing(
+        "write",
+        str(state.identifier),
+        expected=f"that what others have committed upon snapshot {own.snapshot_id} stays",
+        found=f"{ids} out of the history, for Iceberg took a repeated answer for a conflict",
+        hint="make it current again with `CALL system.set_current_snapshot`, then execute the run again from its "
+        "failure.",
+    )
+    table = find_table(description, state.identifier)
+    head = None if table is None else table.current_snapshot()
+    if table is None or head is None or head.snapshot_id != own.snapshot_id or branch != MAIN_BRANCH:
+        raise refusal
+    [newest, *others] = displaced
+    if others:
+        raise refusal
+
+    def forward() -> None:
+        with table.manage_snapshots() as changes:
+            changes.set_current_snapshot(newest.snapshot_id)
+
+    try:
+        asked(description, forward, action=f"bring back a snapshot of {state.identifier} in")
+    except CommitFailedException as error:
+        raise refusal from error
+
+
+def _has_its_files(table: Table, snapshot_id: int) -> bool:
+    snapshot = table.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        return False
+    for manifest in snapshot.manifests(table.io):
+        if manifest.added_snapshot_id != snapshot_id:
+            continue
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)[:1]:
+            if not table.io.new_input(entry.data_file.file_path).exists():
+                return False
+    return True
+
+
+def _unreadable(state: TableState, snapshot: Snapshot) -> UnreadableCommitError:
+    return UnreadableCommitError.refusing(
+        "use",
+        str(state.identifier),
+        expected=f"the files of its snapshot {snapshot.snapshot_id}",
+        found="none: the engine deleted them when it was told that the catalog had refused the commit",
+        hint=f"roll the table back to the snapshot {snapshot.parent_snapshot_id} before it, and run again what was "
+        "committed since.",
+    )
