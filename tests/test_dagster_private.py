@@ -114,6 +114,64 @@ def test_the_start_of_a_run_is_known(instance: dg.DagsterInstance) -> None:
     assert dagster_private.run_started_at_ms(instance, "no-such-run") is None
 
 
+def test_an_event_of_a_step_is_read_again(instance: dg.DagsterInstance) -> None:
+    class Recording(Spy):
+        def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+            facts = dagster_private.step_facts(context)
+            assert facts is not None
+            facts.record_event("Writing.", {"iceberg/tag": "a"})
+            assert {"iceberg/tag": "a"} in list(dagster_private.engine_events(instance, facts.run_id))
+
+    result = dg.materialize([up], resources={"io_manager": Recording()}, instance=instance)
+    assert {"iceberg/tag": "a"} in list(dagster_private.engine_events(instance, result.run_id))
+    assert list(dagster_private.engine_events(instance, "no-such-run")) == []
+
+
+def test_a_failed_blocking_check_is_known(instance: dg.DagsterInstance) -> None:
+    def checked(name: str, *, blocking: bool, passed: bool) -> dg.AssetsDefinition:
+        @dg.asset(name=name, check_specs=[dg.AssetCheckSpec("check", asset=name, blocking=blocking)])
+        def asset() -> Any:
+            yield dg.Output(1)
+            yield dg.AssetCheckResult(passed=passed)
+
+        return asset
+
+    for blocking, passed in ((True, True), (True, False), (False, False)):
+        name = f"asset_{blocking}_{passed}".lower()
+        asset = checked(name, blocking=blocking, passed=passed)
+        result = dg.materialize([asset], resources={"io_manager": Spy()}, instance=instance, raise_on_error=False)
+        failed = dagster_private.has_failed_blocking_check(instance, result.run_id, dg.AssetKey(name))
+        assert failed is (blocking and not passed)
+        assert not dagster_private.has_failed_blocking_check(instance, result.run_id, dg.AssetKey("other"))
+
+
+def test_the_runs_that_a_run_resumes_are_its_ancestors_while_each_resumes_the_next(
+    instance: dg.DagsterInstance,
+) -> None:
+    def run_of(parent: str | None, *, resumes: bool) -> str:
+        spy = Spy()
+        tags = {} if parent is None else {"dagster/parent_run_id": parent}
+        result = dg.materialize(
+            [up],
+            resources={"io_manager": spy},
+            instance=instance,
+            tags={**tags, **({"dagster/is_resume_retry": "true"} if resumes else {})},
+        )
+        facts = spy.facts["output"]
+        assert facts is not None
+        resumed.append(dagster_private.resumed_runs(facts))
+        return result.run_id
+
+    resumed: list[list[str]] = []
+    first = run_of(None, resumes=False)
+    again = run_of(first, resumes=False)
+    second = run_of(again, resumes=True)
+    third = run_of(second, resumes=True)
+    gone = run_of("no-such-run", resumes=True)
+    assert resumed == [[], [], [again], [second, again], ["no-such-run"]]
+    assert third != gone
+
+
 def test_the_tags_of_a_resumed_run_are_dagster_s_own() -> None:
     from dagster._core.storage import tags
 

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_iceberg_spark import IcebergPySparkIOManager, SqlCatalog
+from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
 from tests.conftest import Lake, frame_asset, metadata_of, open_lake
 
 pytestmark = pytest.mark.spark
@@ -98,6 +98,190 @@ def test_a_replace_that_another_run_overwrote_is_written_again(kept_lake: Lake) 
     assert "iceberg/adopted" not in metadata_of(result, "t")
     assert kept_lake.rows("t", "id") == [1]
     assert len(kept_lake.summaries("t")) == 3
+
+
+def resumed(run: dg.ExecuteInProcessResult) -> dict[str, str]:
+    """The tags that Dagster gives to a run that goes on where another failed."""
+    return {
+        "dagster/parent_run_id": run.run_id,
+        "dagster/root_run_id": run.run_id,
+        "dagster/is_resume_retry": "true",
+    }
+
+
+only_classic = pytest.mark.parametrize("engine", ["classic"], indirect=True, scope="session")
+DISPOSITIONS = ["replace", "merge", "append"]
+
+
+def metadata(disposition: str) -> dict[str, Any]:
+    return {"iceberg/write_disposition": disposition, "iceberg/merge_keys": ["id"]}
+
+
+@only_classic
+@pytest.mark.parametrize(("disposition", "snapshots"), [("replace", 2), ("merge", 2), ("append", 1)])
+def test_a_step_that_fails_after_its_record_and_is_retried_appends_once(
+    kept_lake: Lake, disposition: str, snapshots: int
+) -> None:
+    """The output is recorded; then the step's second output fails."""
+
+    @dg.multi_asset(
+        outs={
+            "first": dg.AssetOut(io_manager_key="iceberg", metadata=metadata(disposition)),
+            "second": dg.AssetOut(io_manager_key="io_manager"),
+        },
+        retry_policy=dg.RetryPolicy(max_retries=1),
+    )
+    def both(context: dg.AssetExecutionContext, spark: IcebergSparkResource) -> Any:
+        yield dg.Output(spark.spark_session.sql("select 1 as id"), "first")
+        if context.retry_number == 0:
+            raise ConnectionResetError
+        yield dg.Output(2, "second")
+
+    assert kept_lake.materialize(both).success
+    assert kept_lake.rows("first", "id") == [1]
+    assert len(kept_lake.summaries("first")) == snapshots
+
+
+@only_classic
+@pytest.mark.parametrize(("disposition", "snapshots"), [("replace", 2), ("merge", 2), ("append", 1)])
+def test_a_resumed_run_whose_sibling_output_failed_appends_once(
+    kept_lake: Lake, disposition: str, snapshots: int
+) -> None:
+    fails = [True, False]
+
+    @dg.multi_asset(
+        outs={
+            "first": dg.AssetOut(io_manager_key="iceberg", metadata=metadata(disposition)),
+            "second": dg.AssetOut(io_manager_key="io_manager"),
+        }
+    )
+    def both(spark: IcebergSparkResource) -> Any:
+        yield dg.Output(spark.spark_session.sql("select 1 as id"), "first")
+        if fails.pop(0):
+            raise ConnectionResetError
+        yield dg.Output(2, "second")
+
+    first = kept_lake.materialize(both, raise_on_error=False)
+    assert kept_lake.materialize(both, tags=resumed(first)).success
+    assert kept_lake.rows("first", "id") == [1]
+    assert len(kept_lake.summaries("first")) == snapshots
+
+
+@only_classic
+@pytest.mark.parametrize(("disposition", "rows"), [("replace", [2]), ("merge", [1, 2]), ("append", [1, 2])])
+def test_a_resumed_run_writes_again_what_a_blocking_check_has_rejected(
+    kept_lake: Lake, disposition: str, rows: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values, lines = [1, 2], list[str]()
+    monkeypatch.setattr(dg.DagsterLogManager, "info", lambda _, line: lines.append(line))
+
+    @dg.asset(
+        name="t",
+        io_manager_key="iceberg",
+        metadata=metadata(disposition),
+        check_specs=[dg.AssetCheckSpec("is_even", asset="t", blocking=True)],
+    )
+    def asset(spark: IcebergSparkResource) -> Any:
+        value = values.pop(0)
+        yield dg.Output(spark.spark_session.sql(f"select {value} as id"))
+        yield dg.AssetCheckResult(passed=value % 2 == 0)
+
+    first = kept_lake.materialize(asset, raise_on_error=False)
+    assert not first.success
+    assert kept_lake.materialize(asset, tags=resumed(first)).success
+    assert kept_lake.rows("t", "id") == rows
+    assert any("a blocking check has rejected" in line for line in lines) == (disposition == "append")
+
+
+@only_classic
+@pytest.mark.parametrize("disposition", DISPOSITIONS)
+def test_a_snapshot_that_was_rolled_back_is_written_again(kept_lake: Lake, disposition: str) -> None:
+    kept_lake.materialize(frame_asset("t", "select 0 as id", metadata=metadata(disposition)))
+    before = kept_lake.head("t").snapshot_id
+    asset = frame_asset("t", "select 1 as id", metadata=metadata(disposition))
+    first = interrupted(kept_lake, breaks=9).materialize(asset, raise_on_error=False)
+    kept_lake.table("t").manage_snapshots().rollback_to_snapshot(before).commit()
+    result = kept_lake.materialize(asset, tags=resumed(first))
+    assert "iceberg/adopted" not in metadata_of(result, "t")
+    assert kept_lake.rows("t", "id") == ([1] if disposition == "replace" else [0, 1])
+
+
+@only_classic
+def test_a_run_that_resumes_a_resumed_run_adopts_what_the_first_one_committed(kept_lake: Lake) -> None:
+    """The second run adopts the snapshot and dies before that is recorded."""
+    asset = frame_asset("t", "select 1 as id", metadata=metadata("append"))
+    first = interrupted(kept_lake, breaks=9).materialize(asset, raise_on_error=False)
+    second = interrupted(kept_lake, breaks=9).materialize(asset, tags=resumed(first), raise_on_error=False)
+    third = kept_lake.materialize(asset, tags=resumed(second))
+    assert metadata_of(third, "t")["iceberg/adopted"] is True
+    assert kept_lake.rows("t", "id") == [1]
+
+
+@only_classic
+def test_a_split_multi_asset_that_is_resumed_adopts_each_of_its_tables(kept_lake: Lake) -> None:
+    """One asset of two is selected, so that its step has another key than before."""
+
+    @dg.multi_asset(
+        outs={
+            name: dg.AssetOut(io_manager_key="iceberg", metadata=metadata("append"), is_required=False)
+            for name in ("one", "two")
+        },
+        can_subset=True,
+    )
+    def both(context: dg.AssetExecutionContext, spark: IcebergSparkResource) -> Any:
+        for name in sorted(context.op_execution_context.selected_output_names):
+            yield dg.Output(spark.spark_session.sql("select 1 as id"), name)
+
+    first = interrupted(kept_lake, breaks=9).materialize(both, raise_on_error=False)
+    assert not first.success
+    kept_lake.materialize(both, tags=resumed(first), selection=["one"])
+    kept_lake.materialize(both, tags=resumed(first))
+    assert (kept_lake.rows("one", "id"), kept_lake.rows("two", "id")) == ([1], [1])
+
+
+@only_classic
+@pytest.mark.parametrize(("disposition", "rows"), [("replace", [1]), ("merge", [1]), ("append", [1, 1])])
+def test_one_run_id_twice_on_an_ephemeral_instance_writes_twice(
+    kept_lake: Lake, disposition: str, rows: list[int]
+) -> None:
+    asset = frame_asset("t", "select 1 as id", metadata=metadata(disposition))
+    job = dg.Definitions(assets=[asset], resources=kept_lake.resources).resolve_implicit_global_asset_job_def()
+    for _ in range(2):
+        with dg.DagsterInstance.ephemeral() as instance:
+            assert job.execute_in_process(instance=instance, run_id="8f7a8b0e-6c0b-4a55-9d6b-0e2f0b6f3c11").success
+    assert kept_lake.rows("t", "id") == rows
+
+
+@only_classic
+def test_the_outputs_of_a_dynamic_op_are_adopted_each(kept_lake: Lake) -> None:
+    @dg.op(out=dg.DynamicOut(io_manager_key="iceberg", metadata={**metadata("append"), "iceberg/table": "db.parts"}))
+    def parts(spark: IcebergSparkResource) -> Any:
+        for key in ("a", "b"):
+            yield dg.DynamicOutput(spark.spark_session.sql(f"select '{key}' as k"), mapping_key=key)
+
+    @dg.job
+    def job() -> None:
+        parts()
+
+    def run(lake: Lake, **kwargs: Any) -> dg.ExecuteInProcessResult:
+        return job.execute_in_process(resources=lake.resources, instance=lake.instance, raise_on_error=False, **kwargs)
+
+    first = run(interrupted(kept_lake, breaks=9))
+    assert not first.success
+    assert run(kept_lake, tags=resumed(first)).success
+    assert (kept_lake.rows("parts__a", "k"), kept_lake.rows("parts__b", "k")) == (["a"], ["b"])
+
+
+@only_classic
+def test_an_interrupted_append_of_other_code_is_left_to_a_person(kept_lake: Lake) -> None:
+    def asset(version: str) -> dg.AssetsDefinition:
+        return frame_asset("t", "select 1 as id", metadata=metadata("append"), code_version=version)
+
+    first = interrupted(kept_lake, breaks=9).materialize(asset("1"), raise_on_error=False)
+    error = kept_lake.failure(asset("2"), tags=resumed(first))
+    assert error.class_name == "OrphanedCommitError"
+    assert not error.allow_retries
+    assert kept_lake.rows("t", "id") == [1]
 
 
 def test_a_context_built_by_hand_writes_without_looking(kept_lake: Lake) -> None:
