@@ -16,28 +16,16 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import (
-    AuthorizationExpiredError,
-    ForbiddenError,
-    NoSuchIcebergTableError,
-    NoSuchNamespaceError,
-    NoSuchTableError,
-    OAuthError,
-    RESTError,
-    UnauthorizedError,
-)
+from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.exceptions import ValidationError as MetadataValidationError
 from pyiceberg.table import Table
 from sqlalchemy.exc import SQLAlchemyError
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.document import Document, Snapshots, is_in_current_form, table_state
+from dagster_iceberg_spark.catalog.failures import CATALOG_ERRORS, first_line, rule_for
 from dagster_iceberg_spark.catalog.pointer import read_pointed_document
-from dagster_iceberg_spark.errors import (
-    CatalogUnavailableError,
-    ConfigurationError,
-    IcebergSparkError,
-    NotAnIcebergTableError,
-)
+from dagster_iceberg_spark.errors import CatalogUnavailableError, IcebergSparkError, NotAnIcebergTableError
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import TableState
 
@@ -45,9 +33,6 @@ CONNECT_TIMEOUT_SECONDS: Final = 5.0
 ANSWER_TIMEOUT_SECONDS: Final = 60.0
 
 _AnswerT = TypeVar("_AnswerT")
-
-_REFUSED_LOGINS: Final = ("password authentication failed", "no password supplied")
-"""What PostgreSQL's client says: a connection that never was has no SQL state."""
 
 
 @dataclass(slots=True)
@@ -67,7 +52,9 @@ def look(description: CatalogDescription, identifier: TableIdentifier) -> TableS
 
     Raises:
         CatalogUnavailableError: The catalog does not answer in time.
-        ConfigurationError: The catalog refuses the credentials, or the name is not an Iceberg table's.
+        ConfigurationError: The catalog refuses the credentials, a file must not be read, or the name is not an
+            Iceberg table's.
+        InvestigationError: The table's metadata file, or the catalog's own, is missing or damaged.
     """
 
     def read() -> TableState | None:
@@ -85,7 +72,7 @@ def look(description: CatalogDescription, identifier: TableIdentifier) -> TableS
     except IcebergSparkError:
         raise
     except (KeyError, ValueError) as error:
-        raise _not_iceberg(identifier, description, _first_line(error)) from error
+        raise _not_iceberg(identifier, description, first_line(error)) from error
 
 
 def find_table(description: CatalogDescription, identifier: TableIdentifier) -> Table | None:
@@ -93,7 +80,9 @@ def find_table(description: CatalogDescription, identifier: TableIdentifier) -> 
 
     Raises:
         CatalogUnavailableError: The catalog does not answer in time.
-        ConfigurationError: The catalog refuses the credentials, or the name is not an Iceberg table's.
+        ConfigurationError: The catalog refuses the credentials, a file must not be read, or the name is not an
+            Iceberg table's.
+        InvestigationError: The table's metadata file, or the catalog's own, is missing or damaged.
     """
     return asked(description, lambda: _load_table(description, identifier), action=f"look at {identifier} in")
 
@@ -103,7 +92,8 @@ def asked(description: CatalogDescription, question: Callable[[], _AnswerT], *, 
 
     Raises:
         CatalogUnavailableError: It does not answer within `ANSWER_TIMEOUT_SECONDS`, or breaks off.
-        ConfigurationError: It refuses the credentials.
+        ConfigurationError: It refuses the credentials, or a file must not be read.
+        InvestigationError: A file is missing or damaged.
     """
     with translated_answers(description, action=action):
         return question() if description.host is None else _answer_in_time(description, question)
@@ -115,19 +105,20 @@ def translated_answers(description: CatalogDescription, *, action: str) -> Itera
 
     Raises:
         CatalogUnavailableError: It breaks off.
-        ConfigurationError: It refuses the credentials.
+        ConfigurationError: It refuses the credentials, or a file must not be read.
+        InvestigationError: A file is missing or damaged.
     """
     try:
         yield
     except IcebergSparkError:
         raise
-    except (UnauthorizedError, ForbiddenError, AuthorizationExpiredError, OAuthError) as error:
-        raise _unauthorised(description, error, action=action) from None
-    except (SQLAlchemyError, RESTError, OSError) as error:
-        if any(words in str(error) for words in _REFUSED_LOGINS):
-            raise _unauthorised(description, error, action=action) from None
-        raise CatalogUnavailableError.refusing(
-            action, str(description), expected="an answer", found=description.redact(_first_line(error))
+    except CATALOG_ERRORS as error:
+        rule = rule_for(error)
+        if rule is None:
+            raise
+        found = description.redact(first_line(error))
+        raise rule.error.refusing(
+            action, str(description), expected=rule.expected, found=found, hint=rule.hint
         ) from None
 
 
@@ -169,8 +160,8 @@ def _load_table(description: CatalogDescription, identifier: TableIdentifier) ->
         return None
     except NoSuchIcebergTableError as error:
         raise _not_iceberg(identifier, description, str(error)) from error
-    except ValidationError as error:
-        raise _not_iceberg(identifier, description, _first_line(error)) from error
+    except (ValidationError, MetadataValidationError) as error:
+        raise _not_iceberg(identifier, description, first_line(error)) from error
 
 
 def _state_of(table: Table, identifier: TableIdentifier) -> TableState:
@@ -214,16 +205,6 @@ def _answer_in_time(description: CatalogDescription, question: Callable[[], _Ans
         ) from None
 
 
-def _unauthorised(description: CatalogDescription, error: BaseException, *, action: str) -> ConfigurationError:
-    return ConfigurationError.refusing(
-        action,
-        str(description),
-        expected="credentials that it accepts",
-        found=description.redact(_first_line(error)),
-        hint="check the catalog's credentials in the resource configuration.",
-    )
-
-
 def _not_iceberg(identifier: TableIdentifier, description: CatalogDescription, found: str) -> NotAnIcebergTableError:
     return NotAnIcebergTableError.refusing(
         "use",
@@ -232,7 +213,3 @@ def _not_iceberg(identifier: TableIdentifier, description: CatalogDescription, f
         found=description.redact(found),
         hint="choose another name with `iceberg/table`.",
     )
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), "") or type(error).__name__

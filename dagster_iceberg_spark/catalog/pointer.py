@@ -5,6 +5,7 @@ pyiceberg would make objects of the whole history, for which a look has no use.
 """
 
 import gzip
+import zlib
 from typing import Any
 
 from pydantic_core import from_json
@@ -13,6 +14,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import load_file_io
 from sqlalchemy import column, select, table
 
+from dagster_iceberg_spark.catalog.failures import RESTORE_HINT, first_line
+from dagster_iceberg_spark.errors import InvestigationError
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 _TABLES = table("iceberg_tables")
@@ -25,8 +28,29 @@ def read_pointed_document(catalog: SqlCatalog, identifier: TableIdentifier) -> d
     Raises:
         SQLAlchemyError: The catalog does not answer.
         OSError: The file cannot be read.
-        ValueError: The file is no JSON.
+        InvestigationError: The file is no JSON.
     """
+    location = _pointer(catalog, identifier)
+    if location is None:
+        return None
+    try:
+        content = _content(catalog, location)
+    except FileNotFoundError:
+        # Whoever committed meanwhile may have deleted it (`write.metadata.delete-after-commit.enabled`).
+        moved = _pointer(catalog, identifier)
+        if moved in (None, location):
+            raise
+        location, content = moved, _content(catalog, moved)
+    try:
+        document: dict[str, Any] = from_json(gzip.decompress(content) if content.startswith(_GZIP) else content)
+    except (ValueError, EOFError, zlib.error) as error:
+        raise InvestigationError.refusing(
+            "read", str(identifier), expected=f"JSON in {location}", found=first_line(error), hint=RESTORE_HINT
+        ) from error
+    return document
+
+
+def _pointer(catalog: SqlCatalog, identifier: TableIdentifier) -> str | None:
     query = (
         select("*")
         .select_from(_TABLES)
@@ -39,10 +63,11 @@ def read_pointed_document(catalog: SqlCatalog, identifier: TableIdentifier) -> d
     with catalog.engine.connect() as connection:
         row = connection.execute(query).mappings().first()
     # Catalogs of the first schema version have no types: all that they hold are tables.
-    if row is None or row.get("iceberg_type") not in (None, "TABLE") or not row["metadata_location"]:
+    if row is None or row.get("iceberg_type") not in (None, "TABLE"):
         return None
-    location = row["metadata_location"]
+    return row["metadata_location"] or None
+
+
+def _content(catalog: SqlCatalog, location: str) -> bytes:
     with load_file_io(catalog.properties, location).new_input(location).open() as stream:
-        content = stream.read()
-    document: dict[str, Any] = from_json(gzip.decompress(content) if content.startswith(_GZIP) else content)
-    return document
+        return stream.read()

@@ -16,15 +16,22 @@ import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
 from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestampType, TimestamptzType
 
 from dagster_iceberg_spark.catalog import look as look_module
+from dagster_iceberg_spark.catalog import pointer
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import data_files
 from dagster_iceberg_spark.catalog.look import look, open_catalog
 from dagster_iceberg_spark.config import RestCatalog, SqlCatalog
-from dagster_iceberg_spark.errors import CatalogUnavailableError, ConfigurationError, NotAnIcebergTableError
+from dagster_iceberg_spark.errors import (
+    CatalogUnavailableError,
+    ConfigurationError,
+    InvestigationError,
+    NotAnIcebergTableError,
+)
 from dagster_iceberg_spark.plan.coverage import ColumnBounds
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from tests.table.samples import TABLE, utc, wall
@@ -186,19 +193,55 @@ def test_one_description_is_one_catalog(lake: CatalogDescription) -> None:
     assert open_catalog(lake) is open_catalog(lake)
 
 
-def test_a_database_that_cannot_be_opened_is_an_outage(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_to_be_looked_into(tmp_path: Path) -> None:
     (tmp_path / "catalog.db").write_text("not a database, whatever else it is")
     description = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path)).describe("")
     with pytest.raises(
-        CatalogUnavailableError, match=r"Cannot look at nyc\.flights in SQLite catalog 'lake' at .*not a database"
+        InvestigationError, match=r"Cannot look at nyc\.flights in SQLite catalog 'lake' at .*not a database"
     ):
         look(description, FLIGHTS)
 
 
-def test_a_table_whose_metadata_file_is_gone_is_an_outage(lake: CatalogDescription, catalog: Catalog) -> None:
+def metadata_file(table: Table) -> Path:
+    return Path(table.metadata_location.removeprefix("file://"))
+
+
+def test_a_table_whose_metadata_file_is_gone_is_to_be_looked_into(lake: CatalogDescription, catalog: Catalog) -> None:
+    metadata_file(catalog.create_table(("nyc", "flights"), COLUMNS)).unlink()
+    with pytest.raises(InvestigationError, match=r"Cannot look at nyc\.flights .*found \[Errno 2\].* Hint: "):
+        look(lake, FLIGHTS)
+
+
+def test_a_metadata_file_that_was_deleted_after_a_commit_is_not_missed(
+    lake: CatalogDescription, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another writer commits between the question where the file is and the reading of it."""
     table = catalog.create_table(("nyc", "flights"), COLUMNS)
-    Path(table.metadata_location.removeprefix("file://")).unlink()
-    with pytest.raises(CatalogUnavailableError, match=r"Cannot look at nyc\.flights"):
+    stale = table.metadata_location
+    table.append(rows(row(NOON, "AA")))
+    pointed = iter([stale, table.metadata_location])
+    monkeypatch.setattr(pointer, "_pointer", lambda *_: next(pointed))
+    Path(stale.removeprefix("file://")).unlink()
+    state = look(lake, FLIGHTS)
+    assert state is not None
+    assert len(state.snapshots) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "found"), [(b"", "EOF"), (b'{"format-', "EOF"), (b"\x1f\x8b\x08", "Compressed file ended")]
+)
+def test_a_metadata_file_that_is_cut_off_is_to_be_looked_into(
+    lake: CatalogDescription, catalog: Catalog, content: bytes, found: str
+) -> None:
+    path = metadata_file(catalog.create_table(("nyc", "flights"), COLUMNS))
+    path.write_bytes(content)
+    with pytest.raises(InvestigationError, match=rf"Cannot read nyc\.flights: expected JSON in .*{found}"):
+        look(lake, FLIGHTS)
+
+
+def test_a_metadata_file_of_something_else_is_no_table(lake: CatalogDescription, catalog: Catalog) -> None:
+    metadata_file(catalog.create_table(("nyc", "flights"), COLUMNS)).write_text("{}")
+    with pytest.raises(NotAnIcebergTableError, match=r"Cannot use nyc\.flights"):
         look(lake, FLIGHTS)
 
 
