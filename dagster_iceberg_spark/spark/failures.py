@@ -16,6 +16,7 @@ from dagster_iceberg_spark.errors import (
     ConfigurationError,
     CredentialsExpiredError,
     IcebergSparkError,
+    InvestigationError,
     NullValueError,
     RowsOutsidePartitionError,
     SchemaMismatchError,
@@ -35,7 +36,10 @@ MICROSECONDS: Final = " microseconds since 1970"
 
 _CONNECT_CLASS = re.compile(r"^\(([\w.$]+)\)\s*(.*)", re.DOTALL)
 _STACKTRACE: Final = "\n\nJVM stacktrace:"
+_CONNECT_CAUSE = re.compile(r"^Caused by: ([\w.$]+): (.*)$", re.MULTILINE)
 _CAUSE: Final = "\n| caused by: "
+_WRAPPERS: Final = ("Exception thrown in awaitResult", "Job aborted", "Writing job aborted")
+"""What Spark says around the error of a task; where it has no cause it is all that is known."""
 _MAXIMUM_CAUSES: Final = 10
 _MAXIMUM_LINE: Final = 400
 _OUTSIDE = re.compile(
@@ -61,9 +65,10 @@ class EngineFailure:
 
     @property
     def summary(self) -> str:
-        """The message's first line and, where there are causes, the first line of the deepest."""
+        """The first lines of the message, unless it only wraps, and of its two deepest causes."""
         first, *causes = self.text.split(_CAUSE)
-        lines = [_first_line(part) for part in (first, *causes[-1:])]
+        parts = causes[-2:] if causes and first.startswith(_WRAPPERS) else (first, *causes[-1:])
+        lines = [_first_line(part) for part in parts]
         return "; ".join(dict.fromkeys(line[:_MAXIMUM_LINE] for line in lines if line)) or "no message"
 
     def mentions(self, *needles: str) -> bool:
@@ -155,6 +160,50 @@ RULES: Final = (
         "check the catalog's credentials in the resource configuration.",
     ),
     FailureRule(
+        "damaged catalog",
+        _mention("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_READONLY_DBMOVED"),
+        InvestigationError,
+        "the catalog's SQLite file in one piece, where it was when it was opened",
+        "bring the file back from a backup, then start the process anew.",
+    ),
+    FailureRule(
+        "read-only catalog",
+        _mention("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM"),
+        ConfigurationError,
+        "a SQLite file that Spark may write",
+        "let the user that runs Spark write the catalog's file and the directory around it, which holds the "
+        "journal, then start the process anew.",
+    ),
+    FailureRule(
+        "locked catalog",
+        _mention("SQLITE_BUSY", "SQLITE_LOCKED"),
+        CatalogUnavailableError,
+        "a SQLite file that others lock for moments only",
+        "run the asset again when the other process is done; many writers at once need PostgreSQL or a REST catalog.",
+    ),
+    FailureRule(
+        "full disk",
+        _mention("No space left on device", "Disk quota exceeded", "IOException: File too large", "SQLITE_FULL"),
+        CatalogUnavailableError,
+        "room for the files of the write",
+        "free some, then run the asset again.",
+    ),
+    FailureRule(
+        "no permission",
+        _mention(
+            "(Permission denied)",
+            "(Operation not permitted)",
+            "(Read-only file system)",
+            "AccessDeniedException",
+            "AccessControlException",
+            "Access Denied",
+            "Mkdirs failed to create",  # Hadoop does not say why
+        ),
+        ConfigurationError,
+        "files and directories that Spark may use",
+        "let the user that runs Spark read and write there; a directory also needs room to be made.",
+    ),
+    FailureRule(
         "commit conflict",
         _mention(
             "CommitFailedException",
@@ -188,7 +237,7 @@ RULES: Final = (
             "ServiceFailureException",
             "RESTException",
             "UncheckedSQLException",
-            "SQLITE_BUSY",
+            "Please reduce your request rate",  # what S3 says when it throttles
             "java.net.ConnectException",
             "java.net.SocketTimeoutException",
             "java.net.UnknownHostException",
@@ -196,6 +245,26 @@ RULES: Final = (
         CatalogUnavailableError,
         "a catalog that answers",
         "run the asset again when the catalog is back.",
+    ),
+    FailureRule(
+        "missing file",
+        _mention("org.apache.iceberg.exceptions.NotFoundException"),
+        InvestigationError,
+        "every file that the table's metadata names",
+        "if its snapshot has expired meanwhile, run the asset again; else bring the file back, let the user that runs "
+        "Spark see its directory, or roll the table back to a snapshot that does without it.",
+    ),
+    FailureRule(
+        "damaged file",
+        _mention(
+            "Failed to open file: ",  # of manifests, when they do not begin as Avro files do
+            "Reached the end of stream with",
+            "AvroRuntimeException",
+            "is not a Parquet file",
+        ),
+        InvestigationError,
+        "files that can be read to their end",
+        "bring the file back from a backup, or roll the table back to a snapshot that does without it.",
     ),
 )
 """First match wins: from what can only mean one thing to what is broad."""
@@ -249,8 +318,13 @@ def inspect_failure(error: Exception) -> EngineFailure:
     condition = error.getCondition() if isinstance(error, PySparkException) else None
     text = _text_of(error)
     connect = _CONNECT_CLASS.match(text)
-    names = (*_java_names(error), *((connect[1],) if connect else ()), type(error).__name__)
-    return EngineFailure(class_names=names, condition=condition or "", text=connect[2] if connect else text)
+    causes = _connect_causes(error)
+    names = (*_java_names(error), *((connect[1],) if connect else ()), *(name for name, _ in causes))
+    return EngineFailure(
+        class_names=(*names, type(error).__name__),
+        condition=condition or "",
+        text=_CAUSE.join([connect[2] if connect else text, *(f"{name}: {message}" for name, message in causes)]),
+    )
 
 
 def _first_line(text: str) -> str:
@@ -277,6 +351,12 @@ def _java_causes(error: Py4JJavaError) -> Iterator[tuple[str, str]]:
             return
         yield throwable.getClass().getName(), str(throwable.getMessage() or throwable.getClass().getName())
         throwable = throwable.getCause()
+
+
+def _connect_causes(error: Exception) -> list[tuple[str, str]]:
+    """Return the causes by class and first line: a Connect client has them in the text of the server's stack only."""
+    stack_of = getattr(error, "getStackTrace", None)
+    return _CONNECT_CAUSE.findall((stack_of and stack_of()) or "")
 
 
 def _outside_row(failure: EngineFailure) -> str:

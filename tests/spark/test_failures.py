@@ -58,6 +58,17 @@ def connect(name: str, message: str) -> UnknownException:
     return UnknownException(f"({name}) {message}\n\nJVM stacktrace:\n{name}: {message}\n\tat CommitFailedException.x")
 
 
+def sqlite(message: str, action: str = "Unknown failure") -> Py4JJavaError:
+    """Return a classic session's error of the SQLite catalog."""
+    return java(("org.apache.iceberg.jdbc.UncheckedSQLException", action), ("org.sqlite.SQLiteException", message))
+
+
+def connect_caused_by(*causes: tuple[str, str]) -> UnknownException:
+    """Return a Connect client's error whose causes are in the server's stack, which the client does not show."""
+    stack = "".join(f"\nCaused by: {name}: {message}\n\tat a.B.c(B.java:1)" for name, message in causes)
+    return UnknownException("(x.Y) Unknown failure", server_stacktrace=f"x.Y\n\tat a.B.c(B.java:1){stack}")
+
+
 def spark(condition: str, message: str, kind: type[PySparkException] = SparkRuntimeException) -> PySparkException:
     return kind(message, errorClass=condition)
 
@@ -114,6 +125,36 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
             ("org.postgresql.util.PSQLException", 'FATAL: password authentication failed for user "u"'),
         ),
     ],
+    ("damaged catalog", errors.InvestigationError): [
+        sqlite("[SQLITE_NOTADB] File opened that is not a database file (file is not a database)"),
+        sqlite("[SQLITE_CORRUPT] The database disk image is malformed (database disk image is malformed)"),
+        sqlite("[SQLITE_READONLY_DBMOVED] The database file has been moved since it was opened"),
+    ],
+    ("read-only catalog", errors.ConfigurationError): [
+        sqlite("[SQLITE_READONLY] Attempt to write a readonly database (attempt to write a readonly database)"),
+        sqlite("[SQLITE_READONLY_DIRECTORY] Process does not have permission to create a journal file"),
+        sqlite("[SQLITE_CANTOPEN] Unable to open the database file (unable to open database file)"),
+        connect_caused_by(("org.sqlite.SQLiteException", "[SQLITE_READONLY] Attempt to write a readonly database")),
+    ],
+    ("locked catalog", errors.CatalogUnavailableError): [
+        sqlite("[SQLITE_BUSY] The database file is locked (database is locked)"),
+        sqlite("[SQLITE_BUSY] x", action="Failed to execute: INSERT INTO iceberg_namespace_properties"),
+        connect_caused_by(("org.sqlite.SQLiteException", "[SQLITE_BUSY] The database file is locked")),
+    ],
+    ("full disk", errors.CatalogUnavailableError): [
+        java(("java.io.UncheckedIOException", "Failed to flush"), ("java.io.IOException", "No space left on device")),
+        java(("x.Y", "Failed"), ("java.io.FileNotFoundException", "/wh/x.avro (No space left on device)")),
+        java(("x.Y", "Failed"), ("java.io.IOException", "File too large")),
+        sqlite("[SQLITE_FULL] Insertion failed because database is full (database or disk is full)"),
+    ],
+    ("no permission", errors.ConfigurationError): [
+        java(("x.Y", "Failed to create file"), ("java.io.FileNotFoundException", "/wh/x.avro (Permission denied)")),
+        java(("x.Y", "Failed to create file"), ("java.io.IOException", "Mkdirs failed to create file:/wh/db/t")),
+        iceberg("NotFoundException", "Failed to open", ("java.io.FileNotFoundException", "/wh/x (Permission denied)")),
+        java(("org.apache.hadoop.security.AccessControlException", "Permission denied: user=me, access=WRITE")),
+        java(("software.amazon.awssdk.services.s3.model.S3Exception", "Access Denied (Service: S3, Status Code: 403)")),
+        connect_caused_by(("java.io.FileNotFoundException", "/wh/db/t/metadata/x.avro (Permission denied)")),
+    ],
     ("commit conflict", errors.CommitConflictError): [
         iceberg("CommitFailedException", "Cannot commit db.t: metadata location x has changed from y"),
         connect(f"{ICEBERG}CommitFailedException", "Cannot commit"),
@@ -140,10 +181,24 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
         iceberg("ServiceFailureException", "Server error"),
         connect(f"{ICEBERG}RESTException", "Error occurred while processing GET request"),
         iceberg("UncheckedSQLException", "Failed to connect"),
-        java(("x.Y", "[SQLITE_BUSY] The database file is locked")),
+        java(
+            ("software.amazon.awssdk.services.s3.model.S3Exception", "Please reduce your request rate. (Service: S3)")
+        ),
         java(("x.Y", "failed"), ("java.net.ConnectException", "Connection refused")),
         java(("java.net.SocketTimeoutException", "Read timed out")),
         java(("java.net.UnknownHostException", "nowhere")),
+    ],
+    ("missing file", errors.InvestigationError): [
+        iceberg("NotFoundException", "Failed to open input stream for file: file:/wh/x.avro"),
+        java(("org.apache.spark.SparkException", "Job aborted"), (f"{ICEBERG}NotFoundException", "Failed to open x")),
+        connect_caused_by((f"{ICEBERG}NotFoundException", "Failed to open input stream for file: file:/wh/x.parquet")),
+    ],
+    ("damaged file", errors.InvestigationError): [
+        iceberg("RuntimeIOException", "Failed to open file: file:/wh/x.avro", ("java.io.EOFException", None)),
+        iceberg("RuntimeIOException", "Failed to fetch", ("java.io.EOFException", "Reached the end of stream with 5")),
+        java(("x.avro.AvroRuntimeException", "java.io.IOException: Invalid sync!")),
+        java(("java.lang.RuntimeException", "file:/wh/x.parquet is not a Parquet file. Expected magic number at tail")),
+        connect(f"{ICEBERG}RuntimeIOException", "Failed to open file: file:/wh/x.avro"),
     ],
     ("connection lost", errors.CommitOutcomeUnknownError): [
         SparkConnectGrpcException("<_MultiThreadedRendezvous of RPC that terminated with: UNAVAILABLE>"),
@@ -204,6 +259,15 @@ def test_the_message_shows_the_first_line_and_no_stack() -> None:
 
 def test_the_stack_of_the_server_is_not_looked_into() -> None:
     assert rule_for(inspect_failure(connect("x.Y", "boom"))).name == "other"
+
+
+def test_the_message_names_the_deepest_causes_and_not_what_only_wraps_them() -> None:
+    wrapped = ("java.util.concurrent.ExecutionException", "Job aborted due to stage failure")
+    causes = (("a.A", "Failed to fetch file: x.parquet"), ("b.B", "Reached the end of stream with 5 bytes left"))
+    awaited = ("org.apache.spark.SparkException", "Exception thrown in awaitResult: ")
+    found = "found a.A: Failed to fetch file: x.parquet; b.B: Reached the end of stream with 5 bytes left."
+    assert found in str(translated(java(awaited, wrapped, *causes), action="write", subject="t"))
+    assert "Unknown failure; b.B:" in str(translated(connect_caused_by(*causes), action="write", subject="t"))
 
 
 def test_secrets_are_removed_from_what_was_found() -> None:
