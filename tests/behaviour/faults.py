@@ -95,7 +95,8 @@ def tried(lake: Lake, fault: Fault, operation: str, *, again: Lake | None = None
     with fault(lake):
         result = run(lake, operation)
     after = contents(lake)
-    works_again = run(again or lake, "append" if operation == "merge" else operation).success
+    # A replace leaves few files to whoever is next.
+    works_again = run(again or lake, "replace" if operation in ("append", "merge") else operation).success
     if result.success:
         return Trial("", "", is_retried=False, is_unchanged=before == after, works_again=works_again)
     error = error_of(result)
@@ -268,7 +269,7 @@ def locked(seconds: float) -> Fault:
 
 
 @contextmanager
-def locked_for_spark(lake: Lake) -> Iterator[None]:
+def locked_for_writers(lake: Lake) -> Iterator[None]:
     """A reader holds a lock that lets others read, and nobody commit."""
     reader = sqlite3.connect(catalog_file(lake), isolation_level=None)
     reader.execute("begin")

@@ -37,10 +37,16 @@ def assert_refused(trial: Trial, error: str, *, is_retried: bool) -> None:
 
 
 @pytest.fixture(scope="module")
-def filled(engine: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """A lake that every test breaks and mends."""
-    remote = request.getfixturevalue("connect_server") if engine == "connect" else None
-    with filled_lake(tmp_path_factory.mktemp("filled"), remote) as lake:
+    with filled_lake(tmp_path_factory.mktemp("filled")) as lake:
+        yield lake
+
+
+@pytest.fixture(scope="module")
+def filled_on_connect(connect_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """The same over Spark Connect, whose client knows less of what went wrong."""
+    with impatient(), filled_lake(tmp_path_factory.mktemp("connect"), connect_server) as lake:
         yield lake
 
 
@@ -65,22 +71,20 @@ ON_CONNECT: Final = {
 }
 
 
-BROKEN: Final = [
-    pytest.param("classic", fault, operation, id=f"{name}-{operation}")
-    for name, (fault, operations) in DAMAGES.items()
-    for operation in operations
-] + [
-    pytest.param("connect", DAMAGES[name][0], operation, marks=pytest.mark.connect, id=f"{name}-{operation}-connect")
-    for name, operation in ON_CONNECT.items()
-]
+@pytest.mark.parametrize(
+    ("damage", "operation"), [(damage, operation) for damage in DAMAGES for operation in DAMAGES[damage][1]]
+)
+def test_a_damaged_table_is_to_be_looked_into(filled: Lake, damage: str, operation: str) -> None:
+    assert_refused(faults.tried(filled, DAMAGES[damage][0], operation), "InvestigationError", is_retried=False)
 
 
-@pytest.mark.parametrize(("engine", "fault", "operation"), BROKEN, indirect=["engine"])
-def test_a_damaged_table_is_to_be_looked_into(filled: Lake, fault: faults.Fault, operation: str) -> None:
-    assert_refused(faults.tried(filled, fault, operation), "InvestigationError", is_retried=False)
+@pytest.mark.connect
+@pytest.mark.parametrize(("damage", "operation"), ON_CONNECT.items())
+def test_a_damaged_table_is_to_be_looked_into_on_connect(filled_on_connect: Lake, damage: str, operation: str) -> None:
+    trial = faults.tried(filled_on_connect, DAMAGES[damage][0], operation)
+    assert_refused(trial, "InvestigationError", is_retried=False)
 
 
-@pytest.mark.parametrize("engine", ["classic"], indirect=True)
 def test_rows_that_nobody_can_read_any_more_can_be_replaced(filled: Lake) -> None:
     with missing(faults.data_file)(filled):
         assert faults.run(filled, "replace").success
@@ -100,34 +104,32 @@ def test_a_table_whose_files_are_lost_is_made_again_once_it_is_dropped(tmp_path:
 
 
 @pytest.fixture(scope="module")
-def impatient_lake(
-    engine: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Lake]:
+def impatient_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """A lake that waits for a lock only a little."""
-    remote = request.getfixturevalue("connect_server") if engine == "connect" else None
-    with impatient(), filled_lake(tmp_path_factory.mktemp("impatient"), remote) as lake:
+    with impatient(), filled_lake(tmp_path_factory.mktemp("impatient")) as lake:
         yield lake
 
 
-LONGER = faults.BUSY_SECONDS * 10
-SHORTER = faults.BUSY_SECONDS / 2
-LOCKS = [
-    ("classic", faults.locked(LONGER), "append"),
-    ("classic", faults.locked(LONGER), "read by pyarrow"),
-    ("classic", faults.locked_for_spark, "append"),
-    ("classic", faults.locked_for_spark, "create"),
-    pytest.param("connect", faults.locked_for_spark, "append", marks=pytest.mark.connect),
-]
+LONGER: Final = faults.BUSY_SECONDS * 10
+SHORTER: Final = faults.BUSY_SECONDS / 2
+LOCKS: Final = {
+    "nobody reads or writes": (faults.locked(LONGER), ("append", "read by pyarrow")),
+    "nobody writes": (faults.locked_for_writers, ("append", "create")),
+}
 
 
-@pytest.mark.parametrize(("engine", "fault", "operation"), LOCKS, indirect=["engine"])
-def test_a_catalog_that_stays_locked_is_asked_again_later(
-    impatient_lake: Lake, fault: faults.Fault, operation: str
-) -> None:
-    assert_refused(faults.tried(impatient_lake, fault, operation), "CatalogUnavailableError", is_retried=True)
+@pytest.mark.parametrize(("lock", "operation"), [(lock, operation) for lock in LOCKS for operation in LOCKS[lock][1]])
+def test_a_catalog_that_stays_locked_is_asked_again_later(impatient_lake: Lake, lock: str, operation: str) -> None:
+    trial = faults.tried(impatient_lake, LOCKS[lock][0], operation)
+    assert_refused(trial, "CatalogUnavailableError", is_retried=True)
 
 
-@pytest.mark.parametrize("engine", ["classic"], indirect=True)
+@pytest.mark.connect
+def test_a_catalog_that_stays_locked_is_asked_again_later_on_connect(filled_on_connect: Lake) -> None:
+    trial = faults.tried(filled_on_connect, faults.locked_for_writers, "append")
+    assert_refused(trial, "CatalogUnavailableError", is_retried=True)
+
+
 @pytest.mark.parametrize("operation", ["append", "read by pyarrow"])
 def test_a_catalog_that_is_locked_for_a_moment_is_waited_for(impatient_lake: Lake, operation: str) -> None:
     with faults.locked(SHORTER)(impatient_lake):
