@@ -1,0 +1,83 @@
+"""Data files that a failed write may have left: new, and of no snapshot.
+
+Iceberg deletes them itself after a commit conflict only: what the tasks of a write that was cancelled or that failed
+half way have finished stays, and so does all of a write whose commit the catalog did not take. Their names hold an id
+that Spark draws for each write and tells nobody, so that they are found by their age.
+"""
+
+import datetime as dt
+import re
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.table import Table
+
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.files import added_files
+from dagster_iceberg_spark.catalog.look import find_table, translated_answers
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+
+LISTING_SECONDS: Final = 5.0
+MAXIMUM_ENTRIES: Final = 10_000
+_WRITE_ID = re.compile(r"\d{5,}-\d+-(?P<write>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-")
+"""Iceberg's OutputFileFactory: partition, task, id of the write and epoch, number of the file."""
+
+
+def leftovers(
+    description: CatalogDescription,
+    identifier: TableIdentifier,
+    since: dt.datetime,
+    *,
+    maximum_seconds: float = LISTING_SECONDS,
+    maximum_entries: int = MAXIMUM_ENTRIES,
+) -> dict[str, list[str]]:
+    """Return the paths of new data files that no snapshot has, by the id of their write.
+
+    A write that another process has under way looks the same: name its files, and never delete them.
+
+    Args:
+        description: The catalog.
+        identifier: The table.
+        since: When the write began.
+        maximum_seconds: No further directory is listed after so many seconds.
+        maximum_entries: No further directory is listed after so many files and directories.
+
+    Raises:
+        CatalogUnavailableError: The catalog or the store does not answer.
+    """
+    table = find_table(description, identifier)
+    if table is None or not isinstance(table.io, PyArrowFileIO):
+        return {}
+    committed = {
+        file.path
+        for snapshot in table.snapshots()
+        if snapshot.timestamp_ms >= since.timestamp() * 1000
+        for file in added_files(description, identifier, snapshot.snapshot_id, ())
+    }
+    names = {path.rsplit("/", 1)[-1] for path in committed}
+    by_write: dict[str, list[str]] = {}
+    with translated_answers(description, action=f"list the files of {identifier} in"):
+        for info in _entries(table, deadline=time.monotonic() + maximum_seconds, most=maximum_entries):
+            match = _WRITE_ID.match(info.base_name)
+            if match and info.mtime and info.mtime >= since and info.base_name not in names:
+                by_write.setdefault(match["write"], []).append(info.path)
+    return {write: sorted(paths) for write, paths in by_write.items()}
+
+
+def _entries(table: Table, *, deadline: float, most: int) -> Iterator[FileInfo]:
+    """Yield the files below the data directory, level by level, until a limit is reached."""
+    root = table.properties.get("write.data.path", f"{table.location().rstrip('/')}/data")
+    scheme, netloc, path = PyArrowFileIO.parse_location(root)
+    store: FileSystem = table.io.fs_by_scheme(scheme, netloc)  # type: ignore[attr-defined]
+    directories, seen = deque([path]), 0
+    while directories and seen < most and time.monotonic() < deadline:
+        for info in store.get_file_info(FileSelector(directories.popleft(), allow_not_found=True)):
+            seen += 1
+            if info.type == FileType.Directory:
+                directories.append(info.path)
+            elif info.type == FileType.File:
+                yield info
