@@ -22,7 +22,13 @@ BUILTINS = {
     "CatalogUnavailableError": ConnectionError,
     "InvestigationError": RuntimeError,
 }
-RETRIED = {"RetryableError", "CommitConflictError", "CatalogUnavailableError", "WriteFailedError"}
+RETRIED = {
+    "RetryableError",
+    "CommitConflictError",
+    "CatalogUnavailableError",
+    "CredentialsExpiredError",
+    "WriteFailedError",
+}
 
 
 def drawing() -> dict[str, str]:

@@ -17,16 +17,17 @@ from sqlalchemy.exc import SQLAlchemyError
 from dagster_iceberg_spark.errors import (
     CatalogUnavailableError,
     ConfigurationError,
+    CredentialsExpiredError,
     IcebergSparkError,
     InvestigationError,
 )
 
-_REFUSED_LOGINS: Final = (UnauthorizedError, ForbiddenError, AuthorizationExpiredError, OAuthError)
+_REFUSED_LOGINS: Final = (UnauthorizedError, ForbiddenError, OAuthError)
 _UNANSWERED: Final = (SQLAlchemyError, RESTError, OSError)
 _NO_AVRO: Final = (UnicodeDecodeError, EOFError, SystemError, zlib.error)
 """What pyiceberg's decoder stumbles over in a manifest that is cut off or is none."""
 
-CATALOG_ERRORS: Final = (*_REFUSED_LOGINS, *_UNANSWERED, *_NO_AVRO, ValueError)
+CATALOG_ERRORS: Final = (AuthorizationExpiredError, *_REFUSED_LOGINS, *_UNANSWERED, *_NO_AVRO, ValueError)
 """What pyiceberg, the SQL driver and the store raise; not every ValueError, as pyarrow's `ArrowInvalid`, has a rule."""
 
 RESTORE_HINT: Final = (
@@ -55,6 +56,13 @@ def _is(*classes: type[Exception]) -> Callable[[Exception], bool]:
 
 
 RULES: Final = (
+    CatalogFailureRule(
+        "expired credentials",
+        lambda error: isinstance(error, AuthorizationExpiredError) or _says("ExpiredToken", "EXPIRED_TOKEN")(error),
+        CredentialsExpiredError,
+        "credentials that are valid still",
+        "run it again; if that repeats, give the catalog or the store credentials that live longer.",
+    ),
     CatalogFailureRule(
         "not authorised",
         _is(*_REFUSED_LOGINS),

@@ -1,5 +1,6 @@
 """One materialization, from the look at the table to the snapshot that carries its token."""
 
+import datetime as dt
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -60,6 +61,8 @@ from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 _FIRST_WAIT_SECONDS: Final = 0.1
 _LONGEST_WAIT_SECONDS: Final = 5.0
+_NAMED_FILES: Final = 20
+_CLOCK_TOLERANCE: Final = dt.timedelta(seconds=2)
 _SETTLING_SECONDS: Final = (0.0, 0.5, 1.5, 4.0)
 """Waits before each look for a commit whose answer was lost: a catalog may still be at it."""
 
@@ -306,6 +309,7 @@ def _write(
     if plan.create is None and not plan.changes:
         refresh(session, plan.identifier)
     subject = str(plan.identifier)
+    began = dt.datetime.now(dt.timezone.utc)
     work = TaggedWork(operation_tag(publication.materialization.commit_token), publication.announce)
     try:
         with reported_progress(session.spark, publication.report, subject=subject):
@@ -317,6 +321,7 @@ def _write(
                 subject=subject,
             )
     except DataError as error:
+        _name_leftovers(session, publication, began)
         raise _with_what_is_left(error, plan) from error.__cause__
     except ENGINE_ERRORS as error:
         failure = translated(error, action="write", subject=subject, redact=session.catalog.redact)
@@ -324,6 +329,8 @@ def _write(
             return _resolved(session, publication, error, failure, known=known)
         if _has_committed(session, publication, known):
             return RowCounts()
+        if not isinstance(failure, CommitConflictError):  # after which Iceberg deletes them itself
+            _name_leftovers(session, publication, began)
         if plan.create is not None and isinstance(failure, CommitConflictError):
             _require_created(session, plan)
         raise _with_what_is_left(failure, plan) from error
@@ -406,6 +413,25 @@ def _has_ended(session: IcebergSession, publication: Publication) -> bool:
     except CatalogUnavailableError:
         return False
     return True
+
+
+def _name_leftovers(session: IcebergSession, publication: Publication, began: dt.datetime) -> None:
+    """Name the data files that a failed write may have left; what cannot be listed is no second error."""
+    from dagster_iceberg_spark.catalog.leftovers import leftovers
+
+    identifier = publication.request.identifier
+    try:
+        found = leftovers(session.catalog, identifier, began - _CLOCK_TOLERANCE)
+    except IcebergSparkError:
+        return
+    paths = [path for of_write in found.values() for path in of_write]
+    if paths:
+        publication.report(
+            f"{len(paths)} data file(s) of {identifier} are younger than the failed write and of no snapshot: "
+            f"{', '.join(paths[:_NAMED_FILES])}{', ...' if len(paths) > _NAMED_FILES else ''}. They cost room and harm "
+            f"nothing; `{sql.remove_orphans(session.catalog.name, identifier)}` removes them when they are three days "
+            "old."
+        )
 
 
 def _require_created(session: IcebergSession, plan: WritePlan) -> None:

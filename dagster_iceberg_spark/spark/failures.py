@@ -77,22 +77,42 @@ class EngineFailure:
 
 
 @dataclass(frozen=True, slots=True)
+class _Condition:
+    """Tells a failure by the beginning of Spark's error condition."""
+
+    signs: tuple[str, ...]
+
+    def __call__(self, failure: EngineFailure) -> bool:
+        return failure.condition.startswith(self.signs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mention:
+    """Tells a failure by what the names of its classes, or its messages, contain."""
+
+    signs: tuple[str, ...]
+
+    def __call__(self, failure: EngineFailure) -> bool:
+        return failure.mentions(*self.signs)
+
+
+@dataclass(frozen=True, slots=True)
 class FailureRule:
     """A kind of engine error, what tells it, and what it becomes."""
 
     name: str
-    applies: Callable[[EngineFailure], bool]
+    applies: _Condition | _Mention
     error: type[IcebergSparkError]
     expected: str
     hint: str | None = None
 
 
-def _condition(*conditions: str) -> Callable[[EngineFailure], bool]:
-    return lambda failure: failure.condition.startswith(conditions)
+def _condition(*signs: str) -> _Condition:
+    return _Condition(signs)
 
 
-def _mention(*needles: str) -> Callable[[EngineFailure], bool]:
-    return lambda failure: failure.mentions(*needles)
+def _mention(*signs: str) -> _Mention:
+    return _Mention(signs)
 
 
 RULES: Final = (
@@ -153,8 +173,26 @@ RULES: Final = (
         f"set spark.sql.extensions to {ICEBERG_EXTENSIONS} when the session starts.",
     ),
     FailureRule(
+        "expired credentials",
+        _mention(
+            "ExpiredToken",
+            "The security token included in the request is expired",
+            "AuthenticationTimeoutException",
+            "(code: 419",
+        ),
+        CredentialsExpiredError,
+        "credentials that are valid until the commit",
+        "run the asset again; if that repeats, give the catalog or the store credentials that outlive the write.",
+    ),
+    FailureRule(
         "not authorised",
-        _mention("NotAuthorizedException", "ForbiddenException", "password authentication failed"),
+        _mention(
+            "NotAuthorizedException",
+            "ForbiddenException",
+            "password authentication failed",
+            "InvalidAccessKeyId",
+            "SignatureDoesNotMatch",
+        ),
         ConfigurationError,
         "credentials that the catalog accepts",
         "check the catalog's credentials in the resource configuration.",
@@ -204,9 +242,29 @@ RULES: Final = (
         "let the user that runs Spark read and write there; a directory also needs room to be made.",
     ),
     FailureRule(
+        "throttled",
+        _mention(
+            "SlowDown",
+            "Please reduce your request rate",  # what S3 says
+            "TooManyRequests",
+            "Throttling",
+            "Rate exceeded",
+            "RequestLimitExceeded",
+            "ThroughputExceeded",
+            "ServerBusy",
+            "rateLimitExceeded",
+            "(code: 429",
+        ),
+        CatalogUnavailableError,
+        "a catalog and a store that take so many requests",
+        "run the asset again, with fewer beside it.",
+    ),
+    FailureRule(
         "commit conflict",
         _mention(
             "CommitFailedException",
+            "ConcurrentModificationException",  # Glue's
+            "WaitingForLockException",  # the Hive metastore's
             "INSERT INTO iceberg_namespace_properties",  # two writers make a SQL catalog's namespace at once
             "Found conflicting",
             "Cannot delete file where some, but not all, rows match filter",
@@ -237,10 +295,18 @@ RULES: Final = (
             "ServiceFailureException",
             "RESTException",
             "UncheckedSQLException",
-            "Please reduce your request rate",  # what S3 says when it throttles
             "java.net.ConnectException",
+            "java.net.NoRouteToHostException",
+            "java.net.SocketException",
             "java.net.SocketTimeoutException",
             "java.net.UnknownHostException",
+            "java.util.concurrent.TimeoutException",
+            "ConnectTimeoutException",
+            "NoHttpResponseException",
+            "SdkClientException",  # the AWS SDK's own, before and after a request
+            "ApiCallTimeoutException",
+            "ApiCallAttemptTimeoutException",
+            "TTransportException",  # the Hive metastore's
         ),
         CatalogUnavailableError,
         "a catalog that answers",

@@ -281,6 +281,11 @@ def find_token(catalog: str, identifier: TableIdentifier, token: str) -> str:
     return f"SELECT snapshot_id FROM {snapshots} WHERE summary[{text(COMMIT_TOKEN)}] = {text(token)}"
 
 
+def remove_orphans(catalog: str, identifier: TableIdentifier) -> str:
+    """Return the call by which a person removes the files that no snapshot has."""
+    return f"CALL {quote(catalog)}.system.remove_orphan_files(table => {text(dotted(*identifier.parts))})"
+
+
 def probe(catalog: str) -> str:
     """Return a query that makes the session open the catalog."""
     return f"SHOW NAMESPACES IN {quote(catalog)}"

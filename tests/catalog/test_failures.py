@@ -4,7 +4,15 @@ import zlib
 
 import pyarrow as pa
 import pytest
-from pyiceberg.exceptions import ForbiddenError, OAuthError, ServerError, UnauthorizedError
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    ForbiddenError,
+    OAuthError,
+    RESTError,
+    ServerError,
+    ServiceUnavailableError,
+    UnauthorizedError,
+)
 from sqlalchemy.exc import DatabaseError, OperationalError
 
 from dagster_iceberg_spark import errors
@@ -17,6 +25,10 @@ def sql(message: str, kind: type[DatabaseError] = OperationalError) -> DatabaseE
 
 
 FAILURES: dict[tuple[str, type[IcebergSparkError]], list[Exception]] = {
+    ("expired credentials", errors.CredentialsExpiredError): [
+        AuthorizationExpiredError("419"),
+        OSError("When reading information for key 'x': AWS Error UNKNOWN (HTTP status 400): ExpiredToken"),
+    ],
     ("not authorised", errors.ConfigurationError): [UnauthorizedError("no"), ForbiddenError("no"), OAuthError("no")],
     ("refused by PostgreSQL", errors.ConfigurationError): [
         sql('FATAL:  password authentication failed for user "me"'),
@@ -53,6 +65,10 @@ FAILURES: dict[tuple[str, type[IcebergSparkError]], list[Exception]] = {
         ServerError("x"),
         OSError("AWS Error NETWORK_CONNECTION during HeadObject operation"),
         ConnectionResetError("x"),
+        RESTError("RESTError 429: TooManyRequestsException: x"),
+        ServiceUnavailableError("x"),
+        OSError("AWS Error SLOW_DOWN during GetObject operation: Please reduce your request rate."),
+        TimeoutError("timed out"),
     ],
 }
 """Errors by the rule that they fall under and the error that they become."""

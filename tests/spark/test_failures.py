@@ -95,6 +95,8 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
         iceberg("CommitStateUnknownException", "Cannot determine whether the commit was successful"),
         java(("x.Y", "failed"), (f"{ICEBERG}CommitStateUnknownException", None)),
         connect(f"{ICEBERG}CommitStateUnknownException", "x"),
+        iceberg("RESTException", "Error occurred while processing POST request"),
+        connect(f"{ICEBERG}RESTException", "Error occurred while processing POST request"),
     ],
     ("missing runtime", errors.SparkEnvironmentError): [
         spark("CATALOG_NOT_FOUND", "The catalog `lake` not found", AnalysisException),
@@ -116,7 +118,18 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
     ("missing extensions", errors.SparkEnvironmentError): [
         spark("PARSE_SYNTAX_ERROR", "Syntax error at or near 'WRITE'", ParseException),
     ],
-    ("not authorised", errors.ConfigurationError): [
+    ("expired credentials", errors.CredentialsExpiredError): [
+        java(
+            (
+                "software.amazon.awssdk.services.s3.model.S3Exception",
+                "The provided token has expired. (Service: S3, Status Code: 400, Error Code: ExpiredToken)",
+            )
+        ),
+        java(("com.amazonaws.X", "The security token included in the request is expired")),
+        iceberg("RESTException", "Unable to process (code: 419, type: AuthenticationTimeoutException): x"),
+        connect(f"{ICEBERG}RESTException", "Unable to process (code: 419, type: null): x"),
+    ],
+    ("not authorised", errors.CredentialsExpiredError): [
         iceberg("NotAuthorizedException", "Not authorized: no"),
         iceberg("ForbiddenException", "Forbidden: no"),
         iceberg(
@@ -155,7 +168,19 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
         java(("software.amazon.awssdk.services.s3.model.S3Exception", "Access Denied (Service: S3, Status Code: 403)")),
         connect_caused_by(("java.io.FileNotFoundException", "/wh/db/t/metadata/x.avro (Permission denied)")),
     ],
+    ("throttled", errors.CatalogUnavailableError): [
+        java(("s3.S3Exception", "Please reduce your request rate. (Service: S3, Status Code: 503)")),
+        java(("s3.S3Exception", "null (Service: S3, Status Code: 503, Error Code: SlowDown)")),
+        java(("glue.GlueException", "Rate exceeded (Service: Glue, Status Code: 400)")),
+        java(("software.amazon.awssdk.services.dynamodb.model.ProvisionedThroughputExceededException", "x")),
+        java(("com.azure.storage.blob.models.BlobStorageException", "Status code 503, ServerBusy")),
+        java(("com.google.cloud.storage.StorageException", "rateLimitExceeded")),
+        iceberg("RESTException", "Unable to process (code: 429, type: TooManyRequestsException): x"),
+        connect(f"{ICEBERG}RESTException", "Unable to process (code: 429, type: null): x"),
+    ],
     ("commit conflict", errors.CommitConflictError): [
+        java(("software.amazon.awssdk.services.glue.model.ConcurrentModificationException", "Update failed")),
+        java(("org.apache.iceberg.hive.LockException", "x"), ("org.apache.iceberg.hive.WaitingForLockException", "x")),
         iceberg("CommitFailedException", "Cannot commit db.t: metadata location x has changed from y"),
         connect(f"{ICEBERG}CommitFailedException", "Cannot commit"),
         iceberg("ValidationException", "Found conflicting files that can contain records matching x"),
@@ -181,12 +206,18 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
         iceberg("ServiceFailureException", "Server error"),
         connect(f"{ICEBERG}RESTException", "Error occurred while processing GET request"),
         iceberg("UncheckedSQLException", "Failed to connect"),
-        java(
-            ("software.amazon.awssdk.services.s3.model.S3Exception", "Please reduce your request rate. (Service: S3)")
-        ),
         java(("x.Y", "failed"), ("java.net.ConnectException", "Connection refused")),
         java(("java.net.SocketTimeoutException", "Read timed out")),
         java(("java.net.UnknownHostException", "nowhere")),
+        java(("java.net.NoRouteToHostException", "x")),
+        java(("java.net.SocketException", "Connection reset")),
+        java(("java.util.concurrent.TimeoutException", "x")),
+        java(("x.Y", "failed"), ("org.apache.hc.core5.http.NoHttpResponseException", "x failed to respond")),
+        java(("org.apache.http.conn.ConnectTimeoutException", "x")),
+        java(("software.amazon.awssdk.core.exception.SdkClientException", "Unable to execute HTTP request")),
+        java(("software.amazon.awssdk.core.exception.ApiCallTimeoutException", "x")),
+        java(("software.amazon.awssdk.core.exception.ApiCallAttemptTimeoutException", "x")),
+        java(("org.apache.thrift.transport.TTransportException", "x")),
     ],
     ("missing file", errors.InvestigationError): [
         iceberg("NotFoundException", "Failed to open input stream for file: file:/wh/x.avro"),
@@ -241,6 +272,18 @@ def test_every_error_of_the_table_is_what_the_engine_raises() -> None:
 )
 def test_what_can_only_mean_one_thing_wins_over_what_is_broad(names: tuple[str, ...], text: str, rule: str) -> None:
     assert rule_for(inspect_failure(java(*((name, text) for name in names)))).name == rule
+
+
+@pytest.mark.parametrize("action", ["prepare", "read", "open"])
+def test_only_a_write_has_an_outcome_that_may_be_unknown(action: str) -> None:
+    error = connect(f"{ICEBERG}CommitStateUnknownException", "x")
+    assert type(translated(error, action=action, subject="t")) is errors.CatalogUnavailableError
+
+
+@pytest.mark.parametrize("action", ["prepare", "read", "open"])
+def test_only_a_write_comes_after_the_credentials_were_taken(action: str) -> None:
+    error = iceberg("NotAuthorizedException", "x")
+    assert type(translated(error, action=action, subject="t")) is errors.ConfigurationError
 
 
 def test_a_table_that_is_not_there_when_it_is_read_has_to_be_materialized() -> None:
