@@ -33,16 +33,16 @@ demo: setup .dagster_home/dagster.yaml ## Run the example: a few partitions of f
 ui: setup .dagster_home/dagster.yaml ## Open the example in Dagster's UI
 	@$(DAGSTER) PYTHONWARNINGS='ignore:Function `dev_command` is superseded' $(BIN)/dagster dev -w workspace.yaml
 
-test: setup ## Run the tests, all but the slow ones
-	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+test: setup ## Run the tests, all but the slow ones and those of real catalogs
+	@$(BIN)/python -m pytest -m "not slow and not server" $(ARGS)
 
 test-servers: setup ## Run the tests against real catalogs and object stores only
-	@$(BIN)/python -m pytest -m server $(ARGS)
+	@$(BIN)/python -m pytest -m "server and not slow" $(ARGS)
 
 test-long: setup ## Run the slow tests only
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 
-check: lint types test ## Run all that CI runs
+check: lint types test test-servers ## Run all that CI runs
 
 lint: setup ## Check style, formatting and which room imports which
 	@$(BIN)/ruff check

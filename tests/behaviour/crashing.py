@@ -10,7 +10,7 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -163,15 +163,32 @@ def before_the_commit(crash: Crash) -> None:
     """
 
     def lock(*_: Any) -> None:
-        connection = sqlite3.connect(crash.database, isolation_level=None, check_same_thread=False)
-        connection.execute("BEGIN IMMEDIATE")
-        known = metadata_files()
-        crash.die_when(lambda: connection.in_transaction and metadata_files() != known)
+        connection = locked(crash)
+        die_when_a_commit_waits(crash, lambda: connection.in_transaction)
+
+    wrap(commit, "write", before=lock)
+
+
+def while_the_commit_waits(crash: Crash) -> None:
+    """Die likewise, where someone else holds the lock."""
+    wrap(commit, "write", before=lambda *_: die_when_a_commit_waits(crash, lambda: True))
+
+
+def locked(crash: Crash) -> sqlite3.Connection:
+    """Return a connection that keeps all others from writing the catalog's database, not from reading it."""
+    connection = sqlite3.connect(crash.database, isolation_level=None, check_same_thread=False)
+    connection.execute("BEGIN IMMEDIATE")
+    return connection
+
+
+def die_when_a_commit_waits(crash: Crash, is_locked: Callable[[], bool]) -> None:
+    """Die when a metadata file has been written that no catalog points at yet."""
 
     def metadata_files() -> set[Path]:
         return set(Path(crash.directory, "wh").glob("**/*.metadata.json"))
 
-    wrap(commit, "write", before=lock)
+    known = metadata_files()
+    crash.die_when(lambda: is_locked() and metadata_files() != known)
 
 
 def after_the_commit(crash: Crash) -> None:
@@ -215,6 +232,7 @@ POINTS: Final = {
     "before the write": before_the_write,
     "while files are written": while_files_are_written,
     "before the commit": before_the_commit,
+    "while the commit waits": while_the_commit_waits,
     "after the commit": after_the_commit,
     "after the return": after_the_return,
     "before the record": before_the_record,
@@ -223,19 +241,30 @@ POINTS: Final = {
 }
 
 
-def run(crash: Crash, *, resumes: str | None = None) -> dg.JobExecutionResult:
-    """Run the job; with a failed run, from its failure, with the tag that Dagster's own launchers give such a run."""
+def run(crash: Crash) -> bool:
+    """Run the job as a launched run does."""
+    with (
+        dg.DagsterInstance.local_temp(crash.instance) as instance,
+        dg.execute_job(dg.reconstructable(job), instance, raise_on_error=False) as result,
+    ):
+        return result.success
+
+
+def resume(crash: Crash, run_id: str) -> bool:
+    """Go on where a failed run of the job broke off, here and now, with the tags that Dagster gives to such a run."""
+    return run_here(
+        crash, {"dagster/parent_run_id": run_id, "dagster/root_run_id": run_id, "dagster/is_resume_retry": "true"}
+    )
+
+
+def run_here(crash: Crash, tags: Mapping[str, str] | None = None) -> bool:
+    """Run the job in this process."""
     os.environ[VARIABLE] = json.dumps(asdict(crash))
-    tags = {} if resumes is None else {"dagster/is_resume_retry": "true"}
     with dg.DagsterInstance.local_temp(crash.instance) as instance:
-        options = None if resumes is None else dg.ReexecutionOptions.from_failure(resumes, instance)
-        with dg.execute_job(
-            dg.reconstructable(job), instance, tags=tags, reexecution_options=options, raise_on_error=False
-        ) as result:
-            return result
+        return job().execute_in_process(instance=instance, tags=tags, raise_on_error=False).success
 
 
 if __name__ == "__main__":
     from tests.behaviour import crashing
 
-    sys.exit(0 if crashing.run(Crash.told()).success else 1)
+    sys.exit(0 if crashing.run(Crash.told()) else 1)

@@ -1,9 +1,13 @@
 """A step's process is killed at each boundary of a write, and the work is started again: the rows are there once."""
 
+import os
+import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +22,11 @@ from tests.conftest import CONNECT_CONF, SPARK_CONF
 
 pytestmark = pytest.mark.spark
 
-BOUNDARIES = [point for point in POINTS if point != "at some time"]
+BOUNDARIES = [point for point in POINTS if point not in ("at some time", "while the commit waits")]
 CHILD_SECONDS = 120
+SECOND_ATTEMPT_SECONDS = 8
+CRASHES = int(os.environ.get("CRASHES", "200"))
+"""How many random crash points the long run draws."""
 
 
 @pytest.fixture
@@ -27,9 +34,13 @@ def crash(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
     remote = request.getfixturevalue("connect_server") if engine == "connect" else None
     crash = Crash(str(tmp_path), remote=remote, spark_config=tuple((CONNECT_CONF if remote else SPARK_CONF).items()))
     yield crash
-    # The sessions that runs in this process have opened on the server.
-    if remote is not None:
-        SESSIONS.close_all()
+    SESSIONS.close_all()
+
+
+@pytest.fixture
+def classic_crash(tmp_path: Path) -> Iterator[Crash]:
+    yield Crash(str(tmp_path), spark_config=tuple(SPARK_CONF.items()))
+    SESSIONS.close_all()
 
 
 def run_in_child(crash: Crash) -> int:
@@ -76,7 +87,16 @@ def assert_once(crash: Crash) -> None:
     assert set(recorded(crash)) == {str(snapshot.snapshot_id)}
 
 
-@pytest.mark.parametrize("point", BOUNDARIES)
+def of_engines(quick: Mapping[str, Sequence[str]]) -> list[Any]:
+    """Each boundary under each engine; those that are not quick are left to the long run."""
+    return [
+        pytest.param(engine, point, marks=[*marks, *([] if point in quick[engine] else [pytest.mark.slow])])
+        for engine, marks in (("classic", []), ("connect", [pytest.mark.connect]))
+        for point in BOUNDARIES
+    ]
+
+
+@pytest.mark.parametrize(("engine", "point"), of_engines({"classic": (), "connect": BOUNDARIES}), indirect=["engine"])
 def test_a_killed_step_that_its_policy_retries_commits_once(crash: Crash, point: str) -> None:
     crash = replace(crash, point=point, retries=1)
     assert run_in_child(crash) == 0
@@ -84,9 +104,71 @@ def test_a_killed_step_that_its_policy_retries_commits_once(crash: Crash, point:
     assert_once(crash)
 
 
-@pytest.mark.parametrize("point", BOUNDARIES)
+@pytest.mark.parametrize(
+    ("engine", "point"),
+    of_engines({"classic": ("before the commit", "after the commit"), "connect": ("before the commit",)}),
+    indirect=["engine"],
+)
 def test_a_killed_run_that_is_executed_again_from_its_failure_commits_once(crash: Crash, point: str) -> None:
     run_in_child(replace(crash, point=point))
     assert crash.mark.exists()
-    assert crashing.run(crash, resumes=report_dead_run(crash)).success
+    assert crashing.resume(crash, report_dead_run(crash))
     assert_once(crash)
+
+
+@pytest.mark.connect
+@pytest.mark.parametrize("engine", ["connect"], indirect=True)
+def test_the_next_attempt_waits_for_a_commit_that_a_killed_step_left_on_the_server(crash: Crash) -> None:
+    """The catalog makes the first attempt's commit wait until the second one has begun."""
+    assert crashing.run_here(crash)
+    lock = crashing.locked(crash)
+
+    def let_go() -> None:
+        while not crash.mark.exists():
+            time.sleep(0.1)
+        time.sleep(SECOND_ATTEMPT_SECONDS)
+        lock.rollback()
+
+    thread = threading.Thread(target=let_go)
+    thread.start()
+    assert run_in_child(replace(crash, point="while the commit waits", retries=1)) == 0
+    thread.join()
+    lock.close()
+    assert rows(crash) == sorted([*range(ROWS)] * 2)
+    assert len(summaries(crash)) == len(set(recorded(crash))) == 2
+
+
+def test_a_new_run_after_a_killed_one_is_a_new_append(classic_crash: Crash) -> None:
+    run_in_child(replace(classic_crash, point="after the commit"))
+    report_dead_run(classic_crash)
+    assert crashing.run_here(classic_crash)
+    assert rows(classic_crash) == sorted([*range(ROWS)] * 2)
+    assert len(summaries(classic_crash)) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("number", range(CRASHES))
+def test_a_run_that_is_killed_at_some_time_and_resumed_leaves_its_rows_once(
+    number: int, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Three of four over Spark Connect, where the server goes on; the resumed run races it."""
+    drawn = random.Random(number)
+    is_classic = number % 4 == 0
+    crash = Crash(
+        str(tmp_path),
+        point="at some time",
+        remote=None if is_classic else request.getfixturevalue("connect_server"),
+        spark_config=tuple((SPARK_CONF if is_classic else CONNECT_CONF).items()),
+        disposition=drawn.choice(["append", "append", "replace", "merge"]),
+        seconds=drawn.uniform(0.0, 2.0),
+        sleep=drawn.choice([0, 10, 30]),
+    )
+    if run_in_child(crash) != 0:
+        assert crashing.resume(replace(crash, point="never"), report_dead_run(crash))
+    SESSIONS.close_all()
+    assert rows(crash) == list(range(ROWS))
+    assert recorded(crash)
+    tokens = [item.summary.additional_properties["dagster.commit_token"] for item in summaries(crash)]
+    assert len(tokens) == len(set(tokens)) <= (1 if crash.disposition == "append" else 2)
+    assert {str(item.snapshot_id) for item in summaries(crash)} >= set(recorded(crash))

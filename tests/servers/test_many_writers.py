@@ -113,7 +113,8 @@ def maintenance_beside(lake: Lake, table: str) -> Iterator[list[str]]:
     ]
 
     def maintain() -> None:
-        session = lake.session.newSession()
+        beside = resources_of(lake.spark.catalog, {**SPARK_CONF, "spark.sql.shuffle.partitions": "40"})
+        session = beside["spark"].spark_session
         for number, call in enumerate(cycle(calls)):
             if stopped.wait(0.2):
                 return
