@@ -10,7 +10,7 @@ from pydantic import Field, PrivateAttr
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.config import CatalogConfig, EmbeddedCatalog, refuse_unknown_fields
-from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.errors import ConfigurationError, SparkEnvironmentError
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -35,11 +35,32 @@ class SessionRegistry:
         """Start with no sessions."""
         self._shared: dict[SessionIdentity, _SharedSession] = {}
         self._lock = threading.RLock()
+        self._process_id = os.getpid()
+
+    def require_own_process(self) -> None:
+        """Refuse to use sessions in a fork of the process that opened them: both would talk over one connection.
+
+        Raises:
+            SparkEnvironmentError: This process is such a fork.
+        """
+        if self._process_id == os.getpid():
+            return
+        if self._shared:
+            raise SparkEnvironmentError.refusing(
+                "use",
+                "the Spark session",
+                expected=f"the process that opened it, {self._process_id}",
+                found=f"{os.getpid()}, which was forked from it",
+                hint="start processes by `spawn`, as Dagster's multiprocess executor does by default, or fork them before "
+                "the first use of a session.",
+            )
+        self._process_id = os.getpid()
 
     def acquire(self, resource: "IcebergSparkResource", user: int) -> "IcebergSession":
         """Return the session of the resource's configuration, opening it for the first user."""
         from dagster_iceberg_spark.spark.session import attach_catalog, is_alive, open_session
 
+        self.require_own_process()
         identity: SessionIdentity
         with self._lock:
             if resource.wraps_session:
@@ -167,9 +188,11 @@ class IcebergSparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         """The session with its catalog, started now if it was not.
 
         Raises:
-            SparkEnvironmentError: Java or Iceberg's runtime is missing or unfit.
+            SparkEnvironmentError: Java or Iceberg's runtime is missing or unfit, or the process is a fork of the one
+                that opened the session.
             CatalogUnavailableError: The catalog or the server does not answer.
         """
+        SESSIONS.require_own_process()
         if self._session is None:
             self._session = SESSIONS.acquire(self, id(self))
         return self._session  # type: ignore[no-any-return]

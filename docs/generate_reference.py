@@ -14,6 +14,7 @@ from pyspark.sql import types
 
 from dagster_iceberg_spark import errors
 from dagster_iceberg_spark.config import EmbeddedCatalog, RestCatalog, SqlCatalog
+from dagster_iceberg_spark.errors import CommitOutcomeUnknownError, RetryableError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan import options, read
 from dagster_iceberg_spark.plan.evolution import storage_verdict
@@ -21,6 +22,7 @@ from dagster_iceberg_spark.plan.options import OptionDefaults, WriteOptions
 from dagster_iceberg_spark.plan.write import CREATION_PROPERTIES
 from dagster_iceberg_spark.resource import IcebergSparkResource
 from dagster_iceberg_spark.spark.columns import iceberg_type
+from dagster_iceberg_spark.spark.failures import ALL_RULES, FailureRule, kind_of
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, PartitionSlice
@@ -66,7 +68,8 @@ RESULTS: Final = {
     "iceberg/write_seconds": "from the look at the table to the snapshot's timestamp, in the attempt that succeeded; 0 "
     "if adopted",
     "iceberg/commit_seconds": "from the snapshot's timestamp to the engine's return; 0 if adopted",
-    "iceberg/retries": "how often the write was planned again after a conflict",
+    "iceberg/retries": "how often the write was planned again, after a conflict or an outage",
+    "iceberg/retry_seconds": "what the attempts before the last one took, with the waits between",
     "iceberg/table_changes": "changes to columns, partition fields and properties, in words; only if there were any",
     "iceberg/adopted": "`true` if the snapshot of an earlier attempt was adopted; absent otherwise",
 }
@@ -162,10 +165,29 @@ def _lines() -> Iterator[str]:
     yield from _section("Errors", "See [errors](errors.md) for what to do about them.")
     yield from ("", "```text", *_tree(), "```")
     yield from _errors()
+    yield from _section(
+        "What an error of the engine becomes",
+        "While a table is written, from Spark classic or Connect, Iceberg, and the clients of catalogs and stores; the "
+        "first row that applies. A sign is a part of the name of a class or of a message, or the beginning of one of "
+        "Spark's error conditions. *Planned again* is within the limits of `commit_attempts` and `commit_seconds`.",
+    )
+    yield from _table(("error of the engine", "signs", "becomes", "then"), (_failure_row(rule) for rule in ALL_RULES))
     yield from _section("Summary of a snapshot", "What the package writes into every snapshot that it commits.")
     yield from _table(("key", "meaning"), _covering(SUMMARY, _written_to_summaries()))
     yield from _section("Table properties", "What the package writes into the properties of a table.")
     yield from _table(("property", "meaning"), PROPERTIES.items())
+
+
+def _failure_row(rule: FailureRule) -> tuple[str, str, str, str]:
+    signs = ", ".join(f"`{sign}`" for sign in rule.applies.signs) or "anything else"
+    error = kind_of(rule, "write")
+    if issubclass(error, CommitOutcomeUnknownError):
+        then = "the token is looked for"
+    elif issubclass(error, RetryableError):
+        then = "planned again"
+    else:
+        then = "raised; a `RetryPolicy` may try again" if error.allows_retries else "raised"
+    return rule.name, signs, f"`{error.__name__}`", then
 
 
 def _keys_of_outputs() -> Iterator[str]:

@@ -90,6 +90,7 @@ RESULT_KEYS: Final = (
     "iceberg/write_seconds",
     "iceberg/commit_seconds",
     "iceberg/retries",
+    "iceberg/retry_seconds",
     "iceberg/table_changes",
     "iceberg/adopted",
 )

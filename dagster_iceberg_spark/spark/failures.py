@@ -336,9 +336,14 @@ RULES: Final = (
 """First match wins: from what can only mean one thing to what is broad."""
 
 _UNANSWERED: Final = FailureRule(
-    "connection lost", _mention(), CommitOutcomeUnknownError, "an answer of the Spark Connect server"
+    "connection lost",
+    _mention("SparkConnectGrpcException", "RetriesExceeded"),
+    CommitOutcomeUnknownError,
+    "an answer of the Spark Connect server",
 )
 _OTHER: Final = FailureRule("other", _mention(), WriteFailedError, "that the engine writes the DataFrame")
+ALL_RULES: Final = (_UNANSWERED, *RULES, _OTHER)
+"""With what goes before the table, and what is left."""
 
 
 def translated(error: Exception, *, action: str, subject: str, redact: Callable[[str], str] = str) -> IcebergSparkError:
@@ -353,11 +358,11 @@ def translated(error: Exception, *, action: str, subject: str, redact: Callable[
     failure = inspect_failure(error)
     rule = rule_for(failure)
     found = _outside_row(failure) if rule.error is RowsOutsidePartitionError else failure.summary
-    return _kind_of(rule, action).refusing(action, subject, expected=rule.expected, found=redact(found), hint=rule.hint)
+    return kind_of(rule, action).refusing(action, subject, expected=rule.expected, found=redact(found), hint=rule.hint)
 
 
-def _kind_of(rule: FailureRule, action: str) -> type[IcebergSparkError]:
-    """Return the class of the error, for what was being done."""
+def kind_of(rule: FailureRule, action: str) -> type[IcebergSparkError]:
+    """Return the class that an error becomes, for what was being done: "write", "read" and so on."""
     if action == "read" and rule.name == "table vanished":
         return UpstreamMissingError
     if action == "write" and rule.name == "not authorised":
@@ -374,7 +379,7 @@ def is_unanswered(error: Exception) -> bool:
 
 def rule_for(failure: EngineFailure) -> FailureRule:
     """Return the first rule that applies."""
-    if any(name.startswith(("SparkConnectGrpcException", "RetriesExceeded")) for name in failure.class_names):
+    if any(name.startswith(_UNANSWERED.applies.signs) for name in failure.class_names):
         return _UNANSWERED
     return next((rule for rule in RULES if rule.applies(failure)), _OTHER)
 

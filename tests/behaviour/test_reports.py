@@ -2,6 +2,8 @@
 
 import dagster as dg
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, NestedField, StringType
 
 from tests.conftest import Lake, frame_asset, hours_asset, metadata_of
 
@@ -61,3 +63,27 @@ def test_the_log_names_the_place_of_a_new_table(lake: Lake) -> None:
     assert len(created) == 1
     assert str(lake.directory) in created[0]
     assert any(message.startswith("Committed snapshot ") for message in messages)
+
+
+def test_what_others_have_written_into_a_table_is_shown_as_text(classic_lake: Lake) -> None:
+    """Nothing that is reported is of a kind that the UI would render: Markdown, a link, a path."""
+    hostile = "<img src=x onerror=alert(1)> [x](javascript:alert(1))"
+    catalog = classic_lake.spark.pyiceberg_catalog
+    catalog.create_namespace("db")
+    schema = Schema(NestedField(1, "id", IntegerType(), doc=hostile), NestedField(2, hostile, StringType()))
+    table = catalog.create_table(("db", "t"), schema, properties={"note": hostile})
+    table.append(schema.as_arrow().empty_table(), snapshot_properties={"dagster.asset_key": hostile})
+    metadata = {"iceberg/write_disposition": "append", "iceberg/table_properties": {"comment": hostile}}
+    result = classic_lake.materialize(frame_asset("t", f"select 1 as id, 'a' as `{hostile}`", metadata=metadata))
+    [materialization] = result.asset_materializations_for_node("t")
+    inert = (
+        dg.TextMetadataValue,
+        dg.IntMetadataValue,
+        dg.FloatMetadataValue,
+        dg.BoolMetadataValue,
+        dg.JsonMetadataValue,
+        dg.TableSchemaMetadataValue,
+    )
+    assert [key for key, value in materialization.metadata.items() if not isinstance(value, inert)] == []
+    [first, second] = materialization.metadata["dagster/column_schema"].value.columns
+    assert (first.description, second.name) == (hostile, hostile)

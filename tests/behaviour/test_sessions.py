@@ -218,3 +218,24 @@ def test_provided_jars_add_no_coordinates(tmp_path: Path) -> None:
     assert "spark.jars.packages" not in launch_conf(
         IcebergSparkResource(catalog=catalog, jars="provided").session_settings()
     )
+
+
+def test_a_fork_of_the_process_does_not_use_its_session(classic_lake: Lake) -> None:
+    """Both would write to one connection, and read one another's answers."""
+    assert classic_lake.session.range(1).count() == 1
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:  # only what is told through the pipe counts: nothing of the tests may end here
+        try:
+            classic_lake.spark.spark_session.range(1).count()
+            said = "no error"
+        except BaseException as error:  # noqa: BLE001 - handed over
+            said = f"{type(error).__name__}: {error}"
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        said = answer.read()
+    os.waitpid(child, 0)
+    assert said.startswith("SparkEnvironmentError: Cannot use the Spark session: expected the process that opened it, ")
+    assert classic_lake.session.range(2).count() == 2

@@ -9,7 +9,7 @@ import pytest
 from dagster_iceberg_spark import RestCatalog, SqlCatalog
 from dagster_iceberg_spark.catalog.look import open_catalog
 from tests.conftest import Lake, open_lake
-from tests.servers.postgresql import PostgreSqlServer
+from tests.servers.postgresql import PASSWORD, PostgreSqlServer
 from tests.servers.rest import RestServer
 
 
@@ -63,3 +63,13 @@ def emptied(catalog: Any) -> Any:
             opened.drop_table(table)
         opened.drop_namespace("db")
     return catalog
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _secrets_are_nowhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Whatever the tests have written to files, in tables, logs or Dagster's storage, does not hold the password."""
+    yield
+    secret = PASSWORD[-8:].encode()
+    files = [path for path in tmp_path_factory.getbasetemp().rglob("*") if path.is_file() and not path.is_symlink()]
+    assert files
+    assert [str(path) for path in files if secret in path.read_bytes()] == []
