@@ -51,8 +51,8 @@ class SessionRegistry:
                 "the Spark session",
                 expected=f"the process that opened it, {self._process_id}",
                 found=f"{os.getpid()}, which was forked from it",
-                hint="start processes by `spawn`, as Dagster's multiprocess executor does by default, or fork them before "
-                "the first use of a session.",
+                hint="start processes by `spawn`, as Dagster's multiprocess executor does by default, or fork them "
+                "before the first use of a session.",
             )
         self._process_id = os.getpid()
 

@@ -1,5 +1,7 @@
 """What Dagster shows of a materialization."""
 
+from typing import Any
+
 import dagster as dg
 import pytest
 from pyiceberg.schema import Schema
@@ -85,5 +87,6 @@ def test_what_others_have_written_into_a_table_is_shown_as_text(classic_lake: La
         dg.TableSchemaMetadataValue,
     )
     assert [key for key, value in materialization.metadata.items() if not isinstance(value, inert)] == []
-    [first, second] = materialization.metadata["dagster/column_schema"].value.columns
+    columns: Any = materialization.metadata["dagster/column_schema"].value
+    [first, second] = columns.columns
     assert (first.description, second.name) == (hostile, hostile)
