@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 import dagster as dg
 
 from dagster_iceberg_spark.spark.commit import Commit
-from dagster_iceberg_spark.table.lineage import WRITE_DISPOSITION
+from dagster_iceberg_spark.table.lineage import CARRIES_OVER, WRITE_DISPOSITION
 from dagster_iceberg_spark.table.schema import Field, Schema
 from dagster_iceberg_spark.table.scope import PartitionScope
 
@@ -98,7 +98,8 @@ def _row_counts(commit: Commit, scope: PartitionScope, own: int) -> dict[str, in
     summary = commit.snapshot.summary
     if scope.is_whole_table:
         return {"dagster/row_count": int(summary["total-records"])} if "total-records" in summary else {}
-    is_known = _replaces(commit) and len(scope.keys) == 1 and not commit.is_adopted
+    is_counted = commit.counts.rows is not None or CARRIES_OVER not in summary
+    is_known = _replaces(commit) and len(scope.keys) == 1 and is_counted
     return {"dagster/partition_row_count": own} if is_known else {}
 
 

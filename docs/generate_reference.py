@@ -87,6 +87,8 @@ SUMMARY: Final = {
     "`scope`; above 2 kB their digest and count",
     lineage.WRITE_DISPOSITION: "`replace`, `append` or `merge`",
     lineage.PACKAGE_VERSION: "version of this package",
+    lineage.CARRIES_OVER: "`true` if rows of other partitions were written anew, because a file held both; absent "
+    "otherwise",
 }
 PROPERTIES: Final = {
     lineage.OWNER_PROPERTY: "the asset that owns the table",
@@ -249,7 +251,7 @@ def _default_of(key: str) -> str:
 
 def _written_to_summaries() -> Iterable[str]:
     scope = PartitionScope((Dimension(None, "day"),), ((PartitionSlice("2024-01-01"),),), ("2024-01-01",))
-    return Materialization(
+    written = Materialization(
         asset_key="a",
         run_id="r",
         job="j",
@@ -260,7 +262,8 @@ def _written_to_summaries() -> Iterable[str]:
         write_disposition="replace",
         commit_token="t",  # noqa: S106 - no secret
         package_version="0",
-    ).properties()
+    )
+    return {**written.properties(), lineage.CARRIES_OVER: "true"}
 
 
 def _covering(explained: Mapping[str, str], keys: Iterable[str], *, prefix: str = "") -> Iterable[tuple[str, str]]:

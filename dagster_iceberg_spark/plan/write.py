@@ -40,7 +40,7 @@ from dagster_iceberg_spark.table.changes import (
     TableChange,
 )
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.lineage import Materialization
+from dagster_iceberg_spark.table.lineage import CARRIES_OVER, Materialization
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec, Transform
 from dagster_iceberg_spark.table.predicate import Predicate
@@ -227,10 +227,15 @@ def plan_write(
         action=action,
         guard=guard,
         write_options=_write_options(options, scope, state),
-        snapshot_properties=materialization.properties(),
+        snapshot_properties={**materialization.properties(), **_carrying(action)},
         counted_partitions=() if are_listed else tuple((key, part.predicate()) for key, part in counted),
         listed_partitions=partitions if are_listed else (),
     )
+
+
+def _carrying(action: WriteAction) -> dict[str, str]:
+    carries_over = isinstance(action, Overwrite) and action.coverage.carries_over
+    return {CARRIES_OVER: "true"} if carries_over else {}
 
 
 def plan_finish(request: TableRequest, frame: Schema, state: TableState, planned_on: Schema) -> tuple[TableChange, ...]:

@@ -22,6 +22,8 @@ COMMIT_TOKEN: Final = "dagster.commit_token"  # noqa: S105 - the name of a key
 UPSTREAM: Final = "dagster.upstream"
 WRITE_DISPOSITION: Final = "dagster.write_disposition"
 PACKAGE_VERSION: Final = "dagster_iceberg_spark.version"
+CARRIES_OVER: Final = "dagster_iceberg_spark.carries_over"
+"""On a snapshot that also wrote rows of other partitions anew, which its numbers count too."""
 
 OWNER_PROPERTY: Final = "dagster.asset_key"
 """Table property: the asset that owns the table."""

@@ -90,6 +90,23 @@ def test_each_partition_has_a_token_of_its_own(kept_lake: Lake) -> None:
     assert len(tokens) == len(set(tokens)) == 2
 
 
+@pytest.mark.parametrize("engine", ["classic"], indirect=True)
+def test_what_an_adopted_replace_reports_is_what_the_lost_report_would_have_said(kept_lake: Lake) -> None:
+    asset = frame_asset(
+        "t",
+        "select {start} as ts",
+        partitions_def=DAYS,
+        metadata={"partition_expr": "ts"},
+        retry_policy=dg.RetryPolicy(max_retries=1),
+    )
+    reported = metadata_of(interrupted(kept_lake).materialize(asset, partition_key="2013-01-01"), "t")
+    plain = metadata_of(kept_lake.materialize(asset, partition_key="2013-01-02"), "t")
+    same = {"dagster/partition_row_count", "iceberg/added_rows", "iceberg/deleted_rows", "iceberg/added_files"}
+    assert {key: reported[key] for key in same} == {key: plain[key] for key in same}
+    assert set(plain) - set(reported) == {"iceberg/parent_snapshot_id"}  # the first commit has none
+    assert set(reported) - set(plain) == {"iceberg/adopted"}
+
+
 def test_a_replace_that_another_run_overwrote_is_written_again(kept_lake: Lake) -> None:
     first = interrupted(kept_lake, breaks=9).materialize(frame_asset("t", "select 1 as id"), raise_on_error=False)
     kept_lake.materialize(frame_asset("t", "select 2 as id"))
