@@ -195,7 +195,7 @@ def _materialize(session: IcebergSession, publication: Publication, frame: DataF
 
 def _retry_line(state: RetryCallState, limits: RetryLimits, subject: str) -> str:
     error = state.outcome.exception() if state.outcome else None
-    what = "Conflict on" if isinstance(error, CommitConflictError) else "No answer for"
+    what = "Conflict on" if isinstance(error, CommitConflictError) else "Trouble with"
     return f"{what} {subject}, planning again (attempt {state.attempt_number + 1} of {limits.attempts}): {error}"
 
 
@@ -327,8 +327,12 @@ def _write(
         failure = translated(error, action="write", subject=subject, redact=session.catalog.redact)
         if isinstance(failure, CommitOutcomeUnknownError):
             return _resolved(session, publication, error, failure, known=known)
-        if _has_committed(session, publication, known):
-            return RowCounts()
+        if not isinstance(failure, DataError):  # which ends a write before it commits
+            try:
+                if _has_committed(session, publication, known):
+                    return RowCounts()
+            except CatalogUnavailableError:
+                raise failure from error
         if not isinstance(failure, CommitConflictError):  # after which Iceberg deletes them itself
             _name_leftovers(session, publication, began)
         if plan.create is not None and isinstance(failure, CommitConflictError):
