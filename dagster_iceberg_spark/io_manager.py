@@ -144,7 +144,9 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         )
 
         catalog, materialization = self.spark.catalog_description, question.materialization
-        metadata = materialization_metadata(commit, materialization.scope, catalog=catalog.name)
+        metadata = materialization_metadata(
+            commit, materialization.scope, catalog=catalog.name, column_docs=question.table.column_docs
+        )
         given = context.output_metadata
         context.add_output_metadata({key: value for key, value in metadata.items() if key not in given})
         for partition_key, of_partition in partition_metadata(commit).items():

@@ -1,7 +1,8 @@
 """From a commit to what Dagster shows of it. Nothing here reads data."""
 
+import re
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import dagster as dg
 
@@ -10,22 +11,28 @@ from dagster_iceberg_spark.table.lineage import CARRIES_OVER, WRITE_DISPOSITION
 from dagster_iceberg_spark.table.schema import Field, Schema
 from dagster_iceberg_spark.table.scope import PartitionScope
 
+_MARKUP: Final = re.compile(r"[\\\[\]<>&`]|://")
+"""What begins a link, an image, an element or an entity in Markdown; a backslash before it makes it a character."""
+
 DataVersionPolicy: TypeAlias = Literal["auto", "snapshot", "dagster"]
 
 
-def materialization_metadata(commit: Commit, scope: PartitionScope, *, catalog: str) -> dict[str, Any]:
+def materialization_metadata(
+    commit: Commit, scope: PartitionScope, *, catalog: str, column_docs: Mapping[str, str]
+) -> dict[str, Any]:
     """Return Dagster's standard keys and the commit's own.
 
     Args:
         commit: What was done.
         scope: The run's partitions.
         catalog: The catalog's name.
+        column_docs: The descriptions of columns that the definition gives.
     """
     snapshot, counts = commit.snapshot, commit.counts
     added = snapshot.count("added-records")
     own = added if counts.rows is None else counts.rows
     metadata: dict[str, Any] = {
-        "dagster/column_schema": column_schema(commit.schema),
+        "dagster/column_schema": column_schema(commit.schema, column_docs),
         "dagster/table_name": f"{catalog}.{commit.identifier}",
         "dagster/uri": commit.location,
         "dagster/storage_kind": "iceberg",
@@ -79,16 +86,23 @@ def data_version(commit: Commit, policy: DataVersionPolicy, *, code_version: str
     return str(commit.snapshot.snapshot_id)
 
 
-def column_schema(schema: Schema) -> dg.TableSchema:
-    """Return the table's columns as Dagster shows them."""
-    return dg.TableSchema(columns=[_column(field) for field in schema])
+def column_schema(schema: Schema, column_docs: Mapping[str, str]) -> dg.TableSchema:
+    """Return the table's columns as Dagster shows them.
+
+    The UI renders descriptions as Markdown. Those that the definition does not give may be anybody's: in them nothing
+    becomes a link, an image or an element.
+    """
+    return dg.TableSchema(columns=[_column(field, column_docs) for field in schema])
 
 
-def _column(field: Field) -> dg.TableColumn:
+def _column(field: Field, column_docs: Mapping[str, str]) -> dg.TableColumn:
+    doc = field.doc
+    if doc is not None and column_docs.get(field.name) != doc:
+        doc = _MARKUP.sub(r"\\\g<0>", doc)
     return dg.TableColumn(
         name=field.name,
         type=str(field.type),
-        description=field.doc,
+        description=doc,
         constraints=dg.TableColumnConstraints(nullable=not field.is_required),
     )
 
