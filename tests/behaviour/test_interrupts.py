@@ -58,9 +58,11 @@ def test_a_cancelled_run_commits_nothing_and_leaves_the_session_usable(
 ) -> None:
     lake.materialize(frame_asset("t", "select -1L as id, true as v"))
     before = lake.summaries("t")
-    with interrupted_while_writing(_thread.interrupt_main, monkeypatch):
-        with pytest.raises(dg.DagsterExecutionInterruptedError):
-            lake.materialize(slow_asset(disposition))
+    with (
+        interrupted_while_writing(_thread.interrupt_main, monkeypatch),
+        pytest.raises(dg.DagsterExecutionInterruptedError),
+    ):
+        lake.materialize(slow_asset(disposition))
     assert is_idle(lake.session, lake.directory)
     assert lake.summaries("t") == before
     assert lake.session.range(3).count() == 3
