@@ -27,15 +27,24 @@ class Interrupted(IcebergPySparkIOManager):
             raise ConnectionResetError(message)
 
 
+@pytest.fixture(scope="module")
+def kept_instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dg.DagsterInstance]:
+    """An instance that is not ephemeral, so that there is something to resume; its events are kept in memory."""
+    events = {"module": "dagster._core.storage.event_log", "class": "InMemoryEventLogStorage"}
+    directory = str(tmp_path_factory.mktemp("instance"))
+    with dg.DagsterInstance.local_temp(directory, overrides={"event_log_storage": events}) as instance:
+        yield instance
+
+
 @pytest.fixture
-def kept_lake(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
-    """A lake whose instance is not ephemeral, so that there is something to resume."""
+def kept_lake(
+    engine: str, kept_instance: dg.DagsterInstance, request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[Lake]:
+    """A lake on that instance."""
     remote = request.getfixturevalue("connect_server") if engine == "connect" else None
     catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh"))
-    (tmp_path / "instance").mkdir()
     for lake in open_lake(catalog, tmp_path, remote):
-        with dg.DagsterInstance.local_temp(str(tmp_path / "instance")) as instance:
-            yield Lake(lake.spark, lake.io_manager, instance, lake.directory)
+        yield Lake(lake.spark, lake.io_manager, kept_instance, lake.directory)
 
 
 def interrupted(lake: Lake, *, breaks: int = 1) -> Lake:

@@ -96,7 +96,11 @@ def of_engines(quick: Mapping[str, Sequence[str]]) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(("engine", "point"), of_engines({"classic": (), "connect": BOUNDARIES}), indirect=["engine"])
+@pytest.mark.parametrize(
+    ("engine", "point"),
+    of_engines({"classic": (), "connect": ("while files are written", "before the record")}),
+    indirect=["engine"],
+)
 def test_a_killed_step_that_its_policy_retries_commits_once(crash: Crash, point: str) -> None:
     crash = replace(crash, point=point, retries=1)
     assert run_in_child(crash) == 0
@@ -106,7 +110,7 @@ def test_a_killed_step_that_its_policy_retries_commits_once(crash: Crash, point:
 
 @pytest.mark.parametrize(
     ("engine", "point"),
-    of_engines({"classic": ("before the commit", "after the commit"), "connect": ("before the commit",)}),
+    of_engines({"classic": ("before the commit", "after the commit"), "connect": BOUNDARIES}),
     indirect=["engine"],
 )
 def test_a_killed_run_that_is_executed_again_from_its_failure_commits_once(crash: Crash, point: str) -> None:

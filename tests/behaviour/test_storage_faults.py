@@ -17,7 +17,7 @@ from tests.conftest import Lake
 
 SECONDS = 200
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.server, pytest.mark.spark]
 
 
 def assert_refused(trial: Trial, error: str, *, is_retried: bool) -> None:
