@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import cycle
@@ -135,11 +135,15 @@ def history(lake: Lake, table: str) -> list[Snapshot]:
     """The snapshots that materializations made, oldest first."""
     found = lake.table(table)
     snapshots = list(ancestors_of(found.current_snapshot(), found.metadata))
-    return [item for item in reversed(snapshots) if item.summary and "dagster.run_id" in item.summary]
+    return [item for item in reversed(snapshots) if "dagster.run_id" in properties_of(item)]
+
+
+def properties_of(snapshot: Snapshot) -> Mapping[str, str]:
+    return snapshot.summary.additional_properties if snapshot.summary else {}
 
 
 def runs_of(snapshots: Sequence[Snapshot]) -> list[str]:
-    return [str(snapshot.summary["dagster.run_id"]) for snapshot in snapshots if snapshot.summary]
+    return [properties_of(snapshot)["dagster.run_id"] for snapshot in snapshots]
 
 
 def assert_committed_once_or_failed_retryably(lake: Lake, table: str, done: Sequence[Done]) -> list[Done]:
