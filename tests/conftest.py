@@ -221,6 +221,15 @@ def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             process.wait()
 
 
+@pytest.fixture(scope="module")
+def kept_instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dg.DagsterInstance]:
+    """An instance that is not ephemeral, so that there is something to resume; events in memory, which is quicker."""
+    events = {"module": "dagster._core.storage.event_log", "class": "InMemoryEventLogStorage"}
+    directory = str(tmp_path_factory.mktemp("instance"))
+    with dg.DagsterInstance.local_temp(directory, overrides={"event_log_storage": events}) as instance:
+        yield instance
+
+
 @pytest.fixture
 def lake(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
     """An empty lake on SQLite and local files."""

@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import asked, find_table, translated_answers
-from dagster_iceberg_spark.errors import DisplacedCommitError, UnreadableCommitError
+from dagster_iceberg_spark.errors import DisplacedCommitError, IcebergSparkError, UnreadableCommitError
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
 
@@ -47,22 +47,14 @@ def roll_back(description: CatalogDescription, state: TableState, snapshot: Snap
         UnreadableCommitError: Others have built upon the snapshot, it has no parent, or the branch is not `main`.
         CatalogUnavailableError: The catalog or the store does not answer.
     """
-    parent_id = snapshot.parent_snapshot_id
-    table = find_table(description, state.identifier)
-    head = None if table is None else table.current_snapshot()
-    is_last = head is not None and head.snapshot_id == snapshot.snapshot_id and branch == MAIN_BRANCH
-    if table is None or parent_id is None or not is_last:
-        raise _unreadable(state, snapshot)
-
-    def take_back() -> None:
-        # The catalog compares: the branch must still be where this table was loaded.
-        with table.manage_snapshots() as changes:
-            changes.rollback_to_snapshot(parent_id)
-
-    try:
-        asked(description, take_back, action=f"roll back {state.identifier} in")
-    except CommitFailedException as error:
-        raise _unreadable(state, snapshot) from error
+    _make_current(
+        description,
+        state,
+        snapshot.parent_snapshot_id,
+        head=snapshot,
+        branch=branch,
+        refusal=_unreadable(state, snapshot),
+    )
 
 
 def bring_back(
@@ -83,20 +75,33 @@ def bring_back(
         hint="make it current again with `CALL system.set_current_snapshot`, then execute the run again from its "
         "failure.",
     )
+    target = displaced[0].snapshot_id if len(displaced) == 1 else None
+    _make_current(description, state, target, head=own, branch=branch, refusal=refusal)
+
+
+def _make_current(
+    description: CatalogDescription,
+    state: TableState,
+    target_id: int | None,
+    *,
+    head: Snapshot,
+    branch: str,
+    refusal: IcebergSparkError,
+) -> None:
+    """Make a snapshot of `main` current, unless there is none to go to, or the head is not what it was any more."""
     table = find_table(description, state.identifier)
-    head = None if table is None else table.current_snapshot()
-    if table is None or head is None or head.snapshot_id != own.snapshot_id or branch != MAIN_BRANCH:
-        raise refusal
-    [newest, *others] = displaced
-    if others:
+    found = None if table is None else table.current_snapshot()
+    is_as_seen = found is not None and found.snapshot_id == head.snapshot_id and branch == MAIN_BRANCH
+    if table is None or target_id is None or not is_as_seen:
         raise refusal
 
-    def forward() -> None:
+    def move() -> None:
+        # The catalog compares: the branch must still be where this table was loaded.
         with table.manage_snapshots() as changes:
-            changes.set_current_snapshot(newest.snapshot_id)
+            changes.set_current_snapshot(target_id)
 
     try:
-        asked(description, forward, action=f"bring back a snapshot of {state.identifier} in")
+        asked(description, move, action=f"make snapshot {target_id} of {state.identifier} current in")
     except CommitFailedException as error:
         raise refusal from error
 

@@ -27,15 +27,6 @@ class Interrupted(IcebergPySparkIOManager):
             raise ConnectionResetError(message)
 
 
-@pytest.fixture(scope="module")
-def kept_instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dg.DagsterInstance]:
-    """An instance that is not ephemeral, so that there is something to resume; its events are kept in memory."""
-    events = {"module": "dagster._core.storage.event_log", "class": "InMemoryEventLogStorage"}
-    directory = str(tmp_path_factory.mktemp("instance"))
-    with dg.DagsterInstance.local_temp(directory, overrides={"event_log_storage": events}) as instance:
-        yield instance
-
-
 @pytest.fixture
 def kept_lake(
     engine: str, kept_instance: dg.DagsterInstance, request: pytest.FixtureRequest, tmp_path: Path

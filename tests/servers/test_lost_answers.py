@@ -88,23 +88,14 @@ def proxy(running_proxy: FaultyProxy) -> Iterator[FaultyProxy]:
     running_proxy.wait_until_idle(WAIT_SECONDS)
 
 
-@pytest.fixture(scope="module")
-def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dg.DagsterInstance]:
-    """A persistent instance, so that there is something to resume; events in memory, for a file a run takes time."""
-    events = {"module": "dagster._core.storage.event_log", "class": "InMemoryEventLogStorage"}
-    directory = str(tmp_path_factory.mktemp("instance"))
-    with dg.DagsterInstance.local_temp(directory, overrides={"event_log_storage": events}) as kept:
-        yield kept
-
-
 @pytest.fixture
 def empty_lake(
-    proxy: FaultyProxy, instance: dg.DagsterInstance, tmp_path: Path, request: pytest.FixtureRequest
+    proxy: FaultyProxy, kept_instance: dg.DagsterInstance, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[Lake]:
     """A lake behind the proxy, without tables; over Spark Connect where the test asks for its server."""
     remote = request.getfixturevalue("connect_server") if "connect_server" in request.fixturenames else None
     for opened in open_lake(emptied(RestCatalog(uri=proxy.uri, properties=QUICK)), tmp_path, remote):
-        yield Lake(opened.spark, opened.io_manager, instance, tmp_path)
+        yield Lake(opened.spark, opened.io_manager, kept_instance, tmp_path)
 
 
 @pytest.fixture
