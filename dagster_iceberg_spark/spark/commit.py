@@ -46,7 +46,7 @@ from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import by_stored_names, is_connect, schema_of
 from dagster_iceberg_spark.spark.execution import Announce, TaggedWork, run_stoppable
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, is_unanswered, translated
-from dagster_iceberg_spark.spark.fence import attempt_in, stop_earlier
+from dagster_iceberg_spark.spark.fence import stop_earlier
 from dagster_iceberg_spark.spark.frames import in_session
 from dagster_iceberg_spark.spark.progress import Report, reported_progress
 from dagster_iceberg_spark.spark.session import IcebergSession
@@ -326,7 +326,8 @@ def _write(
     except ENGINE_ERRORS as error:
         failure = translated(error, action="write", subject=subject, redact=session.catalog.redact)
         if isinstance(failure, CommitOutcomeUnknownError):
-            return _resolved(session, publication, error, failure, known=known)
+            has_ended = is_unanswered(error) and _has_ended(session, publication, work)
+            return _resolved(session, publication, error, failure, known=known, has_ended=has_ended)
         if not isinstance(failure, DataError):  # which ends a write before it commits
             try:
                 if _has_committed(session, publication, known):
@@ -347,6 +348,7 @@ def _resolved(
     failure: CommitOutcomeUnknownError,
     *,
     known: frozenset[int],
+    has_ended: bool,
 ) -> RowCounts:
     """Find out whether the write has committed: wait until nothing runs any more that could, and look for its token.
 
@@ -355,7 +357,6 @@ def _resolved(
         CommitOutcomeUnknownError: There is no snapshot, but there may yet be one.
     """
     identifier, token = publication.request.identifier, publication.materialization.commit_token
-    has_ended = is_unanswered(error) and _has_ended(session, publication)
     found = f"none yet ({failure})"
     for seconds in _SETTLING_SECONDS:
         time.sleep(seconds)
@@ -404,16 +405,11 @@ def _has_committed(session: IcebergSession, publication: Publication, known: fro
     return True
 
 
-def _has_ended(session: IcebergSession, publication: Publication) -> bool:
-    """Stop what the server may still be doing for this attempt, and say whether it has ended."""
-    tag = operation_tag(publication.materialization.commit_token)
+def _has_ended(session: IcebergSession, publication: Publication, work: TaggedWork) -> bool:
+    """Stop what the server may still be doing for this attempt, in each of its sessions; say whether it has ended."""
+    subject = str(publication.request.identifier)
     try:
-        stop_earlier(
-            session.spark,
-            [attempt_in(session.spark, tag)],
-            report=publication.report,
-            subject=str(publication.request.identifier),
-        )
+        stop_earlier(session.spark, work.attempts, report=publication.report, subject=subject)
     except CatalogUnavailableError:
         return False
     return True

@@ -34,6 +34,9 @@ class TaggedWork:
     Args:
         tag: The tag of its jobs, or of its operations on a Spark Connect server.
         announce: Takes note of where on a server it runs, before it does.
+
+    Attributes:
+        attempts: Where on a server it has run.
     """
 
     def __init__(self, tag: str, announce: Announce) -> None:
@@ -41,6 +44,7 @@ class TaggedWork:
         self._tag = tag
         self._announce = announce
         self._sessions: list[Any] = []
+        self.attempts: list[RemoteAttempt] = []
 
     @contextmanager
     def within(self, session: SparkSession) -> Iterator[None]:
@@ -49,7 +53,8 @@ class TaggedWork:
         tags: Any = session if remote else session.sparkContext
         add, remove = (tags.addTag, tags.removeTag) if remote else (tags.addJobTag, tags.removeJobTag)
         if remote:
-            self._announce(attempt_in(session, self._tag))
+            self.attempts.append(attempt_in(session, self._tag))
+            self._announce(self.attempts[-1])
         add(self._tag)
         self._sessions.append(session)
         try:
