@@ -266,6 +266,8 @@ RULES: Final = (
             "ConcurrentModificationException",  # Glue's
             "WaitingForLockException",  # the Hive metastore's
             "INSERT INTO iceberg_namespace_properties",  # two writers make a SQL catalog's namespace at once
+            "duplicate column name: iceberg_type",  # two open a new SQL catalog at once, SQLite's words
+            'column "iceberg_type" of relation',  # and PostgreSQL's
             "Found conflicting",
             "Cannot delete file where some, but not all, rows match filter",
             "Missing required files to delete",

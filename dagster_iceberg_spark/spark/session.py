@@ -16,10 +16,11 @@ from urllib.parse import urlsplit
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from dagster_iceberg_spark.catalog.description import HIDDEN, SENSITIVE_NAMES, CatalogDescription
 from dagster_iceberg_spark.catalog.look import CONNECT_TIMEOUT_SECONDS, require_reachable
-from dagster_iceberg_spark.errors import CatalogUnavailableError, SparkEnvironmentError
+from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflictError, SparkEnvironmentError
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import is_connect
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
@@ -161,12 +162,18 @@ def attach_catalog(
     for key, value in ours.items():
         if session.conf.get(key, None) != value:
             session.conf.set(key, value)
+    _open_catalog(session, catalog)
+    stale = session.conf.get(f"{prefix}.cache-enabled", "true") != "false"
+    return IcebergSession(session, catalog, ours, may_be_stale=stale)
+
+
+@retry(retry=retry_if_exception_type(CommitConflictError), stop=stop_after_attempt(2), reraise=True)
+def _open_catalog(session: SparkSession, catalog: CatalogDescription) -> None:
+    """Let Spark load the catalog; of two that bring a new SQL catalog's tables up to date, the second finds them so."""
     try:
         session.sql(sql.probe(catalog.name)).collect()
     except ENGINE_ERRORS as error:
         raise translated(error, action="open", subject=str(catalog), redact=catalog.redact) from error
-    stale = session.conf.get(f"{prefix}.cache-enabled", "true") != "false"
-    return IcebergSession(session, catalog, ours, may_be_stale=stale)
 
 
 def _hide_from_event_log(session: SparkSession, keys: Iterable[str]) -> None:

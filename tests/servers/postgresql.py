@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import pytest
-from sqlalchemy import NullPool, create_engine, text
+from sqlalchemy import Engine, NullPool, create_engine, text
 from sqlalchemy.exc import OperationalError
 
 from tests.conftest import free_port
@@ -57,7 +57,7 @@ class PostgreSqlServer:
         self._run([str(binaries / "initdb"), *options, "--locale=C"]).wait()
         secret.unlink()
         self.start()
-        self._run_sql(f"CREATE DATABASE {DATABASE}")
+        self.create_database(DATABASE)
 
     def uri(self, *, password: str = PASSWORD, port: int | None = None, database: str = DATABASE) -> str:
         """The database's URI; others than the right password or port are for tests of failures."""
@@ -105,9 +105,16 @@ class PostgreSqlServer:
                 **who,
             )
 
+    def engine(self, database: str) -> Engine:
+        """Connections to one of its databases, each with transactions of its own."""
+        uri = self.uri(database=database).replace("postgresql", "postgresql+psycopg2", 1)
+        return create_engine(uri, poolclass=NullPool)
+
+    def create_database(self, name: str) -> None:
+        self._run_sql(f"CREATE DATABASE {name}")
+
     def _run_sql(self, statement: str) -> None:
-        uri = self.uri(database="postgres").replace("postgresql", "postgresql+psycopg2", 1)
-        engine = create_engine(uri, isolation_level="AUTOCOMMIT", poolclass=NullPool)
+        engine = self.engine("postgres").execution_options(isolation_level="AUTOCOMMIT")
         with engine.connect() as connection:
             connection.execute(text(statement))
 

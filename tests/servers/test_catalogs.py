@@ -2,6 +2,8 @@
 
 import datetime as dt
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -14,10 +16,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import IntegerType, NestedField, TimestamptzType
 from pyspark.sql import DataFrame
+from sqlalchemy import text
 
-from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource
+from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
 from dagster_iceberg_spark.resource import SESSIONS
-from tests.conftest import SPARK_CONF, Lake, frame_asset, hours_asset, metadata_of
+from tests.conftest import SPARK_CONF, Lake, frame_asset, hours_asset, metadata_of, open_lake
+from tests.servers.postgresql import PostgreSqlServer
 
 UTC = dt.timezone.utc
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
@@ -27,6 +31,17 @@ MERGE = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
 ARROW_HOURS = pa.schema([("ts", pa.timestamp("us", "UTC")), ("v", pa.int32())])
 ICEBERG_HOURS = Schema(NestedField(1, "ts", TimestamptzType()), NestedField(2, "v", IntegerType()))
 BY_DAY = PartitionSpec(PartitionField(1, 1000, DayTransform(), "ts_day"))
+TABLES_WITHOUT_VIEWS = """
+create table iceberg_tables (
+    catalog_name varchar(255), table_namespace varchar(255), table_name varchar(255),
+    metadata_location varchar(1000), previous_metadata_location varchar(1000),
+    primary key (catalog_name, table_namespace, table_name)
+);
+create table iceberg_namespace_properties (
+    catalog_name varchar(255), namespace varchar(255), property_key varchar(255), property_value varchar(1000),
+    primary key (catalog_name, namespace, property_key)
+)
+"""
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]
 
@@ -166,6 +181,29 @@ def test_the_first_partitions_of_a_table_race_and_none_is_lost(classic_lake: Lak
     written = [(dt.datetime(2013, 1, day, tzinfo=UTC), number) for day in range(1, 5) for number in range(3)]
     assert classic_lake.rows("t", "ts", "id") == written
     assert sorted(summary["dagster.partition_keys"] for summary in classic_lake.summaries("t")) == days
+
+
+def test_a_new_sql_catalog_is_opened_while_another_process_brings_its_tables_up_to_date(
+    postgresql: PostgreSqlServer, tmp_path: Path
+) -> None:
+    """Iceberg makes the tables without views, then adds their column, and looks whether it is there before."""
+    postgresql.create_database("new")
+    engine = postgresql.engine("new")
+    watcher = engine.execution_options(isolation_level="AUTOCOMMIT")  # a transaction sees one state of the server
+    catalog = SqlCatalog(uri=postgresql.uri(database="new"), warehouse=str(tmp_path / "wh"))
+    waiting = text("select count(*) from pg_stat_activity where datname = 'new' and wait_event_type = 'Lock'")
+    with contextmanager(open_lake)(catalog, tmp_path, None) as lake:
+        with ThreadPoolExecutor(1) as pool, watcher.connect() as watching, engine.connect() as other:
+            other.execute(text(TABLES_WITHOUT_VIEWS))
+            other.commit()
+            other.execute(text("alter table iceberg_tables add column iceberg_type varchar(5)"))
+            opened = pool.submit(lambda: lake.session)
+            while watching.execute(waiting).scalar() == 0:
+                assert not opened.done(), opened.result()
+            other.commit()
+            assert opened.result()
+        lake.materialize(frame_asset("t", "select 1 as id"))
+        assert lake.rows("t", "id") == [1]
 
 
 def another(lake: Lake, **spark_config: str) -> Lake:

@@ -51,7 +51,9 @@ class WritingProcess:
         told = {"catalog": catalog.model_dump(), "spark_config": SPARK_CONF, "work": work and work.__dict__}
         self._process.stdin.write(json.dumps(told) + "\n")
         self._process.stdin.flush()
-        answer = json.loads(self._process.stdout.readline())
+        line = self._process.stdout.readline()
+        assert line, Path(self._log.name).read_text()[-4000:]
+        answer = json.loads(line)
         return Done(**answer) if answer else None
 
     def close(self) -> None:

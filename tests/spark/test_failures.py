@@ -194,6 +194,15 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
             )
         ),
         iceberg("CommitFailedException", "Table metadata refresh is required"),
+        sqlite("[SQLITE_ERROR] SQL error or missing database (duplicate column name: iceberg_type)"),
+        iceberg(
+            "UncheckedSQLException",
+            "Cannot check and eventually update SQL schema",
+            (
+                "org.postgresql.util.PSQLException",
+                'ERROR: column "iceberg_type" of relation "iceberg_tables" already exists',
+            ),
+        ),
         java(("java.lang.IllegalArgumentException", "Cannot add duplicate partition field null=day(ts)")),
         java(("java.lang.IllegalArgumentException", "Cannot find partition field to remove: x")),
         spark("FIELD_ALREADY_EXISTS", "x", AnalysisException),
