@@ -21,7 +21,7 @@ from dagster_iceberg_spark.plan.read import ReadPlan, plan_read
 from dagster_iceberg_spark.resource import IcebergSparkResource
 
 if TYPE_CHECKING:
-    from dagster_iceberg_spark.spark.commit import Commit
+    from dagster_iceberg_spark.spark.publication import Commit
 
 
 class IcebergPySparkIOManager(dg.ConfigurableIOManager):
@@ -120,8 +120,9 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             return loaded
 
     def _publish(self, context: dg.OutputContext, question: WriteQuestion, obj: Any) -> "Commit":
-        from dagster_iceberg_spark.spark.commit import Publication, RetryLimits, materialize
+        from dagster_iceberg_spark.spark.commit import materialize
         from dagster_iceberg_spark.spark.frames import require_frame
+        from dagster_iceberg_spark.spark.publication import Publication, RetryLimits
 
         frame = require_frame(obj, subject=str(question.table.identifier))
         publication = Publication(

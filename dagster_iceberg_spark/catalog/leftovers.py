@@ -23,7 +23,7 @@ from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 LISTING_SECONDS: Final = 5.0
 MAXIMUM_ENTRIES: Final = 10_000
-_WRITE_ID = re.compile(r"\d{5,}-\d+-(?P<write>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-")
+_DATA_FILE = re.compile(r"\d{5,}-\d+-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-")
 """Iceberg's OutputFileFactory: partition, task, id of the write and epoch, number of the file."""
 
 
@@ -34,8 +34,8 @@ def leftovers(
     *,
     maximum_seconds: float = LISTING_SECONDS,
     maximum_entries: int = MAXIMUM_ENTRIES,
-) -> dict[str, list[str]]:
-    """Return the paths of new data files that no snapshot has, by the id of their write.
+) -> list[str]:
+    """Return the paths of new data files that no snapshot has.
 
     A write that another process has under way looks the same: name its files, and never delete them.
 
@@ -51,7 +51,7 @@ def leftovers(
     """
     table = find_table(description, identifier)
     if table is None or not isinstance(table.io, PyArrowFileIO):
-        return {}
+        return []
     committed = {
         file.path
         for snapshot in table.snapshots()
@@ -59,13 +59,12 @@ def leftovers(
         for file in added_files(description, identifier, snapshot.snapshot_id, ())
     }
     names = {path.rsplit("/", 1)[-1] for path in committed}
-    by_write: dict[str, list[str]] = {}
     with translated_answers(description, action=f"list the files of {identifier} in"):
-        for info in _entries(table, deadline=time.monotonic() + maximum_seconds, most=maximum_entries):
-            match = _WRITE_ID.match(info.base_name)
-            if match and info.mtime and info.mtime >= since and info.base_name not in names:
-                by_write.setdefault(match["write"], []).append(info.path)
-    return {write: sorted(paths) for write, paths in by_write.items()}
+        return sorted(
+            info.path
+            for info in _entries(table, deadline=time.monotonic() + maximum_seconds, most=maximum_entries)
+            if _DATA_FILE.match(info.base_name) and info.mtime and info.mtime >= since and info.base_name not in names
+        )
 
 
 def _entries(table: Table, *, deadline: float, most: int) -> Iterator[FileInfo]:

@@ -176,7 +176,7 @@ class WritePlan:
     @property
     def carries_over(self) -> bool:
         """Whether rows of other partitions are written again."""
-        return isinstance(self.action, Overwrite) and self.action.coverage.carries_over
+        return _carries_over(self.action)
 
 
 def plan_write(
@@ -217,6 +217,7 @@ def plan_write(
     partitions = _partitions_to_count(options, scope, columns, subject=subject)
     are_listed = all(follows_spec(part, [spec]) for _, part in partitions)
     counted = partitions if len(partitions) <= MAXIMUM_COUNTED_PARTITIONS else ()
+    carried = {CARRIES_OVER: "true"} if _carries_over(action) else {}
     return WritePlan(
         identifier=request.identifier,
         branch=options.branch,
@@ -227,15 +228,14 @@ def plan_write(
         action=action,
         guard=guard,
         write_options=_write_options(options, scope, state),
-        snapshot_properties={**materialization.properties(), **_carrying(action)},
+        snapshot_properties={**materialization.properties(), **carried},
         counted_partitions=() if are_listed else tuple((key, part.predicate()) for key, part in counted),
         listed_partitions=partitions if are_listed else (),
     )
 
 
-def _carrying(action: WriteAction) -> dict[str, str]:
-    carries_over = isinstance(action, Overwrite) and action.coverage.carries_over
-    return {CARRIES_OVER: "true"} if carries_over else {}
+def _carries_over(action: WriteAction) -> bool:
+    return isinstance(action, Overwrite) and action.coverage.carries_over
 
 
 def plan_finish(request: TableRequest, frame: Schema, state: TableState, planned_on: Schema) -> tuple[TableChange, ...]:

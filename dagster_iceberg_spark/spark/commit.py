@@ -2,8 +2,8 @@
 
 import datetime as dt
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -16,7 +16,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from dagster_iceberg_spark.catalog.damage import bring_back, has_its_files, roll_back
+from dagster_iceberg_spark.catalog.damage import bring_back
 from dagster_iceberg_spark.catalog.files import added_files, data_files
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import (
@@ -28,15 +28,7 @@ from dagster_iceberg_spark.errors import (
     NotAnIcebergTableError,
     RetryableError,
 )
-from dagster_iceberg_spark.plan.adoption import (
-    RecordCheck,
-    RemoteAttempt,
-    TokenCandidate,
-    decide_adoption,
-    displaced_by,
-    operation_tag,
-    refuse_twins,
-)
+from dagster_iceberg_spark.plan.adoption import decide_adoption, displaced_by, operation_tag, refuse_twins
 from dagster_iceberg_spark.plan.coverage import DataFile, rows_by_partition
 from dagster_iceberg_spark.plan.options import RENAMES, SCHEMA_EVOLUTION
 from dagster_iceberg_spark.plan.renames import StoredNames
@@ -44,17 +36,17 @@ from dagster_iceberg_spark.plan.request import TableRequest
 from dagster_iceberg_spark.plan.write import WritePlan, needs_files, plan_finish, plan_write
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import by_stored_names, is_connect, schema_of
-from dagster_iceberg_spark.spark.execution import Announce, TaggedWork, run_stoppable
-from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, is_unanswered, translated
+from dagster_iceberg_spark.spark.execution import TaggedWork, run_stoppable
+from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
 from dagster_iceberg_spark.spark.fence import stop_earlier
 from dagster_iceberg_spark.spark.frames import in_session
-from dagster_iceberg_spark.spark.progress import Report, reported_progress
+from dagster_iceberg_spark.spark.outcome import has_committed, is_intact, own_snapshots, resolve_lost_answer
+from dagster_iceberg_spark.spark.progress import reported_progress
+from dagster_iceberg_spark.spark.publication import Commit, Publication, RetryLimits
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import apply, prepare, refresh
 from dagster_iceberg_spark.spark.writer import RowCounts, write
 from dagster_iceberg_spark.table import lineage
-from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
@@ -63,79 +55,6 @@ _FIRST_WAIT_SECONDS: Final = 0.1
 _LONGEST_WAIT_SECONDS: Final = 5.0
 _NAMED_FILES: Final = 20
 _CLOCK_TOLERANCE: Final = dt.timedelta(seconds=2)
-_SETTLING_SECONDS: Final = (0.0, 0.5, 1.5, 4.0)
-"""Waits before each look for a commit whose answer was lost: a catalog may still be at it."""
-
-
-@dataclass(frozen=True, slots=True)
-class RetryLimits:
-    """How often, and how long, a conflict or an outage is answered by planning again.
-
-    Args:
-        attempts: At most so many attempts, the first included.
-        seconds: No new attempt starts after so many seconds.
-    """
-
-    attempts: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """What is to be materialized.
-
-    Args:
-        request: What the definition wants of the table.
-        materialization: The run's scope and what the snapshot says.
-        candidates: Tokens that may be in the table already.
-        record_of: Says what Dagster has recorded of a snapshot.
-        limits: How conflicts and outages are retried.
-        report: Takes a line for the run's log.
-        announce: Takes note of where on a Spark Connect server this attempt writes, before it does.
-        earlier_attempts: Returns where earlier attempts have written.
-    """
-
-    request: TableRequest
-    materialization: Materialization
-    candidates: Sequence[TokenCandidate]
-    record_of: RecordCheck
-    limits: RetryLimits
-    report: Report
-    announce: Announce
-    earlier_attempts: Callable[[], Sequence[RemoteAttempt]]
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """What one materialization did.
-
-    Args:
-        identifier: The table.
-        location: The URI of its directory.
-        schema: Its columns after the commit.
-        snapshot: The snapshot that carries the token.
-        counts: What the write counted.
-        write_seconds: Seconds from the first step to the snapshot's timestamp.
-        commit_seconds: Seconds from the snapshot's timestamp to the engine's return.
-        retries: How often it was planned again after a conflict or an outage.
-        retry_seconds: Seconds that the attempts before the last one took, and the waits between.
-        changes: Changes of the table's metadata, in words.
-        is_adopted: Whether the snapshot was there already.
-        has_created: Whether the table was created.
-    """
-
-    identifier: TableIdentifier
-    location: str
-    schema: Schema
-    snapshot: Snapshot
-    counts: RowCounts = field(default_factory=RowCounts)
-    write_seconds: float = 0.0
-    commit_seconds: float = 0.0
-    retries: int = 0
-    retry_seconds: float = 0.0
-    changes: tuple[str, ...] = ()
-    is_adopted: bool = False
-    has_created: bool = False
 
 
 @dataclass(slots=True)
@@ -205,12 +124,12 @@ def _attempt(
     request, materialization = publication.request, publication.materialization
     started = time.time()
     state = look(session.catalog, request.identifier)
-    own = _own_snapshots(state, publication, course.known)
+    own = own_snapshots(state, publication, course.known)
     if course.known is None:
         course.known = frozenset(state.snapshots) if state else frozenset[int]()
     if state is not None:
         state = state.compared_like(shape)
-        if own and _is_intact(session, publication, state, own[0]):
+        if own and is_intact(session, publication, state, own[0]):
             commit = _commit_of(state, own[0], started=started, finished=started, course=course)
             return _finished(session, publication, shape, state, _columns_of(state, own[0]), commit)
         if own:
@@ -226,7 +145,7 @@ def _attempt(
         if adoption.warning:
             publication.report(adoption.warning)
         if adoption.snapshot is not None:
-            if not _is_intact(session, publication, state, adoption.snapshot):
+            if not is_intact(session, publication, state, adoption.snapshot):
                 return _attempt(session, publication, frame, shape, course)
             adopted = _adopted(state, adoption.snapshot)
             return _finished(session, publication, shape, state, _columns_of(state, adoption.snapshot), adopted)
@@ -242,23 +161,6 @@ def _attempt(
     finished = time.time()
     commit, after = _committed(session, publication, plan, counts, course, started=started, finished=finished)
     return _finished(session, publication, shape, after, state.schema if state else Schema(()), commit)
-
-
-def _is_intact(session: IcebergSession, publication: Publication, state: TableState, snapshot: Snapshot) -> bool:
-    """Say whether a snapshot that is there can be read; one that cannot is taken back.
-
-    Raises:
-        UnreadableCommitError: It cannot be taken back.
-    """
-    identifier = state.identifier
-    if has_its_files(session.catalog, identifier, snapshot):
-        return True
-    roll_back(session.catalog, state, snapshot, branch=publication.request.options.branch)
-    publication.report(
-        f"The engine had deleted the files of snapshot {snapshot.snapshot_id} of {identifier}, which an attempt of "
-        f"this step had committed: the table is rolled back to {snapshot.parent_snapshot_id}, and written again."
-    )
-    return False
 
 
 def _columns_of(state: TableState, snapshot: Snapshot) -> Schema:
@@ -326,11 +228,11 @@ def _write(
     except ENGINE_ERRORS as error:
         failure = translated(error, action="write", subject=subject, redact=session.catalog.redact)
         if isinstance(failure, CommitOutcomeUnknownError):
-            has_ended = is_unanswered(error) and _has_ended(session, publication, work)
-            return _resolved(session, publication, error, failure, known=known, has_ended=has_ended)
+            resolve_lost_answer(session, publication, work, known, error=error, failure=failure)
+            return RowCounts()
         if not isinstance(failure, DataError):  # which ends a write before it commits
             try:
-                if _has_committed(session, publication, known):
+                if has_committed(session, publication, known):
                     return RowCounts()
             except CatalogUnavailableError:
                 raise failure from error
@@ -341,90 +243,15 @@ def _write(
         raise _with_what_is_left(failure, plan) from error
 
 
-def _resolved(
-    session: IcebergSession,
-    publication: Publication,
-    error: Exception,
-    failure: CommitOutcomeUnknownError,
-    *,
-    known: frozenset[int],
-    has_ended: bool,
-) -> RowCounts:
-    """Find out whether the write has committed: wait until nothing runs any more that could, and look for its token.
-
-    Raises:
-        CatalogUnavailableError: It has not, and will not.
-        CommitOutcomeUnknownError: There is no snapshot, but there may yet be one.
-    """
-    identifier, token = publication.request.identifier, publication.materialization.commit_token
-    found = f"none yet ({failure})"
-    for seconds in _SETTLING_SECONDS:
-        time.sleep(seconds)
-        try:
-            has_committed = _has_committed(session, publication, known)
-        except CatalogUnavailableError as unavailable:
-            found = f"no answer to the question either ({failure} {unavailable})"
-            continue
-        if has_committed:
-            return RowCounts()
-        if has_ended:
-            raise CatalogUnavailableError.refusing(
-                "write", str(identifier), expected="a server that answers", found=str(failure)
-            ) from error
-    raise CommitOutcomeUnknownError.refusing(
-        "tell the outcome of the commit to",
-        str(identifier),
-        expected=f"a snapshot with `{lineage.COMMIT_TOKEN}` = {token}",
-        found=found,
-        hint=f"look for it with `{sql.find_token(session.catalog.name, identifier, token)}`, then execute the run "
-        "again from its failure: that takes the snapshot over if it is there, and writes if not.",
-    ) from error
-
-
-def _has_committed(session: IcebergSession, publication: Publication, known: frozenset[int]) -> bool:
-    """Say whether the write has committed, whatever the engine said of it.
-
-    Raises:
-        CommitConflictError: It had, but the engine deleted its files: it is taken back.
-        UnreadableCommitError: It cannot be taken back.
-    """
-    identifier = publication.request.identifier
-    state = look(session.catalog, identifier)
-    own = _own_snapshots(state, publication, known)
-    if state is None or not own:
-        return False
-    if not _is_intact(session, publication, state, own[0]):
-        raise CommitConflictError.refusing(
-            "write",
-            str(identifier),
-            expected="one answer to the commit",
-            found="that the catalog committed it and answered that it had not",
-            hint="run the asset again.",
-        )
-    publication.report(f"The answer to the commit of {identifier} was lost; its snapshot is there.")
-    return True
-
-
-def _has_ended(session: IcebergSession, publication: Publication, work: TaggedWork) -> bool:
-    """Stop what the server may still be doing for this attempt, in each of its sessions; say whether it has ended."""
-    subject = str(publication.request.identifier)
-    try:
-        stop_earlier(session.spark, work.attempts, report=publication.report, subject=subject)
-    except CatalogUnavailableError:
-        return False
-    return True
-
-
 def _name_leftovers(session: IcebergSession, publication: Publication, began: dt.datetime) -> None:
     """Name the data files that a failed write may have left; what cannot be listed is no second error."""
     from dagster_iceberg_spark.catalog.leftovers import leftovers
 
     identifier = publication.request.identifier
     try:
-        found = leftovers(session.catalog, identifier, began - _CLOCK_TOLERANCE)
+        paths = leftovers(session.catalog, identifier, began - _CLOCK_TOLERANCE)
     except IcebergSparkError:
         return
-    paths = [path for of_write in found.values() for path in of_write]
     if paths:
         publication.report(
             f"{len(paths)} data file(s) of {identifier} are younger than the failed write and of no snapshot: "
@@ -468,7 +295,7 @@ def _committed(
     finished: float,
 ) -> tuple[Commit, TableState]:
     state = look(session.catalog, plan.identifier)
-    own = _own_snapshots(state, publication, course.known)
+    own = own_snapshots(state, publication, course.known)
     if state is None or not own:
         token = plan.snapshot_properties[lineage.COMMIT_TOKEN]
         raise CommitOutcomeUnknownError.refusing(
@@ -525,18 +352,3 @@ def _adopted(state: TableState, snapshot: Snapshot) -> Commit:
     return Commit(
         identifier=state.identifier, location=state.location, schema=state.schema, snapshot=snapshot, is_adopted=True
     )
-
-
-def _own_snapshots(
-    state: TableState | None, publication: Publication, known: frozenset[int] | None
-) -> tuple[Snapshot, ...]:
-    """Return the snapshots that carry our token and were not there before, newest first."""
-    if state is None or known is None:
-        return ()
-    token, found = publication.materialization.commit_token, []
-    for snapshot in state.ancestors(publication.request.options.branch):
-        if snapshot.snapshot_id in known:
-            break
-        if snapshot.summary.get(lineage.COMMIT_TOKEN) == token:
-            found.append(snapshot)
-    return tuple(found)

@@ -201,7 +201,7 @@ def test_a_new_sql_catalog_is_opened_while_another_process_brings_its_tables_up_
             while watching.execute(waiting).scalar() == 0:
                 assert not opened.done(), opened.result()
             other.commit()
-            assert opened.result()
+            opened.result()
         lake.materialize(frame_asset("t", "select 1 as id"))
         assert lake.rows("t", "id") == [1]
 

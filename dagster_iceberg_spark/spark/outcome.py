@@ -1,0 +1,133 @@
+"""What became of a commit, whatever the engine says: its token is in the table, and its files are there, or not."""
+
+import time
+from typing import Final
+
+from dagster_iceberg_spark.catalog.damage import has_its_files, roll_back
+from dagster_iceberg_spark.catalog.look import look
+from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflictError, CommitOutcomeUnknownError
+from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark.execution import TaggedWork
+from dagster_iceberg_spark.spark.failures import is_unanswered
+from dagster_iceberg_spark.spark.fence import stop_earlier
+from dagster_iceberg_spark.spark.publication import Publication
+from dagster_iceberg_spark.spark.session import IcebergSession
+from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+
+_SETTLING_SECONDS: Final = (0.0, 0.5, 1.5, 4.0)
+"""Waits before each look for a commit whose answer was lost: a catalog may still be at it."""
+
+
+def own_snapshots(
+    state: TableState | None, publication: Publication, known: frozenset[int] | None
+) -> tuple[Snapshot, ...]:
+    """Return the snapshots that carry our token and were not there before, newest first."""
+    if state is None or known is None:
+        return ()
+    token, found = publication.materialization.commit_token, []
+    for snapshot in state.ancestors(publication.request.options.branch):
+        if snapshot.snapshot_id in known:
+            break
+        if snapshot.summary.get(lineage.COMMIT_TOKEN) == token:
+            found.append(snapshot)
+    return tuple(found)
+
+
+def is_intact(session: IcebergSession, publication: Publication, state: TableState, snapshot: Snapshot) -> bool:
+    """Say whether a snapshot that is there can be read; one that cannot is taken back.
+
+    Raises:
+        UnreadableCommitError: It cannot be taken back.
+    """
+    identifier = state.identifier
+    if has_its_files(session.catalog, identifier, snapshot):
+        return True
+    roll_back(session.catalog, state, snapshot, branch=publication.request.options.branch)
+    publication.report(
+        f"The engine had deleted the files of snapshot {snapshot.snapshot_id} of {identifier}, which an attempt of "
+        f"this step had committed: the table is rolled back to {snapshot.parent_snapshot_id}, and written again."
+    )
+    return False
+
+
+def resolve_lost_answer(
+    session: IcebergSession,
+    publication: Publication,
+    work: TaggedWork,
+    known: frozenset[int],
+    *,
+    error: Exception,
+    failure: CommitOutcomeUnknownError,
+) -> None:
+    """Return if the write has committed: wait until nothing runs any more that could, and look for its token.
+
+    Args:
+        session: The session.
+        publication: What was to be materialized.
+        work: Where it ran.
+        known: The snapshots that were there before.
+        error: What the engine raised.
+        failure: What that means.
+
+    Raises:
+        CatalogUnavailableError: It has not, and will not.
+        CommitOutcomeUnknownError: There is no snapshot, but there may yet be one.
+    """
+    identifier, token = publication.request.identifier, publication.materialization.commit_token
+    found = f"none yet ({failure})"
+    for seconds in _SETTLING_SECONDS:
+        time.sleep(seconds)
+        has_ended = is_unanswered(error) and _has_ended(session, publication, work)
+        try:
+            if has_committed(session, publication, known):
+                return
+        except CatalogUnavailableError as unavailable:
+            found = f"no answer to the question either ({failure} {unavailable})"
+            continue
+        if has_ended:
+            raise CatalogUnavailableError.refusing(
+                "write", str(identifier), expected="a server that answers", found=str(failure)
+            ) from error
+    raise CommitOutcomeUnknownError.refusing(
+        "tell the outcome of the commit to",
+        str(identifier),
+        expected=f"a snapshot with `{lineage.COMMIT_TOKEN}` = {token}",
+        found=found,
+        hint=f"look for it with `{sql.find_token(session.catalog.name, identifier, token)}`, then execute the run "
+        "again from its failure: that takes the snapshot over if it is there, and writes if not.",
+    ) from error
+
+
+def has_committed(session: IcebergSession, publication: Publication, known: frozenset[int]) -> bool:
+    """Say whether the write has committed, whatever the engine said of it.
+
+    Raises:
+        CommitConflictError: It had, but the engine deleted its files: it is taken back.
+        UnreadableCommitError: It cannot be taken back.
+    """
+    identifier = publication.request.identifier
+    state = look(session.catalog, identifier)
+    own = own_snapshots(state, publication, known)
+    if state is None or not own:
+        return False
+    if not is_intact(session, publication, state, own[0]):
+        raise CommitConflictError.refusing(
+            "write",
+            str(identifier),
+            expected="one answer to the commit",
+            found="that the catalog committed it and answered that it had not",
+            hint="run the asset again.",
+        )
+    publication.report(f"The answer to the commit of {identifier} was lost; its snapshot is there.")
+    return True
+
+
+def _has_ended(session: IcebergSession, publication: Publication, work: TaggedWork) -> bool:
+    """Stop what the server may still be doing for this attempt, in each of its sessions; say whether it has ended."""
+    subject = str(publication.request.identifier)
+    try:
+        stop_earlier(session.spark, work.attempts, report=publication.report, subject=subject)
+    except CatalogUnavailableError:
+        return False
+    return True
