@@ -58,7 +58,13 @@ class SessionRegistry:
 
     def acquire(self, resource: "IcebergSparkResource", user: int) -> "IcebergSession":
         """Return the session of the resource's configuration, opening it for the first user."""
-        from dagster_iceberg_spark.spark.session import attach_catalog, is_alive, open_session
+        from dagster_iceberg_spark.spark.session import (
+            attach_catalog,
+            forget_session,
+            is_alive,
+            is_closed,
+            open_session,
+        )
 
         self.require_own_process()
         identity: SessionIdentity
@@ -66,17 +72,19 @@ class SessionRegistry:
             if resource.wraps_session:
                 spark = resource.pyspark.spark_session
                 identity = (id(spark), resource.catalog_description.identity)
+                known = self._shared.get(identity)
+                if known is None or is_closed(known.session):
+                    known = _SharedSession(attach_catalog(spark, resource.catalog_description))
             else:
                 settings = resource.session_settings()
                 identity = settings.identity
-            known = self._shared.get(identity)
-            if known is None or not is_alive(known.session):
-                session = (
-                    attach_catalog(spark, resource.catalog_description)
-                    if resource.wraps_session
-                    else open_session(settings)
-                )
-                known = self._shared[identity] = _SharedSession(session)
+                known = self._shared.get(identity)
+                if known is not None and not is_alive(known.session, settings):
+                    forget_session(known.session)
+                    known = None
+                if known is None:
+                    known = _SharedSession(open_session(settings))
+            self._shared[identity] = known
             known.users.add(user)
             return known.session
 
@@ -192,8 +200,10 @@ class IcebergSparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
                 that opened the session.
             CatalogUnavailableError: The catalog or the server does not answer.
         """
+        from dagster_iceberg_spark.spark.session import is_closed
+
         SESSIONS.require_own_process()
-        if self._session is None:
+        if self._session is None or (not self.wraps_session and is_closed(self._session)):
             self._session = SESSIONS.acquire(self, id(self))
         return self._session  # type: ignore[no-any-return]
 

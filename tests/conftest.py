@@ -34,6 +34,7 @@ SPARK_CONF = {
 }
 """A session whose zone is none that a test means, so that nothing depends on it."""
 CONNECT_CONF = {key: value for key, value in SPARK_CONF.items() if key.startswith("spark.sql.")}
+CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 SERVER_START_SECONDS = 120
 
 # The machine's zone is none that a test means either; Spark's JVM takes it over.
@@ -189,36 +190,56 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A real Spark Connect server; yields its address."""
-    directory = tmp_path_factory.mktemp("connect")
-    port = free_port()
-    home = Path(pyspark.__file__).parent
-    conf = {
-        **{key: value for key, value in SPARK_CONF.items() if not key.startswith("spark.sql.")},
-        "spark.jars.packages": f"{ICEBERG_SPARK_RUNTIME},{SQLITE_JDBC},{POSTGRESQL_JDBC}",
-        "spark.sql.extensions": ICEBERG_EXTENSIONS,
-        "spark.connect.grpc.binding.port": str(port),
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-    }
-    command = [str(home / "bin" / "spark-submit"), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
-    for key, value in conf.items():
-        command += ["--conf", f"{key}={value}"]
-    with (directory / "server.log").open("w") as log:
-        process = subprocess.Popen(
-            [*command, "spark-internal"],
-            stdout=log,
-            stderr=log,
-            cwd=directory,
-            env={**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"},
-            start_new_session=True,
-        )
-        try:
-            wait_for_port(port, process, directory / "server.log", seconds=SERVER_START_SECONDS)
-            yield f"sc://127.0.0.1:{port}"
-        finally:
-            # pyspark's own clean-up at exit waits for a server that is gone, for minutes.
-            SESSIONS.close_all()
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    server = ConnectServer(tmp_path_factory.mktemp("connect"))
+    try:
+        server.start()
+        yield server.address
+    finally:
+        # pyspark's own clean-up at exit waits for a server that is gone, for minutes.
+        SESSIONS.close_all()
+        server.kill()
+
+
+class ConnectServer:
+    """A Spark Connect server of the tests' own, which may be killed and started again at its port."""
+
+    def __init__(self, directory: Path) -> None:
+        self.port = free_port()
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"sc://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        home, log = Path(pyspark.__file__).parent, self._directory / "server.log"
+        conf = {
+            **{key: value for key, value in SPARK_CONF.items() if not key.startswith("spark.sql.")},
+            "spark.jars.packages": f"{ICEBERG_SPARK_RUNTIME},{SQLITE_JDBC},{POSTGRESQL_JDBC}",
+            "spark.sql.extensions": ICEBERG_EXTENSIONS,
+            "spark.connect.grpc.binding.port": str(self.port),
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+        }
+        command = [str(home / "bin" / "spark-submit"), "--class", CONNECT_SERVER]
+        for key, value in conf.items():
+            command += ["--conf", f"{key}={value}"]
+        with log.open("a") as output:
+            self._process = subprocess.Popen(
+                [*command, "spark-internal"],
+                stdout=output,
+                stderr=output,
+                cwd=self._directory,
+                env={**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"},
+                start_new_session=True,
+            )
+        wait_for_port(self.port, self._process, log, seconds=SERVER_START_SECONDS)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
 
 
 @pytest.fixture(scope="module")

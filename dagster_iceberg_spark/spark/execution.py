@@ -8,16 +8,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from pyspark.sql import SparkSession
 
 from dagster_iceberg_spark.plan.adoption import RemoteAttempt
 from dagster_iceberg_spark.spark.columns import is_connect
-from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS
+from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, is_unanswered
 from dagster_iceberg_spark.spark.fence import attempt_in
 from dagster_iceberg_spark.spark.progress import Report
+from dagster_iceberg_spark.spark.session import without_retries
 
 STOP_SECONDS: Final = 30.0
 _CANCEL_SECONDS: Final = 0.05
@@ -67,7 +68,8 @@ class TaggedWork:
         """Cancel what runs under the tag; what has not started yet, or commits already, takes no notice."""
         for session in tuple(self._sessions):
             if is_connect(session):
-                session.interruptTag(self._tag)
+                with without_retries(session):
+                    session.interruptTag(self._tag)
             else:
                 session.sparkContext.cancelJobsWithTag(self._tag)
 
@@ -114,15 +116,17 @@ def _stopped(outcome: "Future[Any]", work: TaggedWork, subject: str) -> str:
     """Stop the work, and say what has become of it."""
     deadline = time.monotonic() + STOP_SECONDS
     while not outcome.done() and time.monotonic() < deadline:
-        try:
+        with suppress(*ENGINE_ERRORS):  # a server that does not answer now may do so later
             work.cancel()
-        except ENGINE_ERRORS:
-            break
         wait([outcome], timeout=_CANCEL_SECONDS)
-    if not outcome.done():
-        return f"Interrupted: the write of {subject} could not be stopped within {STOP_SECONDS:.0f} s; it may commit."
-    if outcome.exception() is None:
+    error = outcome.exception() if outcome.done() else TimeoutError()
+    if error is None:
         return f"Interrupted: the write of {subject} had committed already; a resumed run takes its snapshot over."
+    if isinstance(error, TimeoutError) or (isinstance(error, ENGINE_ERRORS) and is_unanswered(error)):
+        return (
+            f"Interrupted: the write of {subject} could not be stopped within {STOP_SECONDS:.0f} s; it may commit. A "
+            "resumed run stops it, or takes its snapshot over."
+        )
     return f"Interrupted: the write of {subject} is stopped, nothing is committed."
 
 

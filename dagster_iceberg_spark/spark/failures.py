@@ -37,6 +37,8 @@ MICROSECONDS: Final = " microseconds since 1970"
 _CONNECT_CLASS = re.compile(r"^\(([\w.$]+)\)\s*(.*)", re.DOTALL)
 _STACKTRACE: Final = "\n\nJVM stacktrace:"
 _CONNECT_CAUSE = re.compile(r"^Caused by: ([\w.$]+): (.*)$", re.MULTILINE)
+_GRPC = re.compile(r'status = StatusCode\.(?P<status>\w+)\s+details = "(?P<details>.*)"')
+"""In what grpc says of an error of its own; the first line names a Python class."""
 _CAUSE: Final = "\n| caused by: "
 _WRAPPERS: Final = ("Exception thrown in awaitResult", "Job aborted", "Writing job aborted")
 """What Spark says around the error of a task; where it has no cause it is all that is known."""
@@ -97,11 +99,21 @@ class _Mention:
 
 
 @dataclass(frozen=True, slots=True)
+class _ClassName:
+    """Tells a failure by the beginning of the name of a class."""
+
+    signs: tuple[str, ...]
+
+    def __call__(self, failure: EngineFailure) -> bool:
+        return any(name.startswith(self.signs) for name in failure.class_names)
+
+
+@dataclass(frozen=True, slots=True)
 class FailureRule:
     """A kind of engine error, what tells it, and what it becomes."""
 
     name: str
-    applies: _Condition | _Mention
+    applies: _Condition | _Mention | _ClassName
     error: type[IcebergSparkError]
     expected: str
     hint: str | None = None
@@ -115,7 +127,25 @@ def _mention(*signs: str) -> _Mention:
     return _Mention(signs)
 
 
+_UNANSWERED: Final = FailureRule(
+    "connection lost",
+    _ClassName(("SparkConnectGrpcException", "RetriesExceeded")),
+    CommitOutcomeUnknownError,
+    "an answer of the Spark Connect server",
+)
 RULES: Final = (
+    FailureRule(
+        "session ended",
+        _mention(
+            "NO_ACTIVE_SESSION",
+            "INVALID_HANDLE.SESSION_CHANGED",
+            "Received incorrect server side session identifier",
+        ),
+        CatalogUnavailableError,
+        "a Spark Connect server that has not been started anew meanwhile",
+        "run the asset again: it gets another session.",
+    ),
+    _UNANSWERED,
     FailureRule(
         "row outside",
         _mention(OUTSIDE_MARKER),
@@ -337,15 +367,9 @@ RULES: Final = (
 )
 """First match wins: from what can only mean one thing to what is broad."""
 
-_UNANSWERED: Final = FailureRule(
-    "connection lost",
-    _mention("SparkConnectGrpcException", "RetriesExceeded"),
-    CommitOutcomeUnknownError,
-    "an answer of the Spark Connect server",
-)
 _OTHER: Final = FailureRule("other", _mention(), WriteFailedError, "that the engine writes the DataFrame")
-ALL_RULES: Final = (_UNANSWERED, *RULES, _OTHER)
-"""With what goes before the table, and what is left."""
+ALL_RULES: Final = (*RULES, _OTHER)
+"""With what is left."""
 
 
 def translated(error: Exception, *, action: str, subject: str, redact: Callable[[str], str] = str) -> IcebergSparkError:
@@ -381,8 +405,6 @@ def is_unanswered(error: Exception) -> bool:
 
 def rule_for(failure: EngineFailure) -> FailureRule:
     """Return the first rule that applies."""
-    if any(name.startswith(_UNANSWERED.applies.signs) for name in failure.class_names):
-        return _UNANSWERED
     return next((rule for rule in RULES if rule.applies(failure)), _OTHER)
 
 
@@ -409,7 +431,9 @@ def _text_of(error: Exception) -> str:
         return _CAUSE.join(
             f"{name}: {message}" if index else message for index, (name, message) in enumerate(_java_causes(error))
         )
-    return str(error).split(_STACKTRACE, maxsplit=1)[0]
+    text = str(error).split(_STACKTRACE, maxsplit=1)[0]
+    grpc = _GRPC.search(text)
+    return f"{grpc['status']}: {grpc['details']}" if grpc else text
 
 
 def _java_names(error: Exception) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Opening sessions: classic, Connect, or on top of one that the process already has."""
 
+import atexit
 import logging
 import os
 import re
@@ -209,13 +210,33 @@ def _place(value: str) -> str:
     return value.split("?", maxsplit=1)[0].removeprefix("file:").rstrip("/").replace("//", "/")
 
 
-def is_alive(session: IcebergSession) -> bool:
-    """Say whether the session can still be used; a user may have stopped it."""
+def is_closed(session: IcebergSession) -> bool:
+    """Say whether the session was stopped, or its server is known to have been started anew."""
     spark: Any = session.spark
     if is_connect(session.spark):
-        return not spark.is_stopped
+        return bool(spark.is_stopped)
     jsc = spark.sparkContext._jsc
-    return jsc is not None and not jsc.sc().isStopped()
+    return jsc is None or bool(jsc.sc().isStopped())
+
+
+def is_alive(session: IcebergSession, settings: SessionSettings) -> bool:
+    """Say whether a session of those settings can still be used; a server, which may have dropped it, is asked."""
+    if is_closed(session):
+        return False
+    if settings.remote is None:
+        return True
+    try:
+        _require_server(settings.remote)
+        session.spark.conf.get(CASE_SENSITIVE, None)
+    except (*ENGINE_ERRORS, CatalogUnavailableError):
+        return False
+    return True
+
+
+def forget_session(session: IcebergSession) -> None:
+    """Let go of what was kept for a session that is lost."""
+    with _besides_lock:
+        _besides.pop(id(session.spark), None)
 
 
 def require_java() -> None:
@@ -281,11 +302,32 @@ def _remote_session(settings: SessionSettings, remote: str) -> SparkSession:
         if SparkContext._active_spark_context is not None:  # noqa: SLF001 - as above
             from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-            attached: Any = ConnectSession.builder.remote(remote).create()
-            return _configured(attached, settings.conf)
-        return _configured(SparkSession.builder.remote(remote).create(), settings.conf)
+            session: Any = ConnectSession.builder.remote(remote).create()
+        else:
+            session = SparkSession.builder.remote(remote).create()
+        _leave_at_exit(session)
+        return _configured(session, settings.conf)
     except ENGINE_ERRORS as error:
         raise translated(error, action="attach to", subject=_address(remote)) from error
+
+
+def _leave_at_exit(session: Any) -> None:
+    """Let the process end at once where the server is gone: pyspark's clean-up at exit tries for ten minutes."""
+    atexit.register(session.client.set_retry_policies, ())
+
+
+@contextmanager
+def without_retries(session: Any) -> Iterator[None]:
+    """Let the session's server answer at the first try or not at all while the block runs.
+
+    pyspark asks a server that does not answer again for ten minutes.
+    """
+    policies = session.client.get_retry_policies()
+    session.client.set_retry_policies(())
+    try:
+        yield
+    finally:
+        session.client.set_retry_policies(policies)
 
 
 def _configured(session: SparkSession, conf: Mapping[str, str]) -> SparkSession:
@@ -359,6 +401,7 @@ def _new_session_beside(spark: Any) -> SparkSession:
         return spark.newSession()  # type: ignore[no-any-return]
     beside = spark.cloneSession()
     beside.release_session_on_close = True  # pyspark 4.1 makes the clone without it, and `stop` reads it
+    _leave_at_exit(beside)
     return beside  # type: ignore[no-any-return]
 
 

@@ -45,11 +45,18 @@ def classic_crash(tmp_path: Path) -> Iterator[Crash]:
 
 def run_in_child(crash: Crash) -> int:
     command = [sys.executable, "-W", "ignore", "-m", "tests.behaviour.crashing"]
-    top = Path(__file__).parents[2]
-    child = subprocess.run(
-        command, env=crash.environment, cwd=top, capture_output=True, text=True, check=False, timeout=CHILD_SECONDS
-    )
-    assert child.returncode in (-signal.SIGKILL, 0), child.stdout[-2000:] + child.stderr[-4000:]
+    output = Path(crash.directory, "child.log")
+    with output.open("w") as log:  # not a pipe, which what a killed process has started may hold open
+        child = subprocess.run(
+            command,
+            env=crash.environment,
+            cwd=Path(__file__).parents[2],
+            stdout=log,
+            stderr=log,
+            check=False,
+            timeout=CHILD_SECONDS,
+        )
+    assert child.returncode in (-signal.SIGKILL, 0), output.read_text()[-6000:]
     return child.returncode
 
 

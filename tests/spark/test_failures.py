@@ -2,8 +2,14 @@
 
 import pytest
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.errors import AnalysisException, ParseException, PySparkException, SparkRuntimeException
-from pyspark.errors.exceptions.connect import SparkConnectGrpcException, UnknownException
+from pyspark.errors import (
+    AnalysisException,
+    ParseException,
+    PySparkAssertionError,
+    PySparkException,
+    SparkRuntimeException,
+)
+from pyspark.errors.exceptions.connect import SparkConnectException, SparkConnectGrpcException, UnknownException
 
 from dagster_iceberg_spark import errors
 from dagster_iceberg_spark.spark.failures import (
@@ -76,6 +82,12 @@ def spark(condition: str, message: str, kind: type[PySparkException] = SparkRunt
 def outside(row: str) -> PySparkException:
     return spark("USER_RAISED_EXCEPTION", f"{OUTSIDE_MARKER}{row} SQLSTATE: P0001")
 
+
+UNAVAILABLE = """<_MultiThreadedRendezvous of RPC that terminated with:
+\tstatus = StatusCode.UNAVAILABLE
+\tdetails = "failed to connect to all addresses; last error: Socket closed"
+\tdebug_error_string = "UNAVAILABLE:failed to connect"
+>"""
 
 FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
     ("row outside", errors.RowsOutsidePartitionError): [
@@ -242,6 +254,12 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
     ],
     ("connection lost", errors.CommitOutcomeUnknownError): [
         SparkConnectGrpcException("<_MultiThreadedRendezvous of RPC that terminated with: UNAVAILABLE>"),
+        SparkConnectGrpcException(UNAVAILABLE),
+    ],
+    ("session ended", errors.CatalogUnavailableError): [
+        SparkConnectException(errorClass="NO_ACTIVE_SESSION", messageParameters={}),
+        SparkConnectGrpcException("[INVALID_HANDLE.SESSION_CHANGED] The handle x is invalid."),
+        PySparkAssertionError("Received incorrect server side session identifier for request. (1 != 2)"),
     ],
     ("other", errors.WriteFailedError): [
         java(("java.lang.OutOfMemoryError", "Java heap space")),
@@ -281,6 +299,11 @@ def test_every_error_of_the_table_is_what_the_engine_raises() -> None:
 )
 def test_what_can_only_mean_one_thing_wins_over_what_is_broad(names: tuple[str, ...], text: str, rule: str) -> None:
     assert rule_for(inspect_failure(java(*((name, text) for name in names)))).name == rule
+
+
+def test_what_grpc_says_is_told_by_its_details() -> None:
+    summary = inspect_failure(SparkConnectGrpcException(UNAVAILABLE)).summary
+    assert summary == "UNAVAILABLE: failed to connect to all addresses; last error: Socket closed"
 
 
 @pytest.mark.parametrize("action", ["prepare", "read", "open"])
