@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
     from dagster_iceberg_spark.spark.session import Context, IcebergSession, Session
 
+
+IDLE_SECONDS: Final = 300.0
+"""A Spark Connect server drops a session that is idle for an hour, unless it is configured to do so earlier."""
 
 SessionIdentity: TypeAlias = tuple[object, ...]
 """What makes two sessions the same one."""
@@ -167,6 +171,7 @@ class IcebergSparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     _storage_directory: str | None = PrivateAttr(default=None)
     _description: CatalogDescription | None = PrivateAttr(default=None)
     _session: Any = PrivateAttr(default=None)
+    _asked_at: float = PrivateAttr(default=0.0)
 
     def __init__(self, **data: Any) -> None:
         """Take the fields as keywords; `pyspark` may be a PySparkResource or LazyPySparkResource to wrap."""
@@ -200,12 +205,18 @@ class IcebergSparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
                 that opened the session.
             CatalogUnavailableError: The catalog or the server does not answer.
         """
+        SESSIONS.require_own_process()
+        if self._session is None or self._may_be_lost():
+            self._session = SESSIONS.acquire(self, id(self))
+        self._asked_at = time.monotonic()
+        return self._session  # type: ignore[no-any-return]
+
+    def _may_be_lost(self) -> bool:
+        """Say whether the session was stopped, or is idle for so long that a server may have dropped it."""
         from dagster_iceberg_spark.spark.session import is_closed
 
-        SESSIONS.require_own_process()
-        if self._session is None or (not self.wraps_session and is_closed(self._session)):
-            self._session = SESSIONS.acquire(self, id(self))
-        return self._session  # type: ignore[no-any-return]
+        is_idle = time.monotonic() - self._asked_at > IDLE_SECONDS
+        return not self.wraps_session and (is_idle or is_closed(self._session))
 
     @property
     def spark_session(self) -> "Session":

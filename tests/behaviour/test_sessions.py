@@ -17,6 +17,7 @@ from dagster_iceberg_spark import (
     IcebergSparkResource,
     SparkEnvironmentError,
     SqlCatalog,
+    resource,
 )
 from dagster_iceberg_spark.resource import SESSIONS
 from dagster_iceberg_spark.spark.session import attach_catalog, launch_conf, require_java
@@ -78,6 +79,25 @@ def test_a_stopped_session_is_replaced(connect_server: str, tmp_path: Path) -> N
     config = {"catalog": catalog, "remote": connect_server, "spark_config": CONNECT_CONF}
     IcebergSparkResource(**config).spark_session.stop()
     again = IcebergSparkResource(**config).spark_session
+    assert again.range(1).count() == 1
+    again.stop()
+
+
+@pytest.mark.parametrize("who", ["a new run", "the same run, later"])
+def test_a_session_that_its_server_has_dropped_is_replaced(
+    who: str, connect_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path))
+    config = {"catalog": catalog, "remote": connect_server, "spark_config": CONNECT_CONF}
+    first = IcebergSparkResource(**config)
+    session: Any = first.spark_session
+    session.client.release_session()
+    if who == "a new run":
+        again = IcebergSparkResource(**config).spark_session
+    else:
+        assert first.spark_session is session
+        monkeypatch.setattr(resource, "IDLE_SECONDS", 0.0)
+        again = first.spark_session
     assert again.range(1).count() == 1
     again.stop()
 
