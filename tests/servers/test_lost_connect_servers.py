@@ -20,6 +20,7 @@ from tests.conftest import ConnectServer, Lake, error_of, frame_asset, metadata_
 from tests.servers.relay import Relay
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.server,
     pytest.mark.spark,
     pytest.mark.connect,
@@ -32,7 +33,7 @@ SLOW = "select id, java_method('java.lang.Thread', 'sleep', {milliseconds}L) is 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
-    server = ConnectServer(tmp_path_factory.mktemp("connect"))
+    server = ConnectServer(tmp_path_factory.mktemp("lost"))
     server.start()
     yield server
     server.kill()
