@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
 from dagster_iceberg_spark.resource import SESSIONS
+from dagster_iceberg_spark.spark import commit, writer
 from dagster_iceberg_spark.versions import ICEBERG_EXTENSIONS, ICEBERG_SPARK_RUNTIME, POSTGRESQL_JDBC, SQLITE_JDBC
 
 SPARK_CONF = {
@@ -112,6 +114,24 @@ class Lake:
 
     def exists(self, name: str) -> bool:
         return bool(self.spark.pyiceberg_catalog.table_exists(("db", name)))
+
+
+def resuming(run_id: str) -> dict[str, str]:
+    """The tags that Dagster gives to a run that goes on where another failed."""
+    return {"dagster/parent_run_id": run_id, "dagster/root_run_id": run_id, "dagster/is_resume_retry": "true"}
+
+
+def while_it_writes(fault: Callable[[], None], monkeypatch: pytest.MonkeyPatch, *, seconds: float) -> None:
+    """Let the fault happen so long after the engine has begun to write, once."""
+    begun = threading.Event()
+
+    def write(*args: Any) -> Any:
+        if not begun.is_set():
+            begun.set()
+            threading.Timer(seconds, fault).start()
+        return writer.write(*args)
+
+    monkeypatch.setattr(commit, "write", write)
 
 
 def error_of(result: dg.ExecuteInProcessResult) -> "StepError":

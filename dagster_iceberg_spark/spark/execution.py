@@ -119,14 +119,15 @@ def _stopped(outcome: "Future[Any]", work: TaggedWork, subject: str) -> str:
         with suppress(*ENGINE_ERRORS):  # a server that does not answer now may do so later
             work.cancel()
         wait([outcome], timeout=_CANCEL_SECONDS)
-    error = outcome.exception() if outcome.done() else TimeoutError()
-    if error is None:
-        return f"Interrupted: the write of {subject} had committed already; a resumed run takes its snapshot over."
-    if isinstance(error, TimeoutError) or (isinstance(error, ENGINE_ERRORS) and is_unanswered(error)):
+    has_ended = outcome.done()
+    error = outcome.exception() if has_ended else None
+    if not has_ended or (isinstance(error, ENGINE_ERRORS) and is_unanswered(error)):
         return (
             f"Interrupted: the write of {subject} could not be stopped within {STOP_SECONDS:.0f} s; it may commit. A "
             "resumed run stops it, or takes its snapshot over."
         )
+    if error is None:
+        return f"Interrupted: the write of {subject} had committed already; a resumed run takes its snapshot over."
     return f"Interrupted: the write of {subject} is stopped, nothing is committed."
 
 

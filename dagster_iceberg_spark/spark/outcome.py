@@ -76,9 +76,10 @@ def resolve_lost_answer(
     """
     identifier, token = publication.request.identifier, publication.materialization.commit_token
     found = f"none yet ({failure})"
+    is_server_silent = is_unanswered(error)
     for seconds in _SETTLING_SECONDS:
         time.sleep(seconds)
-        has_ended = is_unanswered(error) and _has_ended(session, publication, work)
+        has_ended = is_server_silent and _has_ended(session, publication, work)
         try:
             if has_committed(session, publication, known):
                 return

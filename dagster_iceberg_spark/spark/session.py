@@ -8,8 +8,8 @@ import shutil
 import socket
 import subprocess
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -233,10 +233,11 @@ def is_alive(session: IcebergSession, settings: SessionSettings) -> bool:
     return True
 
 
-def forget_session(session: IcebergSession) -> None:
-    """Let go of what was kept for a session that is lost."""
+def forget_session(session: IcebergSession) -> Sequence[SparkSession]:
+    """Let go of the unused sessions beside one that is lost, or to be stopped, and return them."""
     with _besides_lock:
-        _besides.pop(id(session.spark), None)
+        owner, unused = _besides.pop(id(session.spark), (None, []))
+    return unused if owner is session.spark else []
 
 
 def require_java() -> None:
@@ -407,12 +408,21 @@ def _new_session_beside(spark: Any) -> SparkSession:
 
 def close_session(session: IcebergSession) -> None:
     """Stop the session, and on a Connect server those beside it: a classic one's go with its JVM."""
-    with _besides_lock:
-        owner, unused = _besides.pop(id(session.spark), (None, []))
-    for beside in unused:
-        if owner is session.spark and is_connect(beside):
-            beside.stop()
-    session.spark.stop()
+    unused = forget_session(session)
+    if is_connect(session.spark):
+        for remote in (*unused, session.spark):
+            _stop(remote)
+    else:
+        session.spark.stop()
+
+
+def _stop(remote: Any) -> None:
+    """Stop a session on a server, which is asked once to let go of it: pyspark asks one that is gone for long."""
+    if not remote.is_stopped:
+        with without_retries(remote), suppress(*ENGINE_ERRORS):
+            remote.client.release_session()
+    remote.release_session_on_close = False
+    remote.stop()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
-from tests.conftest import Lake, frame_asset, metadata_of, open_lake
+from tests.conftest import Lake, frame_asset, metadata_of, open_lake, resuming
 
 pytestmark = pytest.mark.spark
 
@@ -68,7 +68,7 @@ def test_a_resumed_run_adopts_what_its_parent_committed(kept_lake: Lake) -> None
     first = interrupted(kept_lake, breaks=9).materialize(asset, raise_on_error=False)
     assert not first.success
     tags = {"dagster/parent_run_id": first.run_id, "dagster/root_run_id": first.run_id}
-    resumed = kept_lake.materialize(asset, tags={**tags, "dagster/is_resume_retry": "true"})
+    resumed = kept_lake.materialize(asset, tags=resuming(first.run_id))
     assert metadata_of(resumed, "t")["iceberg/adopted"] is True
     assert kept_lake.rows("t", "id") == [1]
     deliberate = kept_lake.materialize(asset, tags=tags)
@@ -110,20 +110,10 @@ def test_what_an_adopted_replace_reports_is_what_the_lost_report_would_have_said
 def test_a_replace_that_another_run_overwrote_is_written_again(kept_lake: Lake) -> None:
     first = interrupted(kept_lake, breaks=9).materialize(frame_asset("t", "select 1 as id"), raise_on_error=False)
     kept_lake.materialize(frame_asset("t", "select 2 as id"))
-    tags = {"dagster/parent_run_id": first.run_id, "dagster/is_resume_retry": "true"}
-    result = kept_lake.materialize(frame_asset("t", "select 1 as id"), tags=tags)
+    result = kept_lake.materialize(frame_asset("t", "select 1 as id"), tags=resuming(first.run_id))
     assert "iceberg/adopted" not in metadata_of(result, "t")
     assert kept_lake.rows("t", "id") == [1]
     assert len(kept_lake.summaries("t")) == 3
-
-
-def resumed(run: dg.ExecuteInProcessResult) -> dict[str, str]:
-    """The tags that Dagster gives to a run that goes on where another failed."""
-    return {
-        "dagster/parent_run_id": run.run_id,
-        "dagster/root_run_id": run.run_id,
-        "dagster/is_resume_retry": "true",
-    }
 
 
 only_classic = pytest.mark.parametrize("engine", ["classic"], indirect=True, scope="session")
@@ -179,7 +169,7 @@ def test_a_resumed_run_whose_sibling_output_failed_appends_once(
         yield dg.Output(2, "second")
 
     first = kept_lake.materialize(both, raise_on_error=False)
-    assert kept_lake.materialize(both, tags=resumed(first)).success
+    assert kept_lake.materialize(both, tags=resuming(first.run_id)).success
     assert kept_lake.rows("first", "id") == [1]
     assert len(kept_lake.summaries("first")) == snapshots
 
@@ -205,7 +195,7 @@ def test_a_resumed_run_writes_again_what_a_blocking_check_has_rejected(
 
     first = kept_lake.materialize(asset, raise_on_error=False)
     assert not first.success
-    assert kept_lake.materialize(asset, tags=resumed(first)).success
+    assert kept_lake.materialize(asset, tags=resuming(first.run_id)).success
     assert kept_lake.rows("t", "id") == rows
     assert any("a blocking check has rejected" in line for line in lines) == (disposition == "append")
 
@@ -218,7 +208,7 @@ def test_a_snapshot_that_was_rolled_back_is_written_again(kept_lake: Lake, dispo
     asset = frame_asset("t", "select 1 as id", metadata=metadata(disposition))
     first = interrupted(kept_lake, breaks=9).materialize(asset, raise_on_error=False)
     kept_lake.table("t").manage_snapshots().rollback_to_snapshot(before).commit()
-    result = kept_lake.materialize(asset, tags=resumed(first))
+    result = kept_lake.materialize(asset, tags=resuming(first.run_id))
     assert "iceberg/adopted" not in metadata_of(result, "t")
     assert kept_lake.rows("t", "id") == ([1] if disposition == "replace" else [0, 1])
 
@@ -228,8 +218,8 @@ def test_a_run_that_resumes_a_resumed_run_adopts_what_the_first_one_committed(ke
     """The second run adopts the snapshot and dies before that is recorded."""
     asset = frame_asset("t", "select 1 as id", metadata=metadata("append"))
     first = interrupted(kept_lake, breaks=9).materialize(asset, raise_on_error=False)
-    second = interrupted(kept_lake, breaks=9).materialize(asset, tags=resumed(first), raise_on_error=False)
-    third = kept_lake.materialize(asset, tags=resumed(second))
+    second = interrupted(kept_lake, breaks=9).materialize(asset, tags=resuming(first.run_id), raise_on_error=False)
+    third = kept_lake.materialize(asset, tags=resuming(second.run_id))
     assert metadata_of(third, "t")["iceberg/adopted"] is True
     assert kept_lake.rows("t", "id") == [1]
 
@@ -251,8 +241,8 @@ def test_a_split_multi_asset_that_is_resumed_adopts_each_of_its_tables(kept_lake
 
     first = interrupted(kept_lake, breaks=9).materialize(both, raise_on_error=False)
     assert not first.success
-    kept_lake.materialize(both, tags=resumed(first), selection=["one"])
-    kept_lake.materialize(both, tags=resumed(first))
+    kept_lake.materialize(both, tags=resuming(first.run_id), selection=["one"])
+    kept_lake.materialize(both, tags=resuming(first.run_id))
     assert (kept_lake.rows("one", "id"), kept_lake.rows("two", "id")) == ([1], [1])
 
 
@@ -285,7 +275,7 @@ def test_the_outputs_of_a_dynamic_op_are_adopted_each(kept_lake: Lake) -> None:
 
     first = run(interrupted(kept_lake, breaks=9))
     assert not first.success
-    assert run(kept_lake, tags=resumed(first)).success
+    assert run(kept_lake, tags=resuming(first.run_id)).success
     assert (kept_lake.rows("parts__a", "k"), kept_lake.rows("parts__b", "k")) == (["a"], ["b"])
 
 
@@ -295,7 +285,7 @@ def test_an_interrupted_append_of_other_code_is_left_to_a_person(kept_lake: Lake
         return frame_asset("t", "select 1 as id", metadata=metadata("append"), code_version=version)
 
     first = interrupted(kept_lake, breaks=9).materialize(asset("1"), raise_on_error=False)
-    error = kept_lake.failure(asset("2"), tags=resumed(first))
+    error = kept_lake.failure(asset("2"), tags=resuming(first.run_id))
     assert error.class_name == "OrphanedCommitError"
     assert not error.allow_retries
     assert kept_lake.rows("t", "id") == [1]

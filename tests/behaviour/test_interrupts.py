@@ -2,11 +2,8 @@
 
 import _thread
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +11,7 @@ import dagster as dg
 import pytest
 
 from dagster_iceberg_spark import IcebergPySparkIOManager
-from dagster_iceberg_spark.spark import commit, writer
-from tests.conftest import Lake, frame_asset
+from tests.conftest import Lake, frame_asset, while_it_writes
 
 pytestmark = pytest.mark.spark
 
@@ -27,21 +23,6 @@ def slow_asset(disposition: str, **kwargs: Any) -> dg.AssetsDefinition:
     """An asset whose write takes some two seconds."""
     metadata = {"iceberg/write_disposition": disposition, "iceberg/merge_keys": ["id"]}
     return frame_asset("t", SLOW, metadata=metadata, **kwargs)
-
-
-@contextmanager
-def interrupted_while_writing(how: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Interrupt the main thread half a second after the engine has begun to write, once."""
-    original, begun = writer.write, threading.Event()
-
-    def write(*args: Any) -> Any:
-        if not begun.is_set():
-            begun.set()
-            threading.Timer(0.5, how).start()
-        return original(*args)
-
-    monkeypatch.setattr(commit, "write", write)
-    yield
 
 
 def wait_until_idle(directory: Path) -> None:
@@ -58,10 +39,8 @@ def test_a_cancelled_run_commits_nothing_and_leaves_the_session_usable(
 ) -> None:
     lake.materialize(frame_asset("t", "select -1L as id, true as v"))
     before = lake.summaries("t")
-    with (
-        interrupted_while_writing(_thread.interrupt_main, monkeypatch),
-        pytest.raises(dg.DagsterExecutionInterruptedError),
-    ):
+    while_it_writes(_thread.interrupt_main, monkeypatch, seconds=0.5)
+    with pytest.raises(dg.DagsterExecutionInterruptedError):
         lake.materialize(slow_asset(disposition))
     wait_until_idle(lake.directory)
     assert lake.summaries("t") == before
@@ -83,8 +62,8 @@ def test_a_step_that_times_out_is_retried_and_commits_once(
 
     before = signal.signal(signal.SIGALRM, time_out)
     try:
-        with interrupted_while_writing(lambda: signal.raise_signal(signal.SIGALRM), monkeypatch):
-            result = lake.materialize(slow_asset(disposition, retry_policy=dg.RetryPolicy(max_retries=1)))
+        while_it_writes(lambda: signal.raise_signal(signal.SIGALRM), monkeypatch, seconds=0.5)
+        result = lake.materialize(slow_asset(disposition, retry_policy=dg.RetryPolicy(max_retries=1)))
     finally:
         signal.signal(signal.SIGALRM, before)
     assert result.success
@@ -95,10 +74,8 @@ def test_a_step_that_times_out_is_retried_and_commits_once(
 def test_the_log_says_what_became_of_an_interrupted_write(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     monkeypatch.setattr(dg.DagsterLogManager, "info", lambda _, line: lines.append(line))
-    with (
-        interrupted_while_writing(_thread.interrupt_main, monkeypatch),
-        pytest.raises(dg.DagsterExecutionInterruptedError),
-    ):
+    while_it_writes(_thread.interrupt_main, monkeypatch, seconds=0.5)
+    with pytest.raises(dg.DagsterExecutionInterruptedError):
         lake.materialize(slow_asset("replace"))
     assert "Interrupted: the write of db.t is stopped, nothing is committed." in lines
 

@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.table.snapshots import ancestors_of
 
 from dagster_iceberg_spark import RestCatalog, errors
-from tests.conftest import Lake, StepError, error_of, frame_asset, hours_asset, open_lake
+from tests.conftest import Lake, StepError, error_of, frame_asset, hours_asset, open_lake, resuming
 from tests.servers.conftest import emptied
 from tests.servers.faults import Fault, FaultyProxy, Moment
 from tests.servers.rest import RestServer
@@ -151,8 +151,7 @@ def asset_of(query: Any, disposition: str) -> dg.AssetsDefinition:
 
 def resumed(lake: Lake, first: dg.ExecuteInProcessResult, asset: Any, **kwargs: Any) -> dg.ExecuteInProcessResult:
     """Run the asset again as Dagster does that resumes a run."""
-    tags = {"dagster/parent_run_id": first.run_id, "dagster/root_run_id": first.run_id}
-    return lake.materialize(asset, tags={**tags, "dagster/is_resume_retry": "true"}, **kwargs)
+    return lake.materialize(asset, tags=resuming(first.run_id), **kwargs)
 
 
 def retried_errors(result: dg.ExecuteInProcessResult) -> list[type[Exception]]:

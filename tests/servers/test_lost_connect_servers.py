@@ -3,10 +3,9 @@
 import _thread
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from threading import Event, Timer
 from typing import Any
 
 import dagster as dg
@@ -16,11 +15,10 @@ from pyspark.sql.connect.client.retries import DefaultPolicy
 
 from dagster_iceberg_spark import SqlCatalog
 from dagster_iceberg_spark.spark import commit, execution, outcome, writer
-from tests.conftest import ConnectServer, Lake, error_of, frame_asset, metadata_of, open_lake
+from tests.conftest import ConnectServer, Lake, error_of, frame_asset, metadata_of, open_lake, resuming, while_it_writes
 from tests.servers.relay import Relay
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.server,
     pytest.mark.spark,
     pytest.mark.connect,
@@ -68,21 +66,9 @@ def slow_asset(disposition: str, *, seconds: float) -> dg.AssetsDefinition:
     return frame_asset("t", query, metadata=metadata)
 
 
-def while_it_writes(fault: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the fault happen a second after the engine has begun to write, once."""
-    original, begun = writer.write, Event()
-
-    def write(*args: Any) -> Any:
-        if not begun.is_set():
-            begun.set()
-            Timer(1.0, fault).start()
-        return original(*args)
-
-    monkeypatch.setattr(commit, "write", write)
-
-
-def resuming(run_id: str) -> dict[str, str]:
-    return {"dagster/parent_run_id": run_id, "dagster/is_resume_retry": "true"}
+def assert_written_once(lake: Lake) -> None:
+    assert lake.rows("t", "id") == list(range(ROWS))
+    assert len(lake.summaries("t")) == 1
 
 
 @pytest.mark.parametrize("disposition", ["replace", "append"])
@@ -90,11 +76,10 @@ def test_a_write_that_the_server_goes_on_with_is_found_again(
     lake: Lake, relay: Relay, disposition: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outcome, "_SETTLING_SECONDS", [1.0] * 60)
-    while_it_writes(relay.cut, monkeypatch)
+    while_it_writes(relay.cut, monkeypatch, seconds=1.0)
     result = lake.materialize(slow_asset(disposition, seconds=3))
     relay.mend()
-    assert lake.rows("t", "id") == list(range(ROWS))
-    assert len(lake.summaries("t")) == 1
+    assert_written_once(lake)
     assert metadata_of(result, "t")["iceberg/retries"] == 0
 
 
@@ -110,10 +95,9 @@ def test_a_write_is_stopped_where_the_server_comes_back_and_made_again(
         return original(*args, **kwargs)
 
     monkeypatch.setattr(commit, "resolve_lost_answer", resolve)
-    while_it_writes(relay.cut, monkeypatch)
+    while_it_writes(relay.cut, monkeypatch, seconds=1.0)
     result = lake.materialize(slow_asset(disposition, seconds=15))
-    assert lake.rows("t", "id") == list(range(ROWS))
-    assert len(lake.summaries("t")) == 1
+    assert_written_once(lake)
     assert metadata_of(result, "t")["iceberg/retries"] == 1
 
 
@@ -121,7 +105,7 @@ def test_a_write_is_stopped_where_the_server_comes_back_and_made_again(
 def test_a_server_that_is_killed_leaves_an_unknown_outcome_and_a_resumed_run_writes_once(
     lake: Lake, server: ConnectServer, disposition: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    while_it_writes(server.kill, monkeypatch)
+    while_it_writes(server.kill, monkeypatch, seconds=1.0)
     asset = slow_asset(disposition, seconds=3)
     failed = lake.materialize(asset, raise_on_error=False)
     assert error_of(failed).class_name == "CommitOutcomeUnknownError"
@@ -129,8 +113,7 @@ def test_a_server_that_is_killed_leaves_an_unknown_outcome_and_a_resumed_run_wri
     server.start()
     monkeypatch.setattr(core, "DefaultPolicy", DefaultPolicy)  # grpc waits a while before it tries an address again
     lake.materialize(asset, tags=resuming(failed.run_id))
-    assert lake.rows("t", "id") == list(range(ROWS))
-    assert len(lake.summaries("t")) == 1
+    assert_written_once(lake)
 
 
 def test_a_write_that_is_interrupted_while_its_server_is_gone_does_not_wait_for_it(
@@ -146,7 +129,7 @@ def test_a_write_that_is_interrupted_while_its_server_is_gone_does_not_wait_for_
         relay.cut()
         _thread.interrupt_main()
 
-    while_it_writes(lose, monkeypatch)
+    while_it_writes(lose, monkeypatch, seconds=1.0)
     asset = slow_asset("append", seconds=15)
     with pytest.raises(dg.DagsterExecutionInterruptedError):
         lake.materialize(asset)
@@ -155,16 +138,17 @@ def test_a_write_that_is_interrupted_while_its_server_is_gone_does_not_wait_for_
     relay.mend()
     [interrupted] = lake.instance.get_runs(limit=1)
     lake.materialize(asset, tags=resuming(interrupted.run_id))
-    assert lake.rows("t", "id") == list(range(ROWS))
-    assert len(lake.summaries("t")) == 1
+    assert_written_once(lake)
 
 
-def test_a_process_whose_server_is_gone_ends(relay: Relay, tmp_path: Path) -> None:
+@pytest.mark.parametrize("last", ["pass", "SESSIONS.close_all()"])
+def test_a_process_whose_server_is_gone_ends(last: str, relay: Relay, tmp_path: Path) -> None:
     """Once nothing of its requests is under way any more: what waits for an answer then is pyspark's to end."""
     program = """
 import sys
 from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
 from dagster_iceberg_spark import IcebergSparkResource, SqlCatalog
+from dagster_iceberg_spark.resource import SESSIONS
 catalog = SqlCatalog(uri=f"sqlite:///{sys.argv[2]}/c.db", warehouse=sys.argv[2])
 resource = IcebergSparkResource(catalog=catalog, remote=sys.argv[1])
 with resource.iceberg_session.isolated({}) as beside:
@@ -172,8 +156,9 @@ with resource.iceberg_session.isolated({}) as beside:
 ExecutePlanResponseReattachableIterator.shutdown()
 print(count, flush=True)
 input()
+exec(sys.argv[3])
 """
-    command = [sys.executable, "-W", "ignore", "-c", program, f"sc://127.0.0.1:{relay.port}", str(tmp_path)]
+    command = [sys.executable, "-W", "ignore", "-c", program, f"sc://127.0.0.1:{relay.port}", str(tmp_path), last]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
