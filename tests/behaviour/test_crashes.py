@@ -37,10 +37,9 @@ def crash(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
     SESSIONS.close_all()
 
 
-@pytest.fixture
-def classic_crash(tmp_path: Path) -> Iterator[Crash]:
-    yield Crash(str(tmp_path), spark_config=tuple(SPARK_CONF.items()))
-    SESSIONS.close_all()
+only_connect = pytest.mark.parametrize(
+    "engine", [pytest.param("connect", marks=pytest.mark.connect)], indirect=True, scope="session"
+)
 
 
 def run_in_child(crash: Crash) -> int:
@@ -127,8 +126,7 @@ def test_a_killed_run_that_is_executed_again_from_its_failure_commits_once(crash
     assert_once(crash)
 
 
-@pytest.mark.connect
-@pytest.mark.parametrize("engine", ["connect"], indirect=True)
+@only_connect
 def test_the_next_attempt_waits_for_a_commit_that_a_killed_step_left_on_the_server(crash: Crash) -> None:
     """The catalog makes the first attempt's commit wait until the second one has begun."""
     assert crashing.run_here(crash)
@@ -149,12 +147,13 @@ def test_the_next_attempt_waits_for_a_commit_that_a_killed_step_left_on_the_serv
     assert len(summaries(crash)) == len(set(recorded(crash))) == 2
 
 
-def test_a_new_run_after_a_killed_one_is_a_new_append(classic_crash: Crash) -> None:
-    run_in_child(replace(classic_crash, point="after the commit"))
-    report_dead_run(classic_crash)
-    assert crashing.run_here(classic_crash)
-    assert rows(classic_crash) == sorted([*range(ROWS)] * 2)
-    assert len(summaries(classic_crash)) == 2
+@only_connect
+def test_a_new_run_after_a_killed_one_is_a_new_append(crash: Crash) -> None:
+    run_in_child(replace(crash, point="after the commit"))
+    report_dead_run(crash)
+    assert crashing.run_here(crash)
+    assert rows(crash) == sorted([*range(ROWS)] * 2)
+    assert len(summaries(crash)) == 2
 
 
 @pytest.mark.slow
