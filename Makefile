@@ -1,7 +1,7 @@
 # One way in: people, hooks and CI run these verbs. Each sets itself up in .venv; none needs an active environment.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-servers test-long check lint types format bench lock clean distclean
+.PHONY: help setup demo ui test test-servers test-long check lint types format bench bench-merging lock clean distclean
 
 BIN := .venv/bin
 
@@ -33,8 +33,8 @@ demo: setup .dagster_home/dagster.yaml ## Run the example: a few partitions of f
 ui: setup .dagster_home/dagster.yaml ## Open the example in Dagster's UI
 	@$(DAGSTER) PYTHONWARNINGS='ignore:Function `dev_command` is superseded' $(BIN)/dagster dev -w workspace.yaml
 
-test: setup ## Run the tests, all but the slow ones and those of real catalogs
-	@$(BIN)/python -m pytest -m "not slow and not server" $(ARGS)
+test: setup ## Run the tests, all but the slow ones and most of those of real catalogs
+	@$(BIN)/python -m pytest -m "not slow and (not server or core)" $(ARGS)
 
 test-servers: setup ## Run the tests against real catalogs and object stores only
 	@$(BIN)/python -m pytest -m "server and not slow" $(ARGS)
@@ -58,6 +58,9 @@ format: setup ## Format the code and mend what ruff can mend
 
 bench: setup ## Measure what the IO manager adds to a plain Spark write
 	@$(BIN)/python benchmarks/overhead.py $(ARGS)
+
+bench-merging: setup ## Measure merges beside a plain MERGE, and the files that each writes again
+	@$(BIN)/python benchmarks/merging.py $(ARGS)
 
 lock: ## Compile requirements.txt from pyproject.toml; newest versions with ARGS=--upgrade
 	@bash scripts/setup.sh lock $(ARGS)

@@ -1,9 +1,9 @@
 """From Dagster's contexts to what is asked: the table, the partitions, the options, the lineage."""
 
+import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from typing import Any, Final
 
 import dagster as dg
@@ -18,21 +18,25 @@ from dagster_iceberg_spark.dagster_private import (
     run_started_at_ms,
     step_facts,
 )
+from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.ledger import LEDGER
 from dagster_iceberg_spark.plan.adoption import Record, RecordCheck, RemoteAttempt, TokenCandidate
 from dagster_iceberg_spark.plan.calendar import coarsest_granule
+from dagster_iceberg_spark.plan.comparison import COLUMN_SCHEMA, DefinedTable
+from dagster_iceberg_spark.plan.merging import OF_RUN
 from dagster_iceberg_spark.plan.options import (
     PARTITION_EXPR,
     TABLE,
     OptionDefaults,
+    WriteOptions,
     parse_namespace,
     parse_partition_columns,
     parse_table_name,
     parse_write_options,
 )
 from dagster_iceberg_spark.plan.read import ReadOptions, parse_read_options
-from dagster_iceberg_spark.plan.request import TableRequest
+from dagster_iceberg_spark.plan.request import TableCreation, TableRequest
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization, UpstreamRead, commit_token
 from dagster_iceberg_spark.table.scope import (
@@ -43,11 +47,9 @@ from dagster_iceberg_spark.table.scope import (
     TimeWindow,
 )
 
-PACKAGE_VERSION: Final = version("dagster-iceberg-spark")
 DEFAULT_NAMESPACE: Final = "public"
 RUN_WITHOUT_STEP: Final = "no-run"
 """The run id of a context that was built by hand: such writes are never looked up."""
-_COLUMN_SCHEMA: Final = "dagster/column_schema"
 _ATTEMPT: Final = {
     "tag": "iceberg/tag",
     "session_id": "iceberg/session",
@@ -97,13 +99,20 @@ class ReadQuestion:
     annotation: object
 
 
-def write_question(context: dg.OutputContext, *, namespace: str | None, defaults: OptionDefaults) -> WriteQuestion:
+def write_question(
+    context: dg.OutputContext,
+    *,
+    namespace: str | None,
+    defaults: OptionDefaults,
+    creation: TableCreation,
+) -> WriteQuestion:
     """Read an output's context.
 
     Args:
         context: Dagster's.
         namespace: The IO manager's namespace.
         defaults: The IO manager's options.
+        creation: How the IO manager lets tables come to be.
 
     Raises:
         MetadataKeyError: A metadata key or value is wrong.
@@ -131,21 +140,43 @@ def write_question(context: dg.OutputContext, *, namespace: str | None, defaults
             run_id=facts.run_id if facts else _random_run(), output=output, scope=scope, branch=options.branch
         ),
         package_version=PACKAGE_VERSION,
+        started_at=_started_at(facts) if options.merge.boundary == OF_RUN and options.merge.validity else None,
     )
     candidates = _candidates(facts, output=output, scope=scope, branch=options.branch)
     return WriteQuestion(
-        table=TableRequest(
-            identifier=identifier,
-            asset_key="/".join(asset_key.path) if asset_key else None,
-            is_named_explicitly=TABLE in definition,
-            options=options,
-            column_docs=_column_docs(context.definition_metadata),
-        ),
+        table=_table_request(identifier, asset_key, context.definition_metadata, options, creation),
         materialization=materialization,
         candidates=candidates,
         record_of=_record_check(facts, asset_key, scope, candidates),
         announce=partial(_announce, facts, str(identifier)),
         earlier_attempts=partial(_earlier_attempts, facts, candidates),
+    )
+
+
+def defined_table(spec: dg.AssetSpec, *, namespace: str | None, defaults: OptionDefaults) -> DefinedTable:
+    """Read an asset's definition, outside of any run.
+
+    Args:
+        spec: Dagster's.
+        namespace: The IO manager's namespace.
+        defaults: The IO manager's options.
+
+    Raises:
+        MetadataKeyError: A metadata key or value is wrong.
+        PartitioningError: `partition_expr` is missing or does not fit the partitions definition.
+    """
+    definition, subject = plain_metadata(spec.metadata), "/".join(spec.key.path)
+    options = parse_write_options(definition, None, defaults, subject=subject)
+    identifier = table_of(spec.key, definition, namespace, subject=subject)
+    columns: Mapping[str | None, str] = {}
+    if spec.partitions_def is not None:
+        names = tuple(_by_dimension(spec.partitions_def))
+        columns = _columns_by_dimension(names, parse_partition_columns(definition, subject=subject), subject=subject)
+    declared = _declared_schema(spec.metadata)
+    return DefinedTable(
+        request=_table_request(identifier, spec.key, spec.metadata, options),
+        partition_columns=tuple(columns.values()),
+        declared_types=None if declared is None else {column.name: column.type for column in declared.columns},
     )
 
 
@@ -237,18 +268,18 @@ def partition_scope(
     Raises:
         PartitioningError: `partition_expr` is missing or does not fit the definition.
     """
+    definitions = _by_dimension(partitions_def)
+    names = tuple(definitions)
+    parts: list[Mapping[Any, str]]
     if isinstance(partitions_def, dg.MultiPartitionsDefinition):
-        definitions = {item.name: item.partitions_def for item in partitions_def.partitions_defs}
-        names: tuple[str | None, ...] = tuple(definitions)
         parts = [partitions_def.get_partition_key_from_str(str(key)).keys_by_dimension for key in keys]
     else:
-        definitions, names = {None: partitions_def}, (None,)  # type: ignore[dict-item]
-        parts = [{None: key} for key in keys]  # type: ignore[dict-item]
+        parts = [{None: key} for key in keys]
     by_dimension = _columns_by_dimension(names, columns, subject=subject)
-    slices = {name: _Slices(definitions[name]) for name in names}  # type: ignore[index]
+    slices = {name: _Slices(definitions[name]) for name in names}
     return PartitionScope(
         dimensions=tuple(Dimension(name, by_dimension[name], slices[name].calendar) for name in names),
-        partitions=tuple(tuple(slices[name].of(part[name]) for name in names) for part in parts),  # type: ignore[index]
+        partitions=tuple(tuple(slices[name].of(part[name]) for name in names) for part in parts),
         keys=tuple(str(key) for key in keys),
     )
 
@@ -284,6 +315,13 @@ class _Slices:
             return None
         window = self._windows.time_window_for_partition_key(key)
         return TimeWindow(window.start, window.end)
+
+
+def _by_dimension(partitions_def: dg.PartitionsDefinition) -> dict[str | None, dg.PartitionsDefinition]:
+    """Return the definition of each dimension by its name; of a single one by None."""
+    if isinstance(partitions_def, dg.MultiPartitionsDefinition):
+        return {item.name: item.partitions_def for item in partitions_def.partitions_defs}
+    return {None: partitions_def}
 
 
 def _columns_by_dimension(
@@ -347,17 +385,42 @@ def _code_version(context: dg.OutputContext) -> str | None:
     return context.asset_spec.code_version
 
 
-def _column_docs(definition: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the descriptions of `dagster/column_schema`."""
-    value = (definition or {}).get(_COLUMN_SCHEMA)
+def _table_request(
+    identifier: TableIdentifier,
+    asset_key: dg.AssetKey | None,
+    metadata: Mapping[str, Any] | None,
+    options: WriteOptions,
+    creation: TableCreation | None = None,
+) -> TableRequest:
+    declared = _declared_schema(metadata)
+    return TableRequest(
+        identifier=identifier,
+        asset_key="/".join(asset_key.path) if asset_key else None,
+        is_named_explicitly=TABLE in (metadata or {}),
+        options=options,
+        column_docs={column.name: column.description for column in declared.columns if column.description}
+        if declared
+        else {},
+        creation=creation or TableCreation(),
+    )
+
+
+def _declared_schema(metadata: Mapping[str, Any] | None) -> dg.TableSchema | None:
+    """Return the `dagster/column_schema` of a definition, if it has one."""
+    value = (metadata or {}).get(COLUMN_SCHEMA)
     schema = value.value if isinstance(value, dg.MetadataValue) else value
-    if schema is None:
-        return {}
-    if not isinstance(schema, dg.TableSchema):
+    if schema is not None and not isinstance(schema, dg.TableSchema):
         raise ConfigurationError.refusing(
-            "use", f"`{_COLUMN_SCHEMA}`", expected="a dagster.TableSchema", found=type(schema).__name__
+            "use", f"`{COLUMN_SCHEMA}`", expected="a dagster.TableSchema", found=type(schema).__name__
         )
-    return {column.name: column.description for column in schema.columns if column.description}
+    return schema
+
+
+def _started_at(facts: StepFacts | None) -> dt.datetime:
+    """Return when the run was created: the same for every attempt of a step."""
+    milliseconds = run_started_at_ms(facts.instance, facts.run_id) if facts else None
+    now = dt.datetime.now(dt.timezone.utc)
+    return now if milliseconds is None else dt.datetime.fromtimestamp(milliseconds / 1000, dt.timezone.utc)
 
 
 def _candidates(
@@ -376,6 +439,7 @@ def _candidates(
             run_id=run_id,
             run_started_at_ms=run_started_at_ms(facts.instance, run_id),
             is_same_run=run_id == facts.run_id,
+            has_begun=run_id != facts.run_id or facts.attempt > 0,
         )
         for run_id in runs
     )

@@ -7,17 +7,27 @@ from typing import TYPE_CHECKING, Any, Literal
 import dagster as dg
 from pydantic import Field
 
-from dagster_iceberg_spark.catalog.look import look
-from dagster_iceberg_spark.config import refuse_unknown_fields
-from dagster_iceberg_spark.context import ReadQuestion, WriteQuestion, read_question, record_read, write_question
+from dagster_iceberg_spark.catalog.look import has_namespace, look
+from dagster_iceberg_spark.config.base import refuse_unknown_fields
+from dagster_iceberg_spark.context import (
+    ReadQuestion,
+    WriteQuestion,
+    defined_table,
+    read_question,
+    record_read,
+    write_question,
+)
 from dagster_iceberg_spark.dagster_private import add_partition_metadata, set_data_version, step_facts
 from dagster_iceberg_spark.errors import (
     ConfigurationError,
     IcebergSparkError,
     UpstreamMissingError,
 )
+from dagster_iceberg_spark.plan.comparison import TableReport, differences
 from dagster_iceberg_spark.plan.options import OptionDefaults
+from dagster_iceberg_spark.plan.placement import LocationTemplate
 from dagster_iceberg_spark.plan.read import ReadPlan, plan_read
+from dagster_iceberg_spark.plan.request import TableCreation, missing_namespace, missing_table
 from dagster_iceberg_spark.resource import IcebergSparkResource
 
 if TYPE_CHECKING:
@@ -62,6 +72,22 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         default={},
         description="Iceberg's write options of every write; an asset's `iceberg/write_options` replaces them.",
     )
+    auto_create_table: bool = Field(
+        default=True, description="Whether the first write of an asset creates its table. If not, it has to be there."
+    )
+    auto_create_namespace: bool = Field(
+        default=True, description="Whether a table's namespace is created with it. If not, it has to be there."
+    )
+    namespace_properties: dict[str, str] = Field(
+        default={},
+        description="Properties of namespaces that are created, such as `comment`; none of them is `location`.",
+    )
+    table_location: str | None = Field(
+        default=None,
+        description="Directory of each new table: a template with `{namespace}` and `{table}`, such as "
+        "`s3://lake/{namespace}/{table}`; a relative one is below the catalog's warehouse. Default: the catalog's "
+        "choice. An asset's `iceberg/location` wins.",
+    )
     data_version: Literal["auto", "snapshot", "dagster"] = Field(
         default="auto",
         description="The data version that Dagster records: the snapshot id (`snapshot`), Dagster's own (`dagster`), "
@@ -78,8 +104,31 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
     def __init__(self, **data: Any) -> None:
         """Take the fields as keywords; without `spark` an embedded catalog and local files are used."""
         refuse_unknown_fields(type(self), data)
-        data.setdefault("spark", IcebergSparkResource())
+        if "spark" not in data:
+            data["spark"] = IcebergSparkResource()
         super().__init__(**data)
+
+    def inspect_table(self, spec: dg.AssetSpec) -> TableReport:
+        """Compare the table of an asset with its definition; nothing is written.
+
+        No session is started, unless only the session knows the catalog.
+
+        Args:
+            spec: The asset's, as `AssetsDefinition.specs` has it.
+
+        Raises:
+            ConfigurationError: The definition is wrong, or the next write of the asset would be refused.
+            CatalogUnavailableError: The catalog does not answer.
+        """
+        defined = defined_table(spec, namespace=self.namespace, defaults=self._defaults())
+        catalog, identifier = self.spark.catalog_description, defined.request.identifier
+        state = look(catalog, identifier)
+        if state is None and not self.auto_create_table:
+            raise missing_table(identifier)
+        if state is None and not self.auto_create_namespace and not has_namespace(catalog, identifier.namespace):
+            raise missing_namespace(identifier)
+        found = None if state is None else differences(defined, state)
+        return TableReport(identifier, exists=state is not None, differences=found or ())
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Store the DataFrame as one snapshot of its table.
@@ -93,7 +142,9 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             RetryableError: The same may succeed when it is tried again.
         """
         with _final_errors(context):
-            question = write_question(context, namespace=self.namespace, defaults=self._defaults())
+            question = write_question(
+                context, namespace=self.namespace, defaults=self._defaults(), creation=self._creation()
+            )
             commit = self._publish(context, question, obj)
             self._report(context, question, commit)
 
@@ -195,6 +246,14 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         from dagster_iceberg_spark.spark import reader
 
         return reader.no_rows(self.spark.iceberg_session)
+
+    def _creation(self) -> TableCreation:
+        return TableCreation(
+            creates_table=self.auto_create_table,
+            creates_namespace=self.auto_create_namespace,
+            namespace_properties=self.namespace_properties,
+            location=None if self.table_location is None else LocationTemplate(self.table_location),
+        )
 
     def _defaults(self) -> OptionDefaults:
         return OptionDefaults(

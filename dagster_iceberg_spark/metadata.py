@@ -58,6 +58,7 @@ def materialization_metadata(
         metadata["iceberg/adopted"] = True
     if counts.dropped:
         metadata["iceberg/dropped_rows"] = counts.dropped
+    metadata.update(_merge_counts(commit))
     if counts.rows is not None and added > counts.rows:
         metadata["iceberg/carried_over_rows"] = added - counts.rows
     return metadata
@@ -105,6 +106,19 @@ def _column(field: Field, column_docs: Mapping[str, str]) -> dg.TableColumn:
         description=doc,
         constraints=dg.TableColumnConstraints(nullable=not field.is_required),
     )
+
+
+def _merge_counts(commit: Commit) -> dict[str, int]:
+    """Return what a merge did to rows, as the engine counted it (Iceberg's `spark.merge-into.` summary)."""
+    summary = commit.snapshot.summary
+    if summary.get(WRITE_DISPOSITION) != "merge":
+        return {}
+    counts = {
+        f"iceberg/merge_{done}_rows": commit.snapshot.count(f"spark.merge-into.num-target-rows-{done}")
+        for done in ("inserted", "updated", "deleted")
+    }
+    unchanged = commit.counts.unchanged
+    return counts if unchanged is None else {**counts, "iceberg/merge_unchanged_rows": unchanged}
 
 
 def _row_counts(commit: Commit, scope: PartitionScope, own: int) -> dict[str, int]:

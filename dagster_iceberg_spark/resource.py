@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -10,8 +11,15 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.config import CatalogConfig, EmbeddedCatalog, refuse_unknown_fields
+from dagster_iceberg_spark.check.catalog import CatalogCheck
+from dagster_iceberg_spark.check.findings import CheckReport, Finding, report_of
+from dagster_iceberg_spark.check.steps import STEP_SECONDS
+from dagster_iceberg_spark.config.base import refuse_unknown_fields
+from dagster_iceberg_spark.config.catalogs import CatalogConfig
+from dagster_iceberg_spark.config.sql import EmbeddedCatalog
+from dagster_iceberg_spark.dagster_private import ReusedConfiguration
 from dagster_iceberg_spark.errors import ConfigurationError, SparkEnvironmentError
+from dagster_iceberg_spark.table.identifier import split_parts
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -75,10 +83,10 @@ class SessionRegistry:
         with self._lock:
             if resource.wraps_session:
                 spark = resource.pyspark.spark_session
-                identity = (id(spark), resource.catalog_description.identity)
+                identity = (id(spark), resource.configured_description.identity)
                 known = self._shared.get(identity)
                 if known is None or is_closed(known.session):
-                    known = _SharedSession(attach_catalog(spark, resource.catalog_description))
+                    known = _SharedSession(attach_catalog(spark, resource.configured_description))
             else:
                 settings = resource.session_settings()
                 identity = settings.identity
@@ -131,7 +139,7 @@ SESSIONS: Final = SessionRegistry()
 """The process's sessions."""
 
 
-class IcebergSparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
+class IcebergSparkResource(ReusedConfiguration):
     """A Spark session that knows an Iceberg catalog, started when it is first used.
 
     Use it where an asset needs `spark.spark_session`, as one would dagster-pyspark's `PySparkResource`, and as the
@@ -144,7 +152,8 @@ class IcebergSparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     catalog: CatalogConfig = Field(
         default=EmbeddedCatalog(),
-        description="The Iceberg catalog: embedded (the default), SQL or REST.",
+        description="The Iceberg catalog: embedded (the default), SQL, REST, Glue, Hive, Hadoop, in memory, or one "
+        "that the session has.",
     )
     spark_config: dict[str, str] = Field(
         default={},
@@ -245,7 +254,7 @@ class IcebergSparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     @property
     def pyiceberg_catalog(self) -> "Catalog":
-        """The same catalog for pyiceberg, without a JVM."""
+        """The same catalog for pyiceberg, without a JVM unless only the session knows it."""
         from dagster_iceberg_spark.catalog.look import asked, open_catalog
 
         description = self.catalog_description
@@ -253,7 +262,17 @@ class IcebergSparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     @property
     def catalog_description(self) -> CatalogDescription:
-        """The catalog as Spark and pyiceberg need it.
+        """The catalog as Spark and pyiceberg need it; of one that only the session knows, a session is opened.
+
+        Raises:
+            ConfigurationError: The catalog's configuration is incomplete.
+        """
+        description = self.configured_description
+        return description if description.source == "configuration" else self.iceberg_session.catalog
+
+    @property
+    def configured_description(self) -> CatalogDescription:
+        """The catalog as the configuration alone describes it.
 
         Raises:
             ConfigurationError: The catalog's configuration is incomplete.
@@ -262,11 +281,50 @@ class IcebergSparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             self._description = self.catalog.describe(self._directory())
         return self._description
 
+    def check(self, *, namespace: str | None = None, seconds: float = STEP_SECONDS) -> CheckReport:
+        """Try the resource out: its configuration, Java, the catalog, a session, a table that both engines read.
+
+        A table of a few rows is created, replaced, read by Spark and by pyiceberg, and dropped. Nothing is raised for
+        what does not work: the report says it.
+
+        Args:
+            namespace: Where the table goes, its levels separated by dots; it has to be there, and stays. Default: a
+                namespace of its own.
+            seconds: How long each of the steps may take.
+
+        Example:
+            >>> IcebergSparkResource(catalog=SqlCatalog(uri="mysql://db", warehouse="lake")).check().is_fit
+            False
+        """
+        return report_of(self.findings(namespace=namespace, seconds=seconds))
+
+    def findings(self, *, namespace: str | None = None, seconds: float = STEP_SECONDS) -> Iterator[Finding]:
+        """Yield what each step of `check` finds, as soon as it is known."""
+        steps = CatalogCheck(
+            lambda: self.configured_description,
+            lambda: self.catalog_description,
+            lambda: self.iceberg_session,
+            redact=self.redact,
+            jars=self.jars,
+            needs_java=self.remote is None and not self.wraps_session,
+            namespace=None if namespace is None else split_parts(namespace),
+        )
+        yield from steps.findings(self.catalog.name, seconds=seconds)
+
+    def redact(self, text: str) -> str:
+        """Return the text without the catalog's secrets, those of an open session too; nothing is opened for it."""
+        if self._session is not None:
+            text = self._session.catalog.redact(text)
+        try:
+            return self.configured_description.redact(text)
+        except ConfigurationError:
+            return text
+
     def session_settings(self) -> Any:
         """Return what a session of this resource is opened with."""
         from dagster_iceberg_spark.spark.session import SessionSettings
 
-        return SessionSettings(self.catalog_description, dict(self.spark_config), self.remote, self.jars)
+        return SessionSettings(self.configured_description, dict(self.spark_config), self.remote, self.jars)
 
     def _directory(self) -> str:
         """Return the instance's storage directory; only the embedded catalog asks for it."""

@@ -13,7 +13,23 @@ from pydantic.fields import FieldInfo
 from pyspark.sql import types
 
 from dagster_iceberg_spark import errors
-from dagster_iceberg_spark.config import EmbeddedCatalog, RestCatalog, SqlCatalog
+from dagster_iceberg_spark.config.adls import AdlsStore
+from dagster_iceberg_spark.config.authentication import (
+    BasicAuthentication,
+    BearerToken,
+    NoAuthentication,
+    OAuth2,
+    SigV4,
+)
+from dagster_iceberg_spark.config.aws import AwsCredentials
+from dagster_iceberg_spark.config.catalogs import GlueCatalog, HadoopCatalog
+from dagster_iceberg_spark.config.gcs import GcsStore
+from dagster_iceberg_spark.config.hadoop import HadoopStore
+from dagster_iceberg_spark.config.hive import HiveCatalog
+from dagster_iceberg_spark.config.local import InMemoryCatalog, SparkCatalogByName
+from dagster_iceberg_spark.config.rest import RestCatalog
+from dagster_iceberg_spark.config.sql import EmbeddedCatalog, SqlCatalog
+from dagster_iceberg_spark.config.stores import AutomaticStore, S3Store
 from dagster_iceberg_spark.errors import CommitOutcomeUnknownError, RetryableError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan import options, read
@@ -38,6 +54,7 @@ DAGSTER_KEYS: Final = {
 }
 DEFAULTS: Final = {
     options.TABLE: "the last part of the asset key",
+    options.MERGE: "`upsert`",
     options.PARTITION_BY: "the spec of the table; for a new table, from the partitions definition",
     options.SORT_BY: "the order of the table; a new table has none",
     options.FORMAT_VERSION: "that of the table; Iceberg's for a new one",
@@ -60,6 +77,10 @@ RESULTS: Final = {
     "iceberg/deleted_rows": "rows in the files that were removed, carried rows included",
     "iceberg/carried_over_rows": "rows of other partitions that were written again, because their files held owned "
     "rows too; only if there were any",
+    "iceberg/merge_inserted_rows": "rows that a merge inserted",
+    "iceberg/merge_updated_rows": "stored rows that a merge updated",
+    "iceberg/merge_deleted_rows": "stored rows that a merge deleted, replaced ones included",
+    "iceberg/merge_unchanged_rows": "rows of a merge's batch that the table had already, or that its rules kept out",
     "iceberg/dropped_rows": "rows left out because of `iceberg/rows_outside_partition`: `drop`; only if there were any",
     "iceberg/added_files": "data files added",
     "iceberg/deleted_files": "data files removed",
@@ -87,6 +108,8 @@ SUMMARY: Final = {
     "`scope`; above 2 kB their digest and count",
     lineage.WRITE_DISPOSITION: "`replace`, `append` or `merge`",
     lineage.PACKAGE_VERSION: "version of this package",
+    lineage.BOUNDARY: "when the versions begin that a merge has added to a history",
+    lineage.HISTORY: "a digest of the rows whose versions it has compared",
     lineage.CARRIES_OVER: "`true` if rows of other partitions were written anew, because a file held both; absent "
     "otherwise",
 }
@@ -147,6 +170,13 @@ def page() -> str:
     return "\n".join(line.rstrip() for line in _lines()) + "\n"
 
 
+def _configurations(*models: type[BaseModel]) -> Iterator[str]:
+    for model in models:
+        yield from ("", f"### {model.__name__}", "", _first_line(model))
+        if set(model.model_fields) != {"kind"}:
+            yield from _fields(model)
+
+
 def _lines() -> Iterator[str]:
     yield "# Reference"
     yield ""
@@ -161,9 +191,23 @@ def _lines() -> Iterator[str]:
     yield from _section("IcebergSparkResource", _first_line(IcebergSparkResource))
     yield from _fields(IcebergSparkResource)
     yield from _section("Catalogs", "Values of `catalog` of `IcebergSparkResource`.")
-    for catalog in (EmbeddedCatalog, SqlCatalog, RestCatalog):
-        yield from ("", f"### {catalog.__name__}", "", _first_line(catalog))
-        yield from _fields(catalog)
+    yield from _configurations(
+        EmbeddedCatalog,
+        SqlCatalog,
+        RestCatalog,
+        GlueCatalog,
+        HiveCatalog,
+        HadoopCatalog,
+        InMemoryCatalog,
+        SparkCatalogByName,
+    )
+    yield from _section("Stores", "Values of `store` of a catalog.")
+    yield from _configurations(AutomaticStore, S3Store, AdlsStore, GcsStore, HadoopStore)
+    yield from _section("Logins", "Values of `authentication` of `RestCatalog`.")
+    yield from _configurations(NoAuthentication, BearerToken, OAuth2, BasicAuthentication, SigV4)
+    yield from ("", "### AwsCredentials", "", "Value of `credentials` of `S3Store` and `SigV4`.", "")
+    yield from (_first_line(AwsCredentials),)
+    yield from _fields(AwsCredentials)
     yield from _section("Errors", "See [errors](errors.md) for what to do about them.")
     yield from ("", "```text", *_tree(), "```")
     yield from _errors()
@@ -263,7 +307,7 @@ def _written_to_summaries() -> Iterable[str]:
         commit_token="t",  # noqa: S106 - no secret
         package_version="0",
     )
-    return {**written.properties(), lineage.CARRIES_OVER: "true"}
+    return {**written.properties(), lineage.CARRIES_OVER: "true", lineage.BOUNDARY: "", lineage.HISTORY: ""}
 
 
 def _covering(explained: Mapping[str, str], keys: Iterable[str], *, prefix: str = "") -> Iterable[tuple[str, str]]:

@@ -3,6 +3,7 @@
 import dagster as dg
 import polars as pl
 
+from dagster_iceberg_spark import build_table_checks
 from example_project.assets.delays import daily_delays
 from example_project.assets.observations import flights, weather
 from example_project.assets.reference import planes
@@ -52,3 +53,7 @@ def planes_are_unique(planes: pl.DataFrame) -> dg.AssetCheckResult:
     """Look for planes that are there twice."""
     duplicates = int(planes["tailnum"].is_duplicated().sum())
     return dg.AssetCheckResult(passed=duplicates == 0, metadata={"rows": len(planes), "duplicates": duplicates})
+
+
+table_checks = build_table_checks([flights, weather, daily_delays, planes])
+"""Whether the tables are as their definitions say."""

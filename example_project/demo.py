@@ -47,20 +47,30 @@ PLAIN: Any = {
 
 @dataclass(frozen=True)
 class Step:
-    """One `dagster asset materialize`: a process, a run and, where Spark is used, a JVM.
+    """One command: a process, a run of Dagster and, where Spark is used, a JVM.
 
     Args:
         title: What it does.
-        select: The assets.
+        select: The assets to materialize; None: nothing is, the resources are checked.
         options: What follows `--select` on the command line.
     """
 
     title: str
-    select: str
+    select: str | None
     options: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> list[str]:
+        """The command line."""
+        location = ("-m", "example_project.definitions")
+        if self.select is None:
+            return [sys.executable, "-m", "dagster_iceberg_spark", "check", *location]
+        materialize = (sys.executable, "-m", "dagster", "asset", "materialize")
+        return [*materialize, *location, "--select", self.select, *self.options]
 
 
 STEPS = [
+    Step("The catalog and Spark, tried out: a table is written, read and dropped", None),
     Step("Planes, merged by tail number; airlines and airports, replaced whole", "planes,airlines,airports"),
     Step(
         "January's weather at three airports: 93 partitions in one run",
@@ -118,10 +128,7 @@ def materialized(step: Step, console: Console) -> bool:
         step: What to run.
         console: Where to say so.
     """
-    command = [
-        *(sys.executable, "-m", "dagster", "asset", "materialize"),
-        *("-m", "example_project.definitions", "--select", step.select, *step.options),
-    ]
+    command = step.command
     started = time.monotonic()
     with LOG.open("a") as log, console.status(step.title):
         log.write(f"\n$ {' '.join(command)}\n")

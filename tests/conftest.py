@@ -22,8 +22,28 @@ from pyspark.sql import SparkSession
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
 from dagster_iceberg_spark.resource import SESSIONS
 from dagster_iceberg_spark.spark import commit, writer
-from dagster_iceberg_spark.versions import ICEBERG_EXTENSIONS, ICEBERG_SPARK_RUNTIME, POSTGRESQL_JDBC, SQLITE_JDBC
+from dagster_iceberg_spark.versions import (
+    ICEBERG_AWS_BUNDLE,
+    ICEBERG_AZURE_BUNDLE,
+    ICEBERG_EXTENSIONS,
+    ICEBERG_GCP_BUNDLE,
+    ICEBERG_SPARK_RUNTIME,
+    ICEBERG_VERSION,
+    MYSQL_JDBC,
+    POSTGRESQL_JDBC,
+    SQLITE_JDBC,
+)
 
+TESTED_BUNDLES = (
+    ICEBERG_AZURE_BUNDLE.replace(ICEBERG_VERSION, "1.10.0"),
+    ICEBERG_GCP_BUNDLE.replace(ICEBERG_VERSION, "1.11.0"),
+)
+"""Older than what the package asks for: mirrors of Maven Central have newer ones late."""
+
+JARS = (ICEBERG_SPARK_RUNTIME, SQLITE_JDBC)
+CORE_JARS = (*JARS, ICEBERG_AWS_BUNDLE)
+SERVER_JARS = (*CORE_JARS, MYSQL_JDBC, POSTGRESQL_JDBC, *TESTED_BUNDLES)
+"""A Spark Connect server hands all of its jars to each session anew: tests that do not need them wait for them."""
 SPARK_CONF = {
     "spark.master": "local[2]",
     "spark.driver.memory": "2g",
@@ -32,7 +52,7 @@ SPARK_CONF = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "Asia/Tokyo",
-    "spark.jars.packages": f"{SQLITE_JDBC},{POSTGRESQL_JDBC}",
+    "spark.jars.packages": ",".join(JARS),
 }
 """A session whose zone is none that a test means, so that nothing depends on it."""
 CONNECT_CONF = {key: value for key, value in SPARK_CONF.items() if key.startswith("spark.sql.")}
@@ -43,8 +63,23 @@ SERVER_START_SECONDS = 120
 os.environ["TZ"] = "America/St_Johns"
 time.tzset()
 
+# Nothing of the machine's AWS reaches a test, and nobody waits for an instance's credentials.
+for name in [name for name in os.environ if name.startswith("AWS_")]:
+    del os.environ[name]
+os.environ.update(AWS_EC2_METADATA_DISABLED="true", AWS_CONFIG_FILE=os.devnull, AWS_SHARED_CREDENTIALS_FILE=os.devnull)
+
 # The tests start many JVMs and run little in each: compiling less takes 40 % less processor time.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+
+@pytest.hookimpl(trylast=True)  # when it is known which were chosen
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the JVM with what the chosen tests need."""
+    servers = [item for item in items if item.get_closest_marker("server") is not None]
+    if servers:
+        is_core = all(item.get_closest_marker("core") is not None for item in servers)
+        SPARK_CONF["spark.jars.packages"] = ",".join(CORE_JARS if is_core else SERVER_JARS)
+
 
 Query = str | Callable[[SparkSession], Any]
 
@@ -239,7 +274,6 @@ class ConnectServer:
         home, log = Path(pyspark.__file__).parent, self._directory / "server.log"
         conf = {
             **{key: value for key, value in SPARK_CONF.items() if not key.startswith("spark.sql.")},
-            "spark.jars.packages": f"{ICEBERG_SPARK_RUNTIME},{SQLITE_JDBC},{POSTGRESQL_JDBC}",
             "spark.sql.extensions": ICEBERG_EXTENSIONS,
             "spark.connect.grpc.binding.port": str(self.port),
             "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -293,7 +327,8 @@ def classic_lake(tmp_path: Path) -> Iterator[Lake]:
 
 def open_lake(catalog: Any, directory: Path, remote: str | None) -> Iterator[Lake]:
     """Yield a lake on that catalog and close its session afterwards."""
-    spark = IcebergSparkResource(catalog=catalog, spark_config=CONNECT_CONF if remote else SPARK_CONF, remote=remote)
+    conf = CONNECT_CONF if remote else SPARK_CONF
+    spark = IcebergSparkResource(catalog=catalog, spark_config=conf, remote=remote, jars="provided")
     io_manager = IcebergPySparkIOManager(spark=spark, namespace="db")
     with dg.DagsterInstance.ephemeral() as instance:
         yield Lake(spark, io_manager, instance, directory)

@@ -18,6 +18,7 @@ from dagster_iceberg_spark.context import (
 from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.plan.options import OptionDefaults
 from dagster_iceberg_spark.plan.read import ReadOptions
+from dagster_iceberg_spark.plan.request import TableCreation
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.scope import PartitionScope, TimeWindow
 from tests.table.samples import NEW_YORK, utc
@@ -37,7 +38,7 @@ def output(**context: Any) -> dg.OutputContext:
 
 
 def written(**context: Any) -> Any:
-    return write_question(output(**context), namespace="db", defaults=OptionDefaults())
+    return write_question(output(**context), namespace="db", defaults=OptionDefaults(), creation=TableCreation())
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ import pytest
 from dagster_iceberg_spark import versions
 
 
-@pytest.mark.parametrize("name", ["ICEBERG_SPARK_RUNTIME", "SQLITE_JDBC", "POSTGRESQL_JDBC"])
+@pytest.mark.parametrize(
+    "name", ["ICEBERG_SPARK_RUNTIME", "ICEBERG_AZURE_BUNDLE", "ICEBERG_GCP_BUNDLE", "SQLITE_JDBC", "POSTGRESQL_JDBC"]
+)
 def test_a_coordinate_has_a_group_an_artifact_and_a_fixed_version(name: str) -> None:
     group, artifact, version = getattr(versions, name).split(":")
     assert "." in group

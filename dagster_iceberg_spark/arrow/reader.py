@@ -100,7 +100,7 @@ def read(description: CatalogDescription, plan: ReadPlan, input_type: InputType)
         CatalogUnavailableError: The catalog or the store does not answer.
         ConfigurationError: The type's package is not installed.
     """
-    table = find_table(description, plan.identifier)
+    table = find_table(description, plan.identifier, snapshot_id=plan.snapshot_id)
     if table is None:
         raise UpstreamMissingError.refusing(
             "read", str(plan.identifier), expected="the table that was there a moment ago", found="none"

@@ -1,4 +1,4 @@
-"""What repeated requests and answers do to a table's history, and the way back.
+"""What requests that are repeated, or race, do to a table and its history, and the way back.
 
 An engine that is told that its commit was refused deletes the files that it wrote. Where the catalog had made the
 commit all the same, because the request or its answer was repeated on the way, the table has a snapshot that nobody
@@ -6,14 +6,22 @@ can read (Iceberg's `SnapshotProducer.commit` and `CleanableFailure`). Where ano
 meanwhile, Iceberg moves the branch back to its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.look import asked, find_table, translated_answers
-from dagster_iceberg_spark.errors import DisplacedCommitError, IcebergSparkError, UnreadableCommitError
+from dagster_iceberg_spark.catalog.look import asked, find_table, has_namespace, open_catalog, translated_answers
+from dagster_iceberg_spark.errors import (
+    CommitConflictError,
+    DisplacedCommitError,
+    IcebergSparkError,
+    UnreadableCommitError,
+)
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
 
@@ -24,7 +32,7 @@ def has_its_files(description: CatalogDescription, identifier: TableIdentifier, 
     Raises:
         CatalogUnavailableError: The catalog or the store does not answer.
     """
-    table = find_table(description, identifier)
+    table = find_table(description, identifier, snapshot_id=snapshot.snapshot_id)
     if table is None:
         return False
     with translated_answers(description, action=f"look for the files of {identifier} in"):
@@ -32,6 +40,59 @@ def has_its_files(description: CatalogDescription, identifier: TableIdentifier, 
             return _has_its_files(table, snapshot.snapshot_id)
         except FileNotFoundError:
             return False
+
+
+def forget_unmade(description: CatalogDescription, identifier: TableIdentifier) -> bool:
+    """Take a table out of a Hive Metastore that was made without its metadata; say whether to make it anew.
+
+    When the answer to its creation gets lost, Hive's client repeats the request. Iceberg is told then that the table
+    exists, and deletes the metadata that it points at (`HiveTableOperations.doCommit`).
+
+    Raises:
+        CatalogUnavailableError: The catalog does not answer.
+    """
+    if not description.is_hive:
+        return False
+    catalog: Any = open_catalog(description)
+    drop = partial(catalog.drop_unmade_table, identifier.parts)
+    try:
+        return bool(asked(description, drop, action=f"look at {identifier} in"))
+    except CommitFailedException:
+        return True  # another writer holds the table's lock, and makes it or takes it out
+
+
+@contextmanager
+def lone_creation(description: CatalogDescription, namespace: Sequence[str]) -> Iterator[None]:
+    """Let nobody else create the namespace meanwhile, where the catalog does not see to it.
+
+    Of several requests to create a database, a Hive Metastore lets one succeed. The others each find that they have
+    made its directory, too, and delete it, with whatever tables the first one's owner has put there by then
+    (`HiveMetaStore.create_database_core`; measured: sixty times out of sixty).
+
+    Raises:
+        CommitConflictError: Another writer is at it.
+        CatalogUnavailableError: The catalog does not answer.
+    """
+    name = ".".join(namespace)
+    if not description.is_hive or has_namespace(description, namespace):
+        yield
+        return
+    catalog: Any = open_catalog(description)
+    try:
+        lock = asked(description, partial(catalog.lock_creation, name), action=f"lock the namespace {name} in")
+    except CommitFailedException as error:
+        raise CommitConflictError.refusing(
+            "create",
+            f"the namespace {name}",
+            expected="the metastore's lock of it",
+            found="that another writer has it",
+            hint="run the asset again.",
+        ) from error
+    try:
+        yield
+    finally:
+        with suppress(IcebergSparkError):  # the metastore ends what nobody holds, and the namespace is there
+            asked(description, partial(catalog.unlock, lock), action=f"unlock the namespace {name} in")
 
 
 def roll_back(description: CatalogDescription, state: TableState, snapshot: Snapshot, *, branch: str) -> None:

@@ -27,7 +27,7 @@ class Snapshots(Mapping[int, Snapshot]):
         self._documented = documented
 
     def __getitem__(self, snapshot_id: int) -> Snapshot:
-        return _snapshot(self._documented(self._by_id[snapshot_id]))
+        return snapshot_of(self._documented(self._by_id[snapshot_id]))
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._by_id)
@@ -92,7 +92,8 @@ def _sort_field(document: Document, schema: Schema) -> SortField:
     )
 
 
-def _snapshot(document: Document) -> Snapshot:
+def snapshot_of(document: Document) -> Snapshot:
+    """Return a snapshot as its document has it."""
     summary = dict(document.get("summary") or {})
     return Snapshot(
         snapshot_id=document["snapshot-id"],

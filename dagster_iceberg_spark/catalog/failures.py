@@ -1,10 +1,12 @@
 """What goes wrong while pyiceberg asks a catalog or reads a table's files, in one table."""
 
+import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     ForbiddenError,
@@ -23,12 +25,42 @@ from dagster_iceberg_spark.errors import (
 )
 
 _REFUSED_LOGINS: Final = (UnauthorizedError, ForbiddenError, OAuthError)
-_UNANSWERED: Final = (SQLAlchemyError, RESTError, OSError)
+_REFUSED_SIGNATURES: Final = (
+    "AccessDenied",
+    "UnrecognizedClient",
+    "InvalidSignature",
+    "InvalidClientTokenId",
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "INVALID_ACCESS_KEY_ID",
+    "SIGNATURE_DOES_NOT_MATCH",
+)
+"""What AWS says of a signature, and pyarrow's S3 client in its own spelling."""
+_UNANSWERED: Final = (SQLAlchemyError, RESTError, OSError, BotoCoreError, ClientError)
 _NO_AVRO: Final = (UnicodeDecodeError, EOFError, SystemError, zlib.error)
 """What pyiceberg's decoder stumbles over in a manifest that is cut off or is none."""
 
-CATALOG_ERRORS: Final = (AuthorizationExpiredError, *_REFUSED_LOGINS, *_UNANSWERED, *_NO_AVRO, ValueError)
+_REFUSED_BY_AZURE: Final = (
+    "AuthenticationFailed",
+    "AuthorizationFailure",
+    "AuthorizationPermissionMismatch",
+    "InvalidAuthenticationInfo",
+    "KeyBasedAuthenticationNotPermitted",
+    "NoAuthenticationInformation",
+    "failed to retrieve a token",  # the default chain
+    "AADSTS",  # what Entra ID says of a client
+)
+_REFUSED_BY_GOOGLE: Final = ("access denied: gs://", "UNAUTHENTICATED", "PERMISSION_DENIED")
+"""What pyarrow says of a file, and what Google's client says below it."""
+_EXTRAS: Final = ("adlfs", "azure", "psycopg2", "pymysql")
+"""What pyiceberg imports when it opens such a store or catalog."""
+_AZURE_ERRORS: Final = "azure.core.exceptions"
+
+_CATALOG_ERRORS: Final = (AuthorizationExpiredError, *_REFUSED_LOGINS, *_UNANSWERED, *_NO_AVRO, ValueError)
 """What pyiceberg, the SQL driver and the store raise; not every ValueError, as pyarrow's `ArrowInvalid`, has a rule."""
+_OF_THE_METASTORE: Final = {"thrift.Thrift": "TException", "kerberos": "GSSError"}
+"""What the client of a Hive Metastore raises, by the modules that are there only where somebody has loaded them."""
+_OF_AZURE: Final = {_AZURE_ERRORS: "AzureError"}
 
 RESTORE_HINT: Final = (
     "bring the file back from a backup; where it is lost for good, roll the table back to a snapshot that does without "
@@ -51,14 +83,36 @@ def _says(*words: str) -> Callable[[Exception], bool]:
     return lambda error: any(word in str(error) for word in words)
 
 
+def _is_azure_s(error: Exception) -> bool:
+    return any(kind.__module__ == _AZURE_ERRORS for kind in type(error).__mro__)
+
+
 def _is(*classes: type[Exception]) -> Callable[[Exception], bool]:
     return lambda error: isinstance(error, classes)
+
+
+def catalog_errors() -> tuple[type[Exception], ...]:
+    """Return what pyiceberg, its clients of catalogs and the store raise, as far as they are loaded."""
+    optional = {**_OF_THE_METASTORE, **_OF_AZURE}
+    loaded = (getattr(sys.modules.get(module), name, None) for module, name in optional.items())
+    return (*_CATALOG_ERRORS, ModuleNotFoundError, *(error for error in loaded if error is not None))
+
+
+def _is_of_the_metastore(error: Exception) -> bool:
+    return any(kind.__name__ in _OF_THE_METASTORE.values() for kind in type(error).__mro__)
+
+
+def _metastore_says(*words: str) -> Callable[[Exception], bool]:
+    return lambda error: _is_of_the_metastore(error) and _says(*words)(error)
 
 
 RULES: Final = (
     CatalogFailureRule(
         "expired credentials",
-        lambda error: isinstance(error, AuthorizationExpiredError) or _says("ExpiredToken", "EXPIRED_TOKEN")(error),
+        lambda error: (
+            isinstance(error, AuthorizationExpiredError)
+            or _says("ExpiredToken", "EXPIRED_TOKEN", "Signature not valid in the specified time frame")(error)
+        ),
         CredentialsExpiredError,
         "credentials that are valid still",
         "run it again; if that repeats, give the catalog or the store credentials that live longer.",
@@ -71,8 +125,59 @@ RULES: Final = (
         "check the catalog's credentials in the resource configuration.",
     ),
     CatalogFailureRule(
-        "refused by PostgreSQL",  # whose client has no SQL state for a connection that never was
-        _says("password authentication failed", "no password supplied"),
+        "untrusted certificate",
+        _says("CERTIFICATE_VERIFY_FAILED", "certificate verify failed"),
+        ConfigurationError,
+        "a certificate of an authority that this process trusts",
+        "set `ca_bundle` of a REST catalog to a PEM file with that authority (the variables REQUESTS_CA_BUNDLE and "
+        "CURL_CA_BUNDLE, where they are set, win over it), `sslrootcert` in a PostgreSQL URI, or, for a store, the "
+        "variable SSL_CERT_FILE.",
+    ),
+    CatalogFailureRule(
+        "missing AWS credentials",
+        lambda error: isinstance(error, (NoCredentialsError, NoRegionError)),
+        ConfigurationError,
+        "AWS credentials and a region that boto3 finds",
+        "set `credentials` and `region` in the resource configuration, or what boto3 reads them from.",
+    ),
+    CatalogFailureRule(
+        "refused by AWS",
+        lambda error: isinstance(error, (ClientError, OSError)) and _says(*_REFUSED_SIGNATURES)(error),
+        ConfigurationError,
+        "credentials that it accepts",
+        "check the credentials of the catalog and of the store in the resource configuration.",
+    ),
+    CatalogFailureRule(
+        "refused by Azure",
+        lambda error: _is_azure_s(error) and _says(*_REFUSED_BY_AZURE)(error),
+        ConfigurationError,
+        "credentials that it accepts",
+        "check `account_key`, `sas_token` or the client of the store; a client needs a role on the container's data.",
+    ),
+    CatalogFailureRule(
+        "refused by Google",
+        lambda error: isinstance(error, OSError) and _says(*_REFUSED_BY_GOOGLE)(error),
+        ConfigurationError,
+        "credentials that it accepts",
+        "check the `token` of the store, which may have expired, or what Google's default chain finds in its place.",
+    ),
+    CatalogFailureRule(
+        "missing client",
+        lambda error: isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS,
+        ConfigurationError,
+        "the Python package that speaks to the store or the database",
+        "install the extra that brings it, `dagster-iceberg-spark[azure]`, `[mysql]` or `[postgres]`.",
+    ),
+    CatalogFailureRule(
+        "missing bucket",
+        _says("NO_SUCH_BUCKET", "NoSuchBucket"),
+        ConfigurationError,
+        "a bucket or container that exists",
+        "correct the catalog's `warehouse`, or the store's `endpoint` and `region`.",
+    ),
+    CatalogFailureRule(
+        "refused by the database",  # PostgreSQL's client has no SQL state for a connection that never was
+        _says("password authentication failed", "no password supplied", "Access denied for user"),
         ConfigurationError,
         "credentials that it accepts",
         "check the catalog's credentials in the resource configuration.",
@@ -128,7 +233,26 @@ RULES: Final = (
         "data files that can be read to their end",
         RESTORE_HINT,
     ),
-    CatalogFailureRule("no answer", _is(*_UNANSWERED), CatalogUnavailableError, "an answer"),
+    CatalogFailureRule(
+        "refused by the metastore",
+        _metastore_says("GSS", "SASL", "Kerberos", "AccessControlException", "Permission denied", "No privilege"),
+        ConfigurationError,
+        "a user that it lets in",
+        "check `kerberos_principal` and that there is a ticket (`klist`), and what the user may do in the metastore.",
+    ),
+    CatalogFailureRule(
+        "another Hive",
+        _metastore_says("Invalid method name"),
+        ConfigurationError,
+        "a Hive Metastore that answers clients of Hive 2.3",
+        "use one of Hive 2.3 to 4.0.0, or its REST endpoint with `RestCatalog`.",
+    ),
+    CatalogFailureRule(
+        "no answer",
+        lambda error: _is_of_the_metastore(error) or _is_azure_s(error) or isinstance(error, _UNANSWERED),
+        CatalogUnavailableError,
+        "an answer",
+    ),
 )
 """First match wins."""
 

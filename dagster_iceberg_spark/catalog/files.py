@@ -38,7 +38,7 @@ def data_files(
     def listed(table: Table) -> Iterator[ManifestDataFile]:
         yield from (task.file for task in table.scan(snapshot_id=snapshot_id).plan_files())
 
-    return _described_files(description, identifier, columns, listed)
+    return _described_files(description, identifier, snapshot_id, columns, listed)
 
 
 def added_files(
@@ -65,16 +65,17 @@ def added_files(
                     if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot_id:
                         yield entry.data_file
 
-    return _described_files(description, identifier, columns, listed)
+    return _described_files(description, identifier, snapshot_id, columns, listed)
 
 
 def _described_files(
     description: CatalogDescription,
     identifier: TableIdentifier,
+    snapshot_id: int,
     columns: Iterable[str],
     listed: Callable[[Table], Iterable[ManifestDataFile]],
 ) -> tuple[DataFile, ...]:
-    table = find_table(description, identifier)
+    table = find_table(description, identifier, snapshot_id=snapshot_id)
     if table is None:
         raise CommitConflictError.refusing(
             "list the data files of", str(identifier), expected="the table that was there a moment ago", found="none"

@@ -6,31 +6,47 @@ and the metadata file each time.
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.exceptions import (
+    NoSuchIcebergTableError,
+    NoSuchNamespaceError,
+    NoSuchPropertyException,
+    NoSuchTableError,
+)
 from pyiceberg.exceptions import ValidationError as MetadataValidationError
 from pyiceberg.table import Table
 from sqlalchemy.exc import SQLAlchemyError
 
+from dagster_iceberg_spark.catalog.aws import AwsKeys
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.document import Document, Snapshots, is_in_current_form, table_state
-from dagster_iceberg_spark.catalog.failures import CATALOG_ERRORS, first_line, rule_for
+from dagster_iceberg_spark.catalog.document import Document, Snapshots, is_in_current_form, snapshot_of, table_state
+from dagster_iceberg_spark.catalog.failures import catalog_errors, first_line, rule_for
+from dagster_iceberg_spark.catalog.nessie import is_versioned, older_versions, version_of
 from dagster_iceberg_spark.catalog.pointer import read_pointed_document
-from dagster_iceberg_spark.errors import CatalogUnavailableError, IcebergSparkError, NotAnIcebergTableError
+from dagster_iceberg_spark.catalog.waiting import answer_within
+from dagster_iceberg_spark.errors import (
+    CatalogUnavailableError,
+    ConfigurationError,
+    IcebergSparkError,
+    NotAnIcebergTableError,
+)
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 CONNECT_TIMEOUT_SECONDS: Final = 5.0
 ANSWER_TIMEOUT_SECONDS: Final = 60.0
+
+_FORGOTTEN: Final = 0
+"""The id of no snapshot: that of one which there was, and nobody can name any more."""
 
 _AnswerT = TypeVar("_AnswerT")
 
@@ -40,6 +56,7 @@ class _OpenedCatalog:
     """A catalog of the process; one that stays silent holds up nobody else's."""
 
     catalog: Catalog | None = None
+    keys: AwsKeys | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -47,22 +64,34 @@ _catalogs: dict[tuple[object, ...], _OpenedCatalog] = {}
 _lock = threading.Lock()
 
 
-def look(description: CatalogDescription, identifier: TableIdentifier) -> TableState | None:
+def look(
+    description: CatalogDescription,
+    identifier: TableIdentifier,
+    *,
+    back_to: Callable[[Snapshot], bool] | None = None,
+) -> TableState | None:
     """Return the table as it is now; None if it does not exist.
+
+    Args:
+        description: The catalog.
+        identifier: The table.
+        back_to: True of the snapshot that the history has to go back to, where the catalog shows the newest one alone
+            and has to be asked for each of the others. Default: what it shows.
 
     Raises:
         CatalogUnavailableError: The catalog does not answer in time.
         ConfigurationError: The catalog refuses the credentials, a file must not be read, or the name is not an
-            Iceberg table's.
+            Iceberg table's, or none that the catalog can have.
         InvestigationError: The table's metadata file, or the catalog's own, is missing or damaged.
     """
+    _require_namespace(description, identifier)
 
     def read() -> TableState | None:
         catalog = open_catalog(description)
         document = read_pointed_document(catalog, identifier) if isinstance(catalog, SqlCatalog) else None
         if document is None or not is_in_current_form(document):
             table = _load_table(description, identifier)
-            return None if table is None else _state_of(table, identifier)
+            return None if table is None else _state_of(table, identifier, back_to)
         return table_state(
             document, identifier, Snapshots({item["snapshot-id"]: item for item in document.get("snapshots") or ()})
         )
@@ -75,8 +104,15 @@ def look(description: CatalogDescription, identifier: TableIdentifier) -> TableS
         raise _not_iceberg(identifier, description, first_line(error)) from error
 
 
-def find_table(description: CatalogDescription, identifier: TableIdentifier) -> Table | None:
+def find_table(
+    description: CatalogDescription, identifier: TableIdentifier, *, snapshot_id: int | None = None
+) -> Table | None:
     """Return pyiceberg's table, freshly loaded; None if it does not exist.
+
+    Args:
+        description: The catalog.
+        identifier: The table.
+        snapshot_id: A snapshot that the table is to show: an earlier version, where the catalog shows the newest alone.
 
     Raises:
         CatalogUnavailableError: The catalog does not answer in time.
@@ -84,7 +120,32 @@ def find_table(description: CatalogDescription, identifier: TableIdentifier) -> 
             Iceberg table's.
         InvestigationError: The table's metadata file, or the catalog's own, is missing or damaged.
     """
-    return asked(description, lambda: _load_table(description, identifier), action=f"look at {identifier} in")
+    _require_namespace(description, identifier)
+
+    def load() -> Table | None:
+        table = _load_table(description, identifier)
+        if table is None or snapshot_id is None or table.snapshot_by_id(snapshot_id) is not None:
+            return table
+        return version_of(table, snapshot_id) if is_versioned(table) else table
+
+    return asked(description, load, action=f"look at {identifier} in")
+
+
+def has_namespace(description: CatalogDescription, namespace: Sequence[str]) -> bool:
+    """Say whether the namespace is there; of a catalog that cannot tell, that it is.
+
+    Raises:
+        CatalogUnavailableError: The catalog does not answer in time.
+        ConfigurationError: The catalog refuses the credentials.
+    """
+
+    def exists() -> bool:
+        try:
+            return open_catalog(description).namespace_exists(tuple(namespace))
+        except NotImplementedError:  # of a directory, namespaces are what has tables
+            return True
+
+    return asked(description, exists, action=f"look for the namespace {'.'.join(namespace)} in")
 
 
 def asked(description: CatalogDescription, question: Callable[[], _AnswerT], *, action: str) -> _AnswerT:
@@ -96,7 +157,7 @@ def asked(description: CatalogDescription, question: Callable[[], _AnswerT], *, 
         InvestigationError: A file is missing or damaged.
     """
     with translated_answers(description, action=action):
-        return question() if description.host is None else _answer_in_time(description, question)
+        return question() if description.is_local else _answer_in_time(description, question)
 
 
 @contextmanager
@@ -112,7 +173,7 @@ def translated_answers(description: CatalogDescription, *, action: str) -> Itera
         yield
     except IcebergSparkError:
         raise
-    except CATALOG_ERRORS as error:
+    except catalog_errors() as error:
         rule = rule_for(error)
         if rule is None:
             raise
@@ -127,9 +188,10 @@ def open_catalog(description: CatalogDescription) -> Catalog:
     with _lock:
         opened = _catalogs.setdefault(description.identity, _OpenedCatalog())
     with opened.lock:
-        if opened.catalog is None:
+        keys = _keys_of(description)
+        if opened.catalog is None or opened.keys != keys:
             require_reachable(description)
-            opened.catalog = _load(description)
+            opened.catalog, opened.keys = _load(description, keys), keys
         return opened.catalog
 
 
@@ -141,16 +203,32 @@ def require_reachable(description: CatalogDescription) -> None:
     """
     if description.host is None:
         return
-    try:
-        socket.create_connection(description.host, timeout=CONNECT_TIMEOUT_SECONDS).close()
-    except OSError as error:
-        raise CatalogUnavailableError.refusing(
-            "reach",
-            str(description),
-            expected=f"a server that accepts connections within {CONNECT_TIMEOUT_SECONDS:.0f} s",
-            found=str(error),
-            hint="check host and port in the catalog's `uri`, and that the server runs.",
-        ) from None
+    found = ""
+    for host in (description.host, *description.other_hosts):
+        try:
+            socket.create_connection(host, timeout=CONNECT_TIMEOUT_SECONDS).close()
+        except OSError as error:
+            found = str(error)
+        else:
+            return
+    raise CatalogUnavailableError.refusing(
+        "reach",
+        str(description),
+        expected=f"a server that accepts connections within {CONNECT_TIMEOUT_SECONDS:.0f} s",
+        found=found,
+        hint="check host and port in the catalog's `uri`, and that the server runs.",
+    )
+
+
+def _require_namespace(description: CatalogDescription, identifier: TableIdentifier) -> None:
+    if description.has_flat_namespaces and len(identifier.namespace) > 1:
+        raise ConfigurationError.refusing(
+            "use",
+            str(identifier),
+            expected=f"a namespace of one level in the {description}",
+            found=f"{len(identifier.namespace)} levels",
+            hint="set `namespace` of the IO manager, or `schema` in the asset's metadata, to a name without dots.",
+        )
 
 
 def _load_table(description: CatalogDescription, identifier: TableIdentifier) -> Table | None:
@@ -158,24 +236,76 @@ def _load_table(description: CatalogDescription, identifier: TableIdentifier) ->
         return open_catalog(description).load_table(identifier.parts)
     except (NoSuchTableError, NoSuchNamespaceError):
         return None
-    except NoSuchIcebergTableError as error:
+    except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
         raise _not_iceberg(identifier, description, str(error)) from error
     except (ValidationError, MetadataValidationError) as error:
         raise _not_iceberg(identifier, description, first_line(error)) from error
 
 
-def _state_of(table: Table, identifier: TableIdentifier) -> TableState:
-    def documented(item: BaseModel) -> Document:
-        return item.model_dump(mode="json", by_alias=True)
-
+def _state_of(
+    table: Table, identifier: TableIdentifier, back_to: Callable[[Snapshot], bool] | None = None
+) -> TableState:
     history = {"snapshots", "snapshot_log", "metadata_log"}
     document = table.metadata.model_dump(mode="json", by_alias=True, exclude=history)
     by_id = {item.snapshot_id: item for item in table.metadata.snapshots}
-    return table_state(document, identifier, Snapshots(by_id, documented))
+    state = table_state(document, identifier, Snapshots(by_id, _documented))
+    head = state.head()
+    if back_to is None or head is None or back_to(head) or not is_versioned(table):
+        return state
+    return replace(state, snapshots=_line(table, head, back_to))
 
 
-def _load(description: CatalogDescription) -> Catalog:
+def _documented(item: BaseModel) -> Document:
+    return item.model_dump(mode="json", by_alias=True)
+
+
+def _line(table: Table, head: Snapshot, back_to: Callable[[Snapshot], bool]) -> Mapping[int, Snapshot]:
+    """Return the head and what it was made upon, each with the parent that the catalog does not tell."""
+    line = [head]
+    sequence = max(item.sequence_number or 0 for item in table.metadata.snapshots)
+    for version in older_versions(table):
+        item = version.current_snapshot()
+        if item is None:
+            break
+        # One that the next was not made upon is lost: Nessie has let two writers make a table's first snapshot.
+        if (item.sequence_number or 0) < sequence:
+            sequence = item.sequence_number or 0
+            line.append(snapshot_of(_documented(item)))
+        if back_to(line[-1]):
+            break
+    has_older = sequence > 1 and not back_to(line[-1])
+    parents = (*(item.snapshot_id for item in line[1:]), _FORGOTTEN if has_older else None)
+    return {
+        item.snapshot_id: replace(item, parent_snapshot_id=parent) for item, parent in zip(line, parents, strict=True)
+    }
+
+
+def _keys_of(description: CatalogDescription) -> AwsKeys | None:
+    if description.aws is None:
+        return None
+    from dagster_iceberg_spark.catalog.credentials import current_keys  # boto3 takes a quarter of a second
+
+    return current_keys(description.aws)
+
+
+def _load(description: CatalogDescription, keys: AwsKeys | None) -> Catalog:
     properties: dict[str, Any] = dict(description.pyiceberg_properties)
+    if description.needs_region:
+        from dagster_iceberg_spark.catalog.credentials import region_of
+
+        region = region_of(description)
+        names = ("client.region", *(("rest.signing-region",) if description.is_signed else ()))
+        properties.update({} if region is None else dict.fromkeys(names, region) | properties)
+    if description.aws is not None and description.is_signed:
+        from dagster_iceberg_spark.catalog.credentials import session_of
+
+        properties["botocore_session"] = session_of(description.aws)._session  # noqa: SLF001 - pyiceberg asks for it
+    if keys is not None and "s3.access-key-id" not in properties:
+        properties["s3.access-key-id"] = keys.access_key_id
+        properties["s3.secret-access-key"] = keys.secret_access_key
+        properties["s3.session-token"] = keys.session_token
+    if description.is_hive:
+        _require_metastore_client(properties)
     try:
         return load_catalog(description.name, **properties)
     except SQLAlchemyError:
@@ -183,20 +313,26 @@ def _load(description: CatalogDescription) -> Catalog:
         return load_catalog(description.name, **properties)
 
 
+def _require_metastore_client(properties: Mapping[str, Any]) -> None:
+    """Refuse to open a Hive Metastore without the libraries for it, which only those install who have one."""
+    libraries = {"thrift": "dagster-iceberg-spark[hive]"}
+    if properties.get("hive.kerberos-authentication") == "true":
+        libraries |= dict.fromkeys(("puresasl", "kerberos"), "pyiceberg[hive-kerberos]")
+    for module, package in libraries.items():
+        if find_spec(module) is None:
+            raise ConfigurationError.refusing(
+                "open",
+                "a Hive Metastore",
+                expected=f"the Python package that brings `{module}`",
+                found="none",
+                hint=f"install it: `pip install '{package}'`.",
+            )
+
+
 def _answer_in_time(description: CatalogDescription, question: Callable[[], _AnswerT]) -> _AnswerT:
-    answer: Future[_AnswerT] = Future()
-
-    def ask() -> None:
-        try:
-            answer.set_result(question())
-        except BaseException as error:  # noqa: BLE001 - handed to the thread that asked
-            answer.set_exception(error)
-
-    # A daemon, so that a server that stays silent does not keep the process from ending.
-    threading.Thread(target=ask, name="iceberg-look", daemon=True).start()
     try:
-        return answer.result(timeout=ANSWER_TIMEOUT_SECONDS)
-    except FutureTimeoutError:
+        return answer_within(ANSWER_TIMEOUT_SECONDS, question, thread_name="iceberg-look")
+    except FutureTimeoutError:  # a client's own too
         raise CatalogUnavailableError.refusing(
             "ask",
             str(description),

@@ -3,12 +3,13 @@
 The rule, scenario by scenario, is in `docs/exactly-once.md`.
 """
 
+import datetime as dt
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from dagster_iceberg_spark.errors import DuplicateCommitError, OrphanedCommitError
+from dagster_iceberg_spark.errors import CommitOutcomeUnknownError, DuplicateCommitError, OrphanedCommitError
 from dagster_iceberg_spark.plan.options import WriteDisposition
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -37,12 +38,14 @@ class TokenCandidate:
         run_id: The run that would have written it.
         run_started_at_ms: When that run began, in milliseconds since 1970; None where it is not known.
         is_same_run: Whether that run is this one.
+        has_begun: Whether an earlier attempt under the token is known to have begun.
     """
 
     token: str
     run_id: str
     run_started_at_ms: int | None
     is_same_run: bool
+    has_begun: bool = True
 
     @property
     def tag(self) -> str:
@@ -102,10 +105,11 @@ def decide_adoption(
     Raises:
         DuplicateCommitError: Two appends carry one token.
         OrphanedCommitError: An unrecorded append was written under another code version.
+        CommitOutcomeUnknownError: An append may have been committed in a snapshot that is expired.
     """
-    if not candidates:
+    since_ms = searched_since_ms(candidates)
+    if since_ms is None:
         return Adoption()
-    since_ms = min(candidate.run_started_at_ms or 0 for candidate in candidates) - CLOCK_TOLERANCE_MS
     younger: list[Snapshot] = []
     for snapshot in state.ancestors(branch):
         if snapshot.committed_at_ms < since_ms:
@@ -120,7 +124,37 @@ def decide_adoption(
             record = record_of(snapshot.snapshot_id)
             return _decide_append(found, state, record) if disposition == "append" else _decide_rewrite(found, record)
         younger.append(snapshot)
+    if disposition == "append" and younger:
+        _require_remembered(state, candidates, younger[-1])
     return Adoption()
+
+
+def searched_since_ms(candidates: Sequence[TokenCandidate]) -> int | None:
+    """Return since when a candidate may have been committed, in milliseconds since 1970; None: there is none."""
+    if not candidates:
+        return None
+    return min(candidate.run_started_at_ms or 0 for candidate in candidates) - CLOCK_TOLERANCE_MS
+
+
+def _require_remembered(state: TableState, candidates: Sequence[TokenCandidate], oldest: Snapshot) -> None:
+    """Refuse to append where an earlier attempt may have, in a snapshot that the history has lost."""
+    begun = [candidate for candidate in candidates if candidate.has_begun]
+    since_ms = searched_since_ms(begun)
+    is_cut = oldest.parent_snapshot_id is not None and oldest.parent_snapshot_id not in state.snapshots
+    if since_ms is None or not is_cut or oldest.committed_at_ms < since_ms:
+        return
+    runs = ", ".join(candidate.run_id for candidate in begun)
+    raise CommitOutcomeUnknownError.refusing(
+        "append again to",
+        str(state.identifier),
+        expected=f"a history that goes back to the start of run {runs}, which may have appended these rows",
+        found=f"snapshots from {_utc(oldest.committed_at_ms)} on: older ones are expired",
+        hint="look whether the rows are there; where they are not, launch a new run instead of resuming that one.",
+    )
+
+
+def _utc(milliseconds: int) -> str:
+    return dt.datetime.fromtimestamp(milliseconds / 1000, dt.timezone.utc).isoformat(timespec="seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +190,12 @@ def _decide_append(found: _Found, state: TableState, record: Record) -> Adoption
 
 
 def _decide_rewrite(found: _Found, record: Record) -> Adoption:
-    untouched = all(_leaves_alone(snapshot, found.materialization) for snapshot in found.younger)
+    untouched = all(leaves_alone(snapshot, found.materialization) for snapshot in found.younger)
     return Adoption(found.snapshot) if record == "none" and found.has_same_code and untouched else Adoption()
 
 
-def _leaves_alone(snapshot: Snapshot, materialization: Materialization) -> bool:
-    """Say whether a later snapshot is compaction, or this asset's own of other partitions."""
+def leaves_alone(snapshot: Snapshot, materialization: Materialization) -> bool:
+    """Say whether a snapshot of others is compaction, or this asset's own of other partitions."""
     if snapshot.operation == "replace":
         return True
     if snapshot.summary.get(lineage.ASSET_KEY) != materialization.asset_key or materialization.scope.is_whole_table:

@@ -98,6 +98,17 @@ class BoundScope:
         """The columns that decide, each once."""
         return tuple(dict.fromkeys(constraint.column for box in self.boxes for constraint in box))
 
+    def without(self, columns: Iterable[str]) -> "BoundScope":
+        """Return the scope as far as other columns than those decide."""
+        left_out = set(columns)
+        return BoundScope(
+            tuple(
+                dict.fromkeys(
+                    tuple(constraint for constraint in box if constraint.column not in left_out) for box in self.boxes
+                )
+            )
+        )
+
     def predicate(self) -> Predicate:
         """Return the rows of the scope."""
         if self.is_whole_table:

@@ -5,7 +5,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.plan.options import IDENTIFIER_FIELDS, MERGE_KEYS, REQUIRED_COLUMNS, SORT_BY, WriteOptions
+from dagster_iceberg_spark.plan.options import (
+    IDENTIFIER_FIELDS,
+    MERGE,
+    MERGE_KEYS,
+    PARTITION_BY,
+    PARTITION_EXPR,
+    REQUIRED_COLUMNS,
+    SORT_BY,
+    WriteOptions,
+)
 from dagster_iceberg_spark.plan.ownership import shared_by
 from dagster_iceberg_spark.plan.request import TableRequest
 from dagster_iceberg_spark.table import lineage
@@ -18,7 +27,7 @@ from dagster_iceberg_spark.table.changes import (
 )
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionField
-from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.table.schema import BOOLEAN, TIMESTAMPTZ, Field, Schema
 from dagster_iceberg_spark.table.snapshot import TableState
 
 
@@ -155,14 +164,86 @@ def required_by_definition(options: WriteOptions, frame: Schema, state: TableSta
     return tuple(own.name for stored, own in fields if own is not None and (stored is None or not stored.is_required))
 
 
+def stored_columns(options: WriteOptions, frame: Schema) -> Schema:
+    """Return the frame's columns without the one that marks keys to delete, and with those that a merge fills."""
+    marker, rules = marker_of(options, frame), options.merge
+    kept = tuple(item for item in frame if item.name != marker)
+    if options.write_disposition != "merge":
+        return frame
+    filled = {name: BOOLEAN if name == rules.is_current else TIMESTAMPTZ for name in rules.validity}
+    added = tuple(Field(name, held) for name, held in filled.items() if frame.field(name) is None)
+    return replace(frame, fields=(*kept, *added))
+
+
+def check_validity(options: WriteOptions, frame: Schema, *, subject: str) -> None:
+    """Refuse a batch that has the columns that a merge fills, save for the begin of each row's version.
+
+    Raises:
+        ConfigurationError: Names the column.
+    """
+    rules = options.merge
+    if options.write_disposition != "merge":
+        return
+    for name in rules.validity:
+        field = frame.field(name)
+        if field is None or (name == rules.valid_from and field.type == TIMESTAMPTZ):
+            continue
+        wanted = f"a timestamp in {name!r}" if name == rules.valid_from else f"a DataFrame without the column {name!r}"
+        raise ConfigurationError.refusing(
+            "merge into",
+            subject,
+            expected=f"{wanted}, with which `{MERGE}` says when versions are valid",
+            found=f"one of type {field.type}",
+            hint="drop or cast it, or name other columns by `valid_from`, `valid_to` and `is_current`.",
+        )
+
+
+def check_marker(options: WriteOptions, partition_columns: Sequence[str], frame: Schema, *, subject: str) -> None:
+    """Refuse a column that marks keys to delete, and is not stored, where the definition needs it for something else.
+
+    Raises:
+        ConfigurationError: Names the column and the key.
+    """
+    marker = marker_of(options, frame)
+    needed = {
+        MERGE_KEYS: options.merge_keys,
+        PARTITION_EXPR: partition_columns,
+        f"{MERGE}: update_columns": options.merge.update_columns or (),
+        IDENTIFIER_FIELDS: options.identifier_fields or (),
+        REQUIRED_COLUMNS: tuple(options.required_columns),
+        SORT_BY: tuple(field.column for field in options.sort_by or ()),
+        PARTITION_BY: tuple(field.column for field in options.partition_by or ()),
+    }
+    for key, columns in needed.items():
+        if marker is not None and any((known := frame.field(name)) and known.name == marker for name in columns):
+            raise ConfigurationError.refusing(
+                "merge into",
+                subject,
+                expected=f"a column in `hard_delete` of `{MERGE}` that is not needed otherwise, for it is not stored",
+                found=f"{marker!r}, which `{key}` names",
+                hint="mark keys to delete by a column of its own.",
+            )
+
+
+def marker_of(options: WriteOptions, frame: Schema) -> str | None:
+    """Return the name of the frame's column that marks keys to delete, where a merge has one."""
+    name = options.merge.hard_delete
+    if options.write_disposition != "merge" or name is None:
+        return None
+    field = frame.field(name)
+    return None if field is None else field.name
+
+
 def check_columns(options: WriteOptions, frame: Schema, state: TableState | None, *, subject: str) -> None:
     """Refuse a definition that names columns which neither the frame nor, where that does, the table has.
 
     Raises:
         ConfigurationError: Names the key and the column.
     """
+    merges = options.write_disposition == "merge"
     in_frame = {
-        MERGE_KEYS: options.merge_keys if options.write_disposition == "merge" else (),
+        MERGE_KEYS: options.merge_keys if merges else (),
+        **{f"{MERGE}: {name}": columns for name, columns in options.merge.named_columns.items() if merges},
         IDENTIFIER_FIELDS: options.identifier_fields or (),
         REQUIRED_COLUMNS: tuple(name for name, is_required in options.required_columns.items() if is_required),
     }

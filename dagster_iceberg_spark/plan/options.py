@@ -8,14 +8,15 @@ The precedence, for every option alike:
 4. the default.
 """
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.plan.evolution import PartitionEvolution, SchemaEvolution
-from dagster_iceberg_spark.table.identifier import TableIdentifier, quote_part, split_parts
+from dagster_iceberg_spark.plan.merging import MERGE_OPTIONS, MergeRules, MergeStrategy, parse_merge_rules
+from dagster_iceberg_spark.plan.values import list_of_text, names, nearest_of, sort_field, string_map, text
+from dagster_iceberg_spark.table.identifier import TableIdentifier, split_parts
 from dagster_iceberg_spark.table.notation import NotationError
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import (
@@ -36,6 +37,7 @@ TABLE: Final = "iceberg/table"
 PARTITION_BY: Final = "iceberg/partition_by"
 WRITE_DISPOSITION: Final = "iceberg/write_disposition"
 MERGE_KEYS: Final = "iceberg/merge_keys"
+MERGE: Final = "iceberg/merge"
 SCHEMA_EVOLUTION: Final = "iceberg/schema_evolution"
 PARTITION_EVOLUTION: Final = "iceberg/partition_evolution"
 ROWS_OUTSIDE_PARTITION: Final = "iceberg/rows_outside_partition"
@@ -58,6 +60,7 @@ KEYS: Final[Mapping[str, str]] = {
     "`truncate(w, col)`, each optionally `... as name`",
     WRITE_DISPOSITION: "`replace`, `append` or `merge`",
     MERGE_KEYS: "list of columns that identify a row; required for `merge`",
+    MERGE: f"a strategy, or a dict of {', '.join(f'`{name}`' for name in MERGE_OPTIONS)}",
     SCHEMA_EVOLUTION: "`strict`, `add_columns` or `full`",
     PARTITION_EVOLUTION: "`evolve` or `error`: when an explicit `iceberg/partition_by` differs from the table's spec",
     ROWS_OUTSIDE_PARTITION: "`error` or `drop`",
@@ -83,6 +86,10 @@ RESULT_KEYS: Final = (
     "iceberg/deleted_rows",
     "iceberg/carried_over_rows",
     "iceberg/dropped_rows",
+    "iceberg/merge_inserted_rows",
+    "iceberg/merge_updated_rows",
+    "iceberg/merge_deleted_rows",
+    "iceberg/merge_unchanged_rows",
     "iceberg/added_files",
     "iceberg/deleted_files",
     "iceberg/added_bytes",
@@ -153,6 +160,7 @@ class WriteOptions:
     partition_by: tuple[PartitionField, ...] | None = None
     write_disposition: WriteDisposition = "replace"
     merge_keys: tuple[str, ...] = ()
+    merge: MergeRules = field(default_factory=MergeRules)
     schema_evolution: SchemaEvolution = "add_columns"
     partition_evolution: PartitionEvolution = "evolve"
     rows_outside_partition: RowsOutsidePartition = "error"
@@ -194,21 +202,22 @@ def parse_write_options(
     options = WriteOptions(
         partition_by=read.value(PARTITION_BY, _partition_fields, None),
         write_disposition=read.choice(WRITE_DISPOSITION, get_args(WriteDisposition)),
-        merge_keys=read.value(MERGE_KEYS, _names, ()),
+        merge_keys=read.value(MERGE_KEYS, names, ()),
+        merge=read.value(MERGE, parse_merge_rules, MergeRules()),
         schema_evolution=read.choice(SCHEMA_EVOLUTION, get_args(SchemaEvolution)),
         partition_evolution=read.choice(PARTITION_EVOLUTION, get_args(PartitionEvolution)),
         rows_outside_partition=read.choice(ROWS_OUTSIDE_PARTITION, get_args(RowsOutsidePartition)),
         renames=read.value(RENAMES, _renames, {}),
         required_columns=read.value(REQUIRED_COLUMNS, _required_columns, {}),
-        identifier_fields=read.value(IDENTIFIER_FIELDS, _names, None),
+        identifier_fields=read.value(IDENTIFIER_FIELDS, names, None),
         sort_by=read.value(SORT_BY, _sort_fields, None),
         table_properties=read.value(TABLE_PROPERTIES, _table_properties, {}),
         write_options=read.value(WRITE_OPTIONS, _write_options, {}),
         format_version=read.value(FORMAT_VERSION, _format_version, None),
-        location=read.value(LOCATION, _text, None),
-        branch=read.value(BRANCH, _text, MAIN_BRANCH),
+        location=read.value(LOCATION, text, None),
+        branch=read.value(BRANCH, text, MAIN_BRANCH),
     )
-    if options.write_disposition == "merge" and not options.merge_keys:
+    if options.write_disposition == "merge" and not options.merge_keys and options.merge.strategy != "scd2":
         raise MetadataKeyError.refusing(
             "merge into",
             subject,
@@ -236,7 +245,7 @@ def parse_table_name(metadata: Mapping[str, Any], *, subject: str) -> TableIdent
     Raises:
         MetadataKeyError: The value is no `namespace.table`.
     """
-    return _Reader(metadata, subject).value(TABLE, lambda value: TableIdentifier.parse(_text(value)), None)
+    return _Reader(metadata, subject).value(TABLE, lambda value: TableIdentifier.parse(text(value)), None)
 
 
 def parse_namespace(metadata: Mapping[str, Any], *, subject: str) -> tuple[str, ...] | None:
@@ -245,7 +254,7 @@ def parse_namespace(metadata: Mapping[str, Any], *, subject: str) -> tuple[str, 
     Raises:
         MetadataKeyError: The value is no namespace.
     """
-    return _Reader(metadata, subject).value(SCHEMA, lambda value: split_parts(_text(value)), None)
+    return _Reader(metadata, subject).value(SCHEMA, lambda value: split_parts(text(value)), None)
 
 
 def parse_partition_columns(metadata: Mapping[str, Any], *, subject: str) -> str | Mapping[str, str] | None:
@@ -265,6 +274,7 @@ def metadata_for_table(  # noqa: PLR0913 - one argument for every key
     partition_by: Sequence[str] | None = None,
     write_disposition: WriteDisposition | None = None,
     merge_keys: Sequence[str] | None = None,
+    merge: MergeStrategy | Mapping[str, Any] | None = None,
     schema_evolution: SchemaEvolution | None = None,
     partition_evolution: PartitionEvolution | None = None,
     rows_outside_partition: RowsOutsidePartition | None = None,
@@ -294,6 +304,7 @@ def metadata_for_table(  # noqa: PLR0913 - one argument for every key
         PARTITION_BY: None if partition_by is None else list(partition_by),
         WRITE_DISPOSITION: write_disposition,
         MERGE_KEYS: None if merge_keys is None else list(merge_keys),
+        MERGE: dict(merge) if isinstance(merge, Mapping) else merge,
         SCHEMA_EVOLUTION: schema_evolution,
         PARTITION_EVOLUTION: partition_evolution,
         ROWS_OUTSIDE_PARTITION: rows_outside_partition,
@@ -332,7 +343,7 @@ class _Reader:
         except UnknownTransformError as error:
             message, transform = error.args
             raise self.refusal(
-                key, f"one of {', '.join(TRANSFORM_SPELLINGS)}", message, _nearest(transform, TRANSFORM_SPELLINGS)
+                key, f"one of {', '.join(TRANSFORM_SPELLINGS)}", message, nearest_of(transform, TRANSFORM_SPELLINGS)
             ) from error
         except NotationError as error:
             raise self.refusal(key, error.expected, error.found, None) from error
@@ -343,7 +354,7 @@ class _Reader:
         value = self.metadata[key]
         if value not in choices:
             expected = f"one of {', '.join(choices)}"
-            raise self.refusal(key, expected, repr(value), _nearest(str(value), choices))
+            raise self.refusal(key, expected, repr(value), nearest_of(str(value), choices))
         return value
 
     def refusal(self, key: str, expected: str, found: str, nearest: str | None) -> MetadataKeyError:
@@ -357,7 +368,7 @@ class _Reader:
 
 
 def _unknown_key(key: str, known: Mapping[str, str], *, subject: str) -> MetadataKeyError:
-    nearest = _nearest(key.removeprefix(PREFIX), tuple(name.removeprefix(PREFIX) for name in known))
+    nearest = nearest_of(key.removeprefix(PREFIX), tuple(name.removeprefix(PREFIX) for name in known))
     return MetadataKeyError.refusing(
         "use",
         f"the metadata of {subject}",
@@ -365,11 +376,6 @@ def _unknown_key(key: str, known: Mapping[str, str], *, subject: str) -> Metadat
         found=f"`{key}`",
         hint=f"did you mean `{PREFIX}{nearest}`?" if nearest else f"the keys are {', '.join(known)}.",
     )
-
-
-def _nearest(text: str, known: Sequence[str]) -> str | None:
-    matches = difflib.get_close_matches(text, known, n=1, cutoff=0.5)
-    return matches[0] if matches else None
 
 
 def _refuse_addressing(run: Mapping[str, Any], definition: Mapping[str, Any], *, subject: str) -> None:
@@ -384,64 +390,23 @@ def _refuse_addressing(run: Mapping[str, Any], definition: Mapping[str, Any], *,
             )
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        message = f"{value!r}"
-        raise TypeError(message)
-    return value
-
-
-def _list_of_text(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    if not isinstance(value, list | tuple):
-        message = f"{value!r}, which is not a list"
-        raise TypeError(message)
-    return [_text(item) for item in value]
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    return tuple(_list_of_text(value))
-
-
 def _partition_fields(value: Any) -> tuple[PartitionField, ...]:
-    return tuple(parse_partition_field(item) for item in _list_of_text(value))
+    return tuple(parse_partition_field(item) for item in list_of_text(value))
 
 
 def _sort_fields(value: Any) -> tuple[SortField, ...]:
-    return tuple(_sort_field(item) for item in _list_of_text(value))
-
-
-def _sort_field(text: str) -> SortField:
-    column, nulls = _strip_suffix(text.strip(), {"nulls first": "first", "nulls last": "last"})
-    column, direction = _strip_suffix(column, {"asc": "asc", "desc": "desc"})
-    (name,) = split_parts(column if column.startswith("`") else quote_part(column))
-    return SortField(name, direction or "asc", nulls)  # type: ignore[arg-type]
-
-
-def _strip_suffix(text: str, suffixes: Mapping[str, str]) -> tuple[str, str | None]:
-    for suffix, meaning in suffixes.items():
-        if text.lower().endswith(f" {suffix}"):
-            return text[: -len(suffix)].strip(), meaning
-    return text, None
-
-
-def _string_map(value: Any) -> dict[str, str]:
-    if not isinstance(value, Mapping):
-        message = f"{value!r}, which is not a dict"
-        raise TypeError(message)
-    return {_text(key): _property_text(item) for key, item in value.items()}
+    return tuple(sort_field(item) for item in list_of_text(value))
 
 
 def _table_properties(value: Any) -> dict[str, str | None]:
     removed = {key: None for key, item in value.items() if item is None} if isinstance(value, Mapping) else {}
     kept = {key: item for key, item in value.items() if item is not None} if removed else value
-    return {**_string_map(kept), **{_text(key): None for key in removed}}
+    return {**string_map(kept), **{text(key): None for key in removed}}
 
 
 def _renames(value: Any) -> dict[str, str]:
     """Read renames, which may be a history: `{"a": "b", "b": "c"}` makes `c` of either."""
-    renames = _string_map(value)
+    renames = string_map(value)
     by_path = {split_parts(text): name for text, name in renames.items()}
     return {text: _last_name(split_parts(text), by_path) for text in renames}
 
@@ -460,31 +425,22 @@ def _last_name(path: tuple[str, ...], by_path: Mapping[tuple[str, ...], str]) ->
 
 def _required_columns(value: Any) -> dict[str, bool]:
     if not isinstance(value, Mapping):
-        return dict.fromkeys(_list_of_text(value), True)
+        return dict.fromkeys(list_of_text(value), True)
     if not all(isinstance(item, bool) for item in value.values()):
         message = f"{value!r}, whose values are not true or false"
         raise TypeError(message)
-    return {_text(key): item for key, item in value.items()}
-
-
-def _property_text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if not isinstance(value, str | int | float):
-        message = f"{value!r}, which is no text or number"
-        raise TypeError(message)
-    return str(value)
+    return {text(key): item for key, item in value.items()}
 
 
 def _write_options(value: Any) -> dict[str, str]:
-    options = _string_map(value)
+    options = string_map(value)
     for name in options:
         if name.startswith(_SNAPSHOT_PROPERTY):
             if name.removeprefix(_SNAPSHOT_PROPERTY).lower().startswith(_RESERVED_SNAPSHOT_PROPERTIES):
                 message = f"the snapshot property {name!r}, which the package writes itself"
                 raise ValueError(message)
         elif name not in WRITE_OPTION_NAMES:
-            nearest = _nearest(name, tuple(WRITE_OPTION_NAMES))
+            nearest = nearest_of(name, tuple(WRITE_OPTION_NAMES))
             message = f"the write option {name!r}" + (f" (did you mean {nearest!r}?)" if nearest else "")
             raise ValueError(message)
     return options
@@ -499,5 +455,5 @@ def _format_version(value: Any) -> int:
 
 def _partition_columns(value: Any) -> str | dict[str, str]:
     if isinstance(value, Mapping):
-        return {_text(dimension): _text(column) for dimension, column in value.items()}
-    return _text(value)
+        return {text(dimension): text(column) for dimension, column in value.items()}
+    return text(value)

@@ -1,13 +1,13 @@
 """What an input reads: one snapshot, some rows, some columns."""
 
 import datetime as dt
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from dagster_iceberg_spark.errors import MetadataKeyError, UpstreamMissingError
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_scope
+from dagster_iceberg_spark.plan.values import instant, nearest_of
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, Predicate
 from dagster_iceberg_spark.table.schema import Schema, are_same_columns
@@ -85,8 +85,8 @@ def parse_read_options(metadata: Mapping[str, Any], *, subject: str) -> ReadOpti
     """
     for key in metadata:
         if key.startswith("iceberg/") and key not in INPUT_KEYS:
-            nearest = difflib.get_close_matches(key, INPUT_KEYS, n=1, cutoff=0.5)
-            hint = f"did you mean `{nearest[0]}`?" if nearest else f"the keys are {', '.join(INPUT_KEYS)}."
+            nearest = nearest_of(key, tuple(INPUT_KEYS))
+            hint = f"did you mean `{nearest}`?" if nearest else f"the keys are {', '.join(INPUT_KEYS)}."
             raise MetadataKeyError.refusing(
                 "use", f"the metadata of {subject}", expected="a key of an input", found=f"`{key}`", hint=hint
             )
@@ -159,7 +159,7 @@ def _resolve_snapshot(state: TableState, options: ReadOptions) -> int | None:
         "read",
         str(state.identifier),
         expected=f"a snapshot of {branch!r} not younger than {options.as_of.isoformat()}",
-        found="none: the table is younger, or its older snapshots have expired",
+        found="none: the table is younger, its older snapshots have expired, or the catalog shows the newest alone",
     )
 
 
@@ -171,7 +171,7 @@ def _known_snapshot(state: TableState, snapshot_id: int) -> int:
         str(state.identifier),
         expected=f"the snapshot {snapshot_id}",
         found=f"{len(state.snapshots)} other snapshots",
-        hint="it may have expired; `iceberg/as_of` takes an instant.",
+        hint="it may have expired, or the catalog shows the newest alone; `iceberg/as_of` takes an instant.",
     )
 
 
@@ -222,16 +222,11 @@ def _instant(value: Any, subject: str) -> dt.datetime | None:
     if value is None:
         return None
     try:
-        instant = (
-            value if isinstance(value, dt.datetime) else dt.datetime.fromisoformat(str(value).replace("Z", "+00:00"))
-        )
-    except ValueError:
-        instant = None
-    if instant is None or instant.tzinfo is None:
+        return instant(value)
+    except (ValueError, TypeError) as error:
         raise MetadataKeyError.refusing(
             "use",
             f"`{AS_OF}` of {subject}",
             expected="an instant with its zone, such as 2024-01-31T12:00:00+00:00",
             found=repr(value),
-        )
-    return instant
+        ) from error

@@ -85,6 +85,7 @@ class StoredNames:
             options,
             partition_by=self._replaced(options.partition_by),
             merge_keys=tuple(map(self.column, options.merge_keys)),
+            merge=options.merge.by_names(self.column),
             sort_by=self._replaced(options.sort_by),
             required_columns={self.column(name): value for name, value in options.required_columns.items()},
             identifier_fields=options.identifier_fields and tuple(map(self.column, options.identifier_fields)),

@@ -3,10 +3,73 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.options import WriteOptions
+from dagster_iceberg_spark.plan.placement import LocationTemplate
 from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.identifier import TableIdentifier
+
+
+@dataclass(frozen=True, slots=True)
+class TableCreation:
+    """How a table that is not there yet comes to be.
+
+    Args:
+        creates_table: Whether the first write creates it.
+        creates_namespace: Whether the first write creates its namespace.
+        namespace_properties: Properties of a namespace that is created.
+        location: Where it is placed; None: where the catalog places it.
+    """
+
+    creates_table: bool = True
+    creates_namespace: bool = True
+    namespace_properties: Mapping[str, str] = field(default_factory=dict)
+    location: LocationTemplate | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse properties that several namespaces cannot share, or that Spark sets.
+
+        Raises:
+            ConfigurationError: Names the property.
+        """
+        for key in ("location", "owner"):
+            if key in self.namespace_properties:
+                raise ConfigurationError.refusing(
+                    "use",
+                    "`namespace_properties`",
+                    expected="properties that suit every namespace",
+                    found=repr(key),
+                    hint="place tables by `table_location`." if key == "location" else "Spark sets it to its user.",
+                )
+
+
+def missing_namespace(identifier: TableIdentifier) -> ConfigurationError:
+    """Return the refusal of a table whose namespace is not there and must not be created."""
+    return ConfigurationError.refusing(
+        "write",
+        str(identifier),
+        expected="a namespace that is there, as `auto_create_namespace` is false",
+        found="none of that name",
+        hint="create it, or let the IO manager do it.",
+    )
+
+
+def missing_table(identifier: TableIdentifier, columns: str | None = None) -> ConfigurationError:
+    """Return the refusal of a table that is not there and must not be created.
+
+    Args:
+        identifier: The table.
+        columns: The columns that it would get, where they are known.
+    """
+    how = "create it" if columns is None else f"create it with the columns {columns}"
+    return ConfigurationError.refusing(
+        "write",
+        str(identifier),
+        expected="a table that is there, as `auto_create_table` is false",
+        found="none of that name",
+        hint=f"{how}, or let the IO manager do it.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +82,7 @@ class TableRequest:
         is_named_explicitly: Whether `iceberg/table` gave the name.
         options: How the output is written.
         column_docs: Descriptions of columns that the definition gives.
+        creation: How it comes to be, if it is not there.
     """
 
     identifier: TableIdentifier
@@ -26,6 +90,7 @@ class TableRequest:
     is_named_explicitly: bool
     options: WriteOptions
     column_docs: Mapping[str, str] = field(default_factory=dict)
+    creation: TableCreation = field(default_factory=TableCreation)
 
     def by_names(self, names: StoredNames) -> "TableRequest":
         """Return the request over the names that the table has for its columns."""

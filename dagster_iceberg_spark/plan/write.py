@@ -1,7 +1,8 @@
 """The plan of one write: everything that is decided before anything is done."""
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 from urllib.parse import quote_plus
 
@@ -11,13 +12,17 @@ from dagster_iceberg_spark.plan.branch import new_branch, refuse_losses_of_main,
 from dagster_iceberg_spark.plan.coverage import Coverage, DataFile, cover, follows_spec
 from dagster_iceberg_spark.plan.definition import (
     check_columns,
+    check_marker,
     check_place,
+    check_validity,
     identifier_changes,
+    marker_of,
     order_changes,
     property_changes,
     protected_columns,
     required_by_definition,
     required_columns_of,
+    stored_columns,
     wanted_properties,
 )
 from dagster_iceberg_spark.plan.evolution import (
@@ -29,10 +34,12 @@ from dagster_iceberg_spark.plan.evolution import (
     refuse_repeated_columns,
     with_docs,
 )
+from dagster_iceberg_spark.plan.history import boundary_of, refuse_late, said_of_history
+from dagster_iceberg_spark.plan.merging import MergeRules
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.ownership import check_ownership, refuse_disagreement
 from dagster_iceberg_spark.plan.renames import StoredNames
-from dagster_iceberg_spark.plan.request import TableRequest
+from dagster_iceberg_spark.plan.request import TableCreation, TableRequest, missing_table
 from dagster_iceberg_spark.table.changes import (
     AddPartitionField,
     DropColumn,
@@ -80,7 +87,17 @@ FANOUT_PROPERTY: Final = "write.spark.fanout.enabled"
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """Create the table if it does not exist."""
+    """Create the table if it does not exist.
+
+    Args:
+        schema: Its columns.
+        spec: Its partition spec.
+        properties: Its properties.
+        location: Its directory, where the definition gives one.
+        sort_by: The order of rows in its files.
+        identifier_fields: The columns that identify a row.
+        creation: Whether its namespace is created too, and where it is placed otherwise.
+    """
 
     schema: Schema
     spec: PartitionSpec
@@ -88,6 +105,7 @@ class CreateTable:
     location: str | None
     sort_by: tuple[SortField, ...] = ()
     identifier_fields: tuple[str, ...] = ()
+    creation: TableCreation = field(default_factory=TableCreation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +145,27 @@ class Overwrite:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Update rows of the scope that have a key of the batch, insert the others.
+    """Let the rows of a batch meet the scope's by key.
 
     Args:
         keys: The columns that identify a row.
-        scope: The rows that may be updated.
+        scope: The rows that may be updated or deleted.
+        rules: What becomes of them.
+        marker: The batch's column that marks keys to delete, and is not stored.
+        updated: The columns that an update writes.
+        base_snapshot_id: The snapshot that is compared with; None: there is none.
+        materialization: Whose rows they are: what others have written meanwhile is measured by it.
+        boundary: When new versions of a history begin, where the batch's rows do not say it.
     """
 
     keys: tuple[str, ...]
     scope: Predicate
+    rules: MergeRules
+    marker: str | None
+    updated: tuple[str, ...]
+    base_snapshot_id: int | None
+    materialization: Materialization
+    boundary: dt.datetime | None = None
 
 
 WriteAction: TypeAlias = Append | Overwrite | Merge
@@ -202,6 +232,10 @@ def plan_write(
     subject = str(request.identifier)
     options, scope = request.options, materialization.scope
     refuse_repeated_columns(frame, subject=subject)
+    check_columns(options, frame, state, subject=subject)
+    check_validity(options, frame, subject=subject)
+    check_marker(options, [dimension.column for dimension in scope.dimensions], frame, subject=subject)
+    given, marker, frame = frame, marker_of(options, frame), stored_columns(options, frame)
     check_ownership(request, state)
     wanted_fields = _wanted_fields(request, scope, frame, state)
     spec = state.spec if state and wanted_fields is None else PartitionSpec(wanted_fields or ())
@@ -210,14 +244,20 @@ def plan_write(
     changes = (*_changes(request, wanted_fields, frame, state), *new_branch(options, state))
     columns = _columns_to_tell_by(frame, state)
     own = bind_scope(scope, columns, subject=subject)
-    check_columns(options, frame, state, subject=subject)
     guard = _guard(own, scope, options)
-    action = _action(options, own, state, files)
+    if options.write_disposition == "merge":
+        guard = _guard(own.without(item.name for item in frame if given.field(item.name) is None), scope, options)
+        # The versions of a key are its history, whatever the partition that they begin or end in.
+        own = own.without(options.merge.validity)
+    action = _action(options, own, frame, state, files, marker=marker, materialization=materialization, subject=subject)
     refuse_outdated_branch(options, state, _columns_to_filter_by(action, own), subject=subject)
     partitions = _partitions_to_count(options, scope, columns, subject=subject)
     are_listed = all(follows_spec(part, [spec]) for _, part in partitions)
     counted = partitions if len(partitions) <= MAXIMUM_COUNTED_PARTITIONS else ()
-    carried = {CARRIES_OVER: "true"} if _carries_over(action) else {}
+    said = {CARRIES_OVER: "true"} if _carries_over(action) else {}
+    if isinstance(action, Merge) and action.boundary is not None and given.field(options.merge.valid_from) is None:
+        said |= said_of_history(action.boundary, own)
+        refuse_late(action.boundary, own, materialization, options.branch, state)
     return WritePlan(
         identifier=request.identifier,
         branch=options.branch,
@@ -228,7 +268,7 @@ def plan_write(
         action=action,
         guard=guard,
         write_options=_write_options(options, scope, state),
-        snapshot_properties={**materialization.properties(), **carried},
+        snapshot_properties={**materialization.properties(), **said},
         counted_partitions=() if are_listed else tuple((key, part.predicate()) for key, part in counted),
         listed_partitions=partitions if are_listed else (),
     )
@@ -251,7 +291,7 @@ def plan_finish(request: TableRequest, frame: Schema, state: TableState, planned
     Raises:
         DataError: Another writer has changed the table's columns since.
     """
-    options, subject = request.options, str(request.identifier)
+    options, subject, frame = request.options, str(request.identifier), stored_columns(request.options, frame)
     if options.schema_evolution != "full" and not options.renames:
         return ()
     names = StoredNames.of(options.renames, frame, state.schema, subject=subject)
@@ -319,6 +359,9 @@ def _has_long_paths(scope: PartitionScope, spec: PartitionSpec) -> bool:
 
 def _creation(request: TableRequest, fields: tuple[PartitionField, ...], frame: Schema) -> CreateTable:
     options = request.options
+    if not request.creation.creates_table:
+        columns = ", ".join(f"{field.name} {field.type}" for field in frame)
+        raise missing_table(request.identifier, columns)
     if not frame.fields:
         raise ConfigurationError.refusing(
             "create", str(request.identifier), expected="at least one column", found="a DataFrame without columns"
@@ -333,6 +376,7 @@ def _creation(request: TableRequest, fields: tuple[PartitionField, ...], frame: 
         location=options.location,
         sort_by=options.sort_by or (),
         identifier_fields=options.identifier_fields or (),
+        creation=request.creation,
     )
 
 
@@ -407,16 +451,47 @@ def _guard(own: BoundScope, scope: PartitionScope, options: WriteOptions) -> Gua
 
 
 def _action(
-    options: WriteOptions, own: BoundScope, state: TableState | None, files: Sequence[DataFile] | None
+    options: WriteOptions,
+    own: BoundScope,
+    frame: Schema,
+    state: TableState | None,
+    files: Sequence[DataFile] | None,
+    *,
+    marker: str | None,
+    materialization: Materialization,
+    subject: str,
 ) -> WriteAction:
     if options.write_disposition == "append":
         return Append()
-    if options.write_disposition == "merge":
-        return Merge(keys=options.merge_keys, scope=own.predicate())
     base = state.base(options.branch) if state else None
     owned = own.predicate()
+    if options.write_disposition == "merge":
+        rules, keys = options.merge, _frame_names(options.merge_keys, frame)
+        if not keys:  # each row as a whole
+            rules = replace(rules, null_keys="match")
+            keys = tuple(name for name in frame.names if name not in rules.validity)
+        return Merge(
+            keys=keys,
+            scope=owned,
+            rules=rules,
+            marker=marker,
+            updated=_updated(rules, frame),
+            base_snapshot_id=base.snapshot_id if base else None,
+            materialization=materialization,
+            boundary=boundary_of(options.merge, materialization, own, subject=subject),
+        )
     coverage = Coverage(filter=owned, owned=owned) if files is None else cover(own, files)
     return Overwrite(coverage=coverage, base_snapshot_id=base.snapshot_id if base else None)
+
+
+def _updated(rules: MergeRules, frame: Schema) -> tuple[str, ...]:
+    chosen = frame.names if rules.update_columns is None else _frame_names(rules.update_columns, frame)
+    excluded = _frame_names(rules.exclude_columns, frame)
+    return tuple(name for name in chosen if name not in excluded)
+
+
+def _frame_names(columns: Sequence[str], frame: Schema) -> tuple[str, ...]:
+    return tuple(known.name if (known := frame.field(column)) else column for column in columns)
 
 
 def _columns_to_filter_by(action: WriteAction, own: BoundScope) -> tuple[str, ...]:

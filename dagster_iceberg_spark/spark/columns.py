@@ -35,6 +35,9 @@ _TYPES: Final[dict[type[types.DataType], vocabulary.PrimitiveType]] = {
 class Functions(Protocol):
     """The functions that the package makes columns with; each session has its own module of them."""
 
+    def array_sort(self, column: Column) -> Column:
+        """Return the array in order."""
+
     def coalesce(self, *columns: Column) -> Column:
         """Return the first value that is not NULL."""
 
@@ -53,6 +56,9 @@ class Functions(Protocol):
     def lit(self, value: Any) -> Column:
         """Return a literal."""
 
+    def map_entries(self, column: Column) -> Column:
+        """Return the map as an array of its entries."""
+
     def max(self, column: Column | str) -> Column:
         """Return the greatest value."""
 
@@ -64,6 +70,9 @@ class Functions(Protocol):
 
     def transform_values(self, column: Column, function: Callable[[Column, Column], Column]) -> Column:
         """Return the map with each value put through the function, which gets its key too."""
+
+    def xxhash64(self, *columns: Column) -> Column:
+        """Return a hash of the columns."""
 
     def when(self, condition: Column, value: Column) -> Column:
         """Return the value where the condition holds, else NULL."""
@@ -194,9 +203,57 @@ def reshaped(
             return _cast(column, wanted)
 
 
+def comparable(functions: Functions, column: Column, held: vocabulary.IcebergType) -> Column | None:
+    """Return a value that is equal where the column's is; None for types whose values Spark cannot compare.
+
+    A map becomes its entries in order. Texts are compared by their bytes, as they are stored, whatever collation the
+    frame gives them.
+    """
+    if _has_text(held):
+        column = _cast(column, held)
+    if isinstance(held, vocabulary.MapType):
+        return None if _has_incomparable(held.key, held.value) else functions.array_sort(functions.map_entries(column))
+    return None if _has_incomparable(held) else column
+
+
+def _has_text(held: vocabulary.IcebergType) -> bool:
+    match held:
+        case vocabulary.MapType():
+            return _has_text(held.key) or _has_text(held.value)
+        case vocabulary.ListType():
+            return _has_text(held.element)
+        case vocabulary.StructType():
+            return any(_has_text(field.type) for field in held.fields)
+        case _:
+            return held == vocabulary.STRING
+
+
+def _has_incomparable(*held: vocabulary.IcebergType) -> bool:
+    for item in held:
+        match item:
+            case vocabulary.MapType():
+                return True
+            case vocabulary.ListType():
+                found = _has_incomparable(item.element)
+            case vocabulary.StructType():
+                found = _has_incomparable(*(field.type for field in item.fields))
+            case _:
+                found = str(item) == "variant"
+        if found:
+            return True
+    return False
+
+
 def has_same_name(one: vocabulary.Field, other: vocabulary.Field) -> bool:
     """Say whether two fields, of a frame and of a table, have the same name."""
     return one.name == other.name
+
+
+def names_alike(*, is_case_sensitive: bool) -> Callable[[vocabulary.Field, vocabulary.Field], bool]:
+    """Return what says whether two fields have the same name, as the session compares names."""
+    if is_case_sensitive:
+        return has_same_name
+    return lambda one, other: one.name.casefold() == other.name.casefold()
 
 
 def has_same_id(one: vocabulary.Field, other: vocabulary.Field) -> bool:

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -28,7 +28,13 @@ from dagster_iceberg_spark.errors import (
     NotAnIcebergTableError,
     RetryableError,
 )
-from dagster_iceberg_spark.plan.adoption import decide_adoption, displaced_by, operation_tag, refuse_twins
+from dagster_iceberg_spark.plan.adoption import (
+    decide_adoption,
+    displaced_by,
+    operation_tag,
+    refuse_twins,
+    searched_since_ms,
+)
 from dagster_iceberg_spark.plan.coverage import DataFile, rows_by_partition
 from dagster_iceberg_spark.plan.options import RENAMES, SCHEMA_EVOLUTION
 from dagster_iceberg_spark.plan.renames import StoredNames
@@ -36,16 +42,23 @@ from dagster_iceberg_spark.plan.request import TableRequest
 from dagster_iceberg_spark.plan.write import WritePlan, needs_files, plan_finish, plan_write
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import by_stored_names, is_connect, schema_of
+from dagster_iceberg_spark.spark.counts import RowCounts
 from dagster_iceberg_spark.spark.execution import TaggedWork, run_stoppable
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
 from dagster_iceberg_spark.spark.fence import stop_earlier
 from dagster_iceberg_spark.spark.frames import in_session
-from dagster_iceberg_spark.spark.outcome import has_committed, is_intact, own_snapshots, resolve_lost_answer
+from dagster_iceberg_spark.spark.outcome import (
+    has_committed,
+    is_intact,
+    own_snapshots,
+    resolve_lost_answer,
+    seen_before,
+)
 from dagster_iceberg_spark.spark.progress import reported_progress
 from dagster_iceberg_spark.spark.publication import Commit, Publication, RetryLimits
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import apply, prepare, refresh
-from dagster_iceberg_spark.spark.writer import RowCounts, write
+from dagster_iceberg_spark.spark.writer import write
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.scope import PartitionScope
@@ -123,7 +136,7 @@ def _attempt(
 ) -> Commit:
     request, materialization = publication.request, publication.materialization
     started = time.time()
-    state = look(session.catalog, request.identifier)
+    state = look(session.catalog, request.identifier, back_to=_back_to(publication, course.known))
     own = own_snapshots(state, publication, course.known)
     if course.known is None:
         course.known = frozenset(state.snapshots) if state else frozenset[int]()
@@ -161,6 +174,17 @@ def _attempt(
     finished = time.time()
     commit, after = _committed(session, publication, plan, counts, course, started=started, finished=finished)
     return _finished(session, publication, shape, after, state.schema if state else Schema(()), commit)
+
+
+def _back_to(publication: Publication, known: frozenset[int] | None) -> Callable[[Snapshot], bool] | None:
+    """Say which snapshot the history has to go back to, so that no append of these rows is overlooked.
+
+    What replaces or merges rows may do so again.
+    """
+    since_ms = searched_since_ms(publication.candidates)
+    if since_ms is not None and publication.request.options.write_disposition == "append":
+        return lambda snapshot: snapshot.committed_at_ms < since_ms
+    return None if known is None else seen_before(known)
 
 
 def _columns_of(state: TableState, snapshot: Snapshot) -> Schema:
@@ -294,7 +318,8 @@ def _committed(
     started: float,
     finished: float,
 ) -> tuple[Commit, TableState]:
-    state = look(session.catalog, plan.identifier)
+    known = course.known or frozenset()
+    state = look(session.catalog, plan.identifier, back_to=seen_before(known))
     own = own_snapshots(state, publication, course.known)
     if state is None or not own:
         token = plan.snapshot_properties[lineage.COMMIT_TOKEN]
@@ -306,7 +331,7 @@ def _committed(
             hint="another writer may have rolled the table back or replaced it; look at its history.",
         )
     branch = publication.request.options.branch
-    displaced = displaced_by(state, own[0], course.known or frozenset(), branch=branch)
+    displaced = displaced_by(state, own[0], known, branch=branch)
     if displaced:
         bring_back(session.catalog, state, own[0], displaced, branch=branch)
         publication.report(

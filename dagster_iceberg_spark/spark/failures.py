@@ -24,7 +24,13 @@ from dagster_iceberg_spark.errors import (
     UpstreamMissingError,
     WriteFailedError,
 )
-from dagster_iceberg_spark.versions import ICEBERG_EXTENSIONS, ICEBERG_SPARK_RUNTIME
+from dagster_iceberg_spark.versions import (
+    ICEBERG_AWS_BUNDLE,
+    ICEBERG_AZURE_BUNDLE,
+    ICEBERG_EXTENSIONS,
+    ICEBERG_GCP_BUNDLE,
+    ICEBERG_SPARK_RUNTIME,
+)
 
 ENGINE_ERRORS: Final = (PySparkException, Py4JError)
 """What a call of Spark's public API raises, classic and Connect."""
@@ -32,11 +38,15 @@ ENGINE_ERRORS: Final = (PySparkException, Py4JError)
 OUTSIDE_MARKER: Final = "dagster-iceberg-spark: row outside of the partition "
 OUTSIDE_END: Final = " (end of the row)"
 NULL_MARKER: Final = "dagster-iceberg-spark: NULL in the required column "
+MOVED_MARKER: Final = "dagster-iceberg-spark: rows that others have changed since they were compared"
 MICROSECONDS: Final = " microseconds since 1970"
 
 _CONNECT_CLASS = re.compile(r"^\(([\w.$]+)\)\s*(.*)", re.DOTALL)
 _STACKTRACE: Final = "\n\nJVM stacktrace:"
-_CONNECT_CAUSE = re.compile(r"^Caused by: ([\w.$]+): (.*)$", re.MULTILINE)
+_CONNECT_CAUSE = re.compile(r"^Caused by: ([\w.$]+): (.*?)(?=\n\s+at |\nCaused by: |\Z)", re.MULTILINE | re.DOTALL)
+_AZURE_SAYS = re.compile(r"<Code>(\w+)</Code>\s*<Message>([^<\n]*)")
+_STACK_LINE = re.compile(r"^\t+at \S+\(.*\n?", re.MULTILINE)
+"""Of the stacks that Hive's client writes into its messages: what they pass through is no sign of anything."""
 _GRPC = re.compile(r'status = StatusCode\.(?P<status>\w+)\s+details = "(?P<details>.*)"')
 """In what grpc says of an error of its own; the first line names a Python class."""
 _CAUSE: Final = "\n| caused by: "
@@ -155,6 +165,13 @@ RULES: Final = (
         "them.",
     ),
     FailureRule(
+        "rows changed meanwhile",
+        _mention(MOVED_MARKER),
+        CommitConflictError,
+        "the rows that the batch was compared with",
+        "run the asset again.",
+    ),
+    FailureRule(
         "null in required column",
         _mention("NOT_NULL_ASSERT_VIOLATION", NULL_MARKER),
         NullValueError,
@@ -169,11 +186,52 @@ RULES: Final = (
         "cast the column in the asset.",
     ),
     FailureRule(
+        "column types that Hive keeps",  # which Iceberg takes for an answer that it did not understand
+        _mention("types incompatible with the existing columns"),
+        ConfigurationError,
+        "a Hive Metastore that lets the type of the column in a place change, as it does where one is dropped or moved",
+        "set `hive.metastore.disallow.incompatible.col.type.changes` to `false` where the metastore runs.",
+    ),
+    FailureRule(
+        "untrusted certificate",  # before anything was asked
+        _mention("PKIX path building failed", "PKIX path validation failed", "unable to find valid certification path"),
+        ConfigurationError,
+        "a certificate of an authority that Spark's JVM trusts",
+        "set `ca_bundle` of a REST catalog; for stores, and for a Spark Connect server, the authority belongs into the "
+        "JVM's trust store (`-Djavax.net.ssl.trustStore`).",
+    ),
+    FailureRule(
         "unknown outcome",
         # The REST client reports a request without an answer by its method alone.
         _mention("CommitStateUnknownException", "Error occurred while processing POST request"),
         CommitOutcomeUnknownError,
         "an answer to the commit",
+    ),
+    FailureRule(
+        "missing client of the store",
+        _mention(
+            "Cannot initialize FileIO",
+            "software/amazon/awssdk",  # as a NoClassDefFoundError writes a class
+            "com/google/cloud/storage",
+            "com/azure/storage",
+        ),
+        SparkEnvironmentError,
+        "the client of the object store in the session",
+        f"a JVM that runs already loads no more jars: start it with `spark.jars.packages` holding {ICEBERG_AWS_BUNDLE} "
+        f"for S3, {ICEBERG_GCP_BUNDLE} for GCS, {ICEBERG_AZURE_BUNDLE} for ADLS, or let the resource start it.",
+    ),
+    FailureRule(
+        "missing file system",
+        _mention(
+            "No FileSystem for scheme",
+            "fs.azurebfs.AzureBlobFileSystem not found",
+            "fs.azurebfs.SecureAzureBlobFileSystem not found",
+            "fs.s3a.S3AFileSystem not found",
+        ),
+        SparkEnvironmentError,
+        "Hadoop's client of the warehouse's scheme in the session",
+        "say with the catalog's `store` that Iceberg's own client is meant (`AdlsStore`, `GcsStore`, `S3Store`), or "
+        "add Hadoop's to `spark.jars.packages`.",
     ),
     FailureRule(
         "missing runtime",
@@ -203,11 +261,56 @@ RULES: Final = (
         f"set spark.sql.extensions to {ICEBERG_EXTENSIONS} when the session starts.",
     ),
     FailureRule(
+        "name that Hive does not take",
+        _mention("is not a valid object name", "is not a valid database name"),
+        ConfigurationError,
+        "a name of letters, digits and underscores in a Hive Metastore",
+        "name the table by `iceberg/table` and its namespace by `schema`.",
+    ),
+    FailureRule(
+        "missing locks",
+        _mention("'HIVE_LOCKS' does not exist"),
+        ConfigurationError,
+        "the tables of locks in the Hive Metastore's database",
+        "initialise its schema with Hive's `schematool`.",
+    ),
+    FailureRule(
+        "another Hive",
+        _mention("TApplicationException: Invalid method name"),
+        ConfigurationError,
+        "a Hive Metastore that answers clients of Hive 2.3",
+        "use one of Hive 2.3 to 4.0.0, or its REST endpoint with `RestCatalog`.",
+    ),
+    FailureRule(
+        "missing AWS credentials",
+        _mention("Unable to load credentials from any of the providers", "Unable to load region from any of"),
+        ConfigurationError,
+        "AWS credentials and a region that Spark finds",
+        "set `credentials` and `region` of the store; on a cluster or a Spark Connect server, give its nodes a role.",
+    ),
+    FailureRule(
+        "missing bucket",
+        _mention(
+            "NoSuchBucketException", "The specified bucket does not exist", "The specified container does not exist"
+        ),
+        ConfigurationError,
+        "a bucket or container that exists",
+        "create it, or correct the catalog's `warehouse`, or the store's `endpoint` and `region`.",
+    ),
+    FailureRule(
+        "wrong clock",
+        _mention("RequestTimeTooSkewed", "Signature expired", "Signature not yet current"),
+        ConfigurationError,
+        "a clock that is minutes from the store's at most",
+        "set the clock of the machine that Spark runs on.",
+    ),
+    FailureRule(
         "expired credentials",
         _mention(
             "ExpiredToken",
             "The security token included in the request is expired",
             "AuthenticationTimeoutException",
+            "Signature not valid in the specified time frame",  # what Azure says of a shared access signature
             "(code: 419",
         ),
         CredentialsExpiredError,
@@ -215,13 +318,52 @@ RULES: Final = (
         "run the asset again; if that repeats, give the catalog or the store credentials that outlive the write.",
     ),
     FailureRule(
+        "refused by Azure",
+        _mention(
+            "<Code>AuthenticationFailed",
+            "<Code>AuthorizationFailure",
+            "<Code>AuthorizationPermissionMismatch",
+            "<Code>InvalidAuthenticationInfo",
+            "<Code>KeyBasedAuthenticationNotPermitted",
+            "<Code>NoAuthenticationInformation",
+            "com.azure.core.exception.ClientAuthenticationException",
+            "com.azure.identity.CredentialUnavailableException",
+        ),
+        ConfigurationError,
+        "credentials that the store accepts",
+        "check `account_key`, `sas_token` or the client of the store; a client needs a role on the container's data.",
+    ),
+    FailureRule(
+        "refused by Google",
+        _mention(
+            "OAuth2Credentials instance does not support refreshing",  # so it says when a token is refused
+            "com.google.api.client.http.HttpResponseException: 401",
+            "com.google.api.client.http.HttpResponseException: 403",
+            "Your default credentials were not found",
+        ),
+        ConfigurationError,
+        "credentials that the store accepts",
+        "check the `token` of the store, which may have expired, or what Google's default chain finds in its place.",
+    ),
+    FailureRule(
+        "no branches",  # Nessie makes one, and forgets it
+        _mention("Cannot use branch (does not exist)"),
+        ConfigurationError,
+        "a catalog that keeps the branches of tables",
+        "leave `iceberg/branch` out; a branch of Nessie's own stands in the catalog's `uri`.",
+    ),
+    FailureRule(
         "not authorised",
         _mention(
             "NotAuthorizedException",
             "ForbiddenException",
             "password authentication failed",
+            "Access denied for user",  # MySQL's words
             "InvalidAccessKeyId",
             "SignatureDoesNotMatch",
+            "The request signature we calculated does not match",  # S3's words for it, without the code
+            "The AWS Access Key Id you provided does not exist",
+            "GSS initiate failed",  # Kerberos
         ),
         ConfigurationError,
         "credentials that the catalog accepts",
@@ -290,6 +432,13 @@ RULES: Final = (
         "run the asset again, with fewer beside it.",
     ),
     FailureRule(
+        "missing namespace",
+        _mention("NoSuchNamespaceException", "SCHEMA_NOT_FOUND"),
+        ConfigurationError,
+        "a namespace that is there",
+        "create it, or set `auto_create_namespace` of the IO manager.",
+    ),
+    FailureRule(
         "commit conflict",
         _mention(
             "CommitFailedException",
@@ -298,6 +447,7 @@ RULES: Final = (
             "INSERT INTO iceberg_namespace_properties",  # two writers make a SQL catalog's namespace at once
             "duplicate column name: iceberg_type",  # two open a new SQL catalog at once, SQLite's words
             'column "iceberg_type" of relation',  # and PostgreSQL's
+            "Deadlock found when trying to get lock",  # of two transactions MySQL ends one
             "Found conflicting",
             "Cannot delete file where some, but not all, rows match filter",
             "Missing required files to delete",
@@ -351,6 +501,14 @@ RULES: Final = (
         "every file that the table's metadata names",
         "if its snapshot has expired meanwhile, run the asset again; else bring the file back, let the user that runs "
         "Spark see its directory, or roll the table back to a snapshot that does without it.",
+    ),
+    FailureRule(
+        "missing place",
+        # What Google's client says where it is no file that is missing.
+        _mention("404 Not Found\nPOST ", "404 Not Found\nGET ", "404 Not Found\nPUT "),
+        ConfigurationError,
+        "a bucket or container that exists",
+        "create it, or correct the catalog's `warehouse` or the store's `endpoint`.",
     ),
     FailureRule(
         "damaged file",
@@ -411,7 +569,7 @@ def rule_for(failure: EngineFailure) -> FailureRule:
 def inspect_failure(error: Exception) -> EngineFailure:
     """Return what can be told of the error, whatever Spark wraps it in."""
     condition = error.getCondition() if isinstance(error, PySparkException) else None
-    text = _text_of(error)
+    text = _STACK_LINE.sub("", _text_of(error))
     connect = _CONNECT_CLASS.match(text)
     causes = _connect_causes(error)
     names = (*_java_names(error), *((connect[1],) if connect else ()), *(name for name, _ in causes))
@@ -423,6 +581,9 @@ def inspect_failure(error: Exception) -> EngineFailure:
 
 
 def _first_line(text: str) -> str:
+    azure = _AZURE_SAYS.search(text)
+    if azure is not None:
+        return f"{azure[1]}: {azure[2]}"
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
@@ -451,7 +612,7 @@ def _java_causes(error: Py4JJavaError) -> Iterator[tuple[str, str]]:
 
 
 def _connect_causes(error: Exception) -> list[tuple[str, str]]:
-    """Return the causes by class and first line: a Connect client has them in the text of the server's stack only."""
+    """Return the causes by class and message: a Connect client has them in the text of the server's stack only."""
     stack_of = getattr(error, "getStackTrace", None)
     return _CONNECT_CAUSE.findall((stack_of and stack_of()) or "")
 

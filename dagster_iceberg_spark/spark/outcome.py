@@ -1,6 +1,7 @@
 """What became of a commit, whatever the engine says: its token is in the table, and its files are there, or not."""
 
 import time
+from collections.abc import Callable
 from typing import Final
 
 from dagster_iceberg_spark.catalog.damage import has_its_files, roll_back
@@ -17,6 +18,11 @@ from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 _SETTLING_SECONDS: Final = (0.0, 0.5, 1.5, 4.0)
 """Waits before each look for a commit whose answer was lost: a catalog may still be at it."""
+
+
+def seen_before(known: frozenset[int]) -> Callable[[Snapshot], bool]:
+    """Return what says of a snapshot that it was there before: as far back as `own_snapshots` searches."""
+    return lambda snapshot: snapshot.snapshot_id in known
 
 
 def own_snapshots(
@@ -108,7 +114,7 @@ def has_committed(session: IcebergSession, publication: Publication, known: froz
         UnreadableCommitError: It cannot be taken back.
     """
     identifier = publication.request.identifier
-    state = look(session.catalog, identifier)
+    state = look(session.catalog, identifier, back_to=seen_before(known))
     own = own_snapshots(state, publication, known)
     if state is None or not own:
         return False

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from dagster_iceberg_spark.plan.adoption import RecordCheck, RemoteAttempt, TokenCandidate
 from dagster_iceberg_spark.plan.request import TableRequest
+from dagster_iceberg_spark.spark.counts import RowCounts
 from dagster_iceberg_spark.spark.execution import Announce
 from dagster_iceberg_spark.spark.progress import Report
-from dagster_iceberg_spark.spark.writer import RowCounts
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.schema import Schema

@@ -8,10 +8,11 @@ import shutil
 import socket
 import subprocess
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
@@ -19,12 +20,15 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
-from dagster_iceberg_spark.catalog.description import HIDDEN, SENSITIVE_NAMES, CatalogDescription
+from dagster_iceberg_spark.catalog.description import HIDDEN, SENSITIVE_NAMES, CatalogDescription, holds_secret
 from dagster_iceberg_spark.catalog.look import CONNECT_TIMEOUT_SECONDS, require_reachable
+from dagster_iceberg_spark.catalog.of_session import resolved
 from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflictError, SparkEnvironmentError
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import is_connect
+from dagster_iceberg_spark.spark.credentials import aws_properties, tell_jvm
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
+from dagster_iceberg_spark.spark.trust import trust_authorities
 from dagster_iceberg_spark.versions import (
     ICEBERG_EXTENSIONS,
     ICEBERG_SPARK_CATALOG,
@@ -41,6 +45,9 @@ SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property."
 CASE_SENSITIVE: Final = "spark.sql.caseSensitive"
 
 _CONNECT_PORT: Final = 15002
+_CATALOGS: Final = "spark.sql.catalog"
+_left_in_jvm: set[str] = set()
+"""Keys of catalogs that the package has put into the configuration of the JVM, which every new session begins with."""
 _logger = logging.getLogger(__name__)
 _DEFAULTS: Final = {
     "spark.app.name": "dagster",
@@ -122,17 +129,21 @@ def open_session(settings: SessionSettings) -> IcebergSession:
     require_reachable(settings.catalog)
     if settings.remote is not None:
         _require_server(settings.remote)
-        return attach_catalog(_remote_session(settings, settings.remote), settings.catalog)
+        return attach_catalog(_remote_session(settings, settings.remote), settings.catalog, conf=settings.conf)
     running = SparkContext._active_spark_context  # noqa: SLF001 - there is no public way to ask without starting one
     if running is not None:
         beside = _configured(SparkSession(running).newSession(), settings.conf)
-        return attach_catalog(beside, settings.catalog, owner="us")
+        return attach_catalog(beside, settings.catalog, owner="us", conf=settings.conf)
     require_java()
-    return attach_catalog(_launch(settings), settings.catalog, owner="us")
+    return attach_catalog(_launch(settings), settings.catalog, owner="us", conf=settings.conf)
 
 
 def attach_catalog(
-    session: SparkSession, catalog: CatalogDescription, *, owner: SessionOwner = "someone else"
+    session: SparkSession,
+    catalog: CatalogDescription,
+    *,
+    owner: SessionOwner = "someone else",
+    conf: Mapping[str, str] = MappingProxyType({}),
 ) -> IcebergSession:
     """Give a running session the catalog and open it.
 
@@ -141,6 +152,7 @@ def attach_catalog(
         catalog: The catalog.
         owner: A session of someone else, or of a server, keeps a catalog of that name that it has already; it must be
             the same one. A session of our own gets ours.
+        conf: What was configured for the session; it wins.
 
     Raises:
         SparkEnvironmentError: The session lacks Iceberg's runtime or its SQL extensions, or has another catalog of
@@ -148,7 +160,9 @@ def attach_catalog(
         CatalogUnavailableError: The catalog does not answer.
     """
     _require_extensions(session)
-    prefix = f"spark.sql.catalog.{catalog.name}"
+    if catalog.source == "session":
+        return _with_its_own(session, catalog)
+    prefix = f"{_CATALOGS}.{catalog.name}"
     ours = {
         prefix: ICEBERG_SPARK_CATALOG,
         **_prefixed(prefix, catalog.spark_properties),
@@ -159,13 +173,43 @@ def attach_catalog(
         _require_same_catalog(session, catalog)
         ours = {}
     else:
+        tell_jvm(session, catalog)
+        trust_authorities(session, catalog)
+        ours.update(_prefixed(prefix, aws_properties(session, catalog)))
+        ours.update({key: value for key, value in conf.items() if key.startswith(f"{prefix}.")})
         _hide_from_event_log(session, _prefixed(prefix, catalog.spark_secrets))
     for key, value in ours.items():
         if session.conf.get(key, None) != value:
             session.conf.set(key, value)
+    if owner == "us":
+        _unset_others(session, prefix, ours)
     _open_catalog(session, catalog)
     stale = session.conf.get(f"{prefix}.cache-enabled", "true") != "false"
     return IcebergSession(session, catalog, ours, may_be_stale=stale)
+
+
+def _with_its_own(session: SparkSession, named: CatalogDescription) -> IcebergSession:
+    """Open the catalog that the session has under that name."""
+    conf = _everything_in(session)
+    catalog, prefix = resolved(named, conf), f"{_CATALOGS}.{named.name}"
+    _open_catalog(session, catalog)
+    own = {key: value for key, value in conf.items() if key == prefix or key.startswith(f"{prefix}.")}
+    stale = conf.get(f"{prefix}.cache-enabled", "true") != "false"
+    return IcebergSession(session, catalog, own, may_be_stale=stale)
+
+
+def _everything_in(session: SparkSession) -> dict[str, str]:
+    try:
+        return dict(session.conf.getAll)
+    except ENGINE_ERRORS as error:
+        raise translated(error, action="read the configuration of", subject="the Spark session") from error
+
+
+def _unset_others(session: SparkSession, prefix: str, ours: Container[str]) -> None:
+    """Unset what other catalogs of that name have left in the JVM: a new session begins with it."""
+    for key in _left_in_jvm:
+        if key.startswith(f"{prefix}.") and key not in ours:
+            session.conf.unset(key)
 
 
 @retry(retry=retry_if_exception_type(CommitConflictError), stop=stop_after_attempt(2), reraise=True)
@@ -187,14 +231,16 @@ def _hide_from_event_log(session: SparkSession, keys: Iterable[str]) -> None:
         return
     application: Any = session.sparkContext._jsc.sc().conf()  # what pyspark hands out is a copy
     for key in keys:
-        application.setIfMissing(key, HIDDEN)
+        if not application.contains(key):
+            application.set(key, HIDDEN)
+            _left_in_jvm.add(key)
 
 
 def _require_same_catalog(session: SparkSession, catalog: CatalogDescription) -> None:
     """Refuse a session whose catalog of that name is another one: what one engine writes the other would not see."""
     for key in ("type", "uri", "warehouse"):
         wanted = catalog.spark_properties.get(key)
-        found = session.conf.get(f"spark.sql.catalog.{catalog.name}.{key}", None)
+        found = session.conf.get(f"{_CATALOGS}.{catalog.name}.{key}", None)
         if wanted is not None and found is not None and _place(wanted) != _place(found):
             raise SparkEnvironmentError.refusing(
                 "use",
@@ -240,8 +286,8 @@ def forget_session(session: IcebergSession) -> Sequence[SparkSession]:
     return unused if owner is session.spark else []
 
 
-def require_java() -> None:
-    """Refuse to start a JVM that Spark cannot run on.
+def require_java() -> str:
+    """Refuse to start a JVM that Spark cannot run on; return the Java that there is, in words.
 
     Raises:
         SparkEnvironmentError: Names what was found and what to install.
@@ -262,18 +308,18 @@ def require_java() -> None:
     if version < MINIMUM_JAVA_VERSION:
         found = f"Java {version} at {java}" if version else f"no version in the answer of {java}"
         raise SparkEnvironmentError.refusing("start", "Spark", expected=expected, found=found, hint=hint)
+    return f"Java {version} at {java}"
 
 
 def launch_conf(settings: SessionSettings) -> dict[str, str]:
     """Return the configuration that a JVM is started with: all but secrets, which would stand in its command line."""
-    prefix = f"spark.sql.catalog.{settings.catalog.name}"
-    ours = {
-        **_DEFAULTS,
+    prefix = f"{_CATALOGS}.{settings.catalog.name}"
+    catalog = {
         prefix: ICEBERG_SPARK_CATALOG,
         **_prefixed(prefix, settings.catalog.spark_properties),
         f"{prefix}.cache-enabled": "false",
     }
-    conf = {**ours, **settings.conf}
+    conf = {**_DEFAULTS, **(catalog if settings.catalog.source == "configuration" else {}), **settings.conf}
     conf["spark.sql.extensions"] = _joined(settings.conf.get("spark.sql.extensions"), ICEBERG_EXTENSIONS)
     if settings.jars == "maven":
         coordinates = (ICEBERG_SPARK_RUNTIME, *settings.catalog.packages)
@@ -285,6 +331,8 @@ def _launch(settings: SessionSettings) -> SparkSession:
     builder = SparkSession.builder
     for key, value in launch_conf(settings).items():
         builder = builder.config(key, value)
+        if key.startswith(f"{_CATALOGS}.") and key not in settings.conf:
+            _left_in_jvm.add(key)
     try:
         return builder.getOrCreate()
     except (*ENGINE_ERRORS, OSError, RuntimeError) as error:
@@ -336,7 +384,10 @@ def _configured(session: SparkSession, conf: Mapping[str, str]) -> SparkSession:
     for key, value in conf.items():
         if session.conf.get(key, None) == value:
             continue
-        if session.conf.isModifiable(key):
+        # Spark takes settings of catalogs until they are used, though it knows nothing of them.
+        if session.conf.isModifiable(key) or key.startswith(f"{_CATALOGS}."):
+            if holds_secret(key):
+                _hide_from_event_log(session, [key])
             session.conf.set(key, value)
         else:
             _logger.warning("Spark is running already: `%s` stays as it was set when it started.", key)
@@ -385,6 +436,8 @@ def _take_session_beside(session: IcebergSession) -> SparkSession:
     beside = _new_session_beside(session.spark)
     for key, value in session.runtime_conf.items():
         beside.conf.set(key, value)
+    if session.runtime_conf and not is_connect(beside):
+        _unset_others(beside, f"{_CATALOGS}.{session.catalog.name}", session.runtime_conf)
     return beside
 
 

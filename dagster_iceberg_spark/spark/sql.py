@@ -4,8 +4,10 @@ import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Final
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias
 
+from dagster_iceberg_spark.plan.merging import NullKeys
 from dagster_iceberg_spark.plan.write import CreateTable
 from dagster_iceberg_spark.table.changes import (
     AddColumn,
@@ -51,8 +53,16 @@ from dagster_iceberg_spark.table.schema import (
 )
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
 
+FilesOfDropped: TypeAlias = Literal["deleted", "kept"]
+"""What becomes of the files of a table that is dropped."""
+
+NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
+
+_NAMESPACE_CLAUSES: Final = {"comment": "COMMENT"}
+"""Properties of namespaces that Spark takes by clauses of their own alone; `location` and `owner` are not given."""
+
 _LONG_LIMIT: Final = 2**63
-_PLAIN_TEXT = re.compile(r"[^'\\]*")
+_PLAIN_TEXT = re.compile(r"[^'\\$]*")
 _TYPES: Final = {
     "int": "INT",
     "long": "BIGINT",
@@ -82,7 +92,8 @@ def table_name(catalog: str, identifier: TableIdentifier, branch: str = MAIN_BRA
 
 def text(value: str) -> str:
     """Return a string literal, under Spark's default escaping."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return "'" + escaped.replace("${", "\\u0024{") + "'"  # Spark puts in what it takes for a variable
 
 
 def literal(value: LiteralValue) -> str:
@@ -197,9 +208,13 @@ def type_name(column_type: IcebergType) -> str:
             return f"STRUCT<{', '.join(_struct_field(field) for field in column_type.fields)}>"
 
 
-def create_namespace(catalog: str, namespace: Sequence[str]) -> str:
-    """Create the namespace if it does not exist."""
-    return f"CREATE NAMESPACE IF NOT EXISTS {dotted(catalog, *namespace)}"
+def create_namespace(catalog: str, namespace: Sequence[str], properties: Mapping[str, str] = NO_PROPERTIES) -> str:
+    """Create the namespace if it does not exist; of one that does, the properties stay."""
+    clauses = [f"{_NAMESPACE_CLAUSES[key]} {text(properties[key])}" for key in _NAMESPACE_CLAUSES if key in properties]
+    free = {key: value for key, value in properties.items() if key not in _NAMESPACE_CLAUSES}
+    if free:
+        clauses.append(f"WITH PROPERTIES ({_properties(free)})")
+    return " ".join([f"CREATE NAMESPACE IF NOT EXISTS {dotted(catalog, *namespace)}", *clauses])
 
 
 def create_table(catalog: str, identifier: TableIdentifier, create: CreateTable, location: str | None) -> str:
@@ -263,11 +278,33 @@ def _layout_clause(change: TableChange) -> str | None:  # noqa: PLR0911 - one fo
         case SetSortOrder():
             # Rows are still distributed by partition.
             distribution = "DISTRIBUTED BY PARTITION " if change.is_partitioned else ""
-            fields = ", ".join(_sort_field(field) for field in change.fields)
+            fields = ", ".join(sort_field(field) for field in change.fields)
             return f"WRITE {distribution}{f'LOCALLY ORDERED BY {fields}' if fields else 'UNORDERED'}"
         case CreateBranch():
             return f"CREATE BRANCH IF NOT EXISTS {quote(change.name)}"
     return None
+
+
+def drop_table(catalog: str, identifier: TableIdentifier, *, files: FilesOfDropped) -> str:
+    """Return what drops the table, which need not be there."""
+    return f"DROP TABLE IF EXISTS {table_name(catalog, identifier)}{' PURGE' if files == 'deleted' else ''}"
+
+
+def describe_namespace(catalog: str, namespace: Sequence[str]) -> str:
+    """Return what fails where there is no such namespace."""
+    return f"DESCRIBE NAMESPACE {dotted(catalog, *namespace)}"
+
+
+def drop_namespace(catalog: str, namespace: Sequence[str]) -> str:
+    """Return what drops the namespace, which has to be empty and need not be there."""
+    return f"DROP NAMESPACE IF EXISTS {dotted(catalog, *namespace)}"
+
+
+def versions(catalog: str) -> str:
+    """Return what asks a session for the versions of Iceberg, Java and Scala that it runs on."""
+    java = "java_method('java.lang.System', 'getProperty', 'java.version')"
+    scala = "java_method('scala.util.Properties', 'versionNumberString')"
+    return f"SELECT {quote(catalog)}.system.iceberg_version(), {java}, {scala}"
 
 
 def refresh(catalog: str, identifier: TableIdentifier) -> str:
@@ -291,9 +328,10 @@ def probe(catalog: str) -> str:
     return f"SHOW NAMESPACES IN {quote(catalog)}"
 
 
-def merge_condition(keys: Sequence[str], *, target: str, source: str) -> str:
+def merge_condition(keys: Sequence[str], *, target: str, source: str, null_keys: NullKeys = "error") -> str:
     """Return the condition that joins a batch to its table by key."""
-    return " AND ".join(f"{dotted(target, key)} = {dotted(source, key)}" for key in keys)
+    equals = "<=>" if null_keys == "match" else "="
+    return " AND ".join(f"{dotted(target, key)} {equals} {dotted(source, key)}" for key in keys)
 
 
 def transform(field: PartitionField) -> str:
@@ -323,6 +361,7 @@ def _properties(properties: Mapping[str, str]) -> str:
     return ", ".join(f"{text(key)} = {text(value)}" for key, value in sorted(properties.items()))
 
 
-def _sort_field(field: SortField) -> str:
+def sort_field(field: SortField) -> str:
+    """Return a column with its direction and where NULL goes."""
     nulls = f" NULLS {field.nulls.upper()}" if field.nulls else ""
     return f"{quote(field.column)} {field.direction.upper()}{nulls}"

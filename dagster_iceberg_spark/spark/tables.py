@@ -1,18 +1,18 @@
 """Making the table what the plan wants: create it, change its metadata. Each step may be repeated."""
 
-import hashlib
-import re
 from collections.abc import Iterator, Sequence
 
+from dagster_iceberg_spark.catalog.damage import forget_unmade, lone_creation
+from dagster_iceberg_spark.catalog.look import find_table
+from dagster_iceberg_spark.errors import CommitConflictError, InvestigationError
+from dagster_iceberg_spark.plan.placement import default_location
+from dagster_iceberg_spark.plan.request import TableCreation
 from dagster_iceberg_spark.plan.write import CreateTable, WritePlan
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.table.changes import SetIdentifierFields, SetSortOrder, TableChange
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-
-_PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
-_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 def prepare(session: IcebergSession, plan: WritePlan) -> None:
@@ -22,7 +22,23 @@ def prepare(session: IcebergSession, plan: WritePlan) -> None:
         CommitConflictError: Another writer changed the table meanwhile; plan again.
         ConfigurationError: The catalog or the session refuses.
     """
-    _run(session, plan.identifier, statements(session, plan))
+    try:
+        if plan.create is not None:
+            with lone_creation(session.catalog, plan.identifier.namespace):
+                _run(session, plan.identifier, list(_namespaces(session, plan.identifier, plan.create.creation)))
+        _run(session, plan.identifier, statements(session, plan))
+        if plan.create is not None and session.catalog.is_hive:
+            find_table(session.catalog, plan.identifier)
+    except InvestigationError as error:
+        if plan.create is None or not forget_unmade(session.catalog, plan.identifier):
+            raise
+        raise CommitConflictError.refusing(
+            "create",
+            str(plan.identifier),
+            expected="one answer to its creation",
+            found="that the catalog made it and answered that it was there already",
+            hint="run the asset again.",
+        ) from error
 
 
 def _run(session: IcebergSession, identifier: TableIdentifier, planned: Sequence[str]) -> None:
@@ -34,18 +50,31 @@ def _run(session: IcebergSession, identifier: TableIdentifier, planned: Sequence
 
 
 def statements(session: IcebergSession, plan: WritePlan) -> list[str]:
-    """Return the statements that prepare the table, in order."""
+    """Return the statements that prepare the table in its namespace, in order."""
     catalog, identifier, create = session.catalog.name, plan.identifier, plan.create
     planned: list[str] = []
     if create is not None:
-        location = create.location or _safe_location(session, identifier)
-        planned.append(sql.create_namespace(catalog, identifier.namespace))
+        location = create.location or _location(session, identifier, create.creation)
         planned.append(sql.create_table(catalog, identifier, create, location))
         planned.extend(sql.change_table(catalog, identifier, change) for change in _finishing(create))
     planned.extend(sql.change_table(catalog, identifier, change) for change in plan.changes)
     if planned and session.may_be_stale:
         planned.append(sql.refresh(catalog, identifier))
     return planned
+
+
+def _namespaces(session: IcebergSession, identifier: TableIdentifier, creation: TableCreation) -> Iterator[str]:
+    """Yield what creates the namespace, or fails where there is none.
+
+    Some catalogs want the namespaces above it first; its properties are not theirs.
+    """
+    catalog = session.catalog.name
+    if not creation.creates_namespace:
+        yield sql.describe_namespace(catalog, identifier.namespace)  # SQL catalogs make tables without one
+        return
+    for levels in range(1, len(identifier.namespace)):
+        yield sql.create_namespace(catalog, identifier.namespace[:levels])
+    yield sql.create_namespace(catalog, identifier.namespace, creation.namespace_properties)
 
 
 def apply(session: IcebergSession, identifier: TableIdentifier, changes: Sequence[TableChange]) -> None:
@@ -81,14 +110,8 @@ def refresh(session: IcebergSession, identifier: TableIdentifier) -> None:
         raise translated(error, action="read", subject=str(identifier), redact=session.catalog.redact) from error
 
 
-def _safe_location(session: IcebergSession, identifier: TableIdentifier) -> str | None:
-    """Return a location for a table whose name would make a path that not every engine reads.
-
-    pyiceberg takes `#` and `?` in a path for the parts of a URI; a slash would nest one table in another.
-    """
+def _location(session: IcebergSession, identifier: TableIdentifier, creation: TableCreation) -> str | None:
     warehouse = session.catalog.warehouse
-    if warehouse is None or all(_PLAIN.fullmatch(part) for part in identifier.parts):
-        return None
-    digest = hashlib.sha256("\0".join(identifier.parts).encode()).hexdigest()[:12]
-    safe = [_UNSAFE.sub("_", part) for part in identifier.parts]
-    return "/".join([warehouse.rstrip("/"), *safe[:-1], f"{safe[-1]}-{digest}"])
+    if creation.location is not None:
+        return creation.location.location_of(identifier, warehouse)
+    return default_location(identifier, warehouse)

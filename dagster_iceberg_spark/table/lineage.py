@@ -3,6 +3,7 @@
 Keys are lower case because the engine lower-cases the keys of write options.
 """
 
+import datetime as dt
 import hashlib
 import json
 from collections.abc import Sequence
@@ -22,6 +23,10 @@ COMMIT_TOKEN: Final = "dagster.commit_token"  # noqa: S105 - the name of a key
 UPSTREAM: Final = "dagster.upstream"
 WRITE_DISPOSITION: Final = "dagster.write_disposition"
 PACKAGE_VERSION: Final = "dagster_iceberg_spark.version"
+BOUNDARY: Final = "dagster_iceberg_spark.boundary"
+"""On a snapshot of a history: when the versions begin that it added."""
+HISTORY: Final = "dagster_iceberg_spark.history"
+"""On the same: a digest of the rows whose versions were compared."""
 CARRIES_OVER: Final = "dagster_iceberg_spark.carries_over"
 """On a snapshot that also wrote rows of other partitions anew, which its numbers count too."""
 
@@ -68,6 +73,7 @@ class Materialization:
         write_disposition: How the rows are written.
         commit_token: The token that makes the commit recognisable.
         package_version: Version of this package.
+        started_at: When the run began, where that matters.
     """
 
     asset_key: str
@@ -80,6 +86,7 @@ class Materialization:
     write_disposition: str
     commit_token: str
     package_version: str
+    started_at: dt.datetime | None = None
 
     def properties(self) -> dict[str, str]:
         """Return the summary's keys and values."""

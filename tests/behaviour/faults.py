@@ -22,7 +22,8 @@ import dagster as dg
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from dagster_iceberg_spark import SqlCatalog, config
+from dagster_iceberg_spark import SqlCatalog
+from dagster_iceberg_spark.config import sql
 from dagster_iceberg_spark.table import lineage
 from tests.conftest import Lake, error_of, frame_asset, open_lake
 
@@ -44,7 +45,8 @@ def written(disposition: str) -> dg.AssetsDefinition:
     merge = {} if disposition == "merge" else {"iceberg/merge_keys": None}
     metadata = {key: value for key, value in {**METADATA, **merge}.items() if value is not None}
     metadata["iceberg/write_disposition"] = disposition
-    return frame_asset("t", ROWS, partitions_def=KEYS, metadata=metadata)
+    rows = ROWS.replace("'x'", "'y'") if disposition == "merge" else ROWS  # a merge of what is there writes nothing
+    return frame_asset("t", rows, partitions_def=KEYS, metadata=metadata)
 
 
 @dg.asset(ins={"t": dg.AssetIn("t")})
@@ -237,7 +239,7 @@ PERMISSIONS: Final[dict[str, Fault]] = {
 @contextmanager
 def impatient() -> Iterator[None]:
     """Let catalogs that are described meanwhile wait less for a lock."""
-    with patch.object(config, "SQLITE_BUSY_TIMEOUT_SECONDS", BUSY_SECONDS):
+    with patch.object(sql, "SQLITE_BUSY_TIMEOUT_SECONDS", BUSY_SECONDS):
         yield
 
 

@@ -21,7 +21,7 @@ from dagster_iceberg_spark import (
 )
 from dagster_iceberg_spark.resource import SESSIONS
 from dagster_iceberg_spark.spark.session import attach_catalog, launch_conf, require_java
-from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME, POSTGRESQL_JDBC, SQLITE_JDBC
+from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME, SQLITE_JDBC
 from tests.conftest import CONNECT_CONF, SPARK_CONF, Lake, frame_asset, free_port
 
 pytestmark = pytest.mark.spark
@@ -30,7 +30,10 @@ pytestmark = pytest.mark.spark
 def same_again(lake: Lake) -> IcebergSparkResource:
     """Another resource with the lake's configuration."""
     return IcebergSparkResource(
-        catalog=lake.spark.catalog, spark_config=lake.spark.spark_config, remote=lake.spark.remote
+        catalog=lake.spark.catalog,
+        spark_config=lake.spark.spark_config,
+        remote=lake.spark.remote,
+        jars=lake.spark.jars,
     )
 
 
@@ -111,6 +114,31 @@ def test_two_catalogs_of_one_name_do_not_mix(lake: Lake, tmp_path: Path) -> None
         frame_asset("t", "select 2 as a", metadata={"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["a"]})
     )
     assert (lake.rows("t", "a"), other.rows("t", "a")) == ([1], [2])
+
+
+KEYS_OF_A_CATALOG = ("io-impl", "mine", "theirs", "defaults")
+
+
+def test_a_catalog_has_nothing_of_the_one_that_the_jvm_was_started_with(
+    classic_lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what the package has put there; what spark-defaults.conf says stays."""
+    context: Any = classic_lake.session.sparkContext
+    started_with = context._jsc.sc().conf()
+    started_with.set("spark.sql.catalog.lake.io-impl", "com.example.Other")
+    started_with.set("spark.sql.catalog.lake.defaults", "3")
+    monkeypatch.setattr("dagster_iceberg_spark.spark.session._left_in_jvm", {"spark.sql.catalog.lake.io-impl"})
+    try:
+        catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/new.db", warehouse=str(tmp_path), properties={"mine": "1"})
+        conf = {**SPARK_CONF, "spark.sql.catalog.lake.theirs": "2"}
+        opened = IcebergSparkResource(catalog=catalog, spark_config=conf).iceberg_session
+        with opened.isolated({}) as beside:
+            for session in (opened.spark, beside):
+                found = [session.conf.get(f"spark.sql.catalog.lake.{key}", None) for key in KEYS_OF_A_CATALOG]
+                assert found == [None, "1", "2", "3"]
+    finally:
+        started_with.remove("spark.sql.catalog.lake.io-impl")
+        started_with.remove("spark.sql.catalog.lake.defaults")
 
 
 def test_a_frame_of_another_classic_session_lands_in_the_right_catalog(classic_lake: Lake) -> None:
@@ -222,11 +250,10 @@ for extensions in ("", "org.apache.iceberg.spark.extensions.IcebergSparkSessionE
 
 def test_what_the_jvm_starts_with_follows_from_the_configuration(tmp_path: Path) -> None:
     catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path), properties={"clients": "3"})
-    spark = IcebergSparkResource(
-        catalog=catalog, spark_config={**SPARK_CONF, "spark.sql.extensions": "com.example.Mine"}
-    )
+    theirs = {"spark.sql.extensions": "com.example.Mine", "spark.jars.packages": "com.example:mine:1"}
+    spark = IcebergSparkResource(catalog=catalog, spark_config={**SPARK_CONF, **theirs})
     conf = launch_conf(spark.session_settings())
-    assert conf["spark.jars.packages"].split(",") == [SQLITE_JDBC, POSTGRESQL_JDBC, ICEBERG_SPARK_RUNTIME]
+    assert conf["spark.jars.packages"].split(",") == ["com.example:mine:1", ICEBERG_SPARK_RUNTIME, SQLITE_JDBC]
     assert conf["spark.sql.extensions"].startswith("com.example.Mine,org.apache.iceberg")
     assert conf["spark.sql.catalog.lake.clients"] == "3"
     assert conf["spark.sql.catalog.lake.cache-enabled"] == "false"

@@ -1,6 +1,8 @@
 """A catalog described once."""
 
-from dagster_iceberg_spark.catalog.description import CatalogDescription
+import pytest
+
+from dagster_iceberg_spark.catalog.description import CatalogDescription, holds_secret
 
 SECRETIVE = CatalogDescription(
     name="lake",
@@ -28,3 +30,27 @@ def test_a_description_is_told_apart_by_its_secrets_too() -> None:
         "lake", "REST catalog", "http://h", {"type": "rest"}, {"token": "other"}, {"type": "rest"}
     )
     assert other.identity != SECRETIVE.identity
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "adls.auth.shared-key.account.key",
+        "adls.sas-token.account.dfs.core.windows.net",
+        "adls.connection-string.account.dfs.core.windows.net",
+        "fs.azure.sas.container.account",
+        "gcs.oauth2.token",
+        "gcs.decryption-key",
+        "account-key",
+        "connection-string",
+    ],
+)
+def test_a_name_tells_a_secret(name: str) -> None:
+    assert holds_secret(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["adls.account-name", "gcs.project-id", "adls.auth.shared-key.account.name", "io-impl"]
+)
+def test_a_name_tells_what_is_no_secret(name: str) -> None:
+    assert not holds_secret(name)

@@ -4,6 +4,9 @@ import zlib
 
 import pyarrow as pa
 import pytest
+from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ServiceRequestError
+from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, NoRegionError
+from hive_metastore.ttypes import MetaException
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     ForbiddenError,
@@ -13,10 +16,13 @@ from pyiceberg.exceptions import (
     ServiceUnavailableError,
     UnauthorizedError,
 )
+from requests.exceptions import SSLError
 from sqlalchemy.exc import DatabaseError, OperationalError
+from thrift.Thrift import TApplicationException
+from thrift.transport.TTransport import TTransportException
 
 from dagster_iceberg_spark import errors
-from dagster_iceberg_spark.catalog.failures import CATALOG_ERRORS, RULES, rule_for
+from dagster_iceberg_spark.catalog.failures import RULES, catalog_errors, rule_for
 from dagster_iceberg_spark.errors import IcebergSparkError
 
 
@@ -24,14 +30,53 @@ def sql(message: str, kind: type[DatabaseError] = OperationalError) -> DatabaseE
     return kind("select 1", None, Exception(message))
 
 
+def aws(code: str, message: str) -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": message}}, "GetTable")
+
+
 FAILURES: dict[tuple[str, type[IcebergSparkError]], list[Exception]] = {
     ("expired credentials", errors.CredentialsExpiredError): [
         AuthorizationExpiredError("419"),
         OSError("When reading information for key 'x': AWS Error UNKNOWN (HTTP status 400): ExpiredToken"),
+        aws("ExpiredTokenException", "The security token included in the request is expired"),
+        HttpResponseError("ErrorCode:AuthenticationFailed\nSignature not valid in the specified time frame: ..."),
     ],
     ("not authorised", errors.ConfigurationError): [UnauthorizedError("no"), ForbiddenError("no"), OAuthError("no")],
-    ("refused by PostgreSQL", errors.ConfigurationError): [
+    ("missing AWS credentials", errors.ConfigurationError): [NoCredentialsError(), NoRegionError()],
+    ("refused by AWS", errors.ConfigurationError): [
+        aws("AccessDeniedException", "User is not authorized to perform: glue:GetTable"),
+        aws("UnrecognizedClientException", "The security token included in the request is invalid"),
+        OSError("When reading information for key 'x': AWS Error INVALID_ACCESS_KEY_ID during HeadObject operation"),
+        OSError("When reading information for key 'x': AWS Error SIGNATURE_DOES_NOT_MATCH during GetObject"),
+    ],
+    ("refused by Azure", errors.ConfigurationError): [
+        HttpResponseError(
+            "Operation returned an invalid status 'Server failed to authenticate the request. ...'\n"
+            "ErrorCode:AuthorizationFailure"
+        ),
+        HttpResponseError("This request is not authorized ...\nErrorCode:AuthorizationPermissionMismatch"),
+        ClientAuthenticationError("DefaultAzureCredential failed to retrieve a token from the included credentials."),
+        ClientAuthenticationError("Authentication failed: AADSTS7000215: Invalid client secret provided."),
+    ],
+    ("untrusted certificate", errors.ConfigurationError): [
+        SSLError(
+            "Max retries exceeded (Caused by SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED]')"
+        ),
+    ],
+    ("refused by Google", errors.ConfigurationError): [
+        PermissionError("Cannot get file info, access denied: gs://lake/a"),
+        OSError("google::cloud::Status(UNAUTHENTICATED: Permanent error, Invalid Credentials)"),
+    ],
+    ("missing client", errors.ConfigurationError): [
+        ModuleNotFoundError("No module named 'adlfs'", name="adlfs"),
+        ModuleNotFoundError("No module named 'pymysql'", name="pymysql"),
+    ],
+    ("missing bucket", errors.ConfigurationError): [
+        OSError("When reading information for key 'x' in bucket 'y': AWS Error NO_SUCH_BUCKET during HeadObject"),
+    ],
+    ("refused by the database", errors.ConfigurationError): [
         sql('FATAL:  password authentication failed for user "me"'),
+        sql("(1045, \"Access denied for user 'me'@'127.0.0.1' (using password: YES)\")"),
         sql("fe_sendauth: no password supplied"),
     ],
     ("damaged catalog", errors.InvestigationError): [
@@ -60,7 +105,18 @@ FAILURES: dict[tuple[str, type[IcebergSparkError]], list[Exception]] = {
         OSError("Couldn't deserialize thrift: TProtocolException: Invalid data"),
         OSError("Corrupt snappy compressed data."),
     ],
+    ("refused by the metastore", errors.ConfigurationError): [
+        MetaException("Got exception: org.apache.hadoop.security.AccessControlException Permission denied: user=me"),
+        MetaException("No privilege 'Select' found for inputs { database:db, table:t}"),
+        TTransportException(TTransportException.NOT_OPEN, "Bad SASL negotiation status: 4 (GSS initiate failed)"),
+    ],
+    ("another Hive", errors.ConfigurationError): [
+        TApplicationException(TApplicationException.UNKNOWN_METHOD, "Invalid method name: 'get_table'"),
+    ],
     ("no answer", errors.CatalogUnavailableError): [
+        TTransportException(TTransportException.NOT_OPEN, "Could not connect to any of [('127.0.0.1', 9083)]"),
+        TTransportException(TTransportException.END_OF_FILE, "unexpected end of file"),
+        MetaException("javax.jdo.JDODataStoreException: Communications link failure"),
         sql("could not connect to server"),
         ServerError("x"),
         OSError("AWS Error NETWORK_CONNECTION during HeadObject operation"),
@@ -69,6 +125,9 @@ FAILURES: dict[tuple[str, type[IcebergSparkError]], list[Exception]] = {
         ServiceUnavailableError("x"),
         OSError("AWS Error SLOW_DOWN during GetObject operation: Please reduce your request rate."),
         TimeoutError("timed out"),
+        ServiceRequestError("Cannot connect to host account.blob.core.windows.net:443 ssl:default"),
+        EndpointConnectionError(endpoint_url="https://glue.eu-west-1.amazonaws.com"),
+        aws("ThrottlingException", "Rate exceeded"),
     ],
 }
 """Errors by the rule that they fall under and the error that they become."""
@@ -80,7 +139,7 @@ def test_an_error_of_the_catalog_becomes_one_of_the_package(
     rule: str, error: Exception, kind: type[IcebergSparkError]
 ) -> None:
     found = rule_for(error)
-    assert isinstance(error, CATALOG_ERRORS)
+    assert isinstance(error, catalog_errors())
     assert found is not None
     assert (found.name, found.error) == (rule, kind)
 
@@ -90,6 +149,7 @@ def test_every_rule_has_an_error_that_shows_it() -> None:
 
 
 def test_what_is_no_failure_of_the_catalog_has_no_rule() -> None:
+    assert rule_for(ModuleNotFoundError("No module named 'theirs'", name="theirs")) is None
     assert (
         rule_for(pa.ArrowInvalid("Casting from timestamp[us] to timestamp[ns] would result in out of bounds")) is None
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dagster_iceberg_spark.errors import DuplicateCommitError, OrphanedCommitError
+from dagster_iceberg_spark.errors import CommitOutcomeUnknownError, DuplicateCommitError, OrphanedCommitError
 from dagster_iceberg_spark.plan.adoption import Adoption, Record, TokenCandidate, decide_adoption, refuse_twins
 from dagster_iceberg_spark.table.lineage import Materialization, commit_token
 from dagster_iceberg_spark.table.scope import PartitionScope
@@ -117,6 +117,26 @@ def test_a_resumed_run_writes_again_what_a_blocking_check_has_rejected(dispositi
         )
     else:
         assert adoption.warning is None
+
+
+@pytest.mark.parametrize("disposition", ALL)
+def test_an_append_is_not_repeated_where_the_history_no_longer_tells(disposition: str) -> None:
+    """Snapshots from the start of the run on are expired: one of them may have been the append."""
+    cut = dataclasses.replace(OTHERS, parent_snapshot_id=STARTED + 1)
+    tried = [dataclasses.replace(candidate(RUN), has_begun=False), candidate(PARENT)]
+    if disposition != "append":
+        assert adopted(decide(state=table(snapshots=[cut]), disposition=disposition, tokens=tried)) is None
+        return
+    with pytest.raises(
+        CommitOutcomeUnknownError, match=rf"start of run {PARENT}, .* snapshots from 1970-01-01T02:48:19"
+    ):
+        decide(state=table(snapshots=[cut]), disposition=disposition, tokens=tried)
+    # Nobody has begun before; the history goes back to before the run; it is whole.
+    assert adopted(decide(state=table(snapshots=[cut]), disposition=disposition, tokens=tried[:1])) is None
+    old = dataclasses.replace(snapshot(STARTED - 700), parent_snapshot_id=1)
+    younger = dataclasses.replace(OTHERS, parent_snapshot_id=old.snapshot_id)
+    assert adopted(decide(state=table(snapshots=[old, younger]), disposition=disposition, tokens=tried)) is None
+    assert adopted(decide(OTHERS, disposition=disposition, tokens=tried)) is None
 
 
 def test_a_resumed_append_of_other_code_appends_again_what_its_parent_has_recorded() -> None:

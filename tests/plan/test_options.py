@@ -8,6 +8,7 @@ import pytest
 
 from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.plan import options as module
+from dagster_iceberg_spark.plan.merging import MergeRules, MergeStrategy
 from dagster_iceberg_spark.plan.options import (
     ADDRESSING_KEYS,
     KEYS,
@@ -141,6 +142,26 @@ def test_keys_of_others_and_of_the_packages_own_reports_are_left_alone() -> None
         ("iceberg/write_disposition", None, "found None"),
         ("iceberg/merge_keys", {"id": 1}, "which is not a list"),
         ("iceberg/merge_keys", [""], "found ''"),
+        ("iceberg/merge", {"strategy": "upsurt"}, "for `strategy`, found 'upsurt' (did you mean 'upsert'?)"),
+        ("iceberg/merge", "scd", "insert_only, delete_insert, scd2 for `strategy`, found 'scd' (did you mean 'scd2'?)"),
+        ("iceberg/merge", {"hard_deletes": "gone"}, "found 'hard_deletes' (did you mean 'hard_delete'?)"),
+        ("iceberg/merge", ["upsert"], "expected a dict of options, or the name of a strategy, found ['upsert']"),
+        ("iceberg/merge", {"null_keys": "ignore"}, "expected one of error, match for `null_keys`, found 'ignore'"),
+        ("iceberg/merge", {"dedup_sort": ["v"]}, "expected `column`, `column asc` or `column desc` for `dedup_sort`"),
+        ("iceberg/merge", {"hard_delete": 3}, "expected the name of a column for `hard_delete`, found 3"),
+        ("iceberg/merge", {"update_columns": 3}, "expected a list of columns for `update_columns`, found 3"),
+        ("iceberg/merge", {"exclude_columns": [3]}, "expected a list of columns for `exclude_columns`, found 3"),
+        ("iceberg/merge", {"when_matched": True}, "SQL over `source` and `target` for `when_matched`, found True"),
+        ("iceberg/merge", {"sync": "yes"}, "expected true or false for `sync`, found 'yes', which is not true or"),
+        ("iceberg/merge", {"strategy": "scd2", "boundary": "2024-01-31"}, "which has no zone"),
+        ("iceberg/merge", {"strategy": "scd2", "retire": "some"}, "one of never, partitions, all for `retire`"),
+        ("iceberg/merge", {"strategy": "scd2", "valid_from": ""}, "the name of a column for `valid_from`"),
+        ("iceberg/merge", {"strategy": "scd2", "valid_to": "Valid_From"}, "a column of its own for each"),
+        ("iceberg/merge", {"strategy": "scd2", "sync": True}, "`sync` with the strategy 'upsert' alone"),
+        ("iceberg/merge", {"retire": "all"}, "`retire` with the strategy 'scd2' alone, found 'upsert'"),
+        ("iceberg/merge", {"update_columns": ["a"], "exclude_columns": ["b"]}, "found both"),
+        ("iceberg/merge", {"strategy": "insert_only", "sync": True}, "`sync` with the strategy 'upsert' alone"),
+        ("iceberg/merge", {"strategy": "insert_only", "hard_delete": "gone"}, "with a strategy that deletes"),
         ("iceberg/schema_evolution", "stict", "did you mean 'strict'?"),
         ("iceberg/partition_evolution", True, "expected one of evolve, error, found True"),
         ("iceberg/rows_outside_partition", "ignore", "expected one of error, drop, found 'ignore'"),
@@ -234,6 +255,16 @@ def test_merging_needs_keys() -> None:
         parse_write_options({}, {"iceberg/write_disposition": "merge"}, subject="a")
 
 
+@pytest.mark.parametrize("strategy", get_args(MergeStrategy))
+def test_a_strategy_alone_is_its_name(strategy: str) -> None:
+    assert parsed({"iceberg/merge": strategy}).merge == MergeRules(strategy=strategy)  # type: ignore[arg-type]
+
+
+def test_an_option_of_a_merge_that_is_off_contradicts_nothing() -> None:
+    off = {"strategy": "insert_only", "sync": False, "hard_delete": None, "update_columns": None}
+    assert parsed({"iceberg/merge": off}).merge == MergeRules(strategy="insert_only")
+
+
 @pytest.mark.parametrize("name", sorted(WRITE_OPTION_NAMES))
 def test_every_write_option_of_iceberg_is_passed_on(name: str) -> None:
     assert parsed({"iceberg/write_options": {name: False}}).write_options == {name: "false"}
@@ -251,6 +282,7 @@ FULL = {
     "iceberg/partition_by": ["day(ts)"],
     "iceberg/write_disposition": "merge",
     "iceberg/merge_keys": ["id"],
+    "iceberg/merge": {"strategy": "upsert", "null_keys": "match", "dedup_sort": "v desc", "sync": True},
     "iceberg/schema_evolution": "strict",
     "iceberg/partition_evolution": "error",
     "iceberg/rows_outside_partition": "drop",

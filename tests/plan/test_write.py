@@ -481,3 +481,15 @@ def test_the_configuration_alone_can_make_the_plan() -> None:
     options = parse_write_options({}, None, OptionDefaults(write_disposition="append"), subject="a")
     asked = TableRequest(TABLE, "nyc/flights", is_named_explicitly=False, options=options)
     assert plan_write(asked, materialization(DAY), FRAME, None).action == Append()
+
+
+@pytest.mark.parametrize("disposition", ["replace", "append", "merge"])
+def test_only_a_merge_looks_beyond_its_partitions_for_a_history(disposition: str) -> None:
+    rules = {"strategy": "scd2", "valid_from": "ts", "boundary": "partition"}
+    plan = planned(existing(), write_disposition=disposition, merge_keys=["carrier"], merge=rules)
+    assert plan.guard is not None
+    assert plan.guard.columns == ("ts",)
+    if isinstance(plan.action, Merge):
+        assert plan.action.scope == EVERY_ROW
+    elif isinstance(plan.action, Overwrite):
+        assert plan.action.coverage.filter != EVERY_ROW

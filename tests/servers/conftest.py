@@ -1,16 +1,32 @@
 """Real catalog servers, one of each for the whole run, and lakes on them."""
 
+import os
+import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from dagster_iceberg_spark import RestCatalog, SqlCatalog
+from dagster_iceberg_spark import SqlCatalog
 from dagster_iceberg_spark.catalog.look import open_catalog
 from tests.conftest import Lake, open_lake
+from tests.servers import combinations
+from tests.servers.azurite import Azurite
+from tests.servers.gcs import GcsServer
+from tests.servers.hive import HiveServer
+from tests.servers.mysql import MySqlServer
+from tests.servers.nessie import Nessie
 from tests.servers.postgresql import PASSWORD, PostgreSqlServer
 from tests.servers.rest import RestServer
+from tests.servers.s3 import S3Server
+from tests.servers.versity import VersityGateway
+
+_PASSED: Final = pytest.StashKey[set[tuple[str, str]]]()
+_TRIED: Final = pytest.StashKey[set[tuple[str, str]]]()
+UPDATE: Final = "UPDATE_COMBINATIONS"
+"""The variable of the environment that has docs/combinations.md written anew."""
 
 
 @pytest.fixture(scope="session")
@@ -28,18 +44,73 @@ def rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestServer]:
 
 
 @pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    server = S3Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def hive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveServer]:
+    server = HiveServer(tmp_path_factory.mktemp("hive"))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
+    server = Azurite(tmp_path_factory.mktemp("azurite"))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GcsServer]:
+    server = GcsServer(tmp_path_factory.mktemp("gcs"))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def mysql() -> Iterator[MySqlServer]:
+    server = MySqlServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def versity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityGateway]:
+    server = VersityGateway(tmp_path_factory.mktemp("versity"))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def nessie(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nessie]:
+    server = Nessie(tmp_path_factory.mktemp("nessie"), s3)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
 def postgresql_catalog(postgresql: PostgreSqlServer, tmp_path_factory: pytest.TempPathFactory) -> SqlCatalog:
     return SqlCatalog(uri=postgresql.uri(), warehouse=str(tmp_path_factory.mktemp("postgresql")))
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "rest"])
+@pytest.fixture(params=["sqlite", "postgresql", "rest", pytest.param("hive", marks=pytest.mark.slow)])
 def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """The configuration of each catalog, without the namespace `db`."""
-    if request.param == "sqlite":
-        return SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh"))
-    if request.param == "rest":
-        return emptied(RestCatalog(uri=request.getfixturevalue("rest").uri))
-    return emptied(request.getfixturevalue("postgresql_catalog"))
+    """The configuration of each catalog, without the namespace `db`.
+
+    A Hive Metastore takes its time for each commit's lock: what differs there is seen by tests of its own too.
+    """
+    builders = {
+        "sqlite": combinations.sqlite,
+        "postgresql": combinations.postgresql,
+        "rest": combinations.rest,
+        "hive": combinations.hive,
+    }
+    configured = builders[request.param](combinations.Asked(request, tmp_path, ExitStack()))
+    return configured if request.param == "sqlite" else emptied(configured)
 
 
 @pytest.fixture
@@ -73,3 +144,29 @@ def _secrets_are_nowhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     files = [path for path in tmp_path_factory.getbasetemp().rglob("*") if path.is_file() and not path.is_symlink()]
     assert files
     assert [str(path) for path in files if secret in path.read_bytes()] == []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Keep what was seen of each combination."""
+    report: Any = yield
+    feature = item.get_closest_marker("feature")
+    if feature is not None and report.when == "call":
+        seen = (item.callspec.params["combination"], feature.args[0])  # type: ignore[attr-defined]
+        item.config.stash.setdefault(_TRIED, set()).add(seen)
+        if report.passed:
+            item.config.stash.setdefault(_PASSED, set()).add(seen)
+    return report  # type: ignore[no-any-return]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """After a run of the whole suite, compare the page with what was seen, or write it."""
+    stash = session.config.stash
+    if stash.get(_TRIED, set()) != combinations.expected():
+        return
+    page = combinations.page(stash.get(_PASSED, set()))
+    if os.environ.get(UPDATE):
+        combinations.PAGE.write_text(page, encoding="utf-8")
+    elif page != combinations.PAGE.read_text(encoding="utf-8"):
+        sys.stderr.write(f"\n{combinations.PAGE.name} is not what was seen: run it again with {UPDATE}=1\n")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -22,8 +22,10 @@ from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource,
 Texts = dict[str, str]
 
 
-def resources_of(uri: str, told: dict[str, Any]) -> dict[str, Any]:
-    catalog = SqlCatalog(uri=uri, warehouse=told["warehouse"])
+def resources_of(catalog: Any, told: dict[str, Any]) -> dict[str, Any]:
+    """The resources on a catalog: of a text, PostgreSQL's; of a mapping, what it configures, in Dagster's form."""
+    if isinstance(catalog, str):
+        catalog = SqlCatalog(uri=catalog, warehouse=told["warehouse"])
     spark = IcebergSparkResource(catalog=catalog, spark_config=told["spark_config"])
     return {"spark": spark, "iceberg": IcebergPySparkIOManager(spark=spark, namespace="db")}
 
@@ -101,6 +103,8 @@ def pages(context: SparkContext) -> Texts:
         "UI, environment": fetched(f"{address}/environment/"),
         "UI, SQL": fetched(f"{address}/SQL/"),
         "UI, SQL executions": "\n".join(details),
+        "UI, executors and threads": fetched(f"{address}/executors/")
+        + fetched(f"{address}/executors/threadDump/?executorId=driver"),
         "UI, jobs and stages": fetched(f"{address}/jobs/") + fetched(f"{address}/stages/"),
         "REST API, environment": fetched(f"{application}/environment"),
         "REST API, SQL": fetched(f"{application}/sql?length=1000&details=true&planDescription=true"),
@@ -142,6 +146,17 @@ def main() -> None:
     context.setLogLevel("INFO")  # more than anybody sees: what is not in there is nowhere
     assert run("a good run", [written, read, read_without_session], good, texts)
     assert not run("a run that fails in the engine", [broken], good, texts)
+    for login, catalog in told["logins"].items():
+        resources = resources_of(catalog, told)
+        assert run(f"a good run with {login}", [written, read_without_session], resources, texts), login
+        texts[f"reprs with {login}"] = "\n".join(objects(resources).values())
+    for login, catalog in told["wrong logins"].items():
+        resources = resources_of(catalog, told)
+        assert not run(f"a run with a wrong {login}", [written], resources, texts), login
+        attempt(
+            f"pyiceberg catalog with a wrong {login}", partial(getattr, resources["spark"], "pyiceberg_catalog"), texts
+        )
+    texts["threads"] = str(context._jvm.java.lang.Thread.getAllStackTraces().keySet().toString())
     texts.update(objects(good) | tables(good) | pages(context) | process(context))
     for name in ("wrong password", "unused port"):
         bad = resources_of(told[name], told)

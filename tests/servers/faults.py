@@ -2,36 +2,19 @@
 
 import json
 import re
-import socket
-import sys
 import threading
 from collections.abc import Callable
-from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 from urllib.parse import urlsplit
+
+from tests.servers.proxy import Answer, HttpProxy, Request, error_answer
 
 Moment: TypeAlias = Literal["before forwarding", "after forwarding"]
 Actions: TypeAlias = tuple[str, ...]
 """What a commit does: the names of its updates, such as `add-snapshot`."""
 
-ERROR_TYPES: Final = {
-    401: "NotAuthorizedException",
-    409: "CommitFailedException",
-    419: "AuthenticationTimeoutException",
-    429: "TooManyRequestsException",
-    500: "InternalServerError",
-    502: "BadGatewayException",
-    503: "ServiceUnavailableException",
-    504: "GatewayTimeoutException",
-}
-"""The statuses that a fault may answer with, and the error types that stand in the body."""
-
 _COMMIT: Final = re.compile(r".*/namespaces/[^/]+/tables/[^/]+|.*/transactions/commit")
-_HOP_BY_HOP: Final = ("connection", "keep-alive", "transfer-encoding", "content-length", "host")
-_ANSWER_SECONDS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +34,6 @@ class Fault:
     seconds_before: float = 0.0
     seconds_after: float = 0.0
     retry_after_seconds: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An HTTP response as bytes."""
-
-    status: int
-    headers: tuple[tuple[str, str], ...]
-    body: bytes
 
 
 @dataclass(slots=True)
@@ -92,7 +66,7 @@ def adds_snapshot(actions: Actions) -> bool:
     return "add-snapshot" in actions
 
 
-class FaultyProxy:
+class FaultyProxy(HttpProxy):
     """Passes everything on to the catalog, save for the faults that are injected.
 
     Args:
@@ -104,18 +78,11 @@ class FaultyProxy:
 
     def __init__(self, uri: str) -> None:
         self.on_commit: Callable[[Moment], None] = _ignore
-        self._catalog = urlsplit(uri).netloc
         self._plan = _Plan()
         self._under_way = 0
         self._changed = threading.Condition()
         self._closing = threading.Event()
-        self._server = _Server(self)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
-        self._thread.start()
-
-    @property
-    def uri(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+        super().__init__(uri)
 
     @property
     def injected(self) -> list[Fault]:
@@ -139,18 +106,13 @@ class FaultyProxy:
             assert self._changed.wait_for(lambda: not self._under_way, seconds)
 
     def close(self) -> None:
-        """End every connection and every thread."""
         self._closing.set()
-        self._server.shutdown()
-        self._thread.join()
-        self._server.hang_up()
-        self._server.server_close()
+        super().close()
 
-    def answer_to(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer | None:
-        """Return what the client gets; None where it gets nothing."""
-        if method != "POST" or not _COMMIT.fullmatch(urlsplit(path).path):
-            return self._forward(method, path, headers, body)
-        actions = _actions(body)
+    def answer_to(self, request: Request) -> Answer | None:
+        if request.method != "POST" or not _COMMIT.fullmatch(urlsplit(request.path).path):
+            return self.forward(request)
+        actions = _actions(request.body)
         fault = self._plan.next_for(actions)
         on_commit = self.on_commit if adds_snapshot(actions) else _ignore
         self._count(1)
@@ -159,77 +121,17 @@ class FaultyProxy:
             answers = []
             for _ in range(fault.forwards):
                 on_commit("before forwarding")
-                answers.append(self._forward(method, path, headers, body))
+                answers.append(self.forward(request))
                 on_commit("after forwarding")
             self._closing.wait(fault.seconds_after)
             return _chosen(fault, answers)
         finally:
             self._count(-1)
 
-    def _forward(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
-        with closing(HTTPConnection(self._catalog, timeout=_ANSWER_SECONDS)) as connection:
-            connection.request(method, path, body, headers)
-            response = connection.getresponse()
-            return Answer(response.status, tuple(response.getheaders()), response.read())
-
     def _count(self, difference: int) -> None:
         with self._changed:
             self._under_way += difference
             self._changed.notify_all()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = False  # so that `server_close` joins them
-
-    def __init__(self, proxy: FaultyProxy) -> None:
-        self.proxy = proxy
-        self._connections: set[socket.socket] = set()
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        self._connections.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        self._connections.discard(request)
-        super().shutdown_request(request)
-
-    def hang_up(self) -> None:
-        """End the connections that clients keep."""
-        for connection in list(self._connections):
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of clients that gave up."""
-        if not isinstance(sys.exc_info()[1], ConnectionError):
-            super().handle_error(request, client_address)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1  # one packet for head and body
-    server: _Server
-
-    def _answer(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP}
-        answer = self.server.proxy.answer_to(self.command, self.path, headers, body)
-        if answer is None:
-            self.close_connection = True
-            return
-        self.send_response_only(answer.status)
-        for name, value in answer.headers:
-            if name.lower() not in _HOP_BY_HOP:
-                self.send_header(name, value)
-        self.send_header("Content-Length", str(len(answer.body)))
-        self.end_headers()
-        self.wfile.write(answer.body)
-
-    do_DELETE = do_GET = do_HEAD = do_POST = do_PUT = _answer  # noqa: N815 - the names that http.server looks for
-
-    def log_message(self, *args: Any) -> None:
-        """Keep the tests' output to itself."""
 
 
 def _actions(body: bytes) -> Actions:
@@ -242,17 +144,9 @@ def _chosen(fault: Fault, answers: list[Answer]) -> Answer | None:
     if fault.answer is None:
         return None
     if isinstance(fault.answer, int):
-        return _error(fault.answer, fault.retry_after_seconds)
+        retry_after = () if fault.retry_after_seconds is None else (("Retry-After", str(fault.retry_after_seconds)),)
+        return error_answer(fault.answer, "injected by the test", retry_after)
     return answers[0] if fault.answer == "first" else answers[-1]
-
-
-def _error(status: int, retry_after_seconds: int | None) -> Answer:
-    """Return an error as the REST specification writes it."""
-    error = {"message": "injected by the test", "type": ERROR_TYPES[status], "code": status}
-    headers = [("Content-Type", "application/json")]
-    if retry_after_seconds is not None:
-        headers.append(("Retry-After", str(retry_after_seconds)))
-    return Answer(status, tuple(headers), json.dumps({"error": error}).encode())
 
 
 def _ignore(_moment: Moment) -> None:

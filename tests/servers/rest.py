@@ -1,17 +1,15 @@
 """Iceberg's REST reference server, from its published jars: no Maven needed, only Java and what pyspark brings."""
 
-import hashlib
 import os
-import shutil
 import subprocess
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import pyspark
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
+
+from tests.servers.jars import fetched, java, pyspark_jars
 
 ICEBERG_VERSION: Final = "1.11.0"
 JETTY_VERSION: Final = "12.1.14"
@@ -26,6 +24,8 @@ IVY_FILE: Final = f"""\
       <artifact name="iceberg-core" type="jar"/>
       <artifact name="iceberg-core" type="jar" m:classifier="tests"/>
     </dependency>
+    <dependency org="org.apache.iceberg" name="iceberg-aws" rev="{ICEBERG_VERSION}" conf="default->default"/>
+    <dependency org="org.apache.iceberg" name="iceberg-aws-bundle" rev="{ICEBERG_VERSION}" conf="default->master"/>
     <dependency org="org.eclipse.jetty.ee10" name="jetty-ee10-servlet" rev="{JETTY_VERSION}" conf="default->default"/>
     <dependency org="org.xerial" name="sqlite-jdbc" rev="{SQLITE_JDBC_VERSION}" conf="default->master"/>
     <dependency org="org.slf4j" name="slf4j-simple" rev="{SLF4J_VERSION}" conf="default->master"/>
@@ -35,7 +35,6 @@ IVY_FILE: Final = f"""\
 """The server's classes are in the tests jar of iceberg-core."""
 FROM_PYSPARK: Final = ("hadoop-client-api", "hadoop-client-runtime", "jcl-over-slf4j", "py4j")
 """Jars that pyspark ships, so that nobody downloads Hadoop twice."""
-FETCH_SECONDS: Final = 300
 
 
 class RestServer:
@@ -43,16 +42,21 @@ class RestServer:
 
     `RESTCatalogServer` itself, the main class of `iceberg-open-api`, listens on every interface and has no setting for
     it. So the same servlet and adapter are put into a Jetty server here, from Python, through a gateway of py4j.
+
+    Args:
+        directory: Of the catalog's file, the log, and the tables.
+        properties: Further properties of the catalog behind it, such as another `warehouse`.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, properties: Mapping[str, str] | None = None) -> None:
         self.directory = directory
         self.warehouse = directory / "warehouse"
+        self._properties = {"warehouse": f"file://{self.warehouse}", **(properties or {})}
         self._log = (directory / "server.log").open("w")
-        jars = [*rest_jars(), *_pyspark_jars(*FROM_PYSPARK)]
+        jars = [*fetched("rest-server", IVY_FILE), *pyspark_jars(*FROM_PYSPARK)]
         options = ["-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", os.pathsep.join(map(str, jars))]
         self._process = subprocess.Popen(
-            [_java(), *options, "py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"],
+            [java(), *options, "py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -99,9 +103,9 @@ class RestServer:
         properties = {
             "type": "jdbc",
             "uri": f"jdbc:sqlite:{self.directory / 'catalog.db'}",
-            "warehouse": f"file://{self.warehouse}",
             "jdbc.schema-version": "V1",
             "clients": "1",  # one connection, as the reference server has: SQLite takes one writer
+            **self._properties,
         }
         conf = jvm.org.apache.hadoop.conf.Configuration()
         catalog = jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog("rest", properties, conf)
@@ -114,53 +118,3 @@ class RestServer:
         jetty.setHandler(context)
         jetty.start()
         return jetty
-
-
-def rest_jars() -> Sequence[Path]:
-    """Return the server's jars, fetched once for each user and each list of them, by the Ivy that pyspark ships."""
-    digest = hashlib.sha256(IVY_FILE.encode()).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "dagster-iceberg-spark-tests")
-    directory = cache / f"rest-server-{digest}"
-    if not directory.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as scratch:
-            fetched = _fetch(Path(scratch))
-            try:
-                fetched.rename(directory)
-            except OSError:
-                if not directory.exists():  # else another process was first
-                    raise
-    return sorted(directory.glob("*.jar"))
-
-
-def _fetch(scratch: Path) -> Path:
-    (scratch / "ivy.xml").write_text(IVY_FILE)
-    jars = scratch / "jars"
-    command = [_java(), "-jar", *map(str, _pyspark_jars("ivy")), "-warn", "-ivy", "ivy.xml", "-cache", "cache"]
-    command += ["-confs", "default", "-types", "jar", "bundle"]
-    command += ["-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]"]
-    answer = subprocess.run(
-        command,
-        cwd=scratch,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=FETCH_SECONDS,
-        stdin=subprocess.DEVNULL,
-    )
-    if answer.returncode or not jars.exists():
-        pytest.fail(f"Ivy cannot fetch the REST server's jars:\n{(answer.stdout + answer.stderr)[-4000:]}")
-    return jars
-
-
-def _pyspark_jars(*names: str) -> list[Path]:
-    directory = Path(pyspark.__file__).parent / "jars"
-    return [next(directory.glob(f"{name}-[0-9]*.jar")) for name in names]
-
-
-def _java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    if java is None:
-        pytest.fail("no `java` on the PATH and no JAVA_HOME")
-    return java

@@ -97,28 +97,6 @@ def test_pyiceberg_reads_the_table_as_it_was_before_each_run(classic_lake: Lake)
     assert values == [[1], [2], [3]]
 
 
-def test_replacing_a_partition_leaves_the_others_alone(lake: Lake) -> None:
-    for day, value in (("2013-01-01", "1"), ("2013-01-02", "2"), ("2013-01-01", "3")):
-        lake.materialize(hours_asset(value=value, partitions_def=DAYS), partition_key=day)
-    assert lake.rows("hours", "v") == [2] * 24 + [3] * 24
-    assert [summary["operation"] for summary in lake.summaries("hours")] == ["overwrite"] * 3
-
-
-def test_append_adds_rows_once_for_each_run(classic_lake: Lake) -> None:
-    asset = frame_asset("log", "select 1 as id", metadata=APPEND)
-    for _ in range(2):
-        classic_lake.materialize(asset)
-    assert classic_lake.rows("log", "id") == [1, 1]
-    assert [summary["operation"] for summary in classic_lake.summaries("log")] == ["append", "append"]
-
-
-def test_merge_updates_known_keys_and_inserts_new_ones(lake: Lake) -> None:
-    lake.materialize(frame_asset("people", "select * from values (1, 'a'), (2, 'b') as t(id, n)", metadata=MERGE))
-    lake.materialize(frame_asset("people", "select * from values (3, 'c'), (2, 'B') as t(id, n)", metadata=MERGE))
-    assert lake.rows("people", "id", "n") == [(1, "a"), (2, "B"), (3, "c")]
-    assert len(lake.summaries("people")) == 2
-
-
 @pytest.mark.parametrize("disposition", ["replace", "append", "merge"])
 def test_every_disposition_carries_the_lineage(classic_lake: Lake, disposition: str) -> None:
     metadata = {**DAY, "iceberg/write_disposition": disposition, "iceberg/merge_keys": ["id"]}

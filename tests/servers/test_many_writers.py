@@ -48,7 +48,8 @@ class WritingProcess:
         """Let it materialize, or only open the catalog."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        told = {"catalog": catalog.model_dump(), "spark_config": SPARK_CONF, "work": work and work.__dict__}
+        described = {"kind": catalog.kind, **catalog.model_dump(exclude_defaults=True)}
+        told = {"catalog": described, "spark_config": SPARK_CONF, "work": work and work.__dict__}
         self._process.stdin.write(json.dumps(told) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()

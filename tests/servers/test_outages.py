@@ -1,6 +1,7 @@
 """A catalog that goes away, and comes back."""
 
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,13 +11,15 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from dagster_iceberg_spark import RestCatalog, SqlCatalog
-from tests.conftest import Lake, frame_asset, open_lake
+from dagster_iceberg_spark import HiveCatalog, RestCatalog, SqlCatalog
+from tests.conftest import Lake, frame_asset, open_lake, while_it_writes
 from tests.servers.conftest import emptied
+from tests.servers.hive import HiveServer
 from tests.servers.postgresql import PostgreSqlServer
 from tests.servers.rest import RestServer
 
 SECONDS = 15
+MANY = 100
 APPEND = {"iceberg/write_disposition": "append"}
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]
@@ -26,7 +29,8 @@ pytestmark = [pytest.mark.server, pytest.mark.spark]
 def _running(request: pytest.FixtureRequest) -> Iterator[None]:
     """Whatever a test stops runs again afterwards."""
     yield
-    server = request.getfixturevalue("rest" if "rest_lake" in request.fixturenames else "postgresql")
+    servers = (name for name in ("rest", "hive") if f"{name}_lake" in request.fixturenames)
+    server = request.getfixturevalue(next(servers, "postgresql"))
     if not server.is_running:
         server.start()
 
@@ -39,6 +43,11 @@ def postgresql_lake(postgresql_catalog: SqlCatalog, tmp_path: Path) -> Iterator[
 @pytest.fixture
 def rest_lake(rest: RestServer, tmp_path: Path) -> Iterator[Lake]:
     yield from open_lake(emptied(RestCatalog(uri=rest.uri)), tmp_path, None)
+
+
+@pytest.fixture
+def hive_lake(hive: HiveServer, tmp_path: Path) -> Iterator[Lake]:
+    yield from open_lake(emptied(HiveCatalog(uri=hive.uri, warehouse=str(tmp_path / "wh"))), tmp_path, None)
 
 
 def reader_of(upstream: dg.AssetsDefinition) -> Any:
@@ -110,3 +119,59 @@ def test_the_first_run_of_a_process_finds_a_dead_catalog(postgresql_lake: Lake, 
     lakes = open_lake(unopened, postgresql_lake.directory, None)
     assert_unavailable(next(lakes), frame_asset("t", "select 1 as id"))
     next(lakes, None)
+
+
+def test_runs_fail_while_a_hive_metastore_is_down_and_work_when_it_is_back(hive_lake: Lake, hive: HiveServer) -> None:
+    lake, asset = hive_lake, frame_asset("t", "select 1 as id", metadata=APPEND)
+    reader = reader_of(asset)
+    lake.materialize(asset)
+    hive.stop()
+    assert_unavailable(lake, asset)
+    assert_unavailable(lake, reader, asset.to_source_asset(), selection=[reader])
+    hive.start()
+    assert lake.materialize(asset).success
+    assert lake.rows("t", "id") == [1, 1]
+
+
+def test_the_first_run_of_a_process_finds_a_dead_metastore(hive_lake: Lake, hive: HiveServer) -> None:
+    unopened = hive_lake.spark.catalog.model_copy(update={"name": "unopened"})
+    hive.stop()
+    lakes = open_lake(unopened, hive_lake.directory, None)
+    assert_unavailable(next(lakes), frame_asset("t", "select 1 as id"))
+    next(lakes, None)
+
+
+def test_a_restart_of_a_hive_metastore_between_two_runs_goes_unnoticed(hive_lake: Lake, hive: HiveServer) -> None:
+    lake, asset = hive_lake, frame_asset("t", "select 1 as id", metadata=APPEND)
+    lake.materialize(asset)
+    hive.stop()
+    hive.start()
+    assert lake.materialize(asset).success
+    assert lake.rows("t", "id") == [1, 1]
+
+
+@pytest.mark.parametrize("disposition", ["append", "replace", "merge"])
+def test_a_hive_metastore_that_is_killed_and_comes_back_while_spark_writes_loses_nothing(
+    hive_lake: Lake, hive: HiveServer, disposition: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = {"iceberg/write_disposition": disposition, "iceberg/merge_keys": ["id"]}
+    hive_lake.materialize(frame_asset("t", "select 0 as id", metadata=metadata))
+
+    restarted = threading.Event()
+
+    def restart() -> None:
+        try:
+            hive.stop()
+            hive.start()
+        finally:
+            restarted.set()
+
+    while_it_writes(restart, monkeypatch, seconds=0.1)
+    sleeps = "java_method('java.lang.Thread', 'sleep', 2000L) is null"
+    query = f"select int(id) + if({sleeps}, 1, 1) as id from range(0, 2, 1, 2)"
+    try:
+        hive_lake.with_options(commit_attempts=MANY).materialize(frame_asset("t", query, metadata=metadata))
+    finally:
+        restarted.wait()
+    assert hive_lake.rows("t", "id") == ([1, 2] if disposition == "replace" else [0, 1, 2])
+    assert len(hive_lake.summaries("t")) == 2

@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -11,8 +13,11 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from dagster_iceberg_spark import (
+    AdlsStore,
     ConfigurationError,
     EmbeddedCatalog,
+    GcsStore,
+    HadoopStore,
     IcebergSparkResource,
     RestCatalog,
     SqlCatalog,
@@ -21,7 +26,10 @@ from dagster_iceberg_spark.spark.session import launch_conf
 from tests.conftest import SPARK_CONF, frame_asset, free_port, open_lake
 from tests.servers import evidence
 from tests.servers.conftest import emptied
+from tests.servers.guards import GuardedProxy, OAuth2Proxy, takes_bearer
 from tests.servers.postgresql import PASSWORD, PostgreSqlServer
+from tests.servers.rest import RestServer
+from tests.servers.s3 import REGION, S3Server
 
 WRONG: str = "wr@ng w:rd/%hushhush"
 SPELLINGS = {
@@ -30,6 +38,8 @@ SPELLINGS = {
 """The passwords as they are, and as URIs have them."""
 TAIL = "hushhush"
 """What every spelling ends with, whoever escaped it and how."""
+LOGIN = f"s3cr3t/+{TAIL}"
+"""What the REST catalogs and the store ask for."""
 SECONDS = 200
 
 PLACES = {
@@ -57,6 +67,12 @@ PLACES = {
     "UI, SQL": "Completed Queries",
     "UI, SQL executions": "jdbc.password",
     "UI, jobs and stages": "Stages",
+    "UI, executors and threads": "Thread dump",
+    "threads": "main",
+    **{f"event log of a good run with {login}": "Committed snapshot" for login in ("OAuth2", "token", "S3")},
+    **{f"reprs with {login}": "'guarded_" for login in ("OAuth2", "token", "S3")},
+    **{f"event log of a run with a wrong {login}": "Cannot" for login in ("OAuth2", "token")},
+    **{f"pyiceberg catalog with a wrong {login}": "Cannot" for login in ("OAuth2", "token")},
     "REST API, environment": "spark.sql.catalog.lake.uri",
     "REST API, SQL": "db.written",
     "command line": "spark.sql.catalog.lake.uri",
@@ -71,14 +87,51 @@ pytestmark = [pytest.mark.server, pytest.mark.spark]
 
 @pytest.fixture(scope="module")
 def texts(
-    postgresql: PostgreSqlServer, postgresql_catalog: SqlCatalog, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, str]:
+    postgresql: PostgreSqlServer,
+    postgresql_catalog: SqlCatalog,
+    rest: RestServer,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[str, str]]:
     """What a process of its own gathered, and what it printed."""
     directory = tmp_path_factory.mktemp("secrets")
+    emptied(RestCatalog(uri=rest.uri))
+    with (
+        closing(S3Server()) as s3,
+        closing(OAuth2Proxy(rest.uri, "dagster", LOGIN)) as oauth2,
+        closing(GuardedProxy(rest.uri, takes_bearer(LOGIN))) as bearer,
+    ):
+        yield gathered_in(directory, postgresql, emptied(postgresql_catalog), logins(s3, oauth2, bearer, directory))
+
+
+def logins(s3: S3Server, oauth2: OAuth2Proxy, bearer: GuardedProxy, directory: Path) -> dict[str, Any]:
+    """Catalogs, in the form of Dagster's configuration; the store's keys are those of the environment."""
+
+    def rest_catalog(name: str, uri: str, **authentication: Any) -> dict[str, Any]:
+        return {"rest": {"name": f"guarded_{name}", "uri": uri, "authentication": authentication}}
+
+    store = {"endpoint": s3.endpoint, "path_style_access": True, "region": REGION}
+    on_s3 = {"name": "guarded_s3", "uri": f"sqlite:///{directory}/s3.db", "warehouse": f"s3://{s3.bucket}/wh"}
+    wrong = f"amiss {TAIL}"
+    return {
+        "logins": {
+            "OAuth2": rest_catalog("oauth2", oauth2.uri, oauth2={"client_id": "dagster", "client_secret": LOGIN}),
+            "token": rest_catalog("token", bearer.uri, bearer={"token": LOGIN}),
+            "S3": {"sql": {**on_s3, "store": {"s3": store}}},
+        },
+        "wrong logins": {
+            "OAuth2": rest_catalog("wrong", oauth2.uri, oauth2={"client_id": "dagster", "client_secret": wrong}),
+            "token": rest_catalog("wrong", bearer.uri, bearer={"token": wrong}),
+        },
+    }
+
+
+def gathered_in(
+    directory: Path, postgresql: PostgreSqlServer, postgresql_catalog: SqlCatalog, asked: dict[str, Any]
+) -> dict[str, str]:
     events = directory / "events"
     events.mkdir()
-    emptied(postgresql_catalog)
     told = {
+        **asked,
         "uri": postgresql.uri(),
         "wrong password": postgresql.uri(password=WRONG),
         "unused port": postgresql.uri(port=free_port()),
@@ -100,7 +153,13 @@ def texts(
         text=True,
         check=False,
         timeout=SECONDS,
-        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+        env={
+            **os.environ,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "AWS_ACCESS_KEY_ID": "AKIAEXAMPLE",
+            "AWS_SECRET_ACCESS_KEY": LOGIN,
+            "AWS_SESSION_TOKEN": LOGIN,
+        },
         cwd=Path(__file__).parents[2],
     )
     printed = answer.stdout + answer.stderr
@@ -119,6 +178,15 @@ HELD: dict[str, Any] = {
         uri="postgresql://h/db", warehouse="s3://w", properties={"s3.secret-access-key": PASSWORD}
     ),
     "of an Azure account": RestCatalog(uri="http://h", properties={"adls.account-key": PASSWORD}),
+    "of an Azure store": SqlCatalog(
+        uri="postgresql://h/db", warehouse="abfss://w@a.dfs.core.windows.net", store=AdlsStore(account_key=PASSWORD)
+    ),
+    "of a Google store": SqlCatalog(uri="postgresql://h/db", warehouse="gs://w", store=GcsStore(token=PASSWORD)),
+    "of Hadoop's": SqlCatalog(
+        uri="postgresql://h/db",
+        warehouse="wasbs://w@a.blob.core.windows.net",
+        store=HadoopStore(configuration={"fs.azure.sas.w.a.blob.core.windows.net": PASSWORD}),
+    ),
     "in a connection string": RestCatalog(uri="http://h", properties={"adls.connection-string.a": PASSWORD}),
     "in a credential": RestCatalog(uri="http://h", properties={"credential": f"me:{PASSWORD}"}),
     "in a token": RestCatalog(uri="http://h", properties={"token": PASSWORD}),

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import dagster as dg
 
-from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, RestCatalog, SqlCatalog
+from dagster_iceberg_spark import HiveCatalog, IcebergPySparkIOManager, IcebergSparkResource, RestCatalog, SqlCatalog
 from tests.conftest import error_of, frame_asset
 
 DAYS: Final = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-03-01")
@@ -75,7 +75,8 @@ def perform(work: Work, resources: Mapping[str, Any]) -> Done:
 
 
 def catalog_of(told: Mapping[str, Any]) -> Any:
-    return (RestCatalog if told["kind"] == "rest" else SqlCatalog)(**told)
+    kinds: dict[str, Any] = {"rest": RestCatalog, "hive": HiveCatalog, "sql": SqlCatalog}
+    return kinds[told["kind"]](**told)
 
 
 def main() -> None:

@@ -1,5 +1,7 @@
 """What the engine's errors become: one error of each kind, as Spark was seen to raise it (ENGINE.md)."""
 
+from collections.abc import Callable
+
 import pytest
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import (
@@ -14,6 +16,7 @@ from pyspark.errors.exceptions.connect import SparkConnectException, SparkConnec
 from dagster_iceberg_spark import errors
 from dagster_iceberg_spark.spark.failures import (
     ENGINE_ERRORS,
+    MOVED_MARKER,
     OUTSIDE_END,
     OUTSIDE_MARKER,
     RULES,
@@ -23,6 +26,8 @@ from dagster_iceberg_spark.spark.failures import (
 )
 
 ICEBERG = "org.apache.iceberg.exceptions."
+HIVE = "org.apache.hadoop.hive.metastore.api."
+INCOMPATIBLE = "The following columns have types incompatible with the existing columns in their respective positions :"
 
 
 class FakeThrowable:
@@ -89,6 +94,15 @@ UNAVAILABLE = """<_MultiThreadedRendezvous of RPC that terminated with:
 \tdebug_error_string = "UNAVAILABLE:failed to connect"
 >"""
 
+AZURE_REFUSES = """If you are using a StorageSharedKeyCredential, and the server returned an error message that ...
+Status code 403, "<?xml version="1.0" encoding="UTF-8" standalone="yes"?>
+<Error>
+  <Code>AuthorizationFailure</Code>
+  <Message>Server failed to authenticate the request. Make sure the value of the Authorization header is formed.
+RequestId:c8354d70
+Time:2026-11-22T16:15:29.284Z</Message>
+</Error>\""""
+
 FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
     ("row outside", errors.RowsOutsidePartitionError): [
         outside(f"d: ts=x{OUTSIDE_END}"),
@@ -98,10 +112,30 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
         spark("NOT_NULL_ASSERT_VIOLATION", "NULL value appeared in non-nullable field: id"),
         java(("org.apache.spark.SparkException", "Job aborted: [NOT_NULL_ASSERT_VIOLATION] x")),
     ],
+    ("rows changed meanwhile", errors.CommitConflictError): [
+        java(("org.apache.spark.SparkException", "Job aborted"), ("x.Y", f"[USER_RAISED_EXCEPTION] {MOVED_MARKER}")),
+    ],
     ("value does not fit", errors.SchemaMismatchError): [
         spark("CAST_OVERFLOW_IN_TABLE_INSERT", "overflow"),
         spark("INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST", "x", AnalysisException),
         spark("INSERT_COLUMN_ARITY_MISMATCH.TOO_MANY_DATA_COLUMNS", "x", AnalysisException),
+    ],
+    ("column types that Hive keeps", errors.ConfigurationError): [
+        iceberg("CommitStateUnknownException", "x", (f"{HIVE}InvalidOperationException", INCOMPATIBLE)),
+        connect_caused_by((f"{ICEBERG}CommitStateUnknownException", INCOMPATIBLE)),
+    ],
+    ("name that Hive does not take", errors.ConfigurationError): [
+        java(("x.Y", "Invalid Hive object"), (f"{HIVE}InvalidObjectException", "a-b is not a valid object name")),
+        java(("x.Y", "Failed to create"), (f"{HIVE}InvalidObjectException", "a-b is not a valid database name")),
+    ],
+    ("missing locks", errors.ConfigurationError): [
+        java(("x.Y", "Failed to acquire locks because the underlying metastore table 'HIVE_LOCKS' does not exist.")),
+    ],
+    ("another Hive", errors.ConfigurationError): [
+        java(
+            ("java.lang.RuntimeException", "Failed to get table info from metastore db.t"),
+            ("org.apache.thrift.TApplicationException", "Invalid method name: 'get_table'"),
+        ),
     ],
     ("unknown outcome", errors.CommitOutcomeUnknownError): [
         iceberg("CommitStateUnknownException", "Cannot determine whether the commit was successful"),
@@ -109,6 +143,103 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
         connect(f"{ICEBERG}CommitStateUnknownException", "x"),
         iceberg("RESTException", "Error occurred while processing POST request"),
         connect(f"{ICEBERG}RESTException", "Error occurred while processing POST request"),
+    ],
+    ("missing client of the store", errors.SparkEnvironmentError): [
+        spark("_LEGACY_ERROR_TEMP_2042", "Cannot initialize FileIO implementation x: Cannot find constructor for y"),
+        java(("java.lang.NoClassDefFoundError", "software/amazon/awssdk/core/exception/SdkException")),
+        java(("java.lang.NoClassDefFoundError", "com/google/cloud/storage/Storage")),
+        java(("java.lang.NoClassDefFoundError", "com/azure/storage/file/datalake/DataLakeFileSystemClient")),
+    ],
+    ("missing AWS credentials", errors.ConfigurationError): [
+        java(
+            (
+                "software.amazon.awssdk.core.exception.SdkClientException",
+                "Unable to load credentials from any of the providers in the chain AwsCredentialsProviderChain(...)",
+            )
+        ),
+        java(
+            (
+                "software.amazon.awssdk.core.exception.SdkClientException",
+                "Unable to load region from any of the providers in the chain x",
+            )
+        ),
+    ],
+    ("missing bucket", errors.ConfigurationError): [
+        java(
+            (
+                "software.amazon.awssdk.services.s3.model.NoSuchBucketException",
+                "The specified bucket does not exist (Service: S3, Status Code: 404, Request ID: x)",
+            )
+        ),
+        connect_caused_by(
+            (
+                "com.azure.storage.blob.models.BlobStorageException",
+                'Status code 404, "<?xml ...?>\n  <Message>The specified container does not exist.\nRequestId:1',
+            )
+        ),
+    ],
+    ("refused by Azure", errors.ConfigurationError): [
+        iceberg("RuntimeIOException", "Failed to write json to file: x", ("java.io.IOException", AZURE_REFUSES)),
+        connect_caused_by(("com.azure.storage.blob.models.BlobStorageException", AZURE_REFUSES)),
+        java(
+            ("com.azure.core.exception.ClientAuthenticationException", "DefaultAzureCredential authentication failed")
+        ),
+    ],
+    ("untrusted certificate", errors.ConfigurationError): [
+        iceberg(
+            "RESTException",
+            "Error occurred while processing POST request",
+            (
+                "javax.net.ssl.SSLHandshakeException",
+                "PKIX path building failed: unable to find valid certification path",
+            ),
+        ),
+    ],
+    ("refused by Google", errors.ConfigurationError): [
+        java(
+            (
+                "com.google.cloud.storage.StorageException",
+                "OAuth2Credentials instance does not support refreshing the access token. An instance with a new ...",
+            )
+        ),
+        java(
+            (
+                "com.google.cloud.storage.StorageException",
+                "401 Unauthorized\nPOST https://x",
+            ),
+            ("com.google.api.client.http.HttpResponseException", "401 Unauthorized"),
+        ),
+        connect_caused_by(("com.google.api.client.http.HttpResponseException", "403 Forbidden\nPOST https://x")),
+        java(("java.io.IOException", "Your default credentials were not found. To set up Application Default ...")),
+    ],
+    ("missing place", errors.ConfigurationError): [
+        java(
+            (
+                "com.google.cloud.storage.StorageException",
+                "404 Not Found\nPOST http://127.0.0.1:1/upload/storage/v1/b/x",
+            )
+        ),
+        connect(
+            "com.google.cloud.storage.StorageException", "404 Not Found\nPOST http://127.0.0.1:1/upload/storage/v1"
+        ),
+    ],
+    ("wrong clock", errors.ConfigurationError): [
+        java(
+            (
+                "software.amazon.awssdk.services.s3.model.S3Exception",
+                "The difference between the request time and the current time is too large. (RequestTimeTooSkewed)",
+            )
+        ),
+        java(("software.amazon.awssdk.services.glue.model.GlueException", "Signature expired: 1 is now earlier than")),
+    ],
+    ("missing file system", errors.SparkEnvironmentError): [
+        java(("org.apache.hadoop.fs.UnsupportedFileSystemException", 'No FileSystem for scheme "gs"')),
+        java(
+            (
+                "java.lang.RuntimeException",
+                "ClassNotFoundException: Class org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem not found",
+            )
+        ),
     ],
     ("missing runtime", errors.SparkEnvironmentError): [
         spark("CATALOG_NOT_FOUND", "The catalog `lake` not found", AnalysisException),
@@ -141,6 +272,9 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
         iceberg("RESTException", "Unable to process (code: 419, type: AuthenticationTimeoutException): x"),
         connect(f"{ICEBERG}RESTException", "Unable to process (code: 419, type: null): x"),
     ],
+    ("no branches", errors.ConfigurationError): [
+        java(("java.lang.IllegalArgumentException", "Cannot use branch (does not exist): dev")),
+    ],
     ("not authorised", errors.CredentialsExpiredError): [
         iceberg("NotAuthorizedException", "Not authorized: no"),
         iceberg("ForbiddenException", "Forbidden: no"),
@@ -148,6 +282,22 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
             "UncheckedSQLException",
             "Failed to connect",
             ("org.postgresql.util.PSQLException", 'FATAL: password authentication failed for user "u"'),
+        ),
+        java(
+            (
+                "software.amazon.awssdk.services.s3.model.S3Exception",
+                "The request signature we calculated does not match the signature you provided. (Service: S3, 403)",
+            ),
+        ),
+        java(
+            (
+                "software.amazon.awssdk.services.s3.model.S3Exception",
+                "The AWS Access Key Id you provided does not exist in our records. (Service: S3, Status Code: 403)",
+            ),
+        ),
+        java(
+            ("org.apache.iceberg.jdbc.UncheckedSQLException", "Failed to connect"),
+            ("java.sql.SQLException", "Access denied for user 'u'@'localhost' (using password: YES)"),
         ),
     ],
     ("damaged catalog", errors.InvestigationError): [
@@ -189,6 +339,10 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
         java(("com.google.cloud.storage.StorageException", "rateLimitExceeded")),
         iceberg("RESTException", "Unable to process (code: 429, type: TooManyRequestsException): x"),
         connect(f"{ICEBERG}RESTException", "Unable to process (code: 429, type: null): x"),
+    ],
+    ("missing namespace", errors.ConfigurationError): [
+        iceberg("NoSuchNamespaceException", "Namespace does not exist: db"),
+        connect("", "[SCHEMA_NOT_FOUND] The schema `lake`.`db` cannot be found."),
     ],
     ("commit conflict", errors.CommitConflictError): [
         java(("software.amazon.awssdk.services.glue.model.ConcurrentModificationException", "Update failed")),
@@ -295,6 +449,7 @@ def test_every_error_of_the_table_is_what_the_engine_raises() -> None:
         ((f"{ICEBERG}CommitStateUnknownException", "java.net.SocketTimeoutException"), "x", "unknown outcome"),
         (("x.Y", f"{ICEBERG}CommitFailedException"), OUTSIDE_MARKER + "{}", "row outside"),
         ((f"{ICEBERG}RESTException", f"{ICEBERG}NotAuthorizedException"), "x", "not authorised"),
+        ((f"{ICEBERG}NotFoundException", "com.google.cloud.storage.StorageException"), "404 Not Found", "missing file"),
     ],
 )
 def test_what_can_only_mean_one_thing_wins_over_what_is_broad(names: tuple[str, ...], text: str, rule: str) -> None:
@@ -334,6 +489,20 @@ def test_the_message_shows_the_first_line_and_no_stack() -> None:
 
 def test_the_stack_of_the_server_is_not_looked_into() -> None:
     assert rule_for(inspect_failure(connect("x.Y", "boom"))).name == "other"
+
+
+@pytest.mark.parametrize("raised", [java, lambda *causes: connect(*causes[-1])], ids=["classic", "connect"])
+def test_a_stack_in_a_message_is_not_looked_into_either(raised: Callable[..., Exception]) -> None:
+    message = (
+        "Could not connect to meta store using any of the URIs provided. Most recent failure: "
+        "org.apache.thrift.transport.TTransportException: java.net.ConnectException: Connection refused\n"
+        "\tat org.apache.thrift.transport.TSocket.open(TSocket.java:255)\n"
+        "\tat org.apache.iceberg.spark.SparkCatalog.load(SparkCatalog.java:901)\n"
+        "\t\tat jdk.proxy2/jdk.proxy2.$Proxy58.getTable(Unknown Source)"
+    )
+    error = raised(("java.lang.RuntimeException", "Failed to get table info"), (f"{HIVE}MetaException", message))
+    assert rule_for(inspect_failure(error)).name == "catalog unavailable"
+    assert "SparkCatalog" not in inspect_failure(error).text
 
 
 def test_the_message_names_the_deepest_causes_and_not_what_only_wraps_them() -> None:
@@ -397,3 +566,8 @@ def test_the_row_outside_is_found_among_the_causes_of_a_classic_session() -> Non
 def test_any_error_at_all_has_a_translation(error: Exception) -> None:
     message = str(translated(error, action="write", subject="t"))
     assert f"found {str(error) or 'no message'}" in message
+
+
+def test_what_azure_says_is_told_by_its_code() -> None:
+    refused = java(("java.io.IOException", "x"), ("com.azure.storage.blob.models.BlobStorageException", AZURE_REFUSES))
+    assert "AuthorizationFailure: Server failed to authenticate the request." in inspect_failure(refused).summary

@@ -1,6 +1,8 @@
 """What a user configures, and what of it reaches Spark and pyiceberg."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -13,14 +15,47 @@ from pydantic import BaseModel
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.config import EmbeddedCatalog, RestCatalog, SqlCatalog, as_uri
+from dagster_iceberg_spark.config.adls import AdlsStore
+from dagster_iceberg_spark.config.authentication import (
+    BasicAuthentication,
+    BearerToken,
+    NoAuthentication,
+    OAuth2,
+    SigV4,
+)
+from dagster_iceberg_spark.config.aws import AwsCredentials
+from dagster_iceberg_spark.config.catalog import as_uri
+from dagster_iceberg_spark.config.catalogs import GlueCatalog, HadoopCatalog
+from dagster_iceberg_spark.config.gcs import GcsStore
+from dagster_iceberg_spark.config.hadoop import HadoopStore
+from dagster_iceberg_spark.config.hive import HiveCatalog
+from dagster_iceberg_spark.config.local import InMemoryCatalog, SparkCatalogByName
+from dagster_iceberg_spark.config.rest import RestCatalog
+from dagster_iceberg_spark.config.sql import EmbeddedCatalog, SqlCatalog
+from dagster_iceberg_spark.config.stores import AutomaticStore, S3Store
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.versions import POSTGRESQL_JDBC, SQLITE_JDBC
+from dagster_iceberg_spark.versions import ICEBERG_AWS_BUNDLE, MYSQL_JDBC, POSTGRESQL_JDBC, SQLITE_JDBC
 
 CONFIGS: list[type[BaseModel]] = [
     EmbeddedCatalog,
     SqlCatalog,
     RestCatalog,
+    GlueCatalog,
+    HiveCatalog,
+    HadoopCatalog,
+    InMemoryCatalog,
+    SparkCatalogByName,
+    AutomaticStore,
+    S3Store,
+    AdlsStore,
+    GcsStore,
+    HadoopStore,
+    AwsCredentials,
+    NoAuthentication,
+    BearerToken,
+    OAuth2,
+    BasicAuthentication,
+    SigV4,
     IcebergSparkResource,
     IcebergPySparkIOManager,
 ]
@@ -79,13 +114,40 @@ def test_postgresql_reaches_both_engines() -> None:
         "jdbc.schema-version": "V1",
         "jdbc.user": "iceberg",
         "retryable_status_codes": "57P01,57P02,57P03",
+        "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
     }
     assert description.spark_secrets == {"jdbc.password": PASSWORD}
     uri = urlsplit(description.pyiceberg_properties["uri"])
     assert (uri.scheme, uri.hostname, uri.port, uri.path) == ("postgresql+psycopg2", "db.example.com", 6543, "/lake")
     assert (unquote(uri.username or ""), unquote(uri.password or "")) == ("iceberg", PASSWORD)
     assert uri.query == "connect_timeout=10&sslmode=require"
-    assert (description.packages, description.host) == ((POSTGRESQL_JDBC,), ("db.example.com", 6543))
+    assert (description.packages, description.host) == ((POSTGRESQL_JDBC, ICEBERG_AWS_BUNDLE), ("db.example.com", 6543))
+
+
+@pytest.mark.parametrize("scheme", ["mysql", "mariadb", "mysql+pymysql"])
+def test_mysql_reaches_both_engines(scheme: str) -> None:
+    uri = f"{scheme}://iceberg:{quote(PASSWORD, safe='')}@db.example.com/lake"
+    description = SqlCatalog(uri=uri, warehouse="/wh").describe("/unused")
+    assert description.spark_properties == {
+        "type": "jdbc",
+        "uri": "jdbc:mysql://db.example.com:3306/lake?connectTimeout=10000",
+        "warehouse": "file:///wh",
+        "jdbc.schema-version": "V1",
+        "jdbc.user": "iceberg",
+        "retryable_status_codes": "08S01",
+    }
+    assert description.spark_secrets == {"jdbc.password": PASSWORD}
+    found = urlsplit(description.pyiceberg_properties["uri"])
+    assert (found.scheme, found.hostname, found.port, found.path) == ("mysql+pymysql", "db.example.com", 3306, "/lake")
+    assert unquote(found.password or "") == PASSWORD
+    assert (description.packages, description.host) == ((MYSQL_JDBC,), ("db.example.com", 3306))
+
+
+@pytest.mark.parametrize("uri", ["mysql://u:hunter2@db/lake?ssl_ca=x", "mysql://u:hunter2@db:port/lake"])
+def test_a_mysql_uri_that_both_clients_cannot_read_is_refused_unseen(uri: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        SqlCatalog(uri=uri, warehouse="/w").describe("")
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg2"])
@@ -148,18 +210,24 @@ def test_rest_reaches_both_engines(uri: str, host: tuple[str, int], warehouse: s
     common = {"type": "rest", "uri": uri, "header.x": "y", **({"warehouse": warehouse} if warehouse else {})}
     timeouts = {"rest.client.connection-timeout-ms": "10000", "rest.client.socket-timeout-ms": "60000"}
     assert description.spark_properties == {**common, **timeouts}
-    assert description.pyiceberg_properties == common
+    assert description.pyiceberg_properties == {**common, "header.X-Iceberg-Access-Delegation": None}
     assert (description.host, description.warehouse, description.packages) == (host, None, ())
 
 
 @pytest.mark.parametrize(
     ("catalog", "found"),
     [
-        (SqlCatalog(uri="mysql://u:hunter2@db/lake", warehouse="/w"), "found 'mysql://u:********@db/lake'"),
+        (SqlCatalog(uri="oracle://u:hunter2@db/lake", warehouse="/w"), "found 'oracle://u:********@db/lake'"),
         (SqlCatalog(uri="lake.db", warehouse="/w"), "found 'lake.db'"),
         (RestCatalog(uri="ftp://u:hunter2@h"), "found 'ftp://u:********@h'"),
         (RestCatalog(uri="catalog:8181"), "found 'catalog:8181'"),
         (RestCatalog(uri="http://"), "found 'http://'"),
+        (HiveCatalog(uri="http://h:9083", warehouse="/w"), "found 'http://h:9083'"),
+        (HiveCatalog(uri="thrift://a:9083,b:9083", warehouse="/w"), "found 'thrift://a:9083,b:9083'"),
+        (HiveCatalog(uri="thrift://u:hunter2@h", warehouse="/w"), "found 'thrift://u:********@h'"),
+        (HiveCatalog(uri="thrift://h:port", warehouse="/w"), "found 'thrift://h:port'"),
+        (HiveCatalog(uri="thrift://", warehouse="/w"), "found 'thrift://'"),
+        (HiveCatalog(uri="h:9083", warehouse="/w"), "found 'h:9083'"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -243,6 +311,52 @@ def test_a_sqlite_uri_without_a_file_is_refused(uri: str) -> None:
         SqlCatalog(uri=uri, warehouse="/w").describe("")
 
 
+def test_glue_reaches_both_engines_and_signs_for_the_store_too() -> None:
+    keys = AwsCredentials(access_key_id="AKIAEXAMPLE", secret_access_key="hushhush")
+    description = GlueCatalog(
+        warehouse="s3://lake/wh", region="eu-west-1", catalog_id="123456789012", credentials=keys
+    ).describe("")
+    common = {"type": "glue", "warehouse": "s3://lake/wh", "client.region": "eu-west-1", "glue.id": "123456789012"}
+    assert description.spark_properties.items() >= common.items()
+    assert description.pyiceberg_properties.items() >= common.items()
+    assert description.spark_secrets["s3.secret-access-key"] == "hushhush"
+    assert (description.host, description.packages) == (None, (ICEBERG_AWS_BUNDLE,))
+    assert not description.is_local, "questions to it have a deadline all the same"
+    elsewhere = GlueCatalog(warehouse="s3://lake/wh", endpoint="http://127.0.0.1:5000").describe("")
+    assert (elsewhere.host, str(elsewhere)) == (("127.0.0.1", 5000), "Glue catalog 'lake' at http://127.0.0.1:5000")
+    with pytest.raises(ConfigurationError, match=r"'client.region' .* expected one value, found 'a' and 'b'"):
+        GlueCatalog(warehouse="s3://lake/wh", region="a", store=S3Store(region="b")).describe("")
+    with pytest.raises(ConfigurationError, match="one identity that signs"):
+        GlueCatalog(
+            warehouse="s3://lake/wh", credentials=keys, store=S3Store(credentials=AwsCredentials(profile="p"))
+        ).describe("")
+
+
+def test_a_hive_metastore_reaches_both_engines() -> None:
+    description = HiveCatalog(uri="thrift://a.example.com, thrift://[::1]:9084/", warehouse="/wh").describe("")
+    common = {"uri": "thrift://a.example.com:9083,thrift://[::1]:9084", "warehouse": "file:///wh"}
+    client = {"hadoop.hive.metastore.client.socket.timeout": "60s"}
+    assert description.spark_properties == {"type": "hive", **common, **client}
+    ours = {"py-catalog-impl": "dagster_iceberg_spark.catalog.hive.HiveCatalog", "hive.hive2-compatible": "true"}
+    assert description.pyiceberg_properties == {**ours, **common}
+    assert (description.host, description.other_hosts) == (("a.example.com", 9083), (("::1", 9084),))
+    assert (description.warehouse, description.packages) == ("file:///wh", ())
+    assert str(description) == "Hive Metastore 'lake' at thrift://a.example.com:9083,thrift://[::1]:9084"
+    newer = HiveCatalog(uri="thrift://h", warehouse="s3://lake/wh", hive2_compatible=False).describe("")
+    assert newer.pyiceberg_properties["hive.hive2-compatible"] == "false"
+    assert newer.spark_properties["io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
+
+
+def test_the_principal_of_a_metastore_reaches_both_engines() -> None:
+    principal = "metastore/_HOST@EXAMPLE.COM"
+    description = HiveCatalog(uri="thrift://h", warehouse="/w", kerberos_principal=principal).describe("")
+    spark, pyiceberg = description.spark_properties, description.pyiceberg_properties
+    assert spark["hadoop.hive.metastore.sasl.enabled"] == "true"
+    assert spark["hadoop.hive.metastore.kerberos.principal"] == principal
+    assert pyiceberg["hive.kerberos-authentication"] == "true"
+    assert pyiceberg["hive.kerberos-service-name"] == "metastore"
+
+
 def test_unknown_configuration_fields_are_refused() -> None:
     with pytest.raises(ValueError, match="warehose"):
         SqlCatalog(uri="sqlite:///x", warehouse="/w", warehose="/v")  # type: ignore[call-arg]
@@ -275,3 +389,42 @@ def test_environment_variables_reach_the_fields_that_hold_secrets(
     assert seen[0].endpoint == str(tmp_path / "catalog.db")
     assert seen[0].spark_secrets == {"token": "hush"}
     assert "hush" not in repr(seen[0])
+
+
+LEAVES_NOTHING = """
+from pathlib import Path
+from dagster_iceberg_spark import InMemoryCatalog
+description = InMemoryCatalog().describe("")
+directory = Path(description.endpoint).parent
+assert directory.is_dir()
+print(directory)
+"""
+
+
+def test_a_catalog_in_memory_is_gone_with_its_process() -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", LEAVES_NOTHING], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert not Path(answer.stdout.strip()).exists()
+
+
+def test_a_session_s_catalog_takes_no_store() -> None:
+    with pytest.raises(ConfigurationError, match="the session has one already"):
+        SparkCatalogByName(name="prod", store=S3Store()).describe("")
+
+
+def test_an_authority_of_one_s_own_reaches_both_engines(tmp_path: Path) -> None:
+    bundle = tmp_path / "authority.pem"
+    catalog = RestCatalog(uri="https://h", ca_bundle=str(bundle))
+    with pytest.raises(ConfigurationError, match="expected a file at `ca_bundle`"):
+        catalog.describe("")
+    bundle.touch()
+    description = catalog.describe("")
+    assert description.pyiceberg_properties["ssl"] == {"cabundle": str(bundle)}
+    assert (description.ca_bundle, RestCatalog(uri="https://h").describe("").ca_bundle) == (str(bundle), None)
+
+
+@pytest.mark.parametrize("uri", ["thrift://[::1:9083", "thrift://:9083", "http://m:9083", "thrift://m:port", "m:9083"])
+def test_an_address_that_is_no_metastore_s_is_refused(uri: str) -> None:
+    with pytest.raises(ConfigurationError, match="thrift://host:9083"):
+        HiveCatalog(uri=uri, warehouse="/wh").describe("")

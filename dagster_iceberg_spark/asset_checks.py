@@ -1,0 +1,93 @@
+"""Dagster asset checks of the tables that the IO manager keeps."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Literal
+
+import dagster as dg
+
+from dagster_iceberg_spark.asset_tables import check_table
+from dagster_iceberg_spark.check.findings import CheckReport, Finding
+from dagster_iceberg_spark.check.steps import STEP_SECONDS
+from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
+
+CHECK_NAME: Final = "iceberg_table"
+_COLUMNS: Final = dg.TableSchema(columns=[dg.TableColumn(name) for name in ("step", "subject", "outcome", "found")])
+
+
+def build_table_checks(
+    assets: Iterable[dg.AssetsDefinition],
+    *,
+    extent: Literal["table", "catalog"] = "table",
+    namespace: str | None = None,
+    seconds: float = STEP_SECONDS,
+) -> Sequence[dg.AssetChecksDefinition]:
+    """Build an asset check for each asset: whether its table is as the definition says.
+
+    A difference that the next write brings about is a warning; what makes it refuse, and a catalog that does not
+    answer, is an error.
+
+    Args:
+        assets: Assets that an `IcebergPySparkIOManager` stores.
+        extent: `table`: the table is compared with the definition. `catalog`: before that, the steps of
+            `IcebergSparkResource.check` are taken.
+        namespace: Where `catalog` makes its table. Default: a namespace of its own.
+        seconds: How long each step may take.
+
+    Example:
+        >>> import dagster as dg
+        >>> @dg.asset(io_manager_key="iceberg")
+        ... def flights(): ...
+        >>> [check.check_key.name for check in build_table_checks([flights])]
+        ['iceberg_table']
+    """
+    return [
+        _table_check(spec, definition.get_io_manager_key_for_asset_key(spec.key), extent, namespace, seconds)
+        for definition in assets
+        for spec in definition.specs
+    ]
+
+
+def _table_check(
+    spec: dg.AssetSpec, io_manager_key: str, extent: str, namespace: str | None, seconds: float
+) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=spec.key,
+        name=CHECK_NAME,
+        description="Whether the asset's Iceberg table is as its definition says.",
+        required_resource_keys={io_manager_key},
+    )
+    def iceberg_table(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        io_manager = _io_manager(getattr(context.resources, io_manager_key), io_manager_key)
+        of_catalog = io_manager.spark.findings(namespace=namespace, seconds=seconds) if extent == "catalog" else ()
+        return _result(CheckReport((*of_catalog, check_table(io_manager, spec, seconds=seconds))))
+
+    return iceberg_table
+
+
+def _io_manager(resource: Any, key: str) -> IcebergPySparkIOManager:
+    if isinstance(resource, IcebergPySparkIOManager):
+        return resource
+    raise ConfigurationError.refusing(
+        "check",
+        f"the tables of the resource {key!r}",
+        expected="an IcebergPySparkIOManager",
+        found=type(resource).__name__,
+        hint="build table checks for assets that it stores only.",
+    )
+
+
+def _result(report: CheckReport) -> dg.AssetCheckResult:
+    telling = [finding for finding in report.findings if finding.outcome != "ok"] or [report.findings[-1]]
+    return dg.AssetCheckResult(
+        passed=report.is_fit and not report.has_differences,
+        severity=dg.AssetCheckSeverity.WARN if report.is_fit else dg.AssetCheckSeverity.ERROR,
+        description=str(telling[0].found),
+        metadata={"iceberg/findings": dg.MetadataValue.table([_record(item) for item in report.findings], _COLUMNS)},
+    )
+
+
+def _record(finding: Finding) -> dg.TableRecord:
+    return dg.TableRecord(
+        {"step": finding.step, "subject": finding.subject, "outcome": finding.outcome, "found": finding.found}
+    )

@@ -1,0 +1,118 @@
+"""The tables of a code location's assets, each compared with its definition."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import dagster as dg
+
+from dagster_iceberg_spark.check.findings import Finding
+from dagster_iceberg_spark.check.steps import Answer, Step, finding_of
+from dagster_iceberg_spark.config.sql import EmbeddedCatalog
+from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
+
+TABLE_SETTING: Final = "the asset's metadata, or the table"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAssets:
+    """The assets that one IO manager stores.
+
+    Args:
+        resource: The IO manager, as the code location defines it.
+        specs: The assets.
+    """
+
+    resource: IcebergPySparkIOManager
+    specs: tuple[dg.AssetSpec, ...]
+
+
+def stored_assets(definitions: dg.Definitions) -> Mapping[str, StoredAssets]:
+    """Return the assets that the package's IO managers store, by the resource key of these.
+
+    Args:
+        definitions: The code location's.
+    """
+    specs: dict[str, list[dg.AssetSpec]] = {}
+    for assets in definitions.resolve_asset_graph().assets_defs:
+        for spec in assets.specs if assets.is_executable else ():
+            specs.setdefault(assets.get_io_manager_key_for_asset_key(spec.key), []).append(spec)
+    resources = definitions.resources or {}
+    return {
+        key: StoredAssets(resource, tuple(specs.get(key, ())))
+        for key, resource in resources.items()
+        if isinstance(resource, IcebergPySparkIOManager)
+    }
+
+
+def check_assets(definitions: dg.Definitions, *, namespace: str | None = None, seconds: float) -> Iterator[Finding]:
+    """Yield what is found of each catalog of a code location, and of each asset's table in it.
+
+    Args:
+        definitions: The code location's.
+        namespace: Where the tables of the check go. Default: a namespace of their own.
+        seconds: How long each step may take.
+
+    Raises:
+        ConfigurationError: The code location has no IO manager of the package.
+    """
+    found = stored_assets(definitions)
+    if not found:
+        raise ConfigurationError.refusing(
+            "check",
+            "the code location",
+            expected="a resource that is an IcebergPySparkIOManager",
+            found=f"the resources {', '.join(map(repr, definitions.resources or ())) or 'none'}",
+        )
+    checked: set[object] = set()
+    with ExitStack() as stack:
+        for key, stored in found.items():
+            try:
+                io_manager = stack.enter_context(_made(key, stored.resource))
+                catalog = io_manager.spark.session_settings().identity
+            except Exception as error:  # noqa: BLE001 - Dagster's, of a missing variable or field, among others
+                yield Finding(f"the resource {key}", "configuration", "failed", str(error), "the resource's fields")
+                continue
+            if catalog not in checked:
+                yield from io_manager.spark.findings(namespace=namespace, seconds=seconds)
+            checked.add(catalog)
+            yield from (check_table(io_manager, spec, seconds=seconds) for spec in stored.specs)
+
+
+def check_table(io_manager: IcebergPySparkIOManager, spec: dg.AssetSpec, *, seconds: float) -> Finding:
+    """Return how an asset's table stands to its definition."""
+
+    def compare() -> Answer:
+        report = io_manager.inspect_table(spec)
+        if not report.exists:
+            return Answer(f"{report.identifier} is not there yet: the first write makes it")
+        if not report.differences:
+            return Answer(f"{report.identifier} is as defined")
+        return Answer(f"{report.identifier}: {'; '.join(report.differences)}", "differs")
+
+    redact = io_manager.spark.redact
+    step = Step("table", compare, TABLE_SETTING)
+    return finding_of("/".join(spec.key.path), step, seconds=seconds, redact=redact)
+
+
+@contextmanager
+def _made(key: str, resource: IcebergPySparkIOManager) -> Iterator[IcebergPySparkIOManager]:
+    """Yield the IO manager as a run would get it, the environment's variables filled in."""
+    home = os.environ.get("DAGSTER_HOME")
+    with ExitStack() as stack:
+        instance = stack.enter_context(dg.DagsterInstance.get()) if home else None
+        made = stack.enter_context(dg.build_resources({key: resource}, instance=instance))
+        io_manager: IcebergPySparkIOManager = getattr(made, key)
+        catalog = io_manager.spark.catalog
+        if home is None and isinstance(catalog, EmbeddedCatalog) and catalog.directory is None:
+            raise ConfigurationError.refusing(
+                "find",
+                "the embedded catalog",
+                expected="DAGSTER_HOME, the instance under whose storage directory the catalog is",
+                found="none",
+                hint="set it to that of the code location's deployment.",
+            )
+        yield io_manager

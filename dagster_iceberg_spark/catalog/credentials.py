@@ -1,0 +1,135 @@
+"""AWS credentials: found once, by boto3, for Spark and for pyiceberg, and found again before they expire."""
+
+import threading
+from typing import Any
+
+import boto3
+from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
+from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError, SSOError, TokenRetrievalError
+
+from dagster_iceberg_spark.catalog.aws import DEFAULT_REGION, AwsIdentity, AwsKeys
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.errors import CatalogUnavailableError, ConfigurationError, CredentialsExpiredError
+
+_SESSION_NAME = "dagster-iceberg-spark"
+
+_sessions: dict[AwsIdentity, boto3.Session] = {}
+_lock = threading.Lock()
+
+
+def session_of(identity: AwsIdentity) -> boto3.Session:
+    """Return the process's boto3 session of that identity, whose credentials refresh themselves.
+
+    Raises:
+        ConfigurationError: The profile does not exist.
+    """
+    with _lock:
+        known = _sessions.get(identity)
+        if known is None:
+            try:
+                known = _session(identity)
+            except BotoCoreError as error:
+                raise ConfigurationError.refusing(
+                    "use",
+                    "the AWS credentials",
+                    expected="a profile that the AWS configuration files have",
+                    found=str(error),
+                    hint="check `profile`, AWS_PROFILE and AWS_CONFIG_FILE.",
+                ) from None
+            if identity.role_arn is None or known.get_credentials() is not None:
+                _sessions[identity] = known
+        return known
+
+
+def current_keys(identity: AwsIdentity) -> AwsKeys | None:
+    """Return the keys to sign with now, fetched again if they expire within minutes; None: boto3 finds none yet.
+
+    Raises:
+        ConfigurationError: The profile does not exist, its login has ended, or the role cannot be assumed.
+        CatalogUnavailableError: The service that hands out the keys does not answer.
+        CredentialsExpiredError: The keys have expired, and there are no others.
+    """
+    if identity.fixed_keys is not None:
+        return identity.fixed_keys
+    session = session_of(identity)
+    try:
+        credentials = session.get_credentials()  # asked for again where there was none
+        frozen = None if credentials is None else credentials.get_frozen_credentials()
+    except ClientError as error:
+        told = error.response.get("Error", {})
+        raise ConfigurationError.refusing(
+            "assume",
+            f"the AWS role {identity.role_arn}" if identity.role_arn else "the AWS role of the profile",
+            expected="a role that trusts these credentials",
+            found=f"{told.get('Code')}: {told.get('Message')}",
+            hint="check `role_arn` and `external_id`, and the role's trust policy.",
+        ) from None
+    except ParamValidationError as error:
+        found = " ".join(str(error).split())
+        raise ConfigurationError.refusing(
+            "assume", f"the AWS role {identity.role_arn}", expected="a role that can exist", found=found
+        ) from None
+    except (SSOError, TokenRetrievalError) as error:
+        raise ConfigurationError.refusing(
+            "use",
+            "the AWS credentials",
+            expected="a login that is valid",
+            found=str(error),
+            hint="run `aws sso login`.",
+        ) from None
+    except RuntimeError as error:  # botocore's, of credentials that could not be refreshed
+        raise CredentialsExpiredError.refusing(
+            "renew", "the AWS credentials", expected="others before they expire", found=str(error)
+        ) from None
+    except (BotoCoreError, OSError, ValueError) as error:
+        raise CatalogUnavailableError.refusing(
+            "find", "AWS credentials", expected="a service that hands them out", found=str(error)
+        ) from None
+    return None if frozen is None else AwsKeys(frozen.access_key, frozen.secret_key, frozen.token or None)
+
+
+def region_of(description: CatalogDescription) -> str | None:
+    """Return the region that is configured, or the one that boto3 finds.
+
+    Raises:
+        ConfigurationError: The profile does not exist.
+    """
+    properties = description.pyiceberg_properties
+    for name in ("client.region", "rest.signing-region"):
+        if name in properties:
+            return str(properties[name])
+    found = session_of(description.aws or AwsIdentity()).region_name
+    return found or (DEFAULT_REGION if "s3.endpoint" in properties else None)
+
+
+def _session(identity: AwsIdentity) -> boto3.Session:
+    keys = identity.keys
+    session = boto3.Session(
+        aws_access_key_id=keys and keys.access_key_id,
+        aws_secret_access_key=keys and keys.secret_access_key,
+        aws_session_token=keys and keys.session_token,
+        profile_name=identity.profile,
+    )
+    return session if identity.role_arn is None else _under_role(session, identity)
+
+
+def _under_role(session: boto3.Session, identity: AwsIdentity) -> boto3.Session:
+    """Return a session of the role; boto3 itself reads roles from the configuration files only."""
+    arguments = {"RoleSessionName": identity.role_session_name or _SESSION_NAME}
+    if identity.external_id is not None:
+        arguments["ExternalId"] = identity.external_id
+
+    def client(service: str, **signing: Any) -> Any:
+        return session.client(service, region_name=session.region_name or DEFAULT_REGION, **signing)
+
+    source = session.get_credentials()
+    if source is None:
+        return session  # which is not kept: what it finds later is not the role
+    fetcher = AssumeRoleCredentialFetcher(
+        client_creator=client, source_credentials=source, role_arn=identity.role_arn, extra_args=arguments
+    )
+    under_role: Any = boto3.Session(profile_name=identity.profile)
+    under_role._session._credentials = DeferredRefreshableCredentials(  # noqa: SLF001 - there is no public way
+        refresh_using=fetcher.fetch_credentials, method="assume-role"
+    )
+    return under_role

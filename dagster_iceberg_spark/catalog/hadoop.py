@@ -1,0 +1,77 @@
+"""Iceberg's Hadoop catalog without a JVM: a directory, whose tables tell by the names of files how new they are."""
+
+import re
+from typing import Any, Final
+
+from pyarrow.fs import FileSelector
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.table import StaticTable, Table
+from pyiceberg.typedef import Identifier
+
+_SPELLINGS: Final = ("v{}.metadata.json", "v{}.gz.metadata.json")
+"""Iceberg's TableMetadataParser, for each codec."""
+_METADATA_FILE: Final = re.compile(r"v(\d+)(?:\.gz)?\.metadata\.json")
+
+
+class HadoopCatalog(NoopCatalog):
+    """The tables below a directory, to read: pyiceberg has no such catalog, and does not write one here.
+
+    The newest metadata is found as HadoopTableOperations of Iceberg does: from the version in `version-hint.text`,
+    which may be late, on to the last one that there is; without a hint, by listing.
+    """
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """Return the table as it is now.
+
+        Raises:
+            NoSuchTableError: There is neither a hint nor metadata.
+            FileNotFoundError: There is a hint, and not the metadata that it names.
+        """
+        parts = self.identifier_to_tuple(identifier)
+        metadata = _MetadataDirectory("/".join((self.properties["warehouse"].rstrip("/"), *parts, "metadata")))
+        version = metadata.hinted_version()
+        if version is None:
+            version = metadata.listed_version()
+        if version is None:
+            message = f"Table does not exist: {'.'.join(parts)}"
+            raise NoSuchTableError(message)
+        location = metadata.file(version) or metadata.path(_SPELLINGS[0].format(version))
+        while (newer := metadata.file(version + 1)) is not None:
+            location, version = newer, version + 1
+        return StaticTable.from_metadata(location, self.properties)
+
+    def table_exists(self, identifier: str | Identifier) -> bool:
+        """Say whether the table has metadata."""
+        try:
+            self.load_table(identifier)
+        except NoSuchTableError:
+            return False
+        return True
+
+
+class _MetadataDirectory:
+    def __init__(self, location: str) -> None:
+        self._location = location
+        self._io = PyArrowFileIO()
+
+    def path(self, name: str) -> str:
+        return f"{self._location}/{name}"
+
+    def file(self, version: int) -> str | None:
+        paths = (self.path(spelling.format(version)) for spelling in _SPELLINGS)
+        return next((path for path in paths if self._io.new_input(path).exists()), None)
+
+    def hinted_version(self) -> int | None:
+        try:
+            with self._io.new_input(self.path("version-hint.text")).open() as stream:
+                return int(stream.read().decode())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def listed_version(self) -> int | None:
+        scheme, netloc, path = PyArrowFileIO.parse_location(self._location)
+        files: Any = self._io.fs_by_scheme(scheme, netloc)
+        names = [info.base_name for info in files.get_file_info(FileSelector(path, allow_not_found=True))]
+        return max((int(match[1]) for name in names if (match := _METADATA_FILE.fullmatch(name))), default=None)

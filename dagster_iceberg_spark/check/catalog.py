@@ -1,0 +1,205 @@
+"""The steps from a configuration to a table that both engines read."""
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
+
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.look import find_table, translated_answers
+from dagster_iceberg_spark.check.findings import Finding
+from dagster_iceberg_spark.check.steps import Redact, Step, finding_of, findings
+from dagster_iceberg_spark.errors import (
+    ConfigurationError,
+    IcebergSparkError,
+    InvestigationError,
+    UpstreamMissingError,
+)
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME
+
+if TYPE_CHECKING:
+    from dagster_iceberg_spark.spark.session import IcebergSession
+
+_ROWS: Final = 3
+
+
+class CatalogCheck:
+    """The steps, and the table that they share.
+
+    Args:
+        configured: Returns the catalog as the configuration describes it.
+        describe: Returns what the engines are told of the catalog; of one that only the session knows, by opening it.
+        open_session: Opens the session.
+        redact: Takes secrets out of messages; opens nothing.
+        jars: Where Spark's libraries come from.
+        needs_java: Whether Spark runs on this machine.
+        namespace: Where the table goes; it has to be there, and stays. Default: a namespace of its own.
+    """
+
+    def __init__(
+        self,
+        configured: Callable[[], CatalogDescription],
+        describe: Callable[[], CatalogDescription],
+        open_session: Callable[[], "IcebergSession"],
+        *,
+        redact: Redact,
+        jars: str,
+        needs_java: bool,
+        namespace: tuple[str, ...] | None,
+    ) -> None:
+        """Keep what the steps need; nothing is asked yet."""
+        self._configured = configured
+        self._describe = describe
+        self._redact = redact
+        self._open_session = open_session
+        self._jars = jars
+        self._needs_java = needs_java
+        name = f"dagster_check_{uuid.uuid4().hex[:12]}"
+        self._has_own_namespace = namespace is None
+        self._namespace = namespace or (name,)
+        self._table = TableIdentifier(self._namespace, name)
+        self._made: list[str] = []
+        self._location = ""
+        self._is_idle = threading.Event()
+        self._is_idle.set()
+
+    def findings(self, subject: str, *, seconds: float) -> Iterator[Finding]:
+        """Yield what each step finds; what was made is dropped, whatever happens.
+
+        Args:
+            subject: The catalog's name.
+            seconds: How long each step may take.
+        """
+        catalog = Step("catalog", self._catalog, "`uri`, `authentication` and `warehouse` of the resource's `catalog`")
+        session = Step(
+            "session", self._session, "`jars`, `spark_config` and `remote` of the resource, and its `catalog`"
+        )
+        steps = (
+            Step("configuration", lambda: str(self._configured()), "the fields of the resource's `catalog`"),
+            Step("Java", self._java, "JAVA_HOME, or the resource's `remote`"),
+            *((session, catalog) if self._is_known_by_session() else (catalog, session)),
+            Step("namespace", self._create_namespace, "rights in the catalog to make one, or `--namespace`"),
+            Step("write", self._write, "`warehouse` and `store` of the resource's `catalog`, rights in the catalog"),
+            Step("read by Spark", self._read_by_spark, "`store` of the resource's `catalog`"),
+            Step("read by pyiceberg", self._read_by_pyiceberg, "`store` and `properties` of the resource's `catalog`"),
+        )
+        cleaned = None
+        try:
+            yield from findings(subject, steps, seconds=seconds, redact=self._redact)
+        finally:  # the reader may stop in the middle too
+            if self._made:
+                left = f"rights in the catalog to drop tables and namespaces; {self._table} may be left"
+                clean_up = Step("clean up", self._clean_up, left)
+                cleaned = finding_of(subject, clean_up, seconds=seconds, redact=self._redact)
+        if cleaned is not None:
+            yield cleaned
+
+    def _is_known_by_session(self) -> bool:
+        try:
+            return self._configured().source == "session"
+        except IcebergSparkError:  # the first step says so
+            return False
+
+    def _java(self) -> str:
+        if not self._needs_java:
+            return "none is needed here: the session is elsewhere"
+        from dagster_iceberg_spark.spark.session import require_java
+
+        return require_java()
+
+    def _catalog(self) -> str:
+        description = self._describe()
+        find_table(description, self._table)
+        return f"{description} answers"
+
+    def _session(self) -> str:
+        from dagster_iceberg_spark.spark.probe import versions
+
+        description = self._describe()
+        needed = ", ".join((ICEBERG_SPARK_RUNTIME, *description.packages))
+        source = "from Maven" if self._jars == "maven" and self._needs_java else "which have to be where Spark runs"
+        return f"{versions(self._open_session())}; libraries {needed}, {source}"
+
+    def _create_namespace(self) -> str:
+        from dagster_iceberg_spark.spark.probe import create_namespace, has_namespace
+
+        session = self._open_session()
+        if has_namespace(session, self._namespace):
+            return f"{'.'.join(self._namespace)} is there"
+        if not self._has_own_namespace:
+            raise ConfigurationError.refusing(
+                "use",
+                f"the namespace {'.'.join(self._namespace)}",
+                expected="one that is there",
+                found="none of that name",
+                hint="create it, or let the check make one of its own.",
+            )
+        self._made.append("namespace")
+        create_namespace(session, self._namespace)
+        return f"created {'.'.join(self._namespace)}"
+
+    def _write(self) -> str:
+        from dagster_iceberg_spark.spark.probe import write_rows
+
+        self._is_idle.clear()
+        try:
+            self._made.append("table")
+            for rows in (1, _ROWS):
+                token = uuid.uuid4().hex
+                self._location = write_rows(self._open_session(), self._table, rows=rows, token=token)
+        finally:
+            self._is_idle.set()
+        return f"created and replaced {self._table}"
+
+    def _read_by_spark(self) -> str:
+        from dagster_iceberg_spark.spark.probe import count_rows
+
+        return self._all_rows(count_rows(self._open_session(), self._table))
+
+    def _read_by_pyiceberg(self) -> str:
+        description = self._describe()
+        table = find_table(description, self._table)
+        if table is None:
+            raise UpstreamMissingError.refusing(
+                "read",
+                str(self._table),
+                expected=f"the table in the {description}",
+                found="none",
+                hint="pyiceberg and Spark look at different catalogs: compare `name`, `uri` and `warehouse`.",
+            )
+        with translated_answers(description, action=f"read {self._table} in"):
+            rows = table.scan().to_arrow().num_rows
+        return f"{self._all_rows(rows)} at {table.location()}"
+
+    def _all_rows(self, rows: int) -> str:
+        if rows != _ROWS:
+            raise InvestigationError.refusing(
+                "read", str(self._table), expected=f"the {_ROWS} rows that were written", found=str(rows)
+            )
+        return f"{_ROWS} rows"
+
+    def _clean_up(self) -> str:
+        from dagster_iceberg_spark.spark.probe import drop_namespace, drop_table
+
+        self._is_idle.wait()  # a write that took too long would make again what is dropped
+        session = self._open_session()
+        if "table" in self._made:
+            drop_table(session, self._table)
+            self._remove_directories()
+        if "namespace" in self._made:
+            drop_namespace(session, self._namespace)
+        return f"dropped the {' and the '.join(reversed(self._made))}"
+
+    def _remove_directories(self) -> None:
+        """Remove what is left of the table on a local disk: its directories, which have to be empty."""
+        location = urlsplit(self._location)
+        if location.scheme == "file":
+            table = Path(unquote(location.path))
+            of_namespace = (table.parent,) if "namespace" in self._made else ()
+            for directory in (table / "metadata", table / "data", table, *of_namespace):
+                with suppress(OSError):
+                    directory.rmdir()

@@ -1,0 +1,94 @@
+"""What a check has found."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+from dagster_iceberg_spark.errors import CatalogUnavailableError, ConfigurationError
+
+Outcome: TypeAlias = Literal["ok", "differs", "failed", "not tried"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one step has found.
+
+    Args:
+        subject: The catalog, or the asset.
+        step: The step.
+        outcome: `differs`: the next write changes the table; `not tried`: a step before it failed.
+        found: What was found, or the error.
+        setting: The settings to look at where it failed.
+        seconds: How long it took.
+        is_transient: Whether the same may work when it is tried again.
+    """
+
+    subject: str
+    step: str
+    outcome: Outcome
+    found: str = ""
+    setting: str = ""
+    seconds: float = 0.0
+    is_transient: bool = False
+
+    def __str__(self) -> str:
+        """Return it in one line."""
+        change = f" To change: {self.setting}." if self.outcome == "failed" and self.setting else ""
+        return f"{self.step} of {self.subject}: {self.outcome}. {self.found}{change}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What all steps have found.
+
+    Args:
+        findings: One for each step, in order.
+    """
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_fit(self) -> bool:
+        """Whether no step failed; tables may differ from their definitions."""
+        return not any(finding.outcome == "failed" for finding in self.findings)
+
+    @property
+    def has_differences(self) -> bool:
+        """Whether the next write changes a table."""
+        return any(finding.outcome == "differs" for finding in self.findings)
+
+    @property
+    def failures(self) -> tuple[Finding, ...]:
+        """The steps that failed."""
+        return tuple(finding for finding in self.findings if finding.outcome == "failed")
+
+    def require(self) -> None:
+        """Raise if a step failed.
+
+        Raises:
+            ConfigurationError: Says what each has found.
+            CatalogUnavailableError: The same, where trying again may help.
+        """
+        if not self.is_fit:
+            is_transient = all(finding.is_transient for finding in self.failures)
+            error = CatalogUnavailableError if is_transient else ConfigurationError
+            raise error("\n".join(map(str, self.failures)))
+
+    def document(self) -> dict[str, Any]:
+        """Return the report as plain values, for JSON."""
+        return {"is_fit": self.is_fit, "findings": [asdict(finding) for finding in self.findings]}
+
+    def __str__(self) -> str:
+        """Return a line for each step."""
+        return "\n".join(map(str, self.findings))
+
+
+def report_of(findings: Iterable[Finding]) -> CheckReport:
+    """Take all steps and return what they have found."""
+    return CheckReport(tuple(findings))
+
+
+def not_tried(subject: str, steps: Iterable[str]) -> Iterator[Finding]:
+    """Yield a finding for each step that an earlier failure leaves out."""
+    for step in steps:
+        yield Finding(subject, step, "not tried")

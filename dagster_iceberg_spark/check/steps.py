@@ -1,0 +1,93 @@
+"""Steps that are taken one after the other, each in a bounded time."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dagster_iceberg_spark.catalog.failures import first_line
+from dagster_iceberg_spark.catalog.waiting import SilenceError, answer_within
+from dagster_iceberg_spark.check.findings import Finding, Outcome, not_tried
+from dagster_iceberg_spark.errors import CatalogUnavailableError, IcebergSparkError
+
+STEP_SECONDS: Final = 300.0
+"""How long a step may take, if nobody says otherwise: a first session downloads its libraries."""
+
+THREAD_NAME: Final = "iceberg-check"
+"""What the names of the threads begin with that take the steps."""
+
+Redact = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a step says of itself.
+
+    Args:
+        found: What was found.
+        outcome: Whether it is as it should be.
+        is_transient: Whether the same may work when it is tried again.
+    """
+
+    found: str
+    outcome: Outcome = "ok"
+    is_transient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One question.
+
+    Args:
+        name: What is asked for, in a word or two.
+        ask: Returns what was found, or raises.
+        setting: The settings to look at where it fails.
+    """
+
+    name: str
+    ask: Callable[[], Answer | str]
+    setting: str
+
+
+def findings(
+    subject: str, steps: Sequence[Step], *, seconds: float = STEP_SECONDS, redact: Redact = str
+) -> Iterator[Finding]:
+    """Take the steps until one fails, and yield what each has found.
+
+    Args:
+        subject: The catalog or the asset.
+        steps: The steps.
+        seconds: How long each may take; one that takes longer has failed, though what it does cannot be stopped.
+        redact: Takes secrets out of messages.
+    """
+    for position, step in enumerate(steps):
+        finding = finding_of(subject, step, seconds=seconds, redact=redact)
+        yield finding
+        if finding.outcome == "failed":
+            yield from not_tried(subject, [later.name for later in steps[position + 1 :]])
+            return
+
+
+def finding_of(subject: str, step: Step, *, seconds: float = STEP_SECONDS, redact: Redact = str) -> Finding:
+    """Take one step."""
+    started = time.monotonic()
+    try:
+        answer = _in_time(step, seconds)
+    except IcebergSparkError as error:
+        answer = Answer(str(error), "failed", is_transient=error.allows_retries)
+    except Exception as error:  # noqa: BLE001 - a check tells whatever goes wrong
+        answer = Answer(f"{type(error).__name__}: {first_line(error)}", "failed")
+    taken = round(time.monotonic() - started, 3)
+    setting = step.setting if answer.outcome == "failed" else ""
+    found = redact(answer.found)
+    return Finding(subject, step.name, answer.outcome, found, setting, taken, is_transient=answer.is_transient)
+
+
+def _in_time(step: Step, seconds: float) -> Answer:
+    try:
+        answer = answer_within(seconds, step.ask, thread_name=f"{THREAD_NAME} {step.name}")
+    except SilenceError:
+        raise CatalogUnavailableError.refusing(
+            "check", step.name, expected=f"an answer within {seconds:.0f} s", found="none"
+        ) from None
+    return Answer(answer) if isinstance(answer, str) else answer

@@ -1,0 +1,154 @@
+"""`dagster-iceberg-spark check`."""
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from dagster_iceberg_spark.asset_tables import check_assets
+from dagster_iceberg_spark.check.findings import CheckReport, Finding, Outcome
+from dagster_iceberg_spark.check.steps import STEP_SECONDS, THREAD_NAME
+from dagster_iceberg_spark.cli.code_location import load_definitions
+from dagster_iceberg_spark.cli.settings import assignments, literal_secrets_unsaid, resource_of
+from dagster_iceberg_spark.distribution import PACKAGE_VERSION
+from dagster_iceberg_spark.errors import IcebergSparkError
+
+_STYLES: Final[dict[Outcome, str]] = {"ok": "green", "differs": "yellow", "failed": "bold red", "not tried": "dim"}
+_WIDTH: Final = 120
+"""Characters in a line where nobody's terminal says how many there are."""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(PACKAGE_VERSION, package_name="dagster-iceberg-spark")
+def app() -> None:
+    """Iceberg tables of Dagster assets."""
+
+
+@app.command()
+@click.option("-m", "--module", help="Code location: a module, such as my_project.definitions.")
+@click.option(
+    "-f", "--python-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Code location: a file."
+)
+@click.option("-a", "--attribute", help="Name of the Definitions in it. Default: the only ones.")
+@click.option(
+    "-d",
+    "--working-directory",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=Path(),
+    help="Put in front of the import path. Default: the current directory.",
+)
+@click.option("--kind", help="Without a code location: the catalog's kind, such as sql, rest, glue.")
+@click.option("--uri", help="The catalog's `uri`.")
+@click.option("--warehouse", help="The catalog's `warehouse`.")
+@click.option(
+    "--set",
+    "fields",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="Another field of the catalog, such as store.region=eu-west-1; env:NAME is the value of a variable.",
+)
+@click.option("--remote", help="Spark Connect server, sc://host:port. Default: a session in this process.")
+@click.option("--spark-config", multiple=True, metavar="KEY=VALUE", help="Spark configuration.")
+@click.option("--jars", type=click.Choice(["maven", "provided"]), default="maven", help="Where the libraries are from.")
+@click.option("--namespace", help="Where the table of the check goes. Default: a namespace of its own.")
+@click.option("--seconds", type=float, default=STEP_SECONDS, show_default=True, help="How long a step may take.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@click.option("--strict", is_flag=True, help="Fail where a table differs from its asset's definition, too.")
+def check(as_json: bool, strict: bool, **asked: Any) -> None:  # noqa: FBT001 - click's flags
+    r"""Try out a code location's catalogs and tables, or a catalog given by flags.
+
+    A table is created, replaced, read by Spark and by pyiceberg, and dropped. Of a code location, the table of each
+    asset is compared with its definition. The exit code is 0 if all works, 1 if something does not, 2 if the question
+    is wrong.
+
+    \b
+    Examples:
+      dagster-iceberg-spark check -m my_project.definitions
+      dagster-iceberg-spark check --kind sql --uri sqlite:///lake/catalog.db --warehouse lake
+      dagster-iceberg-spark check --kind rest --uri https://catalog.example.com \
+          --set authentication.kind=bearer --set authentication.token=env:CATALOG_TOKEN
+    """
+    console = Console(stderr=as_json, width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
+    try:
+        report = _shown(_findings(**asked), console)
+    except IcebergSparkError as error:
+        raise click.UsageError(str(error)) from error
+    if as_json:
+        click.echo(json.dumps(report.document(), indent=2))
+    _leave(0 if report.is_fit and not (strict and report.has_differences) else 1)
+
+
+def _findings(  # noqa: PLR0913 - the command line's options
+    *,
+    module: str | None,
+    python_file: Path | None,
+    attribute: str | None,
+    working_directory: Path,
+    kind: str | None,
+    uri: str | None,
+    warehouse: str | None,
+    fields: Sequence[str],
+    remote: str | None,
+    spark_config: Sequence[str],
+    jars: str,
+    namespace: str | None,
+    seconds: float,
+) -> Iterator[Finding]:
+    places = [place for place in (module, python_file, kind) if place is not None]
+    if len(places) != 1:
+        raise click.UsageError("Name one of: --module, --python-file, --kind.")
+    if kind is None:
+        definitions = load_definitions(
+            module=module, python_file=python_file, attribute=attribute, directory=working_directory.absolute()
+        )
+        yield from check_assets(definitions, namespace=namespace, seconds=seconds)
+        return
+    given = {"kind": kind, "uri": uri, "warehouse": warehouse}
+    catalog = {name: value for name, value in given.items() if value is not None}
+    catalog |= assignments(fields, flag="--set")
+    with literal_secrets_unsaid():
+        resource = resource_of(catalog=catalog, spark_config=spark_config, remote=remote, jars=jars)
+        yield from resource.findings(namespace=namespace, seconds=seconds)
+
+
+def _shown(findings: Iterator[Finding], console: Console) -> CheckReport:
+    """Show each finding as soon as it is known."""
+    known: list[Finding] = []
+    with console.status("..."):
+        for finding in findings:
+            if not known or known[-1].subject != finding.subject:
+                console.print(f"[bold]{escape(finding.subject)}[/]")
+            known.append(finding)
+            console.print(_line(finding))
+    return CheckReport(tuple(known))
+
+
+def _line(finding: Finding) -> Table:
+    line = Table.grid(padding=(0, 1))
+    line.add_column(width=11)
+    line.add_column(width=18)
+    line.add_column(width=7, justify="right")
+    line.add_column(ratio=1, overflow="fold")
+    seconds = f"{finding.seconds:.1f} s" if finding.outcome != "not tried" else ""
+    setting = f"\n[bold]Look at:[/] {escape(finding.setting)}." if finding.setting else ""
+    line.add_row(
+        f" [{_STYLES[finding.outcome]}]{finding.outcome}[/]", finding.step, seconds, escape(finding.found) + setting
+    )
+    return line
+
+
+def _leave(code: int) -> None:
+    """End the process; at once where a step that stays silent would hold up the clean-up of Spark's client."""
+    if any(thread.name.startswith(THREAD_NAME) for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)

@@ -1,0 +1,119 @@
+"""From flags to a resource: `--set authentication.kind=oauth2`."""
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from dagster_shared.check import CheckError
+from pydantic import ValidationError
+
+from dagster_iceberg_spark.config import base
+from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.resource import IcebergSparkResource
+
+_ENVIRONMENT: Final = "env:"
+"""In front of the name of a variable, so that no secret stands in a command line."""
+
+_MAPPINGS: Final = ("properties", "headers", "configuration")
+"""Fields that hold names and values of their own."""
+
+
+def resource_of(
+    *, catalog: Mapping[str, str], spark_config: Iterable[str], remote: str | None, jars: str
+) -> IcebergSparkResource:
+    """Return the resource that the flags describe.
+
+    Args:
+        catalog: Values by the dotted path of the catalog's field.
+        spark_config: `key=value`, each.
+        remote: Address of a Spark Connect server.
+        jars: Where Spark's libraries come from.
+
+    Raises:
+        ConfigurationError: A field is unknown, missing, or does not take its value.
+    """
+    try:
+        return IcebergSparkResource(
+            catalog=_selected(_nested({path: _value(text) for path, text in catalog.items()})),
+            spark_config=assignments(spark_config, flag="--spark-config"),
+            remote=remote,
+            jars=jars,
+        )
+    except (ValidationError, CheckError, TypeError) as error:
+        raise ConfigurationError.refusing(
+            "use", "the catalog of the flags", expected="fields that fit together", found=_reasons(error)
+        ) from None
+
+
+@contextmanager
+def literal_secrets_unsaid() -> Iterator[None]:
+    """Say nothing of secrets in the block: flags are nobody's definition, and no UI shows them."""
+    logger = logging.getLogger(base.__name__)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def assignments(texts: Iterable[str], *, flag: str) -> dict[str, str]:
+    """Return the values by name of texts such as `name=value`.
+
+    Raises:
+        ConfigurationError: A text has no equals sign.
+    """
+    pairs = [text.partition("=") for text in texts]
+    for name, sign, _ in pairs:
+        if not sign or not name:
+            raise ConfigurationError.refusing("use", flag, expected="name=value", found=repr(name))
+    return {name: value for name, _, value in pairs}
+
+
+def _nested(values: Mapping[str, str]) -> dict[str, Any]:
+    document: dict[str, Any] = {}
+    for path, value in values.items():
+        # Names of properties and headers have dots of their own.
+        before, mapping, rest = _split_at_mapping(path)
+        *parents, name = [*before, mapping, rest] if mapping else before
+        inner = document
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+        inner[name] = value
+    return document
+
+
+def _split_at_mapping(path: str) -> tuple[list[str], str, str]:
+    """Return the fields before a mapping, the mapping, and the name in it; without one the fields alone."""
+    fields = path.split(".")
+    for position, field in enumerate(fields[:-1]):
+        if field in _MAPPINGS:
+            return fields[:position], field, ".".join(fields[position + 1 :])
+    return fields, "", ""
+
+
+def _selected(document: Any) -> Any:
+    """Return Dagster's form of a choice: its kind is the one key of a mapping."""
+    if not isinstance(document, dict):
+        return document
+    fields = {name: _selected(value) for name, value in document.items() if name != "kind"}
+    return {document["kind"]: fields} if "kind" in document else fields
+
+
+def _value(text: str) -> str:
+    if not text.startswith(_ENVIRONMENT):
+        return text
+    name = text.removeprefix(_ENVIRONMENT)
+    if name not in os.environ:
+        raise ConfigurationError.refusing(
+            "use", f"`{text}`", expected=f"an environment variable {name}", found="none of that name"
+        )
+    return os.environ[name]
+
+
+def _reasons(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+    return "a `store` or an `authentication` without its `kind`"

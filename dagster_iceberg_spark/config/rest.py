@@ -1,0 +1,233 @@
+"""Catalogs that speak Iceberg's REST protocol, and what some services want of it."""
+
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field
+from typing_extensions import Self
+
+from dagster_iceberg_spark.catalog.description import CatalogDescription, EngineProperties, holds_secret
+from dagster_iceberg_spark.config.authentication import (
+    AuthenticationConfig,
+    BearerToken,
+    NoAuthentication,
+    OAuth2,
+    SigV4,
+)
+from dagster_iceberg_spark.config.aws import AwsCredentials
+from dagster_iceberg_spark.config.base import without_password
+from dagster_iceberg_spark.config.catalog import BaseCatalog, host_of
+from dagster_iceberg_spark.config.stores import S3Store
+from dagster_iceberg_spark.errors import ConfigurationError
+
+CONNECT_TIMEOUT_SECONDS: Final = 10
+ANSWER_TIMEOUT_SECONDS: Final = 60
+_ACCESS_DELEGATION: Final = "header.X-Iceberg-Access-Delegation"
+"""Iceberg's REST specification, parameter `data-access`."""
+_VENDED: Final = {"access_delegation": "vended-credentials"}
+
+
+class RestCatalog(BaseCatalog):
+    """A catalog that speaks Iceberg's REST protocol.
+
+    Example:
+        >>> RestCatalog(uri="http://127.0.0.1:8181").kind
+        'rest'
+    """
+
+    kind: Literal["rest"] = Field(default="rest", description="A catalog that speaks Iceberg's REST protocol.")
+    uri: str = Field(description="Base URI of the service, such as `https://catalog.example.com/api`.")
+    warehouse: str | None = Field(
+        default=None, description="The warehouse to use, where the service has several; its name or location."
+    )
+    authentication: AuthenticationConfig = Field(
+        default=NoAuthentication(), description="How the catalog is told who asks."
+    )
+    access_delegation: Literal["none", "vended-credentials"] = Field(
+        default="none",
+        description="What the catalog is asked for to reach the files: `vended-credentials`, handed out with each "
+        "table. `none`: the `store` has credentials of its own.",
+    )
+    prefix: str | None = Field(
+        default=None, description="Prefix of the catalog's paths, where the service does not say it by itself."
+    )
+    headers: dict[str, str] = Field(default={}, description="Headers of every request, such as `Polaris-Realm`.")
+    ca_bundle: str | None = Field(
+        default=None,
+        description="Path of a PEM file with the authorities that sign the service's certificate, where they are not "
+        "publicly known.",
+    )
+
+    @classmethod
+    def polaris(
+        cls, uri: str, *, catalog: str, client_id: str, client_secret: str, role: str = "ALL", **fields: Any
+    ) -> Self:
+        """Return a catalog of Apache Polaris, or of Snowflake Open Catalog.
+
+        Args:
+            uri: `https://polaris.example.com/api/catalog`.
+            catalog: Name of the catalog in Polaris.
+            client_id: Id of the principal.
+            client_secret: Its secret; use EnvVar.
+            role: Principal role that the token is for; `ALL`: every one that the principal has.
+            fields: Further fields, such as `store=S3Store()`, or `headers={"Polaris-Realm": "lake"}`.
+        """
+        login = OAuth2(client_id=client_id, client_secret=client_secret, scope=f"PRINCIPAL_ROLE:{role}")
+        return cls(**{"uri": uri, "warehouse": catalog, "authentication": login, **_VENDED, **fields})
+
+    @classmethod
+    def nessie(cls, uri: str, *, warehouse: str | None = None, **fields: Any) -> Self:
+        """Return a catalog of Project Nessie.
+
+        It shows only a table's newest snapshot; the others are in Nessie's own history, where a commit that depends on
+        one finds it.
+
+        Args:
+            uri: `http://nessie.example.com:19120/iceberg`; with a branch, `.../iceberg/dev`.
+            warehouse: Name of the warehouse, where the server has several.
+            fields: Further fields, such as `store=S3Store()` or `authentication=BearerToken(...)`.
+        """
+        return cls(**{"uri": uri, "warehouse": warehouse, **_VENDED, **fields})
+
+    @classmethod
+    def lakekeeper(
+        cls, uri: str, *, warehouse: str, client_id: str, client_secret: str, server_uri: str, **fields: Any
+    ) -> Self:
+        """Return a catalog of Lakekeeper.
+
+        Args:
+            uri: `https://lakekeeper.example.com/catalog`.
+            warehouse: Name of the warehouse.
+            client_id: Id of the client at the identity provider.
+            client_secret: Its secret; use EnvVar.
+            server_uri: Where the identity provider hands out tokens.
+            fields: Further fields, such as `store=S3Store()`.
+        """
+        login = OAuth2(client_id=client_id, client_secret=client_secret, server_uri=server_uri, scope="lakekeeper")
+        return cls(**{"uri": uri, "warehouse": warehouse, "authentication": login, **_VENDED, **fields})
+
+    @classmethod
+    def unity(cls, uri: str, *, catalog: str, token: str, **fields: Any) -> Self:
+        """Return a catalog of Databricks' Unity Catalog.
+
+        Args:
+            uri: `https://<workspace>/api/2.1/unity-catalog/iceberg-rest`.
+            catalog: Name of the catalog.
+            token: Personal access token; use EnvVar.
+            fields: Further fields, such as `store=S3Store()`; a service principal has `authentication=OAuth2(...)` with
+                the workspace's `oidc/v1/token` and the scope `all-apis`.
+        """
+        login = BearerToken(token=token)
+        return cls(**{"uri": uri, "warehouse": catalog, "authentication": login, **_VENDED, **fields})
+
+    @classmethod
+    def glue(cls, *, region: str, account_id: str, credentials: AwsCredentials | None = None, **fields: Any) -> Self:
+        """Return the REST endpoint of AWS Glue's Data Catalog.
+
+        Args:
+            region: The region.
+            account_id: The account whose catalog it is; of a nested one, `<account>:<catalog>`.
+            credentials: Who signs. Default: what boto3 finds.
+            fields: Further fields.
+        """
+        uri = f"https://glue.{region}.amazonaws.com/iceberg"
+        return cls(**{"uri": uri, "warehouse": account_id, **_signed("glue", region, credentials), **fields})
+
+    @classmethod
+    def s3_tables(
+        cls, *, region: str, table_bucket: str, credentials: AwsCredentials | None = None, **fields: Any
+    ) -> Self:
+        """Return the REST endpoint of Amazon S3 Tables.
+
+        Args:
+            region: The region.
+            table_bucket: ARN of the table bucket.
+            credentials: Who signs. Default: what boto3 finds.
+            fields: Further fields.
+        """
+        uri = f"https://s3tables.{region}.amazonaws.com/iceberg"
+        return cls(**{"uri": uri, "warehouse": table_bucket, **_signed("s3tables", region, credentials), **fields})
+
+    def describe(self, storage_directory: str) -> CatalogDescription:  # noqa: ARG002 - every catalog takes it
+        """Return what Spark and pyiceberg need.
+
+        Raises:
+            ConfigurationError: The URI is not one of HTTP, or fields contradict each other.
+        """
+        parts = urlsplit(self.uri)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
+            raise ConfigurationError.refusing(
+                "use",
+                f"the REST catalog {self.name!r}",
+                expected="a `uri` that starts with http:// or https://, without user and password",
+                found=repr(without_password(self.uri)),
+            )
+        common = {
+            "type": "rest",
+            "uri": self.uri,
+            **({"warehouse": self.warehouse} if self.warehouse else {}),
+            **({"prefix": self.prefix} if self.prefix else {}),
+        }
+        service = EngineProperties(
+            spark={
+                **common,
+                "rest.client.connection-timeout-ms": str(CONNECT_TIMEOUT_SECONDS * 1000),
+                "rest.client.socket-timeout-ms": str(ANSWER_TIMEOUT_SECONDS * 1000),
+            },
+            pyiceberg=common,
+        )
+        return self._described(
+            service,
+            self._headers,
+            self._trust,
+            self._login,
+            self._store_in(None, default=self._default_store, is_vended=self.access_delegation != "none"),
+            kind="REST catalog",
+            endpoint=self.uri,
+            host=host_of(self.uri),
+        )
+
+    @property
+    def _default_store(self) -> S3Store:
+        login = self.authentication
+        return S3Store(region=login.region, credentials=login.credentials) if isinstance(login, SigV4) else S3Store()
+
+    @property
+    def _login(self) -> EngineProperties:
+        authentication = self.authentication
+        if isinstance(authentication, OAuth2) and authentication.server_uri is None:
+            authentication = authentication.model_copy(update={"server_uri": f"{self.uri.rstrip('/')}/v1/oauth/tokens"})
+        return authentication.describe()
+
+    @property
+    def _trust(self) -> EngineProperties:
+        if self.ca_bundle is None:
+            return EngineProperties()
+        path = Path(self.ca_bundle).absolute()
+        if not path.is_file():
+            raise ConfigurationError.refusing(
+                "use", f"the REST catalog {self.name!r}", expected="a file at `ca_bundle`", found=repr(self.ca_bundle)
+            )
+        return EngineProperties(pyiceberg={"ssl": {"cabundle": str(path)}}, ca_bundle=str(path))
+
+    @property
+    def _headers(self) -> EngineProperties:
+        given = {f"header.{name}": value for name, value in self.headers.items()}
+        if self.access_delegation != "none":
+            given[_ACCESS_DELEGATION] = self.access_delegation
+        secret = {name: value for name, value in given.items() if holds_secret(name)}
+        shown = {name: value for name, value in given.items() if name not in secret}
+        # Of itself pyiceberg asks for keys in every request; None takes the header out.
+        silent = {} if _ACCESS_DELEGATION in given else {_ACCESS_DELEGATION: None}
+        return EngineProperties(
+            spark=shown, spark_secrets=secret, pyiceberg={**silent, **shown}, pyiceberg_secrets=secret
+        )
+
+
+def _signed(service: str, region: str, credentials: AwsCredentials | None) -> dict[str, Any]:
+    known = credentials or AwsCredentials()
+    return {
+        "authentication": SigV4(region=region, service=service, credentials=known),
+        "store": S3Store(region=region, credentials=known),
+    }

@@ -1,0 +1,154 @@
+"""How a table stands to its asset's definition, before any frame is there to be written."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from dagster_iceberg_spark.plan.branch import new_branch, refuse_losses_of_main
+from dagster_iceberg_spark.plan.definition import check_place, identifier_changes, order_changes, property_changes
+from dagster_iceberg_spark.plan.evolution import check_transforms, plan_schema_changes, plan_spec_changes
+from dagster_iceberg_spark.plan.options import (
+    IDENTIFIER_FIELDS,
+    MERGE_KEYS,
+    PARTITION_BY,
+    PARTITION_EXPR,
+    REQUIRED_COLUMNS,
+    SORT_BY,
+)
+from dagster_iceberg_spark.plan.ownership import check_ownership, refuse_disagreement
+from dagster_iceberg_spark.plan.renames import StoredNames
+from dagster_iceberg_spark.plan.request import TableRequest
+from dagster_iceberg_spark.table.changes import TableChange
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.table.snapshot import TableState
+
+COLUMN_SCHEMA: Final = "dagster/column_schema"
+_UNDECLARED_TYPE: Final = "string"
+"""The type of a `dagster.TableColumn` that says nothing of it: such a column is compared by its name alone."""
+_ICEBERG_NAMES: Final[Mapping[str, str]] = {
+    "bigint": "long",
+    "integer": "int",
+    "real": "float",
+    "timestamp_ltz": "timestamptz",
+    "timestamp_ntz": "timestamp",
+}
+"""What Spark SQL calls types, in the words of Iceberg's spec; `timestamp` is either's word for another type."""
+
+
+@dataclass(frozen=True, slots=True)
+class DefinedTable:
+    """What an asset's definition says of its table.
+
+    Args:
+        request: The table and its options.
+        partition_columns: The columns of `partition_expr`.
+        declared_types: Types by column of `dagster/column_schema`; None: the definition has no such key.
+    """
+
+    request: TableRequest
+    partition_columns: tuple[str, ...] = ()
+    declared_types: Mapping[str, str] | None = field(default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class TableReport:
+    """How a table stands to its asset's definition.
+
+    Args:
+        identifier: The table.
+        exists: Whether it is there.
+        differences: What the next write would change, and which columns of the definition the table lacks.
+    """
+
+    identifier: TableIdentifier
+    exists: bool
+    differences: tuple[str, ...] = ()
+
+
+def differences(defined: DefinedTable, state: TableState) -> tuple[str, ...]:
+    """Return in words what the next write would change, and which columns of the definition the table lacks.
+
+    Args:
+        defined: What the definition says.
+        state: The table as a fresh look saw it.
+
+    Raises:
+        ConfigurationError: The next write would be refused, whatever its frame.
+        SchemaMismatchError: Renames that the table cannot see.
+    """
+    request, subject = defined.request, str(defined.request.identifier)
+    check_ownership(request, state)
+    check_place(request.options, state, subject=subject)
+    # What no frame is needed for holds for a frame that has the table's own columns, by their new names.
+    names = StoredNames.of(request.options.renames, Schema(()), state.schema, subject=subject)
+    stored = request.by_names(names)
+    lacking = tuple(_lacking_columns(replace(defined, request=stored), names, state.schema))
+    planned = (*_planned_changes(stored, state), *names.changes)
+    return (*lacking, *_other_types(defined, names, state.schema), *map(str, planned))
+
+
+def _planned_changes(request: TableRequest, state: TableState) -> Iterator[TableChange]:
+    options, subject = request.options, str(request.identifier)
+    schema = plan_schema_changes(
+        state.schema, state.schema, policy="add_columns", docs=request.column_docs, subject=subject
+    )
+    known = tuple(item for item in options.partition_by or () if state.schema.field(item.column) is not None)
+    is_whole = known == (options.partition_by or ())
+    wanted = None if options.partition_by is None else check_transforms(known, state.schema, subject=subject)
+    layout = (
+        *plan_spec_changes(
+            wanted if is_whole else None, state.spec, policy=options.partition_evolution, subject=subject
+        ),
+        *(order_changes(options, state) if _has(state, [item.column for item in options.sort_by or ()]) else ()),
+        *(identifier_changes(options, state, subject=subject) if _has(state, options.identifier_fields) else ()),
+    )
+    refuse_disagreement(request, state, layout, schema.after)
+    refuse_losses_of_main(options, state, schema.after, subject=subject)
+    yield from schema.before
+    yield from layout
+    yield from property_changes(request, state)
+    yield from new_branch(options, state)
+
+
+def _has(state: TableState, columns: Sequence[str] | None) -> bool:
+    return all(state.schema.field(column) is not None for column in columns or ())
+
+
+def _lacking_columns(defined: DefinedTable, names: StoredNames, table: Schema) -> Iterator[str]:
+    options = defined.request.options
+    by_key: dict[str, Sequence[str]] = {
+        PARTITION_EXPR: [names.column(column) for column in defined.partition_columns],
+        PARTITION_BY: [item.column for item in options.partition_by or ()],
+        MERGE_KEYS: options.merge_keys,
+        IDENTIFIER_FIELDS: options.identifier_fields or (),
+        REQUIRED_COLUMNS: tuple(options.required_columns),
+        SORT_BY: [item.column for item in options.sort_by or ()],
+        COLUMN_SCHEMA: [names.column(column) for column in defined.declared_types or ()],
+    }
+    for key, columns in by_key.items():
+        for column in columns:
+            if table.field(column) is None:
+                yield f"the table lacks the column {column!r} of `{key}`"
+
+
+def _other_types(defined: DefinedTable, names: StoredNames, table: Schema) -> Iterator[str]:
+    declared = defined.declared_types
+    if declared is None:
+        return
+    by_name = {names.column(column): declared_type for column, declared_type in declared.items()}
+    for column, declared_type in by_name.items():
+        stored = table.field(column)
+        if stored is not None and not _may_be(declared_type, str(stored.type)):
+            yield f"the column {column!r} is {stored.type}, `{COLUMN_SCHEMA}` says {declared_type}"
+    known = table.like(item for name in by_name if (item := table.field(name)) is not None)
+    for item in table:
+        if known.field(item.name) is None:
+            yield f"the table has the column {item.name!r}, `{COLUMN_SCHEMA}` has not"
+
+
+def _may_be(declared: str, stored: str) -> bool:
+    plain, actual = declared.strip().lower().replace(" ", ""), stored.replace(" ", "")
+    if plain == _UNDECLARED_TYPE or _ICEBERG_NAMES.get(plain, plain) == actual:
+        return True
+    return plain == "timestamp" and actual == "timestamptz"  # as Spark calls it

@@ -1,0 +1,76 @@
+"""When the versions of a history begin, and what may not be put into one."""
+
+import datetime as dt
+import hashlib
+
+from dagster_iceberg_spark.errors import ConfigurationError, DataError
+from dagster_iceberg_spark.plan.adoption import leaves_alone
+from dagster_iceberg_spark.plan.binding import BoundScope
+from dagster_iceberg_spark.plan.merging import OF_RUN, MergeRules
+from dagster_iceberg_spark.plan.options import MERGE
+from dagster_iceberg_spark.table.lineage import BOUNDARY, HISTORY, Materialization
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
+
+
+def boundary_of(
+    rules: MergeRules, materialization: Materialization, own: BoundScope, *, subject: str
+) -> dt.datetime | None:
+    """Return when the versions of a history begin; None for a merge that keeps none.
+
+    Raises:
+        ConfigurationError: The run has no such instant, or the rules end versions of other partitions.
+    """
+    if rules.strategy != "scd2":
+        return None
+    if rules.retire == "all" and not own.is_whole_table:
+        raise ConfigurationError.refusing(
+            "merge into",
+            subject,
+            expected=f"`retire` of `{MERGE}` as 'partitions' or 'never', for an asset whose runs own their partitions",
+            found="'all'",
+        )
+    if isinstance(rules.boundary, dt.datetime):
+        return rules.boundary
+    if rules.boundary == OF_RUN:
+        return materialization.started_at
+    windows = {item.window.start for partition in materialization.scope.partitions for item in partition if item.window}
+    if len(windows) != 1:
+        raise ConfigurationError.refusing(
+            "merge into",
+            subject,
+            expected=f"a run of one time partition, at whose start the versions begin (`boundary` of `{MERGE}`)",
+            found=f"{len(windows)} of them",
+            hint="run one partition at a time, or give each row its begin in the column `valid_from` names.",
+        )
+    return windows.pop()
+
+
+def said_of_history(boundary: dt.datetime, own: BoundScope) -> dict[str, str]:
+    """Return what the snapshot says of its boundary, and of the rows whose versions were compared."""
+    digest = hashlib.sha256(repr(own.predicate()).encode()).hexdigest()[:16]
+    return {BOUNDARY: boundary.astimezone(dt.timezone.utc).isoformat(), HISTORY: digest}
+
+
+def refuse_late(
+    boundary: dt.datetime, own: BoundScope, materialization: Materialization, branch: str, state: TableState | None
+) -> None:
+    """Refuse to put a batch into a history that goes on after it: what did not change since has left no trace.
+
+    Raises:
+        DataError: A snapshot with versions of the same rows has a later boundary.
+    """
+    history = said_of_history(boundary, own)[HISTORY]
+    for snapshot in state.ancestors(branch if branch in state.refs else MAIN_BRANCH) if state else ():
+        summary = snapshot.summary
+        known = summary.get(BOUNDARY)
+        if known is None:
+            continue
+        is_shared = own.is_whole_table or summary.get(HISTORY) == history or not leaves_alone(snapshot, materialization)
+        if is_shared and dt.datetime.fromisoformat(known) > boundary:
+            raise DataError.refusing(
+                "merge into",
+                str(state.identifier) if state else "",
+                expected=f"a boundary not before {known}, that of snapshot {snapshot.snapshot_id}",
+                found=boundary.isoformat(),
+                hint="let each row say when it begins, in the column that `valid_from` names: such rows may come late.",
+            )

@@ -1,0 +1,190 @@
+"""What `iceberg/merge` asks of a merge."""
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from dagster_iceberg_spark.plan.values import boolean, instant, names, nearest_of, sort_field, text
+from dagster_iceberg_spark.table.notation import NotationError
+from dagster_iceberg_spark.table.ordering import SortField
+
+MergeStrategy: TypeAlias = Literal["upsert", "insert_only", "delete_insert", "scd2"]
+Retirement: TypeAlias = Literal["never", "partitions", "all"]
+NullKeys: TypeAlias = Literal["error", "match"]
+
+_OF_UPSERT: Final = ("update_columns", "exclude_columns", "when_matched", "sync")
+_OF_SCD2: Final = ("valid_from", "valid_to", "is_current", "retire", "boundary")
+OF_RUN: Final = "run"
+OF_PARTITION: Final = "partition"
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRules:
+    """How the rows of a batch meet those of the table.
+
+    Args:
+        strategy: `upsert` updates the rows whose keys the table has and inserts the others; `insert_only` inserts the
+            others alone; `delete_insert` replaces all rows of each key that the batch has, which may have several;
+            `scd2` keeps the versions of each key, with the time in which each is valid.
+        null_keys: Whether a NULL in a key is refused, or is a key like any other.
+        dedup_sort: Where a key has several rows in the batch, the first in this order counts. None: they are refused.
+        hard_delete: The column of the batch that marks keys to delete, by true, or by any value if it is not boolean.
+            It is not stored.
+        update_columns: The columns that an update writes; None: all.
+        exclude_columns: Columns that an update does not write.
+        when_matched: SQL over `source` (the batch's row) and `target` (the table's): only where it is true is a row
+            updated or deleted.
+        sync: Whether rows of the scope whose keys the batch lacks are deleted.
+        valid_from: The column that says when a version begins.
+        valid_to: The column that says until when it lasts; NULL: it is still valid.
+        is_current: A column that says whether it is still valid; None: there is none.
+        retire: Whether versions end whose keys the batch lacks: never, those of the run's partitions, or all.
+        boundary: When the batch's versions begin: an instant; `run`, the start of the run; `partition`, that of the
+            run's partition. Where the batch has the column `valid_from`, each row says so itself.
+    """
+
+    strategy: MergeStrategy = "upsert"
+    null_keys: NullKeys = "error"
+    dedup_sort: SortField | None = None
+    hard_delete: str | None = None
+    update_columns: tuple[str, ...] | None = None
+    exclude_columns: tuple[str, ...] = ()
+    when_matched: str | None = None
+    sync: bool = False
+    valid_from: str = "valid_from"
+    valid_to: str = "valid_to"
+    is_current: str | None = None
+    retire: Retirement = "never"
+    boundary: str | dt.datetime = OF_RUN
+
+    @property
+    def has_absentees(self) -> bool:
+        """Whether keys matter that the batch lacks."""
+        return self.sync or self.retire != "never"
+
+    @property
+    def is_by_row(self) -> bool:
+        """Whether what becomes of a row depends on what else is in the stored one."""
+        return self.strategy == "scd2" or self.when_matched is not None
+
+    @property
+    def validity(self) -> tuple[str, ...]:
+        """The columns that the package itself fills."""
+        if self.strategy != "scd2":
+            return ()
+        return (self.valid_from, self.valid_to, *(() if self.is_current is None else (self.is_current,)))
+
+    @property
+    def named_columns(self) -> dict[str, tuple[str, ...]]:
+        """The columns that the batch has to have, by the option that names them."""
+        return {
+            "dedup_sort": () if self.dedup_sort is None else (self.dedup_sort.column,),
+            "hard_delete": () if self.hard_delete is None else (self.hard_delete,),
+            "update_columns": self.update_columns or (),
+            "exclude_columns": self.exclude_columns,
+        }
+
+    def by_names(self, name_of: Callable[[str], str]) -> "MergeRules":
+        """Return the rules over other names of the columns; SQL of `when_matched` stays as it is."""
+        return replace(
+            self,
+            dedup_sort=self.dedup_sort and replace(self.dedup_sort, column=name_of(self.dedup_sort.column)),
+            hard_delete=self.hard_delete and name_of(self.hard_delete),
+            update_columns=self.update_columns and tuple(map(name_of, self.update_columns)),
+            exclude_columns=tuple(map(name_of, self.exclude_columns)),
+            valid_from=name_of(self.valid_from),
+            valid_to=name_of(self.valid_to),
+            is_current=self.is_current and name_of(self.is_current),
+        )
+
+
+MERGE_OPTIONS: Final = tuple(field.name for field in fields(MergeRules))
+
+
+def parse_merge_rules(value: Any) -> MergeRules:
+    """Read the rules from a dict of options, or the strategy's name alone.
+
+    Raises:
+        NotationError: An option is unknown, has a value that it does not take, or contradicts another.
+    """
+    given = {"strategy": value} if isinstance(value, str) else value
+    if not isinstance(given, Mapping):
+        raise NotationError("a dict of options, or the name of a strategy", repr(value))
+    for name in given:
+        if name not in MERGE_OPTIONS:
+            hint = nearest_of(str(name), MERGE_OPTIONS)
+            suffix = f" (did you mean {hint!r}?)" if hint else ""
+            raise NotationError(f"options out of {', '.join(MERGE_OPTIONS)}", f"{name!r}{suffix}")
+    rules = MergeRules(**{name: _read(name, _READERS[name], item) for name, item in given.items() if item is not None})
+    _refuse_contradictions(rules, {name for name, item in given.items() if item not in (None, False)})
+    return rules
+
+
+def _read(name: str, reader: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        return reader(value)
+    except (ValueError, TypeError) as error:
+        expected = error.expected if isinstance(error, NotationError) else _EXPECTED[name]
+        found = error.found if isinstance(error, NotationError) else str(error)
+        raise NotationError(f"{expected} for `{name}`", found) from error
+
+
+def _one_of(choices: tuple[Any, ...]) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if value not in choices:
+            hint = nearest_of(str(value), choices)
+            raise NotationError(
+                f"one of {', '.join(choices)}", f"{value!r}{f' (did you mean {hint!r}?)' if hint else ''}"
+            )
+        return value
+
+    return read
+
+
+def _boundary(value: Any) -> str | dt.datetime:
+    if value in (OF_RUN, OF_PARTITION):
+        return str(value)
+    return instant(value)
+
+
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "strategy": _one_of(get_args(MergeStrategy)),
+    "null_keys": _one_of(get_args(NullKeys)),
+    "dedup_sort": lambda value: sort_field(text(value)),
+    "hard_delete": text,
+    "update_columns": names,
+    "exclude_columns": names,
+    "when_matched": text,
+    "sync": boolean,
+    "valid_from": text,
+    "valid_to": text,
+    "is_current": text,
+    "retire": _one_of(get_args(Retirement)),
+    "boundary": _boundary,
+}
+_EXPECTED: Final = {
+    "dedup_sort": "`column`, `column asc` or `column desc`",
+    "hard_delete": "the name of a column",
+    "update_columns": "a list of columns",
+    "exclude_columns": "a list of columns",
+    "when_matched": "SQL over `source` and `target`",
+    "sync": "true or false",
+    "valid_from": "the name of a column",
+    "valid_to": "the name of a column",
+    "is_current": "the name of a column",
+    "boundary": f"`{OF_RUN}`, `{OF_PARTITION}`, or an instant with its zone, such as 2024-01-31T12:00:00+00:00,",
+}
+
+
+def _refuse_contradictions(rules: MergeRules, given: set[str]) -> None:
+    if rules.update_columns is not None and rules.exclude_columns:
+        raise NotationError("`update_columns` or `exclude_columns`", "both")
+    if rules.strategy != "upsert" and (others := sorted(given.intersection(_OF_UPSERT))):
+        raise NotationError(f"`{others[0]}` with the strategy 'upsert' alone", f"{rules.strategy!r}")
+    if rules.strategy != "scd2" and (others := sorted(given.intersection(_OF_SCD2))):
+        raise NotationError(f"`{others[0]}` with the strategy 'scd2' alone", f"{rules.strategy!r}")
+    if len(set(map(str.casefold, rules.validity))) < len(rules.validity):
+        raise NotationError("a column of its own for each of `valid_from`, `valid_to` and `is_current`", "one twice")
+    if rules.strategy == "insert_only" and rules.hard_delete is not None:
+        raise NotationError("`hard_delete` with a strategy that deletes", "'insert_only'")

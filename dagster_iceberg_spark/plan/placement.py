@@ -1,0 +1,90 @@
+"""Where a new table's directory is, when neither its definition nor the catalog alone should say."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from string import Formatter
+from typing import Final
+
+from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+
+NAMESPACE: Final = "namespace"
+TABLE: Final = "table"
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]+")
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]")
+_IS_ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
+_DEFAULT: Final = "{namespace}/{table}"
+
+
+@dataclass(frozen=True, slots=True)
+class LocationTemplate:
+    """A directory for each table, such as `s3://lake/{namespace}/{table}`; a relative one is below the warehouse.
+
+    Args:
+        text: The template: the namespace, a slash, the table, so that no two tables share a directory.
+
+    Raises:
+        ConfigurationError: It lacks a field, has another one, or has them in an order that mixes tables up.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        """Refuse what would place two tables in one directory."""
+        try:
+            parts = list(Formatter().parse(self.text))
+        except ValueError:
+            parts = []
+        fields = [(field, spec, conversion) for _, field, spec, conversion in parts if field is not None]
+        if fields != [(NAMESPACE, "", None), (TABLE, "", None)] or "/" not in parts[1][0]:
+            raise ConfigurationError.refusing(
+                "place tables by",
+                "`table_location`",
+                expected=f"a template with `{{{NAMESPACE}}}`, a slash and `{{{TABLE}}}`, such as s3://lake/{_DEFAULT}",
+                found=repr(self.text),
+            )
+
+    def location_of(self, identifier: TableIdentifier, warehouse: str | None) -> str:
+        """Return the table's directory.
+
+        Args:
+            identifier: The table.
+            warehouse: The catalog's, as far as it is known here.
+
+        Raises:
+            ConfigurationError: The template is relative, and to what is the server's secret.
+        """
+        path = self.text.format(namespace="/".join(map(_safe, identifier.namespace)), table=_safe_name(identifier))
+        if _IS_ABSOLUTE.match(path):
+            return path
+        if warehouse is None:
+            raise ConfigurationError.refusing(
+                "place",
+                str(identifier),
+                expected="a `table_location` that begins with the scheme of its store, such as s3://lake/",
+                found=f"{self.text!r}, which is relative to a warehouse that only the catalog's server knows",
+            )
+        return f"{warehouse.rstrip('/')}/{path}"
+
+
+def default_location(identifier: TableIdentifier, warehouse: str | None) -> str | None:
+    """Return a directory for a table whose name would make a path that not every engine reads; None: the catalog's.
+
+    pyiceberg takes `#` and `?` in a path for the parts of a URI; a slash would nest one table in another.
+    """
+    if warehouse is None or all(_PLAIN.fullmatch(part) for part in identifier.parts):
+        return None
+    return LocationTemplate(_DEFAULT).location_of(identifier, warehouse)
+
+
+def _safe_name(identifier: TableIdentifier) -> str:
+    """Return the table's name; where a part was changed, with a digest of all of them, which tells tables apart."""
+    if all(_PLAIN.fullmatch(part) for part in identifier.parts):
+        return identifier.name
+    digest = hashlib.sha256("\0".join(identifier.parts).encode()).hexdigest()[:12]
+    return f"{_safe(identifier.name)}-{digest}"
+
+
+def _safe(part: str) -> str:
+    return _UNSAFE.sub("_", part)

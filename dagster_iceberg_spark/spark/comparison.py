@@ -1,0 +1,309 @@
+"""The batch of a merge beside the rows of the table that have its keys: what changes, and how."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final, TypeAlias
+
+from pyspark.sql import Column, DataFrame
+
+from dagster_iceberg_spark.plan.write import Merge, WritePlan
+from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark.batch import Batch, marked
+from dagster_iceberg_spark.spark.columns import (
+    Functions,
+    column_of,
+    comparable,
+    functions_of,
+    named_column,
+    names_alike,
+    reshaped,
+    schema_of,
+)
+from dagster_iceberg_spark.spark.destination import target
+from dagster_iceberg_spark.spark.session import IcebergSession, active
+from dagster_iceberg_spark.table.schema import Field, Schema
+
+SOURCE: Final = "source"
+TARGET: Final = "target"
+CHANGE: Final = "__dagster_change"
+INSERT: Final = "insert"
+UPDATE: Final = "update"
+FIRST: Final = "first"
+"""Of a row that is inserted, where the table must not have its key."""
+CLOSE: Final = "close"
+DELETE: Final = "delete"
+BEFORE: Final = "__dagster_before"
+"""The fingerprint of the stored row that a change is meant for."""
+_IN_BATCH: Final = "__dagster_in_batch"
+_IN_TABLE: Final = "__dagster_in_table"
+
+ColumnOf: TypeAlias = Callable[[str], Column]
+
+
+def fingerprint(functions: Functions, columns: Schema, stored: ColumnOf) -> Column:
+    """Return a hash of a row of the table, as far as its values can be compared."""
+    values = (comparable(functions, stored(field.name), field.type) for field in columns)
+    return functions.xxhash64(*(value for value in values if value is not None))
+
+
+class Comparison:
+    """The batch beside the rows of the table that have its keys."""
+
+    def __init__(self, session: IcebergSession, plan: WritePlan, action: Merge, batch: Batch) -> None:
+        self.session, self.plan, self.action, self.batch = session, plan, action, batch
+        self.functions: Functions = functions_of(session.spark)
+        self.stored = session.spark.table(target(session, plan))
+        self.given = self._schema_of(batch.frame)
+        self.columns = self._schema_of(self.stored)
+        self.is_alike = names_alike(is_case_sensitive=session.is_case_sensitive)
+
+    def _schema_of(self, frame: DataFrame) -> Schema:
+        schema = schema_of(frame, subject=str(self.plan.identifier))
+        return replace(schema, is_case_sensitive=self.session.is_case_sensitive)
+
+    def changes(self) -> tuple[DataFrame, Mapping[str, int]]:
+        """Return the rows that change anything, each with what it does, and how many there are of each kind."""
+        rules = self.action.rules
+        if not self.batch.rows and not rules.has_absentees:
+            return self.batch.frame, {}
+        if rules.strategy == "scd2":
+            changes = self._versions()
+        elif self.action.base_snapshot_id is None:
+            changes = self._labelled(self._live(), FIRST if rules.is_by_row else INSERT)
+            if rules.is_by_row:
+                changes = changes.withColumn(BEFORE, self.functions.lit(None).cast("bigint"))
+        elif rules.strategy == "delete_insert":
+            changes = self._replacements()
+        else:
+            changes = self._updates()
+        with active(self.session.spark):
+            changes = changes.localCheckpoint()
+        counted = changes.groupBy(CHANGE).count().collect()
+        return changes, {row[0]: int(row[1]) for row in counted}
+
+    def _live(self) -> DataFrame:
+        """Return the rows of the batch that do not mark a key to delete."""
+        frame = self.batch.frame
+        if self.action.marker is None:
+            return frame
+        return frame.where(f"NOT {marked(self.action, self.given)}").drop(self.action.marker)
+
+    def _labelled(self, frame: DataFrame, change: str) -> DataFrame:
+        return frame.withColumn(CHANGE, self.functions.lit(change))
+
+    def _near(self) -> DataFrame:
+        """Return the rows of the scope that the batch's keys can be among."""
+        scoped = self.stored.where(column_of(self.functions, self.action.scope))
+        return scoped if self.action.rules.has_absentees else scoped.where(self.batch.place())
+
+    def _updates(self) -> DataFrame:
+        functions, action, rules = self.functions, self.action, self.action.rules
+        source = self.batch.frame.withColumn(_IN_BATCH, functions.lit(True))  # noqa: FBT003
+        stored = self._near().withColumn(_IN_TABLE, functions.lit(True))  # noqa: FBT003
+        condition = sql.merge_condition(action.keys, target=TARGET, source=SOURCE, null_keys=rules.null_keys)
+        how = "full" if rules.sync else "left"
+        joined = source.alias(SOURCE).join(stored.alias(TARGET), functions.expr(condition), how)
+        columns = [self._value(field).alias(field.name) for field in self.given if field.name != action.marker]
+        columns.append(self._change().alias(CHANGE))
+        if rules.is_by_row:
+            before = fingerprint(functions, self.columns, partial(named_column, functions, qualifier=TARGET))
+            columns.append(functions.when(named_column(functions, _IN_TABLE, TARGET), before).alias(BEFORE))
+        changes = joined.select(*columns).where(f"{CHANGE} IS NOT NULL")
+        # A key may have several rows in a table that others have written.
+        return changes.dropDuplicates([*action.keys, *([BEFORE] if rules.is_by_row else [])])
+
+    def _value(self, field: Field) -> Column:
+        """Return a column of the batch; the key of a row that the batch lacks is the table's."""
+        value = named_column(self.functions, field.name, SOURCE)
+        if not self.action.rules.sync or field.name not in self.action.keys:
+            return value
+        return self.functions.coalesce(value, named_column(self.functions, field.name, TARGET))
+
+    def _change(self) -> Column:
+        """Return what a pair of a row of the batch and one of the table comes to; NULL: nothing."""
+        functions, action, rules = self.functions, self.action, self.action.rules
+        is_marked = functions.expr(marked(action, self.given, SOURCE))
+        in_batch = named_column(functions, _IN_BATCH, SOURCE).isNotNull()
+        in_table = named_column(functions, _IN_TABLE, TARGET).isNotNull()
+        is_new = ~in_table & ~is_marked
+        if rules.strategy == "insert_only":
+            return functions.when(is_new, functions.lit(INSERT))
+        wins = functions.expr(f"coalesce(({rules.when_matched or 'TRUE'}), FALSE)")
+        met = in_batch & in_table & wins
+        source, target = (partial(named_column, functions, qualifier=side) for side in (SOURCE, TARGET))
+        change = functions.when(~in_batch, functions.lit(DELETE))
+        change = change.when(in_batch & is_new, functions.lit(FIRST if rules.is_by_row else INSERT))
+        change = change.when(met & is_marked, functions.lit(DELETE))
+        return change.when(met & ~is_marked & ~self.is_same(source, target, self.action.updated), functions.lit(UPDATE))
+
+    def is_same(self, given: ColumnOf, stored: ColumnOf, names: Sequence[str]) -> Column:
+        """Say whether those columns of a row of the batch are what a stored row has.
+
+        Args:
+            given: Returns a column of the batch.
+            stored: Returns one of the table.
+            names: The columns; those of the key are left out.
+        """
+        functions = self.functions
+        same = functions.lit(True)  # noqa: FBT003
+        for name in names:
+            if name in self.action.keys:
+                continue
+            field, column = self.given.field(name), self.columns.field(name)
+            if field is None or column is None:
+                return functions.lit(False)  # noqa: FBT003
+            before = stored(column.name)
+            value = reshaped(functions, given(name), field.type, column.type, is_same=self.is_alike, stored=before)
+            pair = comparable(functions, value, column.type), comparable(functions, before, column.type)
+            if pair[0] is None or pair[1] is None:
+                return functions.lit(False)  # noqa: FBT003
+            same = same & pair[0].eqNullSafe(pair[1])
+        return same
+
+    def _replacements(self) -> DataFrame:
+        """Return all rows of the keys whose rows are not what the table has, and those keys."""
+        functions, action = self.functions, self.action
+        live, keys = self._live(), list(action.keys)
+        condition = sql.merge_condition(keys, target=TARGET, source=SOURCE, null_keys=action.rules.null_keys)
+        all_keys = self.batch.frame.select(*(named_column(functions, key) for key in keys)).distinct()
+        stored = self._near().alias(TARGET).join(all_keys.alias(SOURCE), functions.expr(condition), "left_semi")
+        ours, theirs = self._canonical(live, self._schema_of(live), 1), self._canonical(stored, self.columns, -1)
+        if ours is None or theirs is None:
+            changed = all_keys
+        else:
+            named = [named_column(functions, f"k{index}").alias(key) for index, key in enumerate(keys)]
+            rows = ours.union(theirs)
+            sums = rows.groupBy(*(name for name in rows.columns if name != "side")).agg(
+                functions.sum("side").alias("sum")
+            )
+            changed = sums.where("sum <> 0").select(*named).distinct()
+        met = live.alias(SOURCE).join(changed.alias(TARGET), functions.expr(condition), "left_semi")
+        return self._labelled(met, INSERT).unionByName(self._labelled(changed, DELETE), allowMissingColumns=True)
+
+    def _canonical(self, frame: DataFrame, held: Schema, side: int) -> DataFrame | None:
+        """Return rows as values that can be compared, the table's columns in order; None where some cannot be."""
+        functions = self.functions
+        columns = [functions.lit(side).alias("side")]
+        for index, key in enumerate(self.action.keys):
+            columns.append(named_column(functions, key).alias(f"k{index}"))
+        for index, stored in enumerate(self.columns):
+            field = held.field(stored.name)
+            if field is None:
+                value = functions.lit(None).cast(sql.type_name(stored.type))
+            else:
+                value = named_column(functions, field.name)
+                value = reshaped(functions, value, field.type, stored.type, is_same=self.is_alike)
+            compared = comparable(functions, value, stored.type)
+            if compared is None:
+                return None
+            columns.append(compared.alias(f"c{index}"))
+        return frame.select(*columns)
+
+    def _versions(self) -> DataFrame:
+        """Return what the batch makes of the versions of its keys: closed ones, new ones, and those that it corrects.
+
+        A row that is not as the version that covers its boundary ends that version there, and begins one that lasts as
+        long as that would have, or until the next begins. A version that begins at the very boundary has been written
+        by an earlier run of the same boundary: it is corrected.
+
+        Rows that say themselves when they begin always begin one. So what comes late finds its place, in any order; it
+        could not if rows that changed nothing had left no trace.
+        """
+        functions, rules = self.functions, self.action.rules
+        groups = self._by_key()
+        present = functions.expr("s IS NOT NULL AND NOT s.gone")
+        covered, starts = functions.expr("c IS NOT NULL"), functions.expr("coalesce(c.f = b, FALSE)")
+        compared = [item.name for item in self.given if item.name not in (self.action.marker, rules.valid_from)]
+        is_covered = self.is_same(self._part("s", self.given), self._part("c", self.columns), compared)
+        is_ended = (
+            functions.expr("c IS NULL AND e IS NOT NULL")
+            & functions.lit(not self._rows_say_when)
+            & self.is_same(self._part("s", self.given), self._part("e", self.columns), compared)
+        )
+        corrected = present & covered & starts & ~is_covered
+        goes_on = is_covered & functions.lit(not self._rows_say_when)
+        ended = covered & ~starts & (~present | ~goes_on)
+        reopened = present & functions.coalesce(is_ended, functions.lit(False))  # noqa: FBT003
+        begun = present & ((covered & ~starts & ~goes_on) | (~covered & ~reopened))
+        before = (
+            functions.when(corrected | reopened, functions.lit(UPDATE))
+            .when(ended, functions.lit(CLOSE))
+            .when(~present & covered & starts, functions.lit(DELETE))
+        )
+        is_new = functions.expr("is_new")
+        end = functions.when(is_new & covered, functions.expr("c.u")).when(is_new | reopened, functions.expr("n"))
+        end = end.when(ended, functions.expr("b")).otherwise(functions.expr("c.u"))
+        columns = []
+        for index, column in enumerate(self.columns):
+            old = functions.expr(f"coalesce(c, e).c{index}")
+            field = self.given.field(column.name)
+            if column.name == rules.valid_from:
+                value = functions.when(is_new, functions.expr("b")).otherwise(old)
+            elif column.name == rules.valid_to:
+                value = end
+            elif column.name == rules.is_current:
+                value = end.isNull()
+            elif field is None:
+                value = old
+            else:
+                new = self._part("s", self.given)(field.name)
+                new = reshaped(functions, new, field.type, column.type, is_same=self.is_alike, stored=old)
+                value = functions.when(is_new | corrected, new).otherwise(old)
+            columns.append(value.alias(column.name))
+        change = functions.when(is_new & begun, functions.when(functions.expr("has_versions"), functions.lit(INSERT)))
+        change = functions.coalesce(change, functions.when(is_new & begun, functions.lit(FIRST)))
+        change = functions.coalesce(change, functions.when(~is_new, before))
+        columns.append(functions.when(~is_new, functions.expr("coalesce(c.h, e.h)")).alias(BEFORE))
+        sides = groups.selectExpr("*", "explode(array(FALSE, TRUE)) AS is_new")
+        return sides.select(*columns, change.alias(CHANGE)).where(f"{CHANGE} IS NOT NULL")
+
+    @property
+    def _rows_say_when(self) -> bool:
+        return self.given.field(self.action.rules.valid_from) is not None
+
+    def _by_key(self) -> DataFrame:
+        """Return a row for each key.
+
+        Its columns: `s`, the row of the batch; `b`, the boundary; `c`, the version that covers it; `e`, one that ends
+        there; `n`, when the next one begins; `has_versions`, whether there is any. Of a version, `f` is when it begins,
+        `u` until when it lasts, `h` its fingerprint.
+        """
+        functions, rules, keys = self.functions, self.action.rules, self.action.keys
+        condition = sql.merge_condition(keys, target=TARGET, source=SOURCE, null_keys=rules.null_keys)
+        source = self.batch.frame.withColumn(_IN_BATCH, functions.lit(True))  # noqa: FBT003
+        stored = self._near().withColumn(_IN_TABLE, functions.lit(True))  # noqa: FBT003
+        how = "full" if rules.has_absentees else "left"
+        joined = source.alias(SOURCE).join(stored.alias(TARGET), functions.expr(condition), how)
+        given, columns = (partial(named_column, functions, qualifier=side) for side in (SOURCE, TARGET))
+        parts = [given(field.name).alias(f"c{index}") for index, field in enumerate(self.given)]
+        gone = functions.expr(marked(self.action, self.given, SOURCE)).alias("gone")
+        version = [columns(field.name).alias(f"c{index}") for index, field in enumerate(self.columns)]
+        version += [columns(rules.valid_from).alias("f"), columns(rules.valid_to).alias("u")]
+        version.append(fingerprint(functions, self.columns, columns).alias("h"))
+        boundary = (
+            functions.lit(None) if self.action.boundary is None else functions.expr(sql.timestamp(self.action.boundary))
+        )
+        if self._rows_say_when:
+            boundary = functions.coalesce(given(rules.valid_from), boundary)
+        pairs = joined.select(
+            *(functions.coalesce(given(key), columns(key)).alias(f"k{index}") for index, key in enumerate(keys)),
+            functions.when(given(_IN_BATCH).isNotNull(), functions.struct(*parts, gone)).alias("s"),
+            functions.when(columns(_IN_TABLE).isNotNull(), functions.struct(*version)).alias("t"),
+            boundary.alias("b"),
+        )
+        aggregates = {
+            "s": "any_value(s, true)",
+            "b": "any_value(b, true)",
+            "c": "max_by(t, t.f) FILTER (WHERE t.f <= b AND (t.u IS NULL OR t.u > b))",
+            "e": "max_by(t, t.f) FILTER (WHERE t.f < b AND t.u = b)",
+            "n": "min(t.f) FILTER (WHERE t.f > b)",
+            "has_versions": "bool_or(t IS NOT NULL)",
+        }
+        named = (functions.expr(aggregate).alias(name) for name, aggregate in aggregates.items())
+        return pairs.groupBy(*(functions.col(f"k{index}") for index in range(len(keys)))).agg(*named)
+
+    def _part(self, struct: str, schema: Schema) -> ColumnOf:
+        """Return what finds a column in a struct of `_by_key`."""
+        places = {field.name: index for index, field in enumerate(schema)}
+        return lambda name: self.functions.expr(f"{struct}.c{places[name]}")

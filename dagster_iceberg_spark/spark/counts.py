@@ -1,0 +1,71 @@
+"""What a write counts on its way, at no pass of its own."""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from dagster_iceberg_spark.plan.write import WritePlan
+from dagster_iceberg_spark.spark.columns import column_of, functions_of, observation_for
+
+_ROWS: Final = "rows"
+_DROPPED: Final = "dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class RowCounts:
+    """What the write counted on its way, at no pass of its own.
+
+    Args:
+        rows: Rows of the frame that were written; None where nothing asked for it.
+        dropped: Rows that were left out because the run does not own them.
+        by_partition: Rows by partition key.
+        unchanged: Rows of a merge's batch that the table had already, or did not let in; None where nothing counted.
+    """
+
+    rows: int | None = None
+    dropped: int = 0
+    by_partition: Mapping[str, int] = field(default_factory=dict)
+    unchanged: int | None = None
+
+
+class Counters:
+    """Counts that ride along with the write, where the snapshot's own summary will not tell."""
+
+    def __init__(self, spark: SparkSession, plan: WritePlan) -> None:
+        self._functions = functions_of(spark)
+        self._plan = plan
+        self._aggregates = self._wanted()
+        self._observation = observation_for(spark, f"iceberg_{uuid.uuid4().hex}") if self._aggregates else None
+
+    def observed(self, frame: DataFrame) -> DataFrame:
+        """Return the frame, counted when it is written."""
+        return frame.observe(self._observation, *self._aggregates) if self._observation is not None else frame
+
+    def counts(self) -> RowCounts:
+        """Return the counts; call it only after the write succeeded, for a failed one leaves half of them."""
+        if self._observation is None:
+            return RowCounts()
+        values = self._observation.get
+        if _ROWS not in values:
+            return RowCounts()  # the rows are committed: that nothing was observed is no reason to fail
+        by_partition = {
+            key: int(values[f"p{index}"] or 0) for index, (key, _) in enumerate(self._plan.counted_partitions)
+        }
+        dropped = int(values.get(_DROPPED) or 0)
+        return RowCounts(rows=int(values[_ROWS]) - dropped, dropped=dropped, by_partition=by_partition)
+
+    def _wanted(self) -> list[Column]:
+        plan, functions = self._plan, self._functions
+        drops = plan.guard is not None and plan.guard.drops
+        if not (plan.counted_partitions or plan.carries_over or drops):
+            return []
+        aggregates = [functions.count(functions.lit(1)).alias(_ROWS)]
+        if plan.guard is not None and drops:
+            owned = functions.coalesce(column_of(functions, plan.guard.owned), functions.lit(False))  # noqa: FBT003
+            aggregates.append(functions.count_if(~owned).alias(_DROPPED))
+        for index, (_, predicate) in enumerate(plan.counted_partitions):
+            aggregates.append(functions.count_if(column_of(functions, predicate)).alias(f"p{index}"))
+        return aggregates

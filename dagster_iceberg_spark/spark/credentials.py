@@ -1,0 +1,204 @@
+"""Credentials for the JVM: the same that pyiceberg uses, and AWS's anew before they expire.
+
+The JVM of a local session takes them from its system properties, which this process writes anew: a catalog that is
+open, and a write that is under way, go on with the new ones. The nodes of a cluster, and a Spark Connect server, have
+an identity of their own, which may assume the role.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from dagster_iceberg_spark.catalog.aws import AwsIdentity, AwsKeys
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.errors import ConfigurationError, IcebergSparkError, SparkEnvironmentError
+from dagster_iceberg_spark.spark.columns import is_connect
+from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS
+
+REFRESH_SECONDS: Final = 60.0
+"""How often keys that expire are looked at; boto3 fetches new ones fifteen minutes before that."""
+
+_ROLE_FACTORY: Final = "org.apache.iceberg.aws.AssumeRoleAwsClientFactory"
+_logger = logging.getLogger(__name__)
+
+
+class JvmIdentity:
+    """Who the process's JVM signs as: one for all its catalogs, because system properties are the JVM's."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._identity: AwsIdentity | None = None
+        self._keys: AwsKeys | None = None
+        self._context: Any = None
+
+    def take(self, identity: AwsIdentity, context: Any, keys: AwsKeys) -> None:
+        """Give the JVM the identity's keys, and new ones when they change.
+
+        Raises:
+            SparkEnvironmentError: Another catalog of the JVM has another identity.
+        """
+        with self._lock:
+            if self._context is context and self._identity != identity:
+                raise SparkEnvironmentError.refusing(
+                    "give",
+                    "the Spark session its AWS credentials",
+                    expected="one AWS profile or role for all catalogs of a process",
+                    found="two",
+                    hint="run the assets in processes of their own (Dagster's multiprocess executor); a store, not "
+                    "Glue, also takes an access key of its own.",
+                )
+            is_new = self._context is not context
+            if is_new:
+                self._keys = None
+            self._identity, self._context = identity, context
+            self._tell(keys)
+            if is_new and keys.session_token is not None:
+                threading.Thread(target=self._refresh, args=(context,), name="aws-credentials", daemon=True).start()
+
+    def _refresh(self, context: Any) -> None:
+        from dagster_iceberg_spark.catalog.credentials import current_keys
+
+        while True:
+            time.sleep(REFRESH_SECONDS)
+            with self._lock:
+                if self._context is not context or self._identity is None:
+                    return
+                identity = self._identity
+            try:
+                keys = current_keys(identity)
+            except IcebergSparkError as error:
+                _logger.warning("AWS credentials could not be renewed: %s", error)
+                continue
+            with self._lock:
+                if self._context is not context or self._identity != identity:
+                    return
+                try:
+                    if keys is not None:
+                        self._tell(keys)
+                except (*ENGINE_ERRORS, AttributeError, OSError):  # the JVM is gone
+                    return
+
+    def _tell(self, keys: AwsKeys) -> None:
+        if keys == self._keys:
+            return
+        system = self._context._jvm.java.lang.System
+        system.setProperty("aws.accessKeyId", keys.access_key_id)
+        system.setProperty("aws.secretAccessKey", keys.secret_access_key)
+        if keys.session_token is None:
+            system.clearProperty("aws.sessionToken")
+        else:
+            system.setProperty("aws.sessionToken", keys.session_token)
+        self._keys = keys
+
+
+class JvmProperties:
+    """What catalogs have put into the system properties of the process's JVM: one value of each, for all of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._told: dict[str, str] = {}
+        self._context: Any = None
+
+    def tell(self, context: Any, properties: Mapping[str, str]) -> None:
+        """Put properties there.
+
+        Raises:
+            SparkEnvironmentError: Another catalog of the JVM has another value of one.
+        """
+        with self._lock:
+            if self._context is not context:
+                self._told, self._context = {}, context
+            for name, value in properties.items():
+                if self._told.setdefault(name, value) != value:
+                    raise SparkEnvironmentError.refusing(
+                        "give",
+                        "the Spark session what its catalog needs",
+                        expected=f"one value of the system property {name} for all catalogs of a process",
+                        found="two",
+                        hint="run the assets in processes of their own (Dagster's multiprocess executor).",
+                    )
+                context._jvm.java.lang.System.setProperty(name, value)
+
+
+_jvm_properties = JvmProperties()
+_jvm_identity = JvmIdentity()
+
+
+def aws_properties(session: SparkSession, catalog: CatalogDescription) -> Mapping[str, str]:
+    """Return what the catalog is told about AWS in this session, and give its JVM the keys where it takes them so.
+
+    The JVM's default chain begins with its system properties. It comes after keys that stand in the catalog's
+    properties, or that a catalog hands out; a provider named in the properties would come before both.
+
+    Raises:
+        ConfigurationError: The profile does not exist, the role cannot be assumed, or there is no way to hand over
+            what was given.
+        CatalogUnavailableError: The service that hands out the keys does not answer.
+        SparkEnvironmentError: Another catalog of the JVM has another identity.
+    """
+    if not catalog.needs_region:
+        return {}
+    from dagster_iceberg_spark.catalog.credentials import current_keys, region_of  # boto3 takes a quarter of a second
+
+    region, properties = region_of(catalog), catalog.spark_properties
+    known = {} if region is None or "client.region" in properties else {"client.region": region}
+    if region is not None and catalog.is_signed and not catalog.is_glue and "rest.signing-region" not in properties:
+        known["rest.signing-region"] = region
+    identity = catalog.aws
+    if identity is None or (identity.fixed_keys is not None and not catalog.is_glue):
+        return known
+    if not _is_on_this_machine(session):
+        return {**known, **_of_nodes(identity, region, catalog)}
+    keys = current_keys(identity)
+    if keys is not None:
+        _jvm_identity.take(identity, session.sparkContext, keys)
+    return known
+
+
+def _of_nodes(identity: AwsIdentity, region: str | None, catalog: CatalogDescription) -> dict[str, str]:
+    """Return how the nodes' own identities take the role on (Iceberg, "AWS integration": cross-account access)."""
+    if identity.fixed_keys is not None or (identity.role_arn is not None and region is None):
+        raise ConfigurationError.refusing(
+            "use",
+            f"the AWS credentials of the {catalog}",
+            expected="a `region` for the role" if identity.role_arn else "keys that Spark's nodes have by themselves",
+            found="none" if identity.role_arn else "keys in the configuration, which Glue's client has no property for",
+            hint="set `region`." if identity.role_arn else "leave `credentials` out, or give a `role_arn` alone.",
+        )
+    if identity.role_arn is None:
+        return {}
+    return {
+        "client.factory": _ROLE_FACTORY,
+        "client.assume-role.arn": identity.role_arn,
+        "client.assume-role.region": str(region),
+        **({"client.assume-role.external-id": identity.external_id} if identity.external_id else {}),
+        **({"client.assume-role.session-name": identity.role_session_name} if identity.role_session_name else {}),
+    }
+
+
+def tell_jvm(session: SparkSession, catalog: CatalogDescription) -> None:
+    """Put into the JVM's system properties what Iceberg has no property of the catalog for.
+
+    Raises:
+        ConfigurationError: The JVM is another machine's.
+        SparkEnvironmentError: Another catalog of the JVM has another value.
+    """
+    if not catalog.system_properties:
+        return
+    if not _is_on_this_machine(session):
+        raise ConfigurationError.refusing(
+            "use",
+            f"the credentials of the {catalog}",
+            expected="a local Spark session, or an identity that Spark's nodes have by themselves",
+            found=f"a Spark of other machines, which are not told {', '.join(catalog.system_properties)}",
+            hint="set them as environment variables where Spark's nodes and Dagster run, and leave the fields out.",
+        )
+    _jvm_properties.tell(session.sparkContext, catalog.system_properties)
+
+
+def _is_on_this_machine(session: SparkSession) -> bool:
+    return not is_connect(session) and str(session.sparkContext.master).startswith("local")

@@ -1,0 +1,26 @@
+"""Where a plan's rows go, and under which options."""
+
+from pyspark.sql import DataFrame
+
+from dagster_iceberg_spark.plan.write import WritePlan
+from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark.session import IcebergSession
+
+
+def target(session: IcebergSession, plan: WritePlan) -> str:
+    """Return the full name of the table, or of its branch."""
+    return sql.table_name(session.catalog.name, plan.identifier, plan.branch)
+
+
+def options_of(plan: WritePlan) -> dict[str, str]:
+    """Return the engine's write options, with what the snapshot says about itself."""
+    properties = {f"snapshot-property.{key}": value for key, value in plan.snapshot_properties.items()}
+    return {**plan.write_options, **properties}
+
+
+def append(session: IcebergSession, plan: WritePlan, frame: DataFrame) -> None:
+    """Add the frame's rows, of which there may be none, in one snapshot."""
+    writer = frame.writeTo(target(session, plan))
+    for key, value in options_of(plan).items():
+        writer = writer.option(key, value)
+    writer.append()

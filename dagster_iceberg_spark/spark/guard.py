@@ -1,0 +1,19 @@
+"""Refusing rows that a run does not own, and those without a value that they need, while they are written."""
+
+from pyspark.sql import DataFrame
+
+from dagster_iceberg_spark.plan.write import Guard
+from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark.failures import MICROSECONDS, OUTSIDE_END, OUTSIDE_MARKER
+
+
+def refusal(frame: DataFrame, guard: Guard) -> str:
+    """Return the filter that refuses rows of others; it is compiled with the rest of the stage."""
+    types = {field.name.casefold(): field.dataType.typeName() for field in frame.schema.fields}
+    message: list[str] = []
+    label = f"{OUTSIDE_MARKER}{guard.partitions}: "
+    for column in guard.columns:
+        is_instant = types.get(column.casefold()) == "timestamp"
+        message += [sql.constant_text(f"{label}{column}="), sql.shown_value(column, is_instant=is_instant)]
+        label = f"{MICROSECONDS if is_instant else ''}, "
+    return sql.refusal_of_others(guard.owned, [*message, sql.constant_text(f"{label[:-2]}{OUTSIDE_END}")])

@@ -1,0 +1,171 @@
+"""Merging a batch into the table: what changes is found out first, and nothing else is written.
+
+A MERGE rewrites every file in which a row matches, also where no clause then applies to it. So the batch is compared
+with the stored rows first, what is as it was leaves it, and one MERGE carries out the rest.
+"""
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+
+from dagster_iceberg_spark.catalog.look import look
+from dagster_iceberg_spark.errors import CommitConflictError
+from dagster_iceberg_spark.plan.adoption import leaves_alone
+from dagster_iceberg_spark.plan.write import Merge, WritePlan
+from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark.batch import Batch, stage
+from dagster_iceberg_spark.spark.columns import (
+    Functions,
+    column_of,
+    has_same_name,
+    named_column,
+    reshaped,
+    schema_of,
+)
+from dagster_iceberg_spark.spark.comparison import (
+    BEFORE,
+    CHANGE,
+    CLOSE,
+    DELETE,
+    FIRST,
+    INSERT,
+    SOURCE,
+    UPDATE,
+    Comparison,
+    fingerprint,
+)
+from dagster_iceberg_spark.spark.counts import RowCounts
+from dagster_iceberg_spark.spark.destination import append, target
+from dagster_iceberg_spark.spark.execution import TaggedWork
+from dagster_iceberg_spark.spark.failures import MOVED_MARKER
+from dagster_iceberg_spark.spark.session import IcebergSession
+from dagster_iceberg_spark.table.predicate import EVERY_ROW
+from dagster_iceberg_spark.table.schema import Schema
+
+_OWN: Final = (CHANGE, BEFORE)
+
+
+def merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFrame, work: TaggedWork) -> RowCounts:
+    """Merge the frame into the table, in one snapshot; one that adds nothing if nothing changes.
+
+    What the batch lacks keeps its stored values: columns, and fields of structs.
+
+    Raises:
+        MergeKeyError: A key is NULL or stands for two rows, where that is refused.
+        CommitConflictError: Others have written since the table was compared.
+        PySparkException, Py4JError: What the engine says, untranslated.
+    """
+    batch = stage(session, plan, action, frame)
+    comparison = Comparison(session, plan, action, batch)
+    changes, tally = comparison.changes()
+    _require_unmoved(session, plan, action)
+    if not tally:
+        append(session, plan, comparison.stored.limit(0))
+    else:
+        _execute(comparison, changes, work)
+    inserts, updates = tally.get(INSERT, 0) + tally.get(FIRST, 0), tally.get(UPDATE, 0)
+    # What stands for nothing in the table and marks it to be deleted changes nothing either.
+    return RowCounts(dropped=batch.dropped, unchanged=batch.rows - batch.marked - inserts - updates)
+
+
+def _require_unmoved(session: IcebergSession, plan: WritePlan, action: Merge) -> None:
+    """Refuse to go on where the table is not what the batch was compared with.
+
+    What others write once the MERGE reads is Iceberg's to refuse, by its filter. What they write in between, the MERGE
+    itself meets: by its clauses, or by fingerprints of the rows that it is meant for.
+    """
+    base_id = action.base_snapshot_id
+    state = look(session.catalog, plan.identifier, back_to=lambda item: item.snapshot_id == base_id)
+    for snapshot in state.ancestors(plan.branch if plan.branch in state.refs else "main") if state else ():
+        if snapshot.snapshot_id == action.base_snapshot_id:
+            return
+        is_compaction = snapshot.operation == "replace"
+        if not is_compaction and (action.scope == EVERY_ROW or not leaves_alone(snapshot, action.materialization)):
+            break
+    else:
+        if action.base_snapshot_id is None:
+            return
+    raise CommitConflictError.refusing(
+        "merge into",
+        str(plan.identifier),
+        expected=f"the table as of snapshot {action.base_snapshot_id}, which the batch was compared with",
+        found="that others have written since",
+        hint="run the asset again.",
+    )
+
+
+def _execute(comparison: Comparison, changes: DataFrame, work: TaggedWork) -> None:
+    session, plan, action, functions = comparison.session, comparison.plan, comparison.action, comparison.functions
+    given = schema_of(changes, subject=str(plan.identifier))
+    alias = plan.identifier.name if plan.branch == "main" else f"branch_{plan.branch}"
+    rules, change = action.rules, named_column(functions, CHANGE, SOURCE)
+    condition = _condition(functions, action, comparison.batch, comparison.columns, alias)
+    with _handed_over(session, changes, plan.snapshot_properties, work) as source:
+        new = {field.name: named_column(functions, field.name, SOURCE) for field in given if field.name not in _OWN}
+        updated, inserted = dict(new), dict(new)
+        for field in given:
+            if (whole := plan.completions.get(field.name)) is not None:
+                stored = named_column(functions, field.name, alias)
+                value = new[field.name]
+                updated[field.name] = reshaped(
+                    functions, value, field.type, whole, is_same=has_same_name, stored=stored
+                )
+                inserted[field.name] = reshaped(functions, value, field.type, whole, is_same=has_same_name)
+        # Column by column: `updateAll` refuses a batch that lacks one of the table's.
+        assigned = {sql.quote(name): value for name, value in updated.items() if name in action.updated}
+        added = {sql.quote(name): value for name, value in inserted.items()}
+        refused = functions.expr(f"raise_error({sql.constant_text(MOVED_MARKER)})").cast("boolean")
+        moved = {sql.quote(name): functions.when(refused, new[name]) for name in action.keys[:1]}  # of its type
+        writer = source.alias(SOURCE).mergeInto(target(session, plan), condition)
+        # Without a clause for rows that match, Iceberg appends: it neither counts nor validates.
+        writer = writer.whenMatched(change == functions.lit(DELETE)).delete()
+        if rules.is_by_row:
+            if assigned:
+                writer = writer.whenMatched(change.isin(UPDATE, CLOSE)).update(assigned)
+            writer = writer.whenMatched(change == functions.lit(FIRST)).update(moved)
+            writer = writer.whenNotMatched(change.isin(INSERT, FIRST)).insert(added)
+            writer = writer.whenNotMatched().insert({**added, **moved})
+        elif rules.strategy == "upsert":
+            # What others have inserted or deleted since the comparison makes one of the other.
+            if assigned:
+                writer = writer.whenMatched(change.isin(INSERT, UPDATE)).update(assigned)
+            writer = writer.whenNotMatched(change.isin(INSERT, UPDATE)).insert(added)
+        else:
+            writer = writer.whenNotMatched(change == functions.lit(INSERT)).insert(added)
+        writer.merge()
+
+
+def _condition(functions: Functions, action: Merge, batch: Batch, stored: Schema, alias: str) -> Column:
+    """Return what joins the changes to the rows that they are meant for."""
+    rules, change = action.rules, named_column(functions, CHANGE, SOURCE)
+    null_keys = "match" if rules.has_absentees else rules.null_keys  # rows that the batch lacks may have NULL in a key
+    condition = functions.expr(
+        sql.merge_condition(action.keys, target=alias, source=SOURCE, null_keys=null_keys)
+    ) & column_of(functions, action.scope, qualifier=alias)
+    if not rules.has_absentees:
+        condition = condition & functions.expr(batch.place(alias))
+    if rules.strategy == "delete_insert":
+        return condition & (change == functions.lit(DELETE))
+    if rules.is_by_row:
+        found = fingerprint(functions, stored, partial(named_column, functions, qualifier=alias))
+        is_meant = (change != functions.lit(INSERT)) & named_column(functions, BEFORE, SOURCE).eqNullSafe(found)
+        return condition & ((change == functions.lit(FIRST)) | is_meant)
+    return condition
+
+
+@contextmanager
+def _handed_over(
+    session: IcebergSession, staged: DataFrame, snapshot_properties: Mapping[str, str], work: TaggedWork
+) -> Iterator[DataFrame]:
+    """Yield the frame in a session of its own, whose commits carry the properties: views cross over, frames do not."""
+    view = f"iceberg_batch_{uuid.uuid4().hex}"
+    staged.createGlobalTempView(view)
+    try:
+        with session.isolated(snapshot_properties) as beside, work.within(beside):
+            yield beside.table(f"global_temp.{view}")
+    finally:
+        session.spark.catalog.dropGlobalTempView(view)

@@ -1,0 +1,495 @@
+"""What `iceberg/merge` says of a batch and the table: strategies, options, and that only what changes is written."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dagster_iceberg_spark.spark import merge as module
+from tests.conftest import Lake, error_of, frame_asset, metadata_of
+
+pytestmark = pytest.mark.spark
+
+STORED = "(1, 'a', 10), (2, 'b', 20), (3, 'c', 30)"
+
+
+def values(rows: str, columns: str = "id, n, v") -> str:
+    return f"select * from values {rows} as t({columns})"
+
+
+def merging(query: str, keys: tuple[str, ...] = ("id",), **rules: Any) -> dg.AssetsDefinition:
+    metadata = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": list(keys)}
+    return frame_asset("t", query, metadata={**metadata, **({"iceberg/merge": rules} if rules else {})})
+
+
+def counts(result: dg.ExecuteInProcessResult) -> tuple[Any, ...]:
+    metadata = metadata_of(result, "t")
+    return tuple(metadata[f"iceberg/merge_{name}_rows"] for name in ("inserted", "updated", "deleted", "unchanged"))
+
+
+def merged(lake: Lake, rows: str, columns: str = "id, n, v", **rules: Any) -> dg.ExecuteInProcessResult:
+    """Merge into the three stored rows; each merge is one snapshot."""
+    lake.materialize(merging(values(STORED)))
+    result = lake.materialize(merging(values(rows, columns), **rules))
+    assert len(lake.summaries("t")) == 2
+    assert lake.summaries("t")[-1]["dagster.run_id"] == result.run_id
+    return result
+
+
+def table(lake: Lake) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in lake.arrow("t").to_pylist())
+
+
+def test_rows_that_are_as_they_were_are_not_written(lake: Lake) -> None:
+    result = merged(lake, "(1, 'a', 10), (2, 'B', 20), (4, 'd', 40)")
+    assert table(lake) == [(1, "a", 10), (2, "B", 20), (3, "c", 30), (4, "d", 40)]
+    assert counts(result) == (1, 1, 0, 1)
+
+
+def test_a_batch_that_changes_nothing_rewrites_no_file(lake: Lake) -> None:
+    result = merged(lake, STORED)
+    assert counts(result) == (0, 0, 0, 3)
+    summary = lake.summaries("t")[-1]
+    assert (summary.get("added-data-files", "0"), summary.get("deleted-data-files", "0")) == ("0", "0")
+
+
+def test_only_new_keys_are_inserted(lake: Lake) -> None:
+    result = merged(lake, "(1, 'x', 0), (4, 'd', 40)", strategy="insert_only")
+    assert table(lake) == [(1, "a", 10), (2, "b", 20), (3, "c", 30), (4, "d", 40)]
+    assert counts(result) == (1, 0, 0, 1)
+
+
+def test_the_rows_of_a_key_are_replaced_as_a_whole(lake: Lake) -> None:
+    result = merged(lake, "(1, 'x', 0), (1, 'y', 1), (2, 'b', 20), (4, 'd', 40)", strategy="delete_insert")
+    assert table(lake) == [(1, "x", 0), (1, "y", 1), (2, "b", 20), (3, "c", 30), (4, "d", 40)]
+    assert counts(result) == (3, 0, 1, 1)
+    again = lake.materialize(merging(values("(1, 'y', 1), (1, 'x', 0), (4, 'd', 40)"), strategy="delete_insert"))
+    assert counts(again) == (0, 0, 0, 3)
+    fewer = lake.materialize(merging(values("(1, 'y', 1)"), strategy="delete_insert"))
+    assert table(lake) == [(1, "y", 1), (2, "b", 20), (3, "c", 30), (4, "d", 40)]
+    assert counts(fewer) == (1, 0, 2, 0)
+
+
+def test_equal_rows_of_a_key_count_each(lake: Lake) -> None:
+    lake.materialize(merging(values("(1, 'a', 1), (1, 'a', 1)"), strategy="delete_insert"))
+    same = lake.materialize(merging(values("(1, 'a', 1), (1, 'a', 1)"), strategy="delete_insert"))
+    assert counts(same) == (0, 0, 0, 2)
+    lake.materialize(merging(values("(1, 'a', 1)"), strategy="delete_insert"))
+    assert table(lake) == [(1, "a", 1)]
+
+
+@pytest.mark.parametrize(("marks", "kind"), [("true, false", "boolean"), ("timestamp'2024-01-01', null", "timestamp")])
+@pytest.mark.parametrize("strategy", ["upsert", "delete_insert"])
+def test_marked_keys_are_deleted_and_the_mark_is_not_stored(lake: Lake, strategy: str, marks: str, kind: str) -> None:
+    yes, no = marks.split(", ")
+    rows = f"(1, null, null, {yes}), (2, 'B', 20, {no}), (9, null, null, {yes}), (4, 'd', 40, {no})"
+    result = merged(lake, rows, "id, n, v, gone", strategy=strategy, hard_delete="gone")
+    assert table(lake) == [(2, "B", 20), (3, "c", 30), (4, "d", 40)], kind
+    assert lake.arrow("t").column_names == ["id", "n", "v"]
+    assert counts(result) == ((1, 1, 1, 0) if strategy == "upsert" else (2, 0, 2, 0))
+
+
+@pytest.mark.parametrize("strategy", ["upsert", "delete_insert"])
+def test_a_mark_may_have_an_odd_name_and_other_case(classic_lake: Lake, strategy: str) -> None:
+    query = values("(1, 'a', {}), (2, 'b', false)", "`my id`, n, `Is.Gone`")
+    for gone, left in (("false", [(1, "a"), (2, "b")]), ("true", [(2, "b")])):
+        rows = query.replace("{}", gone)
+        classic_lake.materialize(merging(rows, ("MY ID",), strategy=strategy, hard_delete="is.gone"))
+        assert table(classic_lake) == left
+
+
+def test_a_first_batch_leaves_out_what_it_marks(lake: Lake) -> None:
+    lake.materialize(merging(values("(1, 'a', true), (2, 'b', false)", "id, n, gone"), hard_delete="gone"))
+    assert table(lake) == [(2, "b")]
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_mark_is_no_column_under_any_evolution(classic_lake: Lake, full: bool) -> None:
+    asset = merging(values("(1, 'a', true), (2, 'b', false)", "id, n, gone"), hard_delete="gone")
+    for _ in range(2):
+        classic_lake.with_options(schema_evolution="full" if full else "strict").materialize(asset)
+    assert classic_lake.arrow("t").column_names == ["id", "n"]
+
+
+def test_the_newest_of_a_key_s_rows_counts(lake: Lake) -> None:
+    result = merged(lake, "(1, 'old', 1), (1, 'new', 2), (4, 'd', 1)", dedup_sort="v desc")
+    assert table(lake) == [(1, "new", 2), (2, "b", 20), (3, "c", 30), (4, "d", 1)]
+    assert counts(result) == (1, 1, 0, 0)
+
+
+def test_rows_that_come_first_together_are_refused(classic_lake: Lake) -> None:
+    classic_lake.materialize(merging(values(STORED)))
+    bad = merging(values("(1, 'x', 1), (1, 'y', 1)"), dedup_sort="v desc")
+    error = error_of(classic_lake.materialize(bad, raise_on_error=False))
+    assert error.class_name == "MergeKeyError"
+    assert "(id=1) in 2 row(s)" in str(error)
+    assert len(classic_lake.summaries("t")) == 1
+
+
+def test_null_may_be_a_key_like_any_other(lake: Lake) -> None:
+    keys = ("id", "n")
+    first = "(1, null, 1), (2, 'b', 2), (null, 'c', 3)"
+    lake.materialize(merging(values(first), keys, null_keys="match"))
+    result = lake.materialize(
+        merging(values("(1, null, 10), (null, 'c', 3), (null, null, 4)"), keys, null_keys="match")
+    )
+    rows = [tuple(row.values()) for row in lake.arrow("t").to_pylist()]
+    assert sorted(rows, key=str) == [(1, None, 10), (2, "b", 2), (None, "c", 3), (None, None, 4)]
+    assert counts(result) == (1, 1, 0, 1)
+
+
+@pytest.mark.parametrize("rules", [{"update_columns": ["v"]}, {"exclude_columns": ["n"]}], ids=str)
+def test_an_update_writes_the_chosen_columns_alone(lake: Lake, rules: dict[str, Any]) -> None:
+    result = merged(lake, "(1, 'x', 11), (2, 'y', 20), (4, 'd', 40)", **rules)
+    assert table(lake) == [(1, "a", 11), (2, "b", 20), (3, "c", 30), (4, "d", 40)]
+    assert counts(result) == (1, 1, 0, 1)
+
+
+def test_only_newer_rows_win(lake: Lake) -> None:
+    result = merged(lake, "(1, 'x', 9), (2, 'y', 21), (4, 'd', 40)", when_matched="source.v > target.v")
+    assert table(lake) == [(1, "a", 10), (2, "y", 21), (3, "c", 30), (4, "d", 40)]
+    assert counts(result) == (1, 1, 0, 1)
+
+
+def test_keys_that_the_batch_lacks_are_deleted(lake: Lake) -> None:
+    result = merged(lake, "(1, 'a', 10), (2, 'B', 20)", sync=True)
+    assert table(lake) == [(1, "a", 10), (2, "B", 20)]
+    assert counts(result) == (0, 1, 1, 1)
+
+
+def test_an_empty_batch_deletes_all_where_it_is_the_whole(lake: Lake) -> None:
+    lake.materialize(merging(values(STORED)))
+    lake.materialize(merging(f"{values(STORED)} where false", sync=True))
+    assert table(lake) == []
+    assert len(lake.summaries("t")) == 2
+
+
+DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
+
+
+@pytest.mark.parametrize("strategy", ["upsert", "insert_only", "delete_insert"])
+def test_equal_keys_of_other_partitions_stay(lake: Lake, strategy: str) -> None:
+    asset = daily("(1, '{key}'), (2, '{key}')", strategy=strategy)
+    for key in ("2013-01-01", "2013-01-02", "2013-01-01"):
+        lake.materialize(asset, partition_key=key)
+    assert lake.rows("t", "id", "n") == [
+        (1, "2013-01-01"), (1, "2013-01-02"), (2, "2013-01-01"), (2, "2013-01-02"),
+    ]  # fmt: skip
+
+
+def daily(rows: str, **rules: Any) -> dg.AssetsDefinition:
+    metadata = {
+        "partition_expr": "ts",
+        "iceberg/write_disposition": "merge",
+        "iceberg/merge_keys": ["id"],
+        "iceberg/merge": rules,
+    }
+    query = "select {start} as ts, * from values " + rows + " as t(id, n)"
+    return frame_asset("t", query, partitions_def=DAYS, metadata=metadata)
+
+
+def test_a_partition_s_absent_keys_are_deleted_and_no_other_s(lake: Lake) -> None:
+    for key in ("2013-01-01", "2013-01-02"):
+        lake.materialize(daily("(1, 'a'), (2, 'b')"), partition_key=key)
+    result = lake.materialize(daily("(1, 'a')", sync=True), partition_key="2013-01-02")
+    assert lake.rows("t", "id") == [1, 1, 2]
+    assert counts(result) == (0, 0, 1, 1)
+
+
+def test_structs_and_maps_are_compared_by_name_and_entry(lake: Lake) -> None:
+    def query(struct: str, entries: str) -> str:
+        return f"select 1 as id, {struct} as s, map({entries}) as m, array({struct}) as l"
+
+    lake.materialize(merging(query("named_struct('a', 1, 'b', 2)", "'x', 1, 'y', 2")))
+    same = lake.materialize(merging(query("named_struct('b', 2, 'a', 1)", "'y', 2, 'x', 1")))
+    assert counts(same) == (0, 0, 0, 1)
+    swapped = lake.materialize(merging(query("named_struct('b', 1, 'a', 2)", "'y', 2, 'x', 1")))
+    assert counts(swapped) == (0, 1, 0, 0)
+    [row] = lake.arrow("t").to_pylist()
+    assert (row["s"], row["l"], sorted(row["m"])) == ({"a": 2, "b": 1}, [{"a": 2, "b": 1}], [("x", 1), ("y", 2)])
+
+
+@pytest.mark.parametrize("strategy", ["upsert", "delete_insert"])
+def test_fields_that_differ_in_case_alone_are_the_same(lake: Lake, strategy: str) -> None:
+    for name, value, expected in (("a", 1, None), ("A", 2, None), ("A", 2, 1)):
+        query = f"select 1 as id, named_struct('{name}', {value}) as s, array(named_struct('{name}', {value})) as l"
+        result = lake.materialize(merging(query, strategy=strategy))
+        assert expected is None or counts(result)[3] == expected
+    assert lake.arrow("t").to_pylist() == [{"id": 1, "s": {"a": 2}, "l": [{"a": 2}]}]
+
+
+ODD_TEXTS = ["a${x}", "${spark:spark.app.name}", "a", "it's", "a\\b", "", "$", "\U0001f600"]
+
+
+def test_texts_are_found_again_whatever_is_in_them(lake: Lake) -> None:
+    texts = ", ".join(f"decode(unhex('{text.encode().hex()}'), 'UTF-8')" for text in ODD_TEXTS)
+    for value in (1, 2):
+        lake.materialize(merging(f"select explode(array({texts})) as id, {value} as v"))
+    assert lake.rows("t", "id", "v") == sorted((text, 2) for text in ODD_TEXTS)
+
+
+@pytest.mark.parametrize("key", ["cast(X'FF' as string)", "date_add(date'9999-12-31', 1)", "date'0000-01-01'"])
+def test_keys_that_python_does_not_have_are_found_again(lake: Lake, key: str) -> None:
+    for value in (1, 2):
+        lake.materialize(merging(f"select {key} as id, {value} as v"))
+    assert [row.v for row in lake.session.table("lake.db.t").select("v").collect()] == [2]
+    error = error_of(lake.materialize(merging(f"select {key} as id, id as v from range(2)"), raise_on_error=False))
+    assert error.class_name == "MergeKeyError"
+
+
+def test_rows_without_a_key_are_absent_too(classic_lake: Lake) -> None:
+    classic_lake.session.sql("create namespace lake.db")
+    classic_lake.session.sql(
+        "create table lake.db.t using iceberg as select null as id, 'x' as n, 1 as v union select 1, 'a', 1"
+    )
+    result = classic_lake.materialize(merging(values("(1, 'a', 1)"), sync=True))
+    assert table(classic_lake) == [(1, "a", 1)]
+    assert counts(result) == (0, 0, 1, 1)
+
+
+def test_a_condition_holds_for_each_of_a_key_s_rows(classic_lake: Lake) -> None:
+    classic_lake.session.sql("create namespace lake.db")
+    classic_lake.session.sql(
+        "create table lake.db.t using iceberg as select * from values (1, 'a', 10), (1, 'b', 50) as t(id, n, v)"
+    )
+    classic_lake.materialize(merging(values("(1, 'c', 20)"), when_matched="source.v > target.v"))
+    assert table(classic_lake) == [(1, "b", 50), (1, "c", 20)]
+
+
+@pytest.mark.parametrize("rules", [{}, {"when_matched": "source.v > target.v"}, {"strategy": "insert_only"}], ids=str)
+@pytest.mark.parametrize("theirs", ["update", "insert", "delete"])
+def test_what_others_write_right_before_the_merge_is_met(
+    lake: Lake, rules: dict[str, Any], theirs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statement = [
+        {
+            "update": "update lake.db.t set v = 99, n = 'theirs' where id = 1",
+            "insert": "insert into lake.db.t values (4, 'theirs', 99)",
+            "delete": "delete from lake.db.t where id = 1",
+        }[theirs]
+    ]
+    handed_over = module._handed_over
+
+    def write_first(*arguments: Any) -> Any:
+        while statement:
+            lake.session.sql(statement.pop()).collect()
+        return handed_over(*arguments)
+
+    lake.materialize(merging(values(STORED)))
+    monkeypatch.setattr(module, "_handed_over", write_first)
+    result = lake.materialize(merging(values("(1, 'x', 50), (4, 'd', 40)"), **rules))
+    one, four = (1, "x", 50), (4, "d", 40)
+    if rules:
+        one = (1, "theirs", 99) if theirs == "update" else (1, "a", 10) if "strategy" in rules else one
+        four = (4, "theirs", 99) if theirs == "insert" else four
+    first = [] if "strategy" in rules and theirs == "delete" else [one]
+    assert table(lake) == [*first, (2, "b", 20), (3, "c", 30), four]
+    assert (metadata_of(result, "t")["iceberg/retries"] == 1) == ("when_matched" in rules)
+
+
+def test_a_mark_that_the_table_has_stored_before_is_left_as_it_is(classic_lake: Lake) -> None:
+    query = values("(1, 'a', false), (2, 'b', false)", "id, n, gone")
+    classic_lake.materialize(merging(query))
+    asset = merging(query.replace("1, 'a', false", "1, 'a', true"), strategy="delete_insert", hard_delete="gone")
+    classic_lake.materialize(asset)
+    assert classic_lake.rows("t", "id") == [2]
+
+
+@pytest.mark.parametrize(
+    ("more", "key"),
+    [
+        ({"iceberg/merge_keys": ["gone"]}, "iceberg/merge_keys"),
+        ({"iceberg/sort_by": ["gone desc"]}, "iceberg/sort_by"),
+        ({"iceberg/merge": {"hard_delete": "gone", "update_columns": ["Gone"]}}, "iceberg/merge: update_columns"),
+    ],
+)
+def test_a_mark_that_is_needed_otherwise_is_refused(classic_lake: Lake, more: dict[str, Any], key: str) -> None:
+    metadata = {
+        "iceberg/write_disposition": "merge",
+        "iceberg/merge_keys": ["id"],
+        "iceberg/merge": {"hard_delete": "gone"},
+    }
+    asset = frame_asset("t", values("(1, true)", "id, gone"), metadata={**metadata, **more})
+    error = error_of(classic_lake.materialize(asset, raise_on_error=False))
+    assert (error.class_name, f"`{key}` names" in str(error)) == ("ConfigurationError", True)
+
+
+def test_a_collation_of_the_batch_makes_no_texts_equal(classic_lake: Lake) -> None:
+    for text in ("a", "A"):
+        column = f"'{text}' collate UTF8_LCASE"
+        classic_lake.materialize(merging(f"select 1 as id, {column} as n, array({column}) as l"))
+    assert classic_lake.rows("t", "n", "l") == [("A", ["A"])]
+
+
+def test_what_cannot_be_compared_counts_as_changed(classic_lake: Lake) -> None:
+    asset = merging("select id, map('x', map('y', id)) as m from range(2)")
+    for expected in ((2, 0, 0, 0), (0, 2, 0, 0)):
+        assert counts(classic_lake.materialize(asset)) == expected
+
+
+KEYS = {
+    "int": "cast(id as int)",
+    "long": "id",
+    "string": "cast(id as string)",
+    "decimal": "cast(id as decimal(9, 2))",
+    "date": "date_add(date'2024-01-01', cast(id as int))",
+    "timestamptz": "timestamp'2024-03-10 02:30:00 UTC' + make_dt_interval(0, id)",
+    "timestamp": "timestamp_ntz'2024-03-10 02:30:00' + make_dt_interval(0, id)",
+    "double": "cast(id as double)",
+    "binary": "cast(cast(id as string) as binary)",
+}
+
+
+@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
+def test_keys_of_every_type_are_found_again(classic_lake: Lake, key: str) -> None:
+    """By their range, and where they are few by a list of them."""
+    for value, rows, expected in (("1", 150, (150, 0, 0, 0)), ("1", 2, (0, 0, 0, 2)), ("2", 150, (0, 150, 0, 0))):
+        result = classic_lake.materialize(merging(f"select {key} as id, {value} as v from range({rows})"))
+        assert counts(result) == expected
+    assert classic_lake.arrow("t").num_rows == 150
+
+
+@pytest.mark.parametrize(
+    ("rules", "found"),
+    [
+        ({"hard_delete": "gone"}, "the column 'gone' of `iceberg/merge: hard_delete`"),
+        ({"dedup_sort": "at desc"}, "the column 'at' of `iceberg/merge: dedup_sort`"),
+        ({"update_columns": ["w"]}, "the column 'w' of `iceberg/merge: update_columns`"),
+        ({"when_matched": "source.nope > 1"}, "nope"),
+    ],
+)
+def test_a_column_that_is_not_there_is_named(classic_lake: Lake, rules: dict[str, Any], found: str) -> None:
+    classic_lake.materialize(merging(values(STORED)))
+    error = error_of(classic_lake.materialize(merging(values("(1, 'x', 1)"), **rules), raise_on_error=False))
+    assert found in str(error)
+    assert len(classic_lake.summaries("t")) == 1
+
+
+Row = tuple[int | None, str | None, int]
+
+
+def after(stored: Sequence[Row], batch: Sequence[tuple[Row, bool]], rules: dict[str, Any]) -> Counter[Row]:
+    """What a merge leaves, in Python: rows of key, text and number."""
+    strategy, dedup = rules.get("strategy", "upsert"), rules.get("dedup_sort")
+    if dedup:
+        best = {row[0]: max(item[2] for item, _ in batch if item[0] == row[0]) for row, _ in batch}
+        batch = [(row, gone) for row, gone in batch if row[2] == best[row[0]]]
+    gone = {row[0] for row, is_gone in batch if is_gone}
+    live = [row for row, is_gone in batch if not is_gone]
+    known, keys = {row[0] for row in stored}, {row[0] for row, _ in batch}
+    if strategy == "delete_insert":
+        return Counter([*(row for row in stored if row[0] not in keys), *live])
+    new = [row for row in live if row[0] not in known]
+    if strategy == "insert_only":
+        return Counter([*stored, *new])
+    left = []
+    by_key = {row[0]: row for row, _ in batch}
+    for row in stored:
+        other = by_key.get(row[0]) if row[0] in by_key else None
+        if other is None:
+            left += [] if rules.get("sync") else [row]
+        elif rules.get("when_matched") and not other[2] > row[2]:
+            left.append(row)
+        elif row[0] not in gone:
+            left.append((row[0], row[1] if rules.get("exclude_columns") else other[1], other[2]))
+    return Counter([*left, *new])
+
+
+def rows_of(keys: st.SearchStrategy[Any], *, unique: bool) -> st.SearchStrategy[list[Row]]:
+    row = st.tuples(keys, st.sampled_from([None, "a", "b"]), st.integers(0, 3))
+    return st.lists(row, max_size=6, unique_by=(lambda item: item[0]) if unique else None)
+
+
+@st.composite
+def merges(draw: st.DrawFn) -> tuple[list[Row], list[tuple[Row, bool]], dict[str, Any]]:
+    rules: dict[str, Any] = {"strategy": draw(st.sampled_from(["upsert", "insert_only", "delete_insert"]))}
+    keys: st.SearchStrategy[Any] = st.integers(0, 5)
+    if draw(st.booleans()):
+        rules["null_keys"], keys = "match", keys | st.none()
+    several = rules["strategy"] == "delete_insert"
+    if rules["strategy"] == "upsert":
+        more = {"sync": True, "when_matched": "source.v > target.v", "exclude_columns": ["n"]}
+        rules |= {name: value for name, value in more.items() if draw(st.booleans())}
+    stored, batch = draw(rows_of(keys, unique=not several)), draw(rows_of(keys, unique=not several))
+    if draw(st.booleans()):
+        rules["dedup_sort"] = "v desc"
+        batch = list({(row[0], row[2]): row for row in draw(rows_of(keys, unique=False))}.values())
+    marks = [False] * len(batch)
+    if rules["strategy"] != "insert_only" and draw(st.booleans()):
+        rules["hard_delete"] = "gone"
+        marks = draw(st.lists(st.booleans(), min_size=len(batch), max_size=len(batch)))
+    return stored, list(zip(batch, marks, strict=True)), rules
+
+
+def shown(rows: Sequence[Row], *marks: Sequence[bool]) -> str:
+    """A query for the rows, and for what marks them."""
+    names = ["id", "n", "v", *(["gone"] if marks else [])]
+    types = ["bigint", "string", "bigint", *(["boolean"] if marks else [])]
+    texts = [
+        ["null" if item is None else repr(item) for item in (*row, *mark)]
+        for row, *mark in zip(rows, *marks, strict=True)
+    ]
+    lines = [", ".join(map("cast({} as {})".format, line, types)) for line in texts]
+    empty = ", ".join(f"cast(null as {kind}) as {name}" for name, kind in zip(names, types, strict=True))
+    return " union all ".join([f"select {empty} where false", *(f"select {line}" for line in lines)])
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(case=merges())
+def test_a_merge_leaves_what_a_model_of_it_leaves(
+    lake: Lake, case: tuple[list[Row], list[tuple[Row, bool]], dict[str, Any]]
+) -> None:
+    stored, batch, rules = case
+    lake.session.sql("drop table if exists lake.db.t")
+    lake.session.sql("create namespace if not exists lake.db")
+    lake.session.sql("create table lake.db.t (id bigint, n string, v bigint) using iceberg")
+    if stored:
+        lake.session.sql(f"insert into lake.db.t {shown(stored)}")
+    before = len(lake.summaries("t"))
+    marks = [[gone for _, gone in batch]] if "hard_delete" in rules else []
+    lake.materialize(merging(shown([row for row, _ in batch], *marks), **rules))
+    found = Counter(tuple(row.values()) for row in lake.arrow("t").to_pylist())
+    assert found == after(stored, batch, rules)
+    assert len(lake.summaries("t")) == before + 1
+
+
+@pytest.mark.parametrize("layout", [[], ["bucket(8, id)"]], ids=["range of keys", "buckets"])
+@pytest.mark.parametrize("strategy", ["upsert", "insert_only", "delete_insert"])
+def test_files_that_cannot_have_a_key_of_the_batch_are_not_opened(
+    classic_lake: Lake, strategy: str, layout: list[str]
+) -> None:
+    metadata, lake = {"iceberg/partition_by": layout, "iceberg/write_disposition": "append"}, classic_lake
+    for first in range(0, 40, 10):
+        lake.materialize(frame_asset("t", f"select id, 'a' as n from range({first}, {first + 10})", metadata=metadata))
+    files = {task.file.file_path for task in lake.table("t").scan().plan_files()}
+    needed = {task.file.file_path for task in lake.table("t").scan(row_filter="id in (12, 13)").plan_files()}
+    assert len(files) > 2 * len(needed)
+    for path in files - needed:
+        Path(urlsplit(path).path).unlink()
+    lake.materialize(merging("select * from values (12L, 'b'), (13L, 'a') as t(id, n)", strategy=strategy))
+    rows = lake.arrow("t", row_filter="id in (12, 13)").sort_by("id").column("n").to_pylist()
+    assert rows == (["a", "a"] if strategy == "insert_only" else ["b", "a"])
+
+
+def test_a_batch_is_compared_anew_where_others_have_written(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = pa.schema([("id", pa.int32()), ("n", pa.string()), ("v", pa.int32())])
+    unmoved, theirs = module._require_unmoved, [pa.table({"id": [4], "n": ["theirs"], "v": [0]}, schema=schema)]
+
+    def write_first(*arguments: Any) -> None:
+        while theirs:
+            lake.table("t").append(theirs.pop())
+        unmoved(*arguments)
+
+    lake.materialize(merging(values(STORED)))
+    monkeypatch.setattr(module, "_require_unmoved", write_first)
+    result = lake.materialize(merging(values("(1, 'a', 10), (4, 'ours', 40)")))
+    assert table(lake) == [(1, "a", 10), (2, "b", 20), (3, "c", 30), (4, "ours", 40)]
+    assert counts(result) == (0, 1, 0, 1)
+    assert metadata_of(result, "t")["iceberg/retries"] == 1

@@ -1,0 +1,144 @@
+"""The older snapshots of a catalog that shows the newest alone, without its server."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import requests
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import LongType, NestedField
+
+from dagster_iceberg_spark.catalog.look import _state_of
+from dagster_iceberg_spark.catalog.nessie import is_versioned, version_of
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.snapshot import Snapshot
+
+NAME = ("db", "t")
+API = "http://nessie/api"
+
+
+class Nessie(RestCatalog):
+    """A catalog whose history is a list of metadata files, newest first, two in a page."""
+
+    def __init__(self, locations: list[str], **properties: str) -> None:
+        self.properties = {"nessie.core-base-uri": f"{API}/", **properties}
+        self.locations, self.asked, self.status = locations, list[Any](), 200
+        self._session = self  # type: ignore[assignment]
+
+    def get(self, url: str, params: dict[str, Any]) -> requests.Response:
+        self.asked.append((url, dict(params)))
+        start = int(params.get("page-token", 0))
+        entries = [
+            {"operations": [{"type": "DELETE", "key": {"elements": ["db", "u"]}}, _put(location)]}
+            for location in self.locations[start : start + 2]
+        ]
+        answer = requests.Response()
+        answer.status_code = self.status
+        more = start + 2 < len(self.locations)
+        page = {"logEntries": [*entries, {"operations": None}], "hasMore": more, "token": str(start + 2)}
+        answer.json = lambda **_: page  # type: ignore[method-assign]
+        return answer
+
+
+def _put(location: str) -> dict[str, Any]:
+    return {"type": "PUT", "key": {"elements": list(NAME)}, "content": {"metadataLocation": location}}
+
+
+@pytest.fixture
+def versions(tmp_path: Path) -> list[Table]:
+    """A table after each of four appends, newest first, and the empty one."""
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}")
+    catalog.create_namespace("db")
+    found = [catalog.create_table(NAME, Schema(NestedField(1, "id", LongType())))]
+    for number in range(4):
+        table = catalog.load_table(NAME)
+        table.append(pa.table({"id": [number]}))
+        found.append(catalog.load_table(NAME))
+    return found[::-1]
+
+
+def shown(versions: list[Table], *, of: int = 0) -> Table:
+    """The newest version as Nessie shows it: with its own snapshot, which has no parent."""
+    return Table(NAME, alone(versions[of]), versions[of].metadata_location, versions[of].io, history(versions))
+
+
+def alone(version: Table) -> TableMetadata:
+    head = version.current_snapshot()
+    snapshots = [] if head is None else [head.model_copy(update={"parent_snapshot_id": None})]
+    properties = {"nessie.commit.id": "c0ffee", "nessie.commit.ref": "main"}
+    return version.metadata.model_copy(update={"snapshots": snapshots, "properties": properties})
+
+
+def history(versions: list[Table]) -> Nessie:
+    return Nessie([version.metadata_location for version in versions])
+
+
+def line(table: Table, back_to: Any) -> list[int | None]:
+    state = _state_of(table, TableIdentifier(("db",), "t"), back_to)
+    oldest = list(state.ancestors())[-1]
+    return [*(item.snapshot_id for item in state.ancestors()), oldest.parent_snapshot_id]
+
+
+def ids(versions: list[Table]) -> list[int]:
+    return [item.metadata.current_snapshot_id for item in versions if item.metadata.current_snapshot_id is not None]
+
+
+def test_the_history_goes_back_to_what_is_asked_for_and_to_the_first_snapshot_at_most(versions: list[Table]) -> None:
+    table, known = shown(versions), ids(versions)
+    assert line(table, lambda snapshot: snapshot.snapshot_id == known[2]) == [*known[:3], None]
+    assert line(table, lambda snapshot: False) == [*known, None]
+    catalog: Any = table.catalog
+    assert catalog.asked[0][0] == f"{API}/v2/trees/main%40c0ffee/history"
+
+
+@pytest.mark.parametrize("back_to", [None, lambda snapshot: True])
+def test_nobody_is_asked_for_what_is_shown(versions: list[Table], back_to: Any) -> None:
+    table = shown(versions)
+    assert line(table, back_to) == [ids(versions)[0], None]
+    assert table.catalog.asked == []  # type: ignore[attr-defined]
+
+
+def test_a_snapshot_that_the_next_was_not_made_upon_is_none_of_the_line(versions: list[Table]) -> None:
+    """As where two writers made the first snapshot, and one of them is lost."""
+    table, known = shown(versions, of=1), ids(versions)
+    twin: Any = Nessie([versions[index].metadata_location for index in (1, 0, 2, 3, 4)])
+    table = Table(NAME, table.metadata, table.metadata_location, table.io, twin)
+    assert line(table, lambda snapshot: False) == [*known[1:], None]
+
+
+def test_where_files_are_gone_the_history_says_that_there_was_more(versions: list[Table]) -> None:
+    table, known = shown(versions), ids(versions)
+    Path(versions[2].metadata_location.removeprefix("file://")).unlink()
+
+    def older(snapshot: Snapshot) -> bool:
+        return False
+
+    assert line(table, older) == [*known[:2], 0]
+
+
+def test_a_version_shows_its_snapshot(versions: list[Table]) -> None:
+    table, known = shown(versions), ids(versions)
+    found = version_of(table, known[2])
+    assert found.metadata.current_snapshot_id == known[2]
+    assert found.snapshot_by_id(known[2]) is not None
+    assert version_of(table, 7) is table
+
+
+def test_a_history_that_is_refused_is_an_error(versions: list[Table]) -> None:
+    table: Any = shown(versions)
+    table.catalog.status = 401
+    with pytest.raises(requests.HTTPError):
+        line(table, lambda snapshot: False)
+
+
+def test_a_catalog_that_tells_of_no_history_is_taken_as_it_is(versions: list[Table]) -> None:
+    table = shown(versions)
+    assert is_versioned(table)
+    assert not is_versioned(versions[0])
+    table.catalog.properties.clear()
+    assert not is_versioned(table)

@@ -1,0 +1,190 @@
+"""The command line."""
+
+import json
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from dagster_iceberg_spark import OAuth2
+from dagster_iceberg_spark.cli.app import app
+from dagster_iceberg_spark.config import base
+from tests.conftest import SPARK_CONF
+
+LOCATION = """
+import dagster as dg
+from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
+
+@dg.asset(io_manager_key="iceberg", metadata={"iceberg/table_properties": {"write.format.default": "orc"}})
+def flights(spark: IcebergSparkResource): return spark.spark_session.range(1)
+
+@dg.asset(io_manager_key="iceberg", metadata={"iceberg/tabel": "db.t"})
+def mistaken(): ...
+
+@dg.asset
+def elsewhere(): ...
+
+spark = IcebergSparkResource(
+    catalog=SqlCatalog(uri="sqlite:///%(path)s/catalog.db", warehouse="%(path)s/wh"), spark_config=%(conf)r
+)
+iceberg = IcebergPySparkIOManager(spark=spark, namespace="db")
+"""
+DEFINITIONS = 'defs = dg.Definitions(assets=[flights, elsewhere], resources={"spark": spark, "iceberg": iceberg})\n'
+MISTAKEN = 'defs = dg.Definitions(assets=[flights, mistaken], resources={"spark": spark, "iceberg": iceberg})\n'
+LAZY = """
+@dg.definitions
+def made():
+    return dg.Definitions(assets=[flights], resources={"spark": spark, "iceberg": iceberg})
+"""
+
+
+def check(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["check", *arguments])
+
+
+def document(result: Result) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def outcomes(result: Result) -> dict[tuple[str, str], str]:
+    return {(item["subject"], item["step"]): item["outcome"] for item in document(result)["findings"]}
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> Path:
+    path = tmp_path / "location.py"
+    path.write_text(textwrap.dedent(LOCATION % {"path": tmp_path, "conf": SPARK_CONF}))
+    return path
+
+
+def added(path: Path, text: str) -> str:
+    path.write_text(path.read_text() + text)
+    return str(path)
+
+
+@pytest.mark.spark
+def test_a_catalog_of_flags_is_tried_out(tmp_path: Path) -> None:
+    conf = [argument for key, value in SPARK_CONF.items() for argument in ("--spark-config", f"{key}={value}")]
+    result = check("--kind", "sql", "--uri", f"sqlite:///{tmp_path}/c.db", "--warehouse", str(tmp_path / "wh"), *conf)
+    assert result.exit_code == 0, result.output
+    assert "read by pyiceberg" in result.stdout
+    assert "not tried" not in result.stdout
+
+
+@pytest.mark.spark
+def test_a_code_location_s_catalog_and_tables_are_checked(location: Path) -> None:
+    result = check("-f", added(location, DEFINITIONS), "--json")
+    assert result.exit_code == 0, result.output
+    assert outcomes(result)[("lake", "write")] == "ok"
+    assert outcomes(result)[("flights", "table")] == "ok"
+    assert ("elsewhere", "table") not in outcomes(result)
+
+
+@pytest.mark.spark
+def test_a_mistake_in_an_asset_s_metadata_is_found_without_running_it(location: Path) -> None:
+    result = check("-f", added(location, MISTAKEN), "--json")
+    assert result.exit_code == 1
+    [failed] = [item for item in document(result)["findings"] if item["outcome"] == "failed"]
+    assert (failed["subject"], failed["step"]) == ("mistaken", "table")
+    assert "did you mean `iceberg/table`?" in failed["found"]
+
+
+@pytest.mark.spark
+def test_a_difference_fails_where_that_is_asked_for(location: Path, tmp_path: Path) -> None:
+    """The table is another program's: its properties are not the definition's."""
+    path = added(location, LAZY)
+    run = added(location, "spark_only = spark\n")
+    assert path == run
+    namespace: dict[str, Any] = {}
+    exec(compile(location.read_text(), str(location), "exec"), namespace)
+    namespace["spark"].pyiceberg_catalog.create_namespace("db")
+    namespace["spark"].spark_session.sql("create table lake.db.flights (id long)")
+    relaxed, strict = check("-f", path, "--json"), check("-f", path, "--json", "--strict")
+    assert outcomes(relaxed)[("flights", "table")] == "differs"
+    assert (relaxed.exit_code, strict.exit_code) == (0, 1)
+
+
+def test_a_host_that_is_down_ends_with_code_1(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "_warned", set())
+    result = check(
+        "--kind",
+        "rest",
+        "--uri",
+        "http://127.0.0.1:1",
+        "--set",
+        "authentication.kind=bearer",
+        "--set",
+        "authentication.token=hunter2",
+        "--json",
+    )
+    assert result.exit_code == 1
+    assert outcomes(result)[("lake", "catalog")] == "failed"
+    assert "hunter2" not in result.output
+    # Nothing is said of what stands in flags; of what a definition in this process holds, later, it is.
+    assert "A secret stands" not in caplog.text
+    OAuth2(client_id="me", client_secret="hunter2")
+    assert "A secret stands in `OAuth2.client_secret`" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Name one of"),
+        (["-m", "a", "--kind", "sql"], "Name one of"),
+        (["--kind", "rast"], "'embedded'"),
+        (["--kind", "rest", "--uri", "http://h", "--set", "ur=x"], "catalog.rest.ur"),
+        (["--kind", "rest", "--uri", "http://h", "--set", "store.endpoint=x"], "without its `kind`"),
+        (["--kind", "rest", "--set", "uri"], "expected name=value"),
+        (["--kind", "sql", "--set", "store.kind=hadoop", "--set", "store.configuration.a.b=c"], "catalog.sql.uri"),
+        (["--kind", "rest", "--set", "uri=env:NOT_THERE"], "an environment variable NOT_THERE"),
+        (["-m", "no.such.module"], "No module named 'no'"),
+    ],
+)
+def test_a_wrong_question_ends_with_code_2(arguments: list[str], message: str) -> None:
+    result = check(*arguments)
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+
+
+def test_a_secret_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKE_URI", "oracle://u:hunter2@db/x")
+    result = check("--kind", "sql", "--uri", "env:LAKE_URI", "--warehouse", "lake", "--json")
+    assert document(result)["findings"][0]["outcome"] == "failed"
+    assert "hunter2" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "found none"),
+        (DEFINITIONS + "others = dg.Definitions()\n", "'defs', 'others'"),
+        ("defs = dg.Definitions(assets=[elsewhere])\n", "expected a resource that is an IcebergPySparkIOManager"),
+        ("raise RuntimeError('broken')\n", "broken"),
+    ],
+)
+def test_a_code_location_that_cannot_be_checked_says_why(location: Path, text: str, message: str) -> None:
+    result = check("-f", added(location, text))
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+
+
+def test_a_variable_that_is_not_set_is_a_finding(location: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOT_THERE", raising=False)
+    text = location.read_text().replace('uri="sqlite', 'uri=dg.EnvVar("NOT_THERE"), name="sqlite').split(", warehouse")
+    location.write_text(text[0].split('name="sqlite')[0] + "warehouse" + text[1])
+    result = check("-f", added(location, DEFINITIONS), "--json")
+    assert result.exit_code == 1
+    assert "NOT_THERE" in document(result)["findings"][0]["found"]
+
+
+def test_an_embedded_catalog_needs_to_know_the_instance(location: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    text = 'defs = dg.Definitions(assets=[flights], resources={"iceberg": IcebergPySparkIOManager(), "spark": spark})\n'
+    result = check("-f", added(location, text), "--json")
+    assert result.exit_code == 1
+    assert "DAGSTER_HOME" in document(result)["findings"][0]["found"]

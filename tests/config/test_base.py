@@ -1,0 +1,54 @@
+"""What every configuration has in common."""
+
+import logging
+
+import dagster as dg
+import pytest
+
+from dagster_iceberg_spark import AwsCredentials, IcebergSparkResource, OAuth2, RestCatalog, S3Store, SqlCatalog
+from dagster_iceberg_spark.config import base
+
+
+@pytest.fixture(autouse=True)
+def _nothing_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "_warned", set())
+
+
+def test_a_literal_secret_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        OAuth2(client_id="me", client_secret="hushhush")
+        RestCatalog(uri="http://h", headers={"Realm": "lake", "X-Token": "hushhush"})
+        SqlCatalog(uri="postgresql://me:hushhush@h/db", warehouse="/w")
+    assert [record.getMessage() for record in caplog.records] == [
+        "A secret stands in `OAuth2.client_secret`, where Dagster's UI shows it: use dagster.EnvVar.",
+        "A secret stands in `RestCatalog.headers` ('X-Token'), where Dagster's UI shows it: use dagster.EnvVar.",
+        "A secret stands in `SqlCatalog.uri`, where Dagster's UI shows it: use dagster.EnvVar.",
+    ]
+
+
+def test_a_secret_of_the_environment_is_not_warned_of(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKE_SECRET", "hushhush")
+    monkeypatch.setenv("LAKE_URI", "postgresql://me:hushhush@h/db")
+    secret = dg.EnvVar("LAKE_SECRET")
+    seen = []
+
+    @dg.asset
+    def reads(rest: IcebergSparkResource, sql: IcebergSparkResource) -> None:
+        seen.extend([rest.catalog_description.secrets, sql.catalog_description.secrets])
+
+    rest = RestCatalog(
+        uri="http://h",
+        authentication=OAuth2(client_id="me", client_secret=secret),
+        headers={"X-Token": secret},
+        store=S3Store(credentials=AwsCredentials(access_key_id=secret, secret_access_key=secret)),
+    )
+    resources = {
+        "rest": IcebergSparkResource(catalog=rest),
+        "sql": IcebergSparkResource(catalog=SqlCatalog(uri=dg.EnvVar("LAKE_URI"), warehouse="/w")),
+    }
+    with caplog.at_level(logging.WARNING, logger=base.__name__):
+        dg.materialize([reads], resources=resources)
+    assert all("hushhush" in secrets for secrets in seen)
+    assert [record for record in caplog.records if record.name == base.__name__] == []

@@ -1,0 +1,71 @@
+"""Directories of new tables."""
+
+import pytest
+
+from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.plan.placement import LocationTemplate, default_location
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+
+PLAIN = TableIdentifier(("nyc",), "flights")
+NESTED = TableIdentifier(("nyc", "raw"), "flights")
+
+
+@pytest.mark.parametrize(
+    ("template", "identifier", "location"),
+    [
+        ("s3://lake/{namespace}/{table}", PLAIN, "s3://lake/nyc/flights"),
+        ("s3://lake/{namespace}/{table}", NESTED, "s3://lake/nyc/raw/flights"),
+        ("/data/{namespace}/of/{table}", PLAIN, "/data/nyc/of/flights"),
+        ("iceberg/{namespace}/{table}_v2", PLAIN, "s3://wh/iceberg/nyc/flights_v2"),
+    ],
+)
+def test_a_template_is_filled_in(template: str, identifier: TableIdentifier, location: str) -> None:
+    assert LocationTemplate(template).location_of(identifier, "s3://wh/") == location
+
+
+def test_tables_with_unusual_names_keep_directories_of_their_own() -> None:
+    template = LocationTemplate("s3://lake/{namespace}/{table}")
+    names = ["a#b", "a?b", "a/b", "a b"]
+    locations = {template.location_of(TableIdentifier(("nyc",), name), None) for name in names}
+    assert len(locations) == len(names)
+    assert all(location.startswith("s3://lake/nyc/a_b-") for location in locations)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "s3://lake/{table}",
+        "s3://lake/{namespace}",
+        "{namespace}/{table}/{run}",
+        "{namespace}_{table}",
+        "{table}/{namespace}",
+        "{namespace}/{namespace}/{table}",
+        "{namespace!r}/{table}",
+        "{namespace}/{table:>9}",
+        "{",
+        "",
+    ],
+)
+def test_a_template_that_would_place_two_tables_in_one_directory_is_refused(template: str) -> None:
+    with pytest.raises(ConfigurationError, match="`table_location`"):
+        LocationTemplate(template)
+
+
+def test_a_relative_template_needs_a_warehouse() -> None:
+    with pytest.raises(ConfigurationError, match="begins with the scheme"):
+        LocationTemplate("{namespace}/{table}").location_of(PLAIN, None)
+
+
+@pytest.mark.parametrize(
+    ("identifier", "warehouse", "location"),
+    [
+        (PLAIN, "s3://wh", None),
+        (TableIdentifier(("nyc",), "a#b"), None, None),
+        (TableIdentifier(("ny c",), "flights"), "s3://wh", "s3://wh/ny_c/flights-3ae2ae4d70f0"),
+    ],
+)
+def test_the_catalog_places_tables_but_for_those_whose_names_do_harm(
+    identifier: TableIdentifier, warehouse: str | None, location: str | None
+) -> None:
+    found = default_location(identifier, warehouse)
+    assert found == location if location is None else str(found).startswith(location.rsplit("-")[0])

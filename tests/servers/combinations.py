@@ -1,0 +1,229 @@
+"""Catalogs and stores in combination, what is asked of each, and the page that says what was seen to work."""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from dagster_iceberg_spark import GlueCatalog, HadoopCatalog, HiveCatalog, OAuth2, RestCatalog, S3Store, SqlCatalog
+from tests.servers.guards import GuardedProxy, OAuth2Proxy, VendingProxy, takes_keys
+from tests.servers.rest import RestServer
+from tests.servers.s3 import KEYS, REGION, S3Server
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "combinations.md"
+VENDED: Final = {"access-key-id": "ASIAVENDED", "secret-access-key": "hush/vended", "session-token": "hush-token"}
+CLIENT: Final = ("dagster", "hush/hush")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a combination is made of.
+
+    Args:
+        request: For servers of the whole run.
+        directory: The test's own.
+        stack: Closes what is started for the test alone.
+    """
+
+    request: pytest.FixtureRequest
+    directory: Path
+    stack: ExitStack
+
+    @property
+    def s3(self) -> S3Server:
+        server: S3Server = self.request.getfixturevalue("s3")
+        return server
+
+    @property
+    def on_s3(self) -> str:
+        return f"s3://{self.s3.bucket}/{self.directory.name}"
+
+
+def sqlite(asked: Asked) -> Any:
+    return SqlCatalog(uri=f"sqlite:///{asked.directory}/catalog.db", warehouse=str(asked.directory / "wh"))
+
+
+def postgresql(asked: Asked) -> Any:
+    return asked.request.getfixturevalue("postgresql_catalog")
+
+
+def mysql(asked: Asked) -> Any:
+    return SqlCatalog(uri=asked.request.getfixturevalue("mysql").uri(), warehouse=str(asked.directory / "wh"))
+
+
+def rest(asked: Asked) -> Any:
+    return RestCatalog(uri=asked.request.getfixturevalue("rest").uri)
+
+
+def rest_oauth2(asked: Asked) -> Any:
+    guard = asked.stack.enter_context(closing(OAuth2Proxy(asked.request.getfixturevalue("rest").uri, *CLIENT)))
+    return RestCatalog(uri=guard.uri, authentication=OAuth2(client_id=CLIENT[0], client_secret=CLIENT[1]))
+
+
+def rest_vended(asked: Asked) -> Any:
+    """The store takes no other keys than those that the catalog hands out."""
+    own = asked.s3.store().describe()
+    served = {"warehouse": asked.on_s3, **own.spark, **own.spark_secrets}
+    server = asked.stack.enter_context(closing(RestServer(asked.directory, served)))
+    keys = {f"s3.{name}": value for name, value in VENDED.items()}
+    vending = asked.stack.enter_context(closing(VendingProxy(server.uri, keys)))
+    lets_through = takes_keys(VENDED["access-key-id"], VENDED["session-token"])
+    guarded = asked.stack.enter_context(closing(GuardedProxy(asked.s3.endpoint, lets_through)))
+    store = S3Store(endpoint=guarded.uri, path_style_access=True, region=REGION)
+    return RestCatalog(uri=vending.uri, access_delegation="vended-credentials", store=store)
+
+
+def sqlite_s3(asked: Asked) -> Any:
+    return sqlite_on(asked, asked.on_s3, asked.s3.store())
+
+
+def nessie(asked: Asked) -> Any:
+    """Nessie lends the keys."""
+    store = S3Store(endpoint=asked.s3.endpoint, path_style_access=True, region=REGION)
+    return RestCatalog.nessie(asked.request.getfixturevalue("nessie").uri, store=store)
+
+
+def sqlite_versity(asked: Asked) -> Any:
+    server = asked.request.getfixturevalue("versity")
+    return sqlite_on(asked, f"s3://{server.bucket}/{asked.directory.name}", server.store())
+
+
+def sqlite_adls(asked: Asked) -> Any:
+    server = asked.request.getfixturevalue("azurite")
+    return sqlite_on(asked, server.warehouse(asked.directory.name), server.store())
+
+
+def sqlite_gcs(asked: Asked) -> Any:
+    server = asked.request.getfixturevalue("gcs")
+    return sqlite_on(asked, server.warehouse(asked.directory.name), server.store())
+
+
+def sqlite_on(asked: Asked, warehouse: str, store: Any) -> Any:
+    return SqlCatalog(uri=f"sqlite:///{asked.directory}/catalog.db", warehouse=warehouse, store=store)
+
+
+def glue(asked: Asked) -> Any:
+    return GlueCatalog(
+        warehouse=asked.on_s3, region=REGION, endpoint=asked.s3.endpoint, credentials=KEYS, store=asked.s3.store()
+    )
+
+
+def hive(asked: Asked) -> Any:
+    return HiveCatalog(uri=asked.request.getfixturevalue("hive").uri, warehouse=str(asked.directory / "wh"))
+
+
+def hadoop(asked: Asked) -> Any:
+    return HadoopCatalog(warehouse=str(asked.directory / "wh"))
+
+
+COMBINATIONS: Final[Mapping[str, Callable[[Asked], Any]]] = {
+    "SQLite, local files": sqlite,
+    "PostgreSQL, local files": postgresql,
+    "MySQL (MariaDB), local files": mysql,
+    "REST (Iceberg's reference server), local files": rest,
+    "REST behind OAuth2, local files": rest_oauth2,
+    "REST that hands out keys, S3 (moto)": rest_vended,
+    "Nessie, S3 (moto)": nessie,
+    "SQLite, S3 (moto)": sqlite_s3,
+    "SQLite, S3 (Versity's gateway)": sqlite_versity,
+    "SQLite, ADLS (Azurite)": sqlite_adls,
+    "SQLite, GCS (fake-gcs-server)": sqlite_gcs,
+    "Glue (moto), S3 (moto)": glue,
+    "Hive Metastore 2.3, local files": hive,
+    "Hadoop, local files": hadoop,
+}
+"""In the order of the page."""
+
+FEATURES: Final = (
+    "classic Spark",
+    "Spark Connect",
+    "written by pyiceberg",
+    "replace",
+    "append",
+    "merge",
+    "lineage",
+    "first writes race",
+    "commit conflicts",
+    "refused login",
+    "server down",
+)
+"""In the order of the page."""
+
+IN_A_FILE: Final = (
+    "SQLite, local files",
+    "SQLite, S3 (moto)",
+    "SQLite, S3 (Versity's gateway)",
+    "SQLite, ADLS (Azurite)",
+    "SQLite, GCS (fake-gcs-server)",
+)
+_LOCAL: Final = "there is no server"
+_OPEN: Final = "the server takes everyone"
+IMPOSSIBLE: Final[Mapping[tuple[str, str], str]] = {
+    ("Hadoop, local files", "written by pyiceberg"): "pyiceberg reads such a catalog, and does not write it",
+    ("Hadoop, local files", "first writes race"): "on a local disk one process alone may write",
+    ("Hadoop, local files", "commit conflicts"): "on a local disk one process alone may write",
+    ("Glue (moto), S3 (moto)", "Spark Connect"): "a Connect server signs for Glue as itself, and the tests' is nobody",
+    ("Glue (moto), S3 (moto)", "first writes race"): "moto takes an update of an old version, which Glue refuses",
+    ("Glue (moto), S3 (moto)", "commit conflicts"): "moto takes an update of an old version, which Glue refuses",
+    ("Nessie, S3 (moto)", "first writes race"): "Nessie 0.99 takes a table's first snapshot twice, and forgets one",
+    **{(name, "server down"): _LOCAL for name in (*IN_A_FILE, "Hadoop, local files")},
+    **{(name, "refused login"): _LOCAL for name in ("SQLite, local files", "Hadoop, local files")},
+    **{
+        (name, "refused login"): _OPEN
+        for name in (
+            "REST (Iceberg's reference server), local files",
+            "REST that hands out keys, S3 (moto)",
+            "Nessie, S3 (moto)",
+            "SQLite, S3 (moto)",
+            "SQLite, GCS (fake-gcs-server)",
+            "Glue (moto), S3 (moto)",
+            "Hive Metastore 2.3, local files",
+        )
+    },
+}
+"""What cannot be seen here, and why: by combination and feature."""
+
+_HEAD: Final = """# What works with which catalog and store
+
+Each cell is a test against a server that is started for it, and this page is written from what they said. A number
+says why something cannot be seen here. What a column means:
+
+| column | what was seen |
+|---|---|
+| classic Spark, Spark Connect | a table is created and replaced, Spark and pyiceberg read the same rows |
+| written by pyiceberg | a table that pyiceberg made and filled is read by Spark, and written on |
+| replace, append, merge | exactly a partition's rows; rows once for each run; rows by their keys; a snapshot each |
+| lineage | run, asset, partitions and commit token in the snapshot, as pyiceberg reads it |
+| first writes race | sessions that make one table at once: every partition is there, a snapshot each |
+| commit conflicts | sessions that change one table at once: nothing is lost, a snapshot each |
+| refused login | an error that says so, is not retried, and leaves nothing behind |
+| server down | an error within seconds, which may be retried |
+"""
+
+
+def page(passed: set[tuple[str, str]]) -> str:
+    """Return the page.
+
+    Args:
+        passed: The combinations and features whose tests have passed.
+    """
+    reasons = list(dict.fromkeys(IMPOSSIBLE.values()))
+
+    def cell(combination: str, feature: str) -> str:
+        if (combination, feature) in IMPOSSIBLE:
+            return f"({reasons.index(IMPOSSIBLE[combination, feature]) + 1})"
+        return "yes" if (combination, feature) in passed else "**no**"
+
+    rows = [f"| {name} | {' | '.join(cell(name, feature) for feature in FEATURES)} |" for name in COMBINATIONS]
+    notes = [f"{number}. {reason}" for number, reason in enumerate(reasons, 1)]
+    head = [f"| catalog, store | {' | '.join(FEATURES)} |", f"|---|{'---|' * len(FEATURES)}"]
+    return "\n".join([_HEAD, *head, *rows, "", *notes, ""])
+
+
+def expected() -> set[tuple[str, str]]:
+    """Return what is tested."""
+    every = {(combination, feature) for combination in COMBINATIONS for feature in FEATURES}
+    return every - set(IMPOSSIBLE)

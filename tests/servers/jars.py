@@ -1,0 +1,63 @@
+"""Java, and the jars that servers are made of: no Maven needed, only what pyspark brings."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pyspark
+import pytest
+
+from tests.servers.programs import made_once
+
+FETCH_SECONDS: Final = 600
+
+
+def fetched(name: str, ivy_file: str) -> Sequence[Path]:
+    """Return the jars that an Ivy file lists, fetched once for each user and each list of them.
+
+    Args:
+        name: Of the directory that keeps them.
+        ivy_file: The file's text.
+    """
+    digest = hashlib.sha256(ivy_file.encode()).hexdigest()[:16]
+    return sorted(made_once(f"{name}-{digest}", partial(_fetch, ivy_file)).glob("*.jar"))
+
+
+def _fetch(ivy_file: str, scratch: Path) -> Path:
+    (scratch / "ivy.xml").write_text(ivy_file)
+    jars = scratch / "jars"
+    command = [java(), "-jar", *map(str, pyspark_jars("ivy")), "-warn", "-ivy", "ivy.xml", "-cache", "cache"]
+    command += ["-confs", "default", "-types", "jar", "bundle"]
+    command += ["-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]"]
+    answer = subprocess.run(
+        command,
+        cwd=scratch,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=FETCH_SECONDS,
+        stdin=subprocess.DEVNULL,
+    )
+    if answer.returncode or not jars.exists():
+        pytest.fail(f"Ivy cannot fetch the jars:\n{(answer.stdout + answer.stderr)[-4000:]}")
+    return jars
+
+
+def pyspark_jars(*names: str) -> list[Path]:
+    """Return jars that pyspark ships, by the names of their artifacts."""
+    directory = Path(pyspark.__file__).parent / "jars"
+    return [next(directory.glob(f"{name}-[0-9]*.jar")) for name in names]
+
+
+def java() -> str:
+    """Return the program that Spark starts, too."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if java is None:
+        pytest.fail("no `java` on the PATH and no JAVA_HOME")
+    return java

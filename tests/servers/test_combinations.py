@@ -1,0 +1,241 @@
+"""One behaviour, every combination of catalog and store; docs/combinations.md is written from what passes."""
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+from pyspark.sql import DataFrame
+
+from dagster_iceberg_spark import AwsCredentials, IcebergPySparkIOManager, IcebergSparkResource, OAuth2
+from tests.conftest import SPARK_CONF, Lake, frame_asset, free_port, hours_asset, open_lake
+from tests.servers import nessie
+from tests.servers.azurite import WRONG_KEY
+from tests.servers.combinations import COMBINATIONS, IMPOSSIBLE, Asked
+from tests.servers.conftest import emptied
+
+# The first run builds a server.
+pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.timeout(900)]
+
+DAYS = dg.DailyPartitionsDefinition("2024-03-01", timezone="Europe/Berlin")
+CORE_FEATURES = ("classic Spark", "merge", "refused login")
+CORE_COMBINATIONS = ("REST behind OAuth2, local files", "SQLite, S3 (moto)")
+"""What `make test` runs too."""
+MERGE = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
+APPEND = {"iceberg/write_disposition": "append"}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    feature = metafunc.definition.get_closest_marker("feature")
+    if feature is not None:
+        asked = feature.args[0]
+        names = [name for name in COMBINATIONS if (name, asked) not in IMPOSSIBLE]
+        marks = [pytest.mark.core] if asked in CORE_FEATURES else []
+        metafunc.parametrize(
+            "combination", [pytest.param(name, marks=marks if name in CORE_COMBINATIONS else ()) for name in names]
+        )
+
+
+@pytest.fixture
+def configured(combination: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    with ExitStack() as stack:
+        catalog = COMBINATIONS[combination](Asked(request, tmp_path, stack))
+        yield catalog if catalog.kind == "hadoop" else emptied(catalog)
+
+
+@pytest.fixture
+def lake(configured: Any, tmp_path: Path) -> Iterator[Lake]:
+    yield from open_lake(configured, tmp_path, None)
+
+
+def another(lake: Lake, **changes: Any) -> Lake:
+    """A lake on the same catalog with a session of its own, or on another one."""
+    catalog = changes.pop("catalog", lake.spark.catalog)
+    spark = IcebergSparkResource(catalog=catalog, spark_config={**SPARK_CONF, **changes}, jars="provided")
+    return Lake(spark, IcebergPySparkIOManager(spark=spark, namespace="db"), lake.instance, lake.directory)
+
+
+def summaries(lake: Lake, name: str) -> Sequence[Mapping[str, str]]:
+    """The summaries of all snapshots; Nessie's catalog shows the newest alone, and Nessie itself knows the others."""
+    server = nessie.RUNNING.get(getattr(lake.spark.catalog, "uri", ""))
+    return server.summaries(f"db.{name}") if server else lake.summaries(name)
+
+
+def write_and_read(lake: Lake) -> None:
+    read: list[list[int]] = []
+
+    @dg.asset
+    def by_spark(t: DataFrame) -> None:
+        read.append(sorted(row.id for row in t.collect()))
+
+    @dg.asset
+    def by_pyiceberg(t: pa.Table) -> None:
+        read.append(sorted(t.column("id").to_pylist()))
+
+    for rows in (2, 3):
+        lake.materialize(frame_asset("t", f"select id from range({rows})"), by_spark, by_pyiceberg)
+    assert read == [[0, 1], [0, 1], [0, 1, 2], [0, 1, 2]]
+    assert len(summaries(lake, "t")) == 2
+
+
+@pytest.mark.feature("classic Spark")
+def test_spark_writes_and_both_engines_read(lake: Lake) -> None:
+    write_and_read(lake)
+
+
+@pytest.mark.connect
+@pytest.mark.feature("Spark Connect")
+def test_spark_connect_writes_and_both_engines_read(configured: Any, connect_server: str, tmp_path: Path) -> None:
+    for lake in open_lake(configured, tmp_path, connect_server):
+        write_and_read(lake)
+
+
+@pytest.mark.feature("written by pyiceberg")
+def test_what_pyiceberg_made_is_read_and_written_on(lake: Lake) -> None:
+    catalog = lake.spark.pyiceberg_catalog
+    catalog.create_namespace_if_not_exists("db")
+    table = catalog.create_table(("db", "t"), Schema(NestedField(1, "id", LongType())))
+    table.append(pa.table({"id": pa.array([7], pa.int64())}))
+    read: list[int] = []
+
+    @dg.asset
+    def reader(t: DataFrame) -> None:
+        read.extend(row.id for row in t.collect())
+
+    asset = frame_asset("t", "select 8L as id", metadata=APPEND)
+    lake.materialize(reader, asset.to_source_asset(), selection=[reader])
+    lake.materialize(asset)
+    lake.table("t").append(pa.table({"id": pa.array([9], pa.int64())}))
+    assert read == [7]
+    assert lake.rows("t", "id") == [7, 8, 9]
+
+
+@pytest.mark.feature("replace")
+def test_a_partition_is_replaced_exactly(lake: Lake) -> None:
+    for value, day in (("1", "2024-03-30"), ("1", "2024-03-31"), ("2", "2024-03-31")):
+        lake.materialize(hours_asset(value=value, partitions_def=DAYS), partition_key=day)
+    starts = [row["ts"] for row in lake.arrow("hours").to_pylist() if row["v"] == 2]
+    assert len(starts) == 23, "the day on which the clocks go forward"
+    assert min(starts) == dt.datetime(2024, 3, 30, 23, tzinfo=dt.timezone.utc)
+    assert len(lake.rows("hours", "v")) == 24 + 23
+    assert len(summaries(lake, "hours")) == 3
+
+
+@pytest.mark.feature("append")
+def test_rows_are_added_once_for_each_run(lake: Lake) -> None:
+    for _ in range(2):
+        lake.materialize(frame_asset("t", "select 1 as id", metadata=APPEND))
+    assert lake.rows("t", "id") == [1, 1]
+    assert [summary["operation"] for summary in summaries(lake, "t")] == ["append", "append"]
+
+
+@pytest.mark.feature("merge")
+def test_rows_are_updated_by_their_keys(lake: Lake) -> None:
+    lake.materialize(frame_asset("t", "select * from values (1, 'a'), (2, 'b') as t(id, n)", metadata=MERGE))
+    lake.materialize(frame_asset("t", "select * from values (3, 'c'), (2, 'B') as t(id, n)", metadata=MERGE))
+    assert lake.rows("t", "id", "n") == [(1, "a"), (2, "B"), (3, "c")]
+    assert len(summaries(lake, "t")) == 2
+
+
+@pytest.mark.feature("lineage")
+def test_the_snapshot_says_who_made_it(lake: Lake) -> None:
+    asset = frame_asset("t", "select {start} as ts", partitions_def=DAYS, metadata={"partition_expr": "ts"})
+    result = lake.materialize(asset, partition_key="2024-03-02")
+    [summary] = summaries(lake, "t")
+    assert (summary["dagster.run_id"], summary["dagster.asset_key"]) == (result.run_id, "t")
+    assert summary["dagster.partition_keys"] == "2024-03-02"
+    assert "dagster.commit_token" in summary
+
+
+def race(lake: Lake, days: list[str], **options: Any) -> None:
+    """Let as many sessions as there are days write at once, as runs of their own would."""
+    lakes = [another(lake, **{"spark.sql.shuffle.partitions": str(3 + number)}) for number in range(len(days))]
+    metadata = {"partition_expr": "ts", **options}
+
+    def write(writer: Lake, day: str) -> bool:
+        asset = frame_asset("t", "select {start} as ts, id from range(2)", partitions_def=DAYS, metadata=metadata)
+        with dg.DagsterInstance.ephemeral() as instance:
+            writer.instance = instance
+            return writer.materialize(asset, partition_key=day).success
+
+    with ThreadPoolExecutor(len(lakes)) as pool:
+        assert all(pool.map(write, lakes, days))
+
+
+@pytest.mark.feature("first writes race")
+def test_the_first_partitions_race_and_none_is_lost(lake: Lake) -> None:
+    days = ["2024-03-01", "2024-03-02", "2024-03-03"]
+    race(lake, days)
+    assert len(lake.rows("t", "id")) == 6
+    assert sorted(summary["dagster.partition_keys"] for summary in summaries(lake, "t")) == days
+
+
+@pytest.mark.feature("commit conflicts")
+def test_writers_of_one_file_s_rows_come_one_after_the_other(lake: Lake) -> None:
+    """Unpartitioned, so that each has to rewrite the file that the others rewrite too."""
+    lake.materialize(
+        frame_asset(
+            "t",
+            "select timestamp_seconds(1709247600 + 86400 * id) as ts, 7L as id from range(3)",
+            metadata={"iceberg/table": "db.t"},
+        )
+    )
+    race(lake, ["2024-03-01", "2024-03-02", "2024-03-03"], **{"iceberg/table": "db.t"})
+    assert lake.rows("t", "id") == [0, 0, 0, 1, 1, 1]
+    assert len(summaries(lake, "t")) == 4
+
+
+def of_session(lake: Lake) -> dg.AssetsDefinition:
+    """An asset that does not ask the resource for its session."""
+
+    @dg.asset(io_manager_key="iceberg")
+    def t() -> Any:
+        return lake.session.range(1)
+
+    return t
+
+
+@pytest.mark.feature("refused login")
+def test_a_refused_login_is_the_configuration_s_fault(
+    lake: Lake, combination: str, request: pytest.FixtureRequest
+) -> None:
+    catalog = lake.spark.catalog
+    if catalog.kind == "rest":
+        wrong: dict[str, Any] = {"authentication": OAuth2(client_id="dagster", client_secret="amiss")}
+    elif catalog.store.kind == "adls":
+        wrong = {"store": catalog.store.model_copy(update={"account_key": WRONG_KEY})}
+    elif catalog.store.kind == "s3":
+        amiss = AwsCredentials(access_key_id="LAKEKEEPER", secret_access_key="amiss")
+        wrong = {"store": catalog.store.model_copy(update={"credentials": amiss})}
+    else:
+        database = urlsplit(getattr(catalog, "uri", "")).scheme
+        wrong = {"uri": request.getfixturevalue(database).uri(password="amiss")}
+    bad = another(lake, catalog=catalog.model_copy(update=wrong))
+    error = bad.failure(of_session(lake))
+    assert error.class_name == "ConfigurationError", error
+    assert not error.allow_retries
+    assert "amiss" not in str(error)
+    assert not lake.exists("t")
+
+
+@pytest.mark.feature("server down")
+def test_a_server_that_is_down_is_told_apart(lake: Lake, request: pytest.FixtureRequest) -> None:
+    catalog, port = lake.spark.catalog, free_port()
+    field = "endpoint" if catalog.kind == "glue" else "uri"
+    if catalog.kind == "sql":
+        nowhere = request.getfixturevalue(urlsplit(catalog.uri).scheme).uri(port=port)
+    else:
+        nowhere = f"{urlsplit(getattr(catalog, field)).scheme}://127.0.0.1:{port}"
+    bad = another(lake, catalog=catalog.model_copy(update={field: nowhere}))
+    error = bad.failure(of_session(lake))
+    assert error.class_name == "CatalogUnavailableError"
+    assert error.allow_retries
+    assert not lake.exists("t")
