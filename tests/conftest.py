@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import dagster as dg
 import pyarrow as pa
@@ -72,13 +72,51 @@ os.environ.update(AWS_EC2_METADATA_DISABLED="true", AWS_CONFIG_FILE=os.devnull, 
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
+LEFT_OUT: Final = pytest.StashKey[list[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--until",
+        type=float,
+        default=float("inf"),
+        metavar="SECONDS",
+        help="leave out, and count, what has not begun by then (seconds since the epoch): CI has a limit, and machines "
+        "differ by several times",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[LEFT_OUT] = []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    """Leave the test out where time is over."""
+    if time.time() < item.config.getoption("--until"):
+        return None
+    item.config.stash[LEFT_OUT].append(item.nodeid)
+    return True
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if left_out := config.stash[LEFT_OUT]:
+        terminalreporter.section("time is over")
+        terminalreporter.write_line(f"{len(left_out)} tests left out, from {left_out[0]}")
+
+
 @pytest.hookimpl(trylast=True)  # when it is known which were chosen
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start the JVM with what the chosen tests need."""
+    """Run first what needs no engine; start the JVM with what the chosen tests need."""
+    items.sort(key=_needs_an_engine)
     servers = [item for item in items if item.get_closest_marker("server") is not None]
     if servers:
         is_core = all(item.get_closest_marker("core") is not None for item in servers)
         SPARK_CONF["spark.jars.packages"] = ",".join(CORE_JARS if is_core else SERVER_JARS)
+
+
+def _needs_an_engine(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) is not None for name in ("spark", "server"))
 
 
 Query = str | Callable[[SparkSession], Any]
