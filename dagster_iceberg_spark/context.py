@@ -10,7 +10,6 @@ import dagster as dg
 
 from dagster_iceberg_spark.dagster_private import (
     StepFacts,
-    definition_metadata_of,
     engine_events,
     has_failed_blocking_check,
     recorded_snapshots,
@@ -35,10 +34,9 @@ from dagster_iceberg_spark.plan.options import (
     parse_table_name,
     parse_write_options,
 )
-from dagster_iceberg_spark.plan.read import ReadOptions, parse_read_options
 from dagster_iceberg_spark.plan.request import TableCreation, TableRequest
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.lineage import Materialization, UpstreamRead, commit_token
+from dagster_iceberg_spark.table.lineage import Materialization, commit_token
 from dagster_iceberg_spark.table.scope import (
     Dimension,
     PartitionScope,
@@ -80,25 +78,6 @@ class WriteQuestion:
     earlier_attempts: Callable[[], Sequence[RemoteAttempt]]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadQuestion:
-    """What an input asks for.
-
-    Args:
-        identifier: The table.
-        asset: The upstream asset in words, for messages and the lineage.
-        scope: The partitions to read.
-        options: What the input's own metadata asks for.
-        annotation: The type that the input is annotated with.
-    """
-
-    identifier: TableIdentifier
-    asset: str
-    scope: PartitionScope
-    options: ReadOptions
-    annotation: object
-
-
 def write_question(
     context: dg.OutputContext,
     *,
@@ -124,7 +103,7 @@ def write_question(
     subject = "/".join(asset_key.path) if asset_key else f"the output {context.name!r} of {context.step_key}"
     options = parse_write_options(definition, run, defaults, subject=subject)
     identifier = table_of(asset_key, definition, namespace, mapping_key=context.mapping_key, subject=subject)
-    scope = _asset_scope(context, definition, subject)
+    scope = asset_scope(context, definition, subject)
     _require_partitions(context, scope, subject)
     output = "/".join(asset_key.path) if asset_key else _output_label(context)
     materialization = Materialization(
@@ -178,42 +157,6 @@ def defined_table(spec: dg.AssetSpec, *, namespace: str | None, defaults: Option
         partition_columns=tuple(columns.values()),
         declared_types=None if declared is None else {column.name: column.type for column in declared.columns},
     )
-
-
-def read_question(context: dg.InputContext, *, namespace: str | None) -> ReadQuestion:
-    """Read an input's context.
-
-    Args:
-        context: Dagster's.
-        namespace: The IO manager's namespace.
-
-    Raises:
-        MetadataKeyError: A metadata key or value is wrong.
-        PartitioningError: `partition_expr` of the upstream asset is missing or does not fit.
-    """
-    asset_key = context.asset_key if context.has_asset_key else None
-    upstream = context.upstream_output
-    definition = plain_metadata(definition_metadata_of(context))
-    mapping_key = upstream.mapping_key if upstream is not None and asset_key is None else None
-    subject = "/".join(asset_key.path) if asset_key else f"the input {context.name!r}"
-    return ReadQuestion(
-        identifier=table_of(asset_key, definition, namespace, mapping_key=mapping_key, subject=subject),
-        asset=subject,
-        scope=_asset_scope(context, definition, subject),
-        options=parse_read_options(plain_metadata(context.definition_metadata), subject=f"the input of {subject}"),
-        annotation=context.dagster_type.typing_type,
-    )
-
-
-def record_read(context: dg.InputContext, question: ReadQuestion, snapshot_id: int | None) -> None:
-    """Remember that the step has loaded that snapshot."""
-    facts = step_facts(context)
-    if facts is None:
-        return
-    scope = None if question.scope.is_whole_table else question.scope.describe()
-    read = UpstreamRead(question.asset, str(question.identifier), snapshot_id, scope)
-    name = context.name if context.has_input_name else ""
-    LEDGER.record(facts.run_id, facts.step_key, f"{name}\0{question.asset}\0{question.scope.digest}", read)
 
 
 def table_of(
@@ -343,9 +286,14 @@ def _columns_by_dimension(
     raise PartitioningError.refusing("partition", subject, expected=expected, found=found, hint=hint)
 
 
-def _asset_scope(
+def asset_scope(
     context: dg.OutputContext | dg.InputContext, definition: Mapping[str, Any], subject: str
 ) -> PartitionScope:
+    """Say which partitions of its asset an output or an input is about; of an asset without any, the whole table.
+
+    Raises:
+        PartitioningError: `partition_expr` is missing or does not fit the definition.
+    """
     if not context.has_asset_partitions:
         return PartitionScope()
     columns = parse_partition_columns(definition, subject=subject)

@@ -189,6 +189,22 @@ def definition_metadata_of(context: dg.InputContext) -> Mapping[str, Any]:
     return layer.get(context.asset_key).metadata if layer.has(context.asset_key) else {}
 
 
+def instance_of(context: dg.InputContext) -> dg.DagsterInstance | None:
+    """Return the instance of the context's run, or that a script gave to the load, if any."""
+    step = _step_context(context)
+    instance: dg.DagsterInstance | None = context._instance if step is None else step.instance
+    return instance
+
+
+def output_assets(context: dg.InputContext) -> dict[dg.AssetKey, Mapping[str, Any]]:
+    """Return the metadata of the assets that the context's step writes, by their keys."""
+    step = _step_context(context)
+    if step is None:
+        return {}
+    layer = step.job_def.asset_layer
+    return {key: layer.get(key).metadata for key in step.get_output_asset_keys() if layer.has(key)}
+
+
 def _step_context(context: dg.OutputContext | dg.InputContext) -> Any:
     return context._step_context
 

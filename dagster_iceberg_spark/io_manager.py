@@ -9,24 +9,14 @@ from pydantic import Field
 
 from dagster_iceberg_spark.catalog.look import has_namespace, look
 from dagster_iceberg_spark.config.base import refuse_unknown_fields
-from dagster_iceberg_spark.context import (
-    ReadQuestion,
-    WriteQuestion,
-    defined_table,
-    read_question,
-    record_read,
-    write_question,
-)
+from dagster_iceberg_spark.context import WriteQuestion, defined_table, write_question
 from dagster_iceberg_spark.dagster_private import add_partition_metadata, set_data_version, step_facts
-from dagster_iceberg_spark.errors import (
-    ConfigurationError,
-    IcebergSparkError,
-    UpstreamMissingError,
-)
+from dagster_iceberg_spark.errors import IcebergSparkError
+from dagster_iceberg_spark.input_context import RUN_CONFIG, read_question, record_read
+from dagster_iceberg_spark.loading import InputLoader
 from dagster_iceberg_spark.plan.comparison import TableReport, differences
 from dagster_iceberg_spark.plan.options import OptionDefaults
 from dagster_iceberg_spark.plan.placement import LocationTemplate
-from dagster_iceberg_spark.plan.read import ReadPlan, plan_read
 from dagster_iceberg_spark.plan.request import TableCreation, missing_namespace, missing_table
 from dagster_iceberg_spark.resource import IcebergSparkResource
 
@@ -93,6 +83,18 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         description="The data version that Dagster records: the snapshot id (`snapshot`), Dagster's own (`dagster`), "
         "or the snapshot id unless the asset has a code version (`auto`).",
     )
+    input_type: Literal[
+        "pyspark.sql.DataFrame",
+        "pyarrow.Table",
+        "pyarrow.RecordBatchReader",
+        "pandas.DataFrame",
+        "polars.DataFrame",
+        "polars.LazyFrame",
+        "duckdb.DuckDBPyRelation",
+        "ibis.Table",
+        "pyiceberg.table.DataScan",
+        "pyiceberg.table.Table",
+    ] = Field(default="pyspark.sql.DataFrame", description="What an input without annotation is loaded as.")
     commit_attempts: int = Field(
         default=5,
         ge=1,
@@ -149,7 +151,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             self._report(context, question, commit)
 
     def load_input(self, context: dg.InputContext) -> Any:
-        """Load the input's partitions, pinned to the table's current snapshot, as its annotation says.
+        """Load the input's partitions, pinned to one snapshot of the table, as its annotation says.
 
         Args:
             context: Dagster's.
@@ -160,15 +162,15 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         """
         with _final_errors(context):
             question = read_question(context, namespace=self.namespace)
-            state = look(self.spark.catalog_description, question.identifier)
-            if state is None:
-                loaded = self._load_missing(question)
-                record_read(context, question, None)
-                return loaded
-            plan = plan_read(state, question.scope, question.options)
-            loaded = self._load(question.annotation, plan)
-            record_read(context, question, plan.snapshot_id)
-            return loaded
+            loader = InputLoader(self.spark, context, question, self.namespace, self.input_type)
+            loaded = loader.load()
+            record_read(context, question, loaded.snapshot_id)
+            return loaded.value
+
+    @classmethod
+    def input_config_schema(cls) -> Any:
+        """Return what a run's configuration may say of an input: when to read it."""
+        return RUN_CONFIG
 
     def _publish(self, context: dg.OutputContext, question: WriteQuestion, obj: Any) -> "Commit":
         from dagster_iceberg_spark.spark.commit import materialize
@@ -215,38 +217,6 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             f"{commit.write_seconds:.1f} s to write, {commit.commit_seconds:.1f} s to commit."
         )
 
-    def _load(self, annotation: object, plan: ReadPlan) -> Any:
-        from dagster_iceberg_spark.arrow import reader as arrow_reader
-
-        input_type = arrow_reader.input_type_of(annotation)
-        if input_type is not None:
-            return arrow_reader.read(self.spark.catalog_description, plan, input_type)
-        _require_frame_annotation(annotation, str(plan.identifier))
-        from dagster_iceberg_spark.spark import reader
-
-        return reader.read(self.spark.iceberg_session, plan)
-
-    def _load_missing(self, question: ReadQuestion) -> Any:
-        """Load no rows where no partition is asked for: the first day of an asset that reads the day before."""
-        from dagster_iceberg_spark.arrow import reader as arrow_reader
-
-        subject = str(question.identifier)
-        input_type = arrow_reader.input_type_of(question.annotation)
-        if not question.scope.is_empty or (input_type is not None and input_type.needs_columns):
-            raise UpstreamMissingError.refusing(
-                "read",
-                subject,
-                expected=f"the table of {question.asset} in the {self.spark.catalog_description}",
-                found="none",
-                hint="materialize it first; where another tool writes it, check `schema` and `iceberg/table`.",
-            )
-        if input_type is not None:
-            return arrow_reader.no_rows(input_type, subject=subject)
-        _require_frame_annotation(question.annotation, subject)
-        from dagster_iceberg_spark.spark import reader
-
-        return reader.no_rows(self.spark.iceberg_session)
-
     def _creation(self) -> TableCreation:
         return TableCreation(
             creates_table=self.auto_create_table,
@@ -277,19 +247,3 @@ def _final_errors(context: dg.OutputContext | dg.InputContext) -> Iterator[None]
         raise dg.Failure(
             description=str(error), metadata={"error": type(error).__name__}, allow_retries=False
         ) from error
-
-
-def _require_frame_annotation(annotation: object, subject: str) -> None:
-    from dagster_iceberg_spark.arrow.reader import INPUT_TYPES
-    from dagster_iceberg_spark.spark.frames import is_frame_annotation
-
-    if is_frame_annotation(annotation):
-        return
-    known = ", ".join(["pyspark.sql.DataFrame", *(known.path for known in INPUT_TYPES)])
-    raise ConfigurationError.refusing(
-        "load",
-        subject,
-        expected=f"an input annotated as one of {known}",
-        found=str(annotation),
-        hint="annotate the input with one of these types, or not at all for a Spark DataFrame.",
-    )

@@ -32,7 +32,7 @@ from dagster_iceberg_spark.config.sql import EmbeddedCatalog, SqlCatalog
 from dagster_iceberg_spark.config.stores import AutomaticStore, S3Store
 from dagster_iceberg_spark.errors import CommitOutcomeUnknownError, RetryableError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
-from dagster_iceberg_spark.plan import options, read
+from dagster_iceberg_spark.plan import options, read_options
 from dagster_iceberg_spark.plan.evolution import storage_verdict
 from dagster_iceberg_spark.plan.options import OptionDefaults, WriteOptions
 from dagster_iceberg_spark.plan.write import CREATION_PROPERTIES
@@ -257,9 +257,15 @@ def _keys_of_outputs() -> Iterator[str]:
 
 def _keys_of_inputs() -> Iterator[str]:
     yield from _section("Metadata keys of an input", "On `AssetIn` or `In`.")
-    keys = {read.COLUMNS: "list of the columns to read, in that order", **read.INPUT_KEYS}
+    keys = {read_options.COLUMNS: "list of the columns to read, in that order", **read_options.INPUT_KEYS}
     yield from _table(("key", "value"), keys.items())
-    yield from ("", f"`{read.SNAPSHOT_ID}` stands alone; `{read.AS_OF}` and `{read.REF}` may stand together.")
+    yield ""
+    yield (
+        f"`{read_options.SNAPSHOT_ID}` and `{read_options.AS_OF_RUN}` stand alone; `{read_options.AS_OF}` and "
+        f"`{read_options.REF}` may stand together. These four may also stand in a run's tags, for every input of it, "
+        "and, without `iceberg/`, in a run's configuration of an input. What the configuration says of them replaces "
+        "what the tags say, and that what the definition says."
+    )
 
 
 def _types() -> Iterator[str]:

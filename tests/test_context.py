@@ -11,13 +11,13 @@ from dagster_iceberg_spark.context import (
     RUN_WITHOUT_STEP,
     partition_scope,
     plain_metadata,
-    read_question,
     table_of,
     write_question,
 )
 from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError, PartitioningError
+from dagster_iceberg_spark.input_context import read_question
 from dagster_iceberg_spark.plan.options import OptionDefaults
-from dagster_iceberg_spark.plan.read import ReadOptions
+from dagster_iceberg_spark.plan.read_options import ReadOptions
 from dagster_iceberg_spark.plan.request import TableCreation
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.scope import PartitionScope, TimeWindow
@@ -203,7 +203,7 @@ def test_an_input_asks_for_the_table_of_its_upstream_asset() -> None:
         definition_metadata={"columns": ["a"], "iceberg/ref": "v1"},
     )
     question = read_question(context, namespace="db")
-    assert question.annotation is int
+    assert question.wanted.annotation is int
     assert question.identifier == TableIdentifier(("other",), "flights")
     assert (question.asset, question.options) == ("raw/nyc/flights", ReadOptions(columns=("a",), ref="v1"))
     assert question.scope.is_whole_table

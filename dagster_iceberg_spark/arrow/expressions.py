@@ -1,21 +1,30 @@
 """Predicates as pyiceberg's expressions."""
 
 import datetime as dt
-from typing import Any
+from typing import Any, Final
 
 from pyiceberg.expressions import (
     AlwaysFalse,
     AlwaysTrue,
     BooleanExpression,
     EqualTo,
+    GreaterThan,
     GreaterThanOrEqual,
     LessThan,
+    LessThanOrEqual,
+    NotEqualTo,
+    NotNaN,
+    NotNull,
+    NotStartsWith,
     Reference,
 )
 from pyiceberg.expressions import And as PyIcebergAnd
 from pyiceberg.expressions import In as PyIcebergIn
+from pyiceberg.expressions import IsNaN as PyIcebergIsNaN
 from pyiceberg.expressions import IsNull as PyIcebergIsNull
+from pyiceberg.expressions import NotIn as PyIcebergNotIn
 from pyiceberg.expressions import Or as PyIcebergOr
+from pyiceberg.expressions import StartsWith as PyIcebergStartsWith
 
 from dagster_iceberg_spark.table.predicate import (
     EVERY_ROW,
@@ -23,37 +32,94 @@ from dagster_iceberg_spark.table.predicate import (
     And,
     Comparison,
     In,
+    IsNaN,
     IsNull,
     LiteralValue,
+    Not,
     Or,
+    Order,
     Predicate,
+    StartsWith,
 )
 
+# pyiceberg's predicates take their arguments by position; pydantic's plugin for mypy is needed to see that.
+_COMPARISONS: Final[dict[str, Any]] = {
+    "<": LessThan,
+    "<=": LessThanOrEqual,
+    ">": GreaterThan,
+    ">=": GreaterThanOrEqual,
+}
+_OPPOSITES: Final[dict[Order, Order]] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_equal_to: Any = EqualTo
+_not_equal_to: Any = NotEqualTo
+_in: Any = PyIcebergIn
+_not_in: Any = PyIcebergNotIn
+_is_null: Any = PyIcebergIsNull
+_not_null: Any = NotNull
+_is_nan: Any = PyIcebergIsNaN
+_not_nan: Any = NotNaN
+_starts_with: Any = PyIcebergStartsWith
+_not_starts_with: Any = NotStartsWith
 
-def expression_of(predicate: Predicate) -> BooleanExpression:
-    """Return the predicate as pyiceberg evaluates and pushes it down."""
+
+def expression_of(predicate: Predicate) -> BooleanExpression:  # noqa: PLR0911 - one for each kind of predicate
+    """Return the predicate as pyiceberg evaluates and pushes it down: the rows that it is true of."""
     match predicate:
         case Always():
             return AlwaysTrue() if predicate == EVERY_ROW else AlwaysFalse()
         case Comparison():
-            compare: Any = GreaterThanOrEqual if predicate.operator == ">=" else LessThan
-            return compare(Reference(predicate.column), _literal(predicate.value))  # type: ignore[no-any-return]
+            return _comparison(predicate)
         case In():
             values = [_literal(value) for value in predicate.values]
             reference = Reference(predicate.column)
             return _equal_to(reference, values[0]) if len(values) == 1 else _in(reference, values)  # type: ignore[no-any-return]
         case IsNull():
             return _is_null(Reference(predicate.column))  # type: ignore[no-any-return]
+        case IsNaN():
+            return _is_nan(Reference(predicate.column))  # type: ignore[no-any-return]
+        case StartsWith():
+            return _starts_with(Reference(predicate.column), predicate.prefix)  # type: ignore[no-any-return]
+        case Not():
+            return _negation(predicate.term)
         case And():
             return PyIcebergAnd(*map(expression_of, predicate.terms))
         case Or():
             return PyIcebergOr(*map(expression_of, predicate.terms))
 
 
-# pyiceberg's predicates take their arguments by position; pydantic's plugin for mypy is needed to see that.
-_equal_to: Any = EqualTo
-_in: Any = PyIcebergIn
-_is_null: Any = PyIcebergIsNull
+def _comparison(comparison: Comparison) -> BooleanExpression:
+    reference = Reference(comparison.column)
+    compared = _COMPARISONS[comparison.operator](reference, _literal(comparison.value))
+    if isinstance(comparison.value, float) and comparison.operator in (">", ">="):
+        return PyIcebergOr(compared, _is_nan(reference))  # Arrow compares NaN with nothing
+    return compared  # type: ignore[no-any-return]
+
+
+def _negation(predicate: Predicate) -> BooleanExpression:  # noqa: PLR0911 - one for each kind of predicate
+    """Return the rows that the predicate is false of: not those of which it is NULL, as pyiceberg's own `Not` does."""
+    match predicate:
+        case Always():
+            return AlwaysFalse() if predicate == EVERY_ROW else AlwaysTrue()
+        case Comparison(column, operator, value):
+            return _comparison(Comparison(column, _OPPOSITES[operator], value))
+        case In():
+            values, reference = [_literal(value) for value in predicate.values], Reference(predicate.column)
+            others = _not_equal_to(reference, values[0]) if len(values) == 1 else _not_in(reference, values)
+            return PyIcebergAnd(others, _not_null(reference))
+        case IsNull():
+            return _not_null(Reference(predicate.column))  # type: ignore[no-any-return]
+        case IsNaN():
+            reference = Reference(predicate.column)
+            return PyIcebergAnd(_not_nan(reference), _not_null(reference))
+        case StartsWith():
+            reference = Reference(predicate.column)
+            return PyIcebergAnd(_not_starts_with(reference, predicate.prefix), _not_null(reference))
+        case Not():
+            return expression_of(predicate.term)
+        case And():
+            return PyIcebergOr(*map(_negation, predicate.terms))
+        case Or():
+            return PyIcebergAnd(*map(_negation, predicate.terms))
 
 
 def _literal(value: LiteralValue) -> Any:

@@ -1,13 +1,14 @@
-"""Loading a plan as Arrow, pandas, polars, DuckDB or pyiceberg objects."""
+"""Loading a plan as Arrow, pandas, polars, DuckDB, ibis or pyiceberg objects."""
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
+from dagster_iceberg_spark.arrow.lazy import lazy_frame
 from dagster_iceberg_spark.arrow.scan import PlannedScan
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import find_table, translated_answers
@@ -47,6 +48,7 @@ class InputType:
         load: Makes it of rows.
         extra: The extra of this package that installs it, if it is not there anyway.
         needs_columns: Whether there is none of it without columns.
+        is_whole_table: Whether it stands for the table itself, of which nothing can be left out.
     """
 
     module: str
@@ -54,6 +56,7 @@ class InputType:
     load: Callable[[Any], Any]
     extra: str | None = None
     needs_columns: bool = False
+    is_whole_table: bool = False
 
     @property
     def path(self) -> str:
@@ -70,8 +73,18 @@ def _polars(rows: Rows) -> Any:
     return importlib.import_module("polars").from_arrow(rows.table())
 
 
+def _lazy_polars(rows: Rows) -> Any:
+    if isinstance(rows, PlannedScan):
+        return lazy_frame(rows)
+    return importlib.import_module("polars").LazyFrame()
+
+
 def _duckdb(rows: Rows) -> Any:
     return importlib.import_module("duckdb").from_arrow(rows.table())
+
+
+def _ibis(rows: Rows) -> Any:
+    return importlib.import_module("ibis").memtable(rows.table())
 
 
 INPUT_TYPES: Final = (
@@ -79,35 +92,57 @@ INPUT_TYPES: Final = (
     InputType("pyarrow", "RecordBatchReader", lambda rows: rows.batches()),
     InputType("pandas", "DataFrame", lambda rows: rows.table().to_pandas(), extra="pandas"),
     InputType("polars", "DataFrame", _polars, extra="polars"),
-    InputType("polars", "LazyFrame", lambda rows: _polars(rows).lazy(), extra="polars"),
+    InputType("polars", "LazyFrame", _lazy_polars, extra="polars"),
     InputType("duckdb", "DuckDBPyRelation", _duckdb, extra="duckdb", needs_columns=True),
+    InputType("ibis", "Table", _ibis, extra="ibis", needs_columns=True),
     InputType("pyiceberg.table", "DataScan", lambda planned: planned.scan(), needs_columns=True),
-    InputType("pyiceberg.table", "Table", lambda planned: planned.source, needs_columns=True),
+    InputType("pyiceberg.table", "Table", lambda planned: planned.source, needs_columns=True, is_whole_table=True),
 )
-"""What an input loads as without a JVM. No filter applies to pyiceberg's own Table."""
+"""What an input loads as without a JVM."""
 
 
 def input_type_of(annotation: object) -> InputType | None:
-    """Return the input type of the annotation, if it is one that loads without a JVM."""
-    return next((known for known in INPUT_TYPES if known.is_annotated_by(annotation)), None)
+    """Return the input type of the annotation, if it is one that loads without a JVM.
+
+    Args:
+        annotation: A type, or the dotted name of one.
+    """
+    return next((known for known in INPUT_TYPES if known.path == annotation or known.is_annotated_by(annotation)), None)
 
 
-def read(description: CatalogDescription, plan: ReadPlan, input_type: InputType) -> Any:
-    """Return the plan's rows as the input type.
+def read(description: CatalogDescription, plans: Mapping[str, ReadPlan], input_type: InputType) -> dict[str, Any]:
+    """Return the rows of each plan as the input type.
+
+    Args:
+        description: The catalog.
+        plans: Reads of one snapshot of one table, by name; at least one.
+        input_type: What to load them as.
 
     Raises:
         UpstreamMissingError: The table is gone.
         CatalogUnavailableError: The catalog or the store does not answer.
-        ConfigurationError: The type's package is not installed.
+        ConfigurationError: The type's package is not installed, or rows or columns are to be left out of a type that
+            stands for the table itself.
     """
+    plan = next(iter(plans.values()))
+    if input_type.is_whole_table and plan.is_filtered:
+        raise ConfigurationError.refusing(
+            "load",
+            str(plan.identifier),
+            expected=f"no `columns`, row filter or limit for an input of type {input_type.path}",
+            found="one of them",
+            hint="annotate the input as pyiceberg.table.DataScan, or leave them out.",
+        )
     table = find_table(description, plan.identifier, snapshot_id=plan.snapshot_id)
     if table is None:
         raise UpstreamMissingError.refusing(
             "read", str(plan.identifier), expected="the table that was there a moment ago", found="none"
         )
-    planned = PlannedScan(table, plan)
     with translated_answers(description, action=f"read {plan.identifier} from"):
-        return _loaded(input_type, planned, subject=str(plan.identifier))
+        return {
+            name: _loaded(input_type, PlannedScan(table, each), subject=str(plan.identifier))
+            for name, each in plans.items()
+        }
 
 
 def no_rows(input_type: InputType, *, subject: str) -> Any:

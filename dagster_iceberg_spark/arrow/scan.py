@@ -1,7 +1,7 @@
 """Scanning the rows of a plan with pyiceberg."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
@@ -13,9 +13,9 @@ from pyiceberg.table.metadata import TableMetadata
 from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.catalog.files import describe_file
 from dagster_iceberg_spark.plan.binding import Intervals
-from dagster_iceberg_spark.plan.coverage import hull, within_file
+from dagster_iceberg_spark.plan.coverage import DataFile, hull, within_file
 from dagster_iceberg_spark.plan.read import ReadPlan
-from dagster_iceberg_spark.table.predicate import Predicate
+from dagster_iceberg_spark.table.predicate import Predicate, all_of
 
 MAXIMUM_TERMS: Final = 16
 """pyiceberg evaluates each term of a filter for each file; of more terms only those that a file may need are kept."""
@@ -38,8 +38,9 @@ class PlannedScan:
         if not self._has_many_terms:
             return self._ordered(self.scan().to_arrow())
         parts = [scan.to_table(tasks) for scan, tasks in self._pieces()]
-        empty = self._schema.empty_table()
-        return self._ordered(pa.concat_tables([empty, *parts], promote_options="permissive"))
+        empty = self._projected.empty_table()
+        whole = self._ordered(pa.concat_tables([empty, *parts], promote_options="permissive"))
+        return whole if self.plan.limit is None else whole.slice(0, self.plan.limit)
 
     def batches(self) -> pa.RecordBatchReader:
         """Return the rows batch by batch, as files are read."""
@@ -47,14 +48,38 @@ class PlannedScan:
             reader = self.scan().to_arrow_batch_reader()
             schema, batches = reader.schema, iter(reader)
         else:
-            schema = self._schema
+            schema = self._projected
             pieces = chain.from_iterable(scan.to_record_batches(tasks) for scan, tasks in self._pieces())
-            batches = (batch.cast(schema) for batch in pieces)
+            batches = _first((batch.cast(schema) for batch in pieces), self.plan.limit)
         if self.plan.is_whole_row:
             return pa.RecordBatchReader.from_batches(schema, batches)
         columns = list(self.plan.columns)
         ordered = pa.schema([schema.field(name) for name in columns])
         return pa.RecordBatchReader.from_batches(ordered, (batch.select(columns) for batch in batches))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, in their order."""
+        projected = self._projected
+        return pa.schema([projected.field(name) for name in self.plan.columns])
+
+    def narrowed(self, columns: Sequence[str] | None, rows: Predicate, limit: int | None) -> "PlannedScan":
+        """Return the scan of only those columns, rows, and so many of them.
+
+        Args:
+            columns: Some of the plan's; None: all.
+            rows: What the rows have to be besides.
+            limit: How many at most; None: all.
+        """
+        limits = [number for number in (self.plan.limit, limit) if number is not None]
+        plan = replace(
+            self.plan,
+            columns=self.plan.columns if columns is None else tuple(columns) or self.plan.columns[:1],
+            is_whole_row=self.plan.is_whole_row and columns is None,
+            row_filter=all_of([self.plan.row_filter, rows]),
+            limit=min(limits, default=None),
+        )
+        return replace(self, plan=plan)
 
     def scan(self, predicate: Predicate | None = None) -> DataScan:
         """Return pyiceberg's scan.
@@ -66,6 +91,7 @@ class PlannedScan:
             row_filter=expression_of(self.plan.predicate if predicate is None else predicate),
             selected_fields=("*",) if self.plan.is_whole_row else self.plan.columns,
             snapshot_id=self.plan.snapshot_id,
+            limit=self.plan.limit,
         )
         # A catalog that plans scans itself would not know of our columns.
         return scan if self.plan.is_as_stored else scan.update(table_metadata=self._metadata, catalog=None)
@@ -87,8 +113,11 @@ class PlannedScan:
         return len(boxes) + intervals > MAXIMUM_TERMS
 
     @property
-    def _schema(self) -> pa.Schema:
+    def _projected(self) -> pa.Schema:
         return schema_to_pyarrow(self.scan().projection(), include_field_ids=False)
+
+    def _described(self, task: FileScanTask) -> DataFile:
+        return describe_file(task.file, self.source, self.plan.scope.columns, schema_id=self.plan.schema.schema_id)
 
     def _ordered(self, table: pa.Table) -> pa.Table:
         return table if self.plan.is_whole_row else table.select(list(self.plan.columns))
@@ -96,12 +125,13 @@ class PlannedScan:
     def _pieces(self) -> Iterator[tuple[ArrowScan, list[FileScanTask]]]:
         """Yield files that need the same filter, each with only those terms that its own rows may meet."""
         scope = self.plan.scope
-        coarse = self.scan(hull(scope).predicate())
+        coarse = self.scan(all_of([hull(scope).predicate(), self.plan.row_filter]))
         by_filter: dict[Predicate, list[FileScanTask]] = {}
         for task in coarse.plan_files():
-            left = within_file(scope, describe_file(task.file, self.source, scope.columns))
+            left = within_file(scope, self._described(task))
             if left.boxes:
-                by_filter.setdefault(left.predicate(), []).append(task)
+                wanted = all_of([left.predicate(), self.plan.row_filter])
+                by_filter.setdefault(wanted, []).append(task)
         for predicate, tasks in by_filter.items():
             yield (
                 ArrowScan(
@@ -113,3 +143,16 @@ class PlannedScan:
                 ),
                 tasks,
             )
+
+
+def _first(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """Yield batches until there are so many rows."""
+    left = limit
+    for batch in batches:
+        if left is None:
+            yield batch
+        elif left > 0:
+            yield batch.slice(0, left)
+            left -= min(left, batch.num_rows)
+        else:
+            return

@@ -20,7 +20,12 @@ from dagster_iceberg_spark.table.partitioning import parse_transform
 
 
 def data_files(
-    description: CatalogDescription, identifier: TableIdentifier, snapshot_id: int, columns: Iterable[str]
+    description: CatalogDescription,
+    identifier: TableIdentifier,
+    snapshot_id: int,
+    columns: Iterable[str],
+    *,
+    schema_id: int | None = None,
 ) -> tuple[DataFile, ...]:
     """Return the bounds of those columns in every data file of the snapshot, from the manifests alone.
 
@@ -29,6 +34,7 @@ def data_files(
         identifier: The table.
         snapshot_id: One of its snapshots.
         columns: The columns.
+        schema_id: The schema that has the columns; None: the current one.
 
     Raises:
         CatalogUnavailableError: The catalog or the store does not answer.
@@ -38,7 +44,7 @@ def data_files(
     def listed(table: Table) -> Iterator[ManifestDataFile]:
         yield from (task.file for task in table.scan(snapshot_id=snapshot_id).plan_files())
 
-    return _described_files(description, identifier, snapshot_id, columns, listed)
+    return _described_files(description, identifier, snapshot_id, columns, listed, schema_id)
 
 
 def added_files(
@@ -74,6 +80,7 @@ def _described_files(
     snapshot_id: int,
     columns: Iterable[str],
     listed: Callable[[Table], Iterable[ManifestDataFile]],
+    schema_id: int | None = None,
 ) -> tuple[DataFile, ...]:
     table = find_table(description, identifier, snapshot_id=snapshot_id)
     if table is None:
@@ -82,12 +89,15 @@ def _described_files(
         )
     wanted = tuple(columns)
     with translated_answers(description, action=f"read the manifests of {identifier} in"):
-        return tuple(describe_file(file, table, wanted) for file in listed(table))
+        return tuple(describe_file(file, table, wanted, schema_id=schema_id) for file in listed(table))
 
 
-def describe_file(file: ManifestDataFile, table: Table, columns: Iterable[str]) -> DataFile:
+def describe_file(
+    file: ManifestDataFile, table: Table, columns: Iterable[str], *, schema_id: int | None = None
+) -> DataFile:
     """Return the bounds of those columns in the data file, by its metrics and its partition."""
-    spec, schema = table.metadata.specs()[file.spec_id], table.schema()
+    spec = table.metadata.specs()[file.spec_id]
+    schema = table.schema() if schema_id is None else table.schemas()[schema_id]
     return DataFile(
         path=file.file_path,
         bounds={column: _column_bounds(file, spec, schema.find_field(column)) for column in columns},

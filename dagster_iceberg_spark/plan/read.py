@@ -1,47 +1,20 @@
 """What an input reads: one snapshot, some rows, some columns."""
 
-import datetime as dt
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 
-from dagster_iceberg_spark.errors import MetadataKeyError, UpstreamMissingError
-from dagster_iceberg_spark.plan.binding import BoundScope, bind_scope
-from dagster_iceberg_spark.plan.values import instant, nearest_of
+from dagster_iceberg_spark.errors import UpstreamMissingError
+from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
+from dagster_iceberg_spark.plan.coverage import DataFile, within_file
+from dagster_iceberg_spark.plan.read_options import ROW_FILTER, ReadOptions
+from dagster_iceberg_spark.plan.row_filter import row_filter
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.predicate import EVERY_ROW, Predicate
+from dagster_iceberg_spark.table.lineage import RUN_ID, UPSTREAM, upstream_reads
+from dagster_iceberg_spark.table.predicate import EVERY_ROW, Predicate, all_of
 from dagster_iceberg_spark.table.schema import Schema, are_same_columns
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
-
-COLUMNS: Final = "columns"
-SNAPSHOT_ID: Final = "iceberg/snapshot_id"
-AS_OF: Final = "iceberg/as_of"
-REF: Final = "iceberg/ref"
-
-INPUT_KEYS: Final[Mapping[str, str]] = {
-    SNAPSHOT_ID: "id of the snapshot to read",
-    AS_OF: "instant, with its zone: the newest snapshot of the branch that is not younger is read",
-    REF: "branch or tag to read",
-}
-"""Every `iceberg/` key of an input, and the values that it takes."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadOptions:
-    """What an input's own metadata asks for.
-
-    Args:
-        columns: Columns to read, in order; None: all.
-        snapshot_id: The snapshot to read.
-        as_of: The instant to read the branch at, aware.
-        ref: Branch or tag.
-    """
-
-    columns: tuple[str, ...] | None = None
-    snapshot_id: int | None = None
-    as_of: dt.datetime | None = None
-    ref: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +24,13 @@ class ReadPlan:
     Args:
         identifier: The table.
         snapshot_id: The snapshot; None: the table has none yet, so there are no rows.
-        scope: Which rows.
+        scope: The rows of which partitions.
         columns: Which columns, by the table's own names and in order.
         schema: The columns to read it by: the table's own at the head of a branch, else those of the snapshot.
         stored: The columns that the snapshot has. Which is which, the field ids tell.
         is_whole_row: Whether all columns are read.
+        row_filter: Which of the partitions' rows.
+        limit: How many of them at most; None: all.
     """
 
     identifier: TableIdentifier
@@ -65,11 +40,18 @@ class ReadPlan:
     schema: Schema
     stored: Schema
     is_whole_row: bool
+    row_filter: Predicate = EVERY_ROW
+    limit: int | None = None
 
     @property
     def predicate(self) -> Predicate:
         """Which rows, as a predicate."""
-        return self.scope.predicate()
+        return all_of([self.scope.predicate(), self.row_filter])
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether less than the partitions' whole rows is read."""
+        return not self.is_whole_row or self.row_filter != EVERY_ROW or self.limit is not None
 
     @property
     def is_as_stored(self) -> bool:
@@ -77,47 +59,38 @@ class ReadPlan:
         return are_same_columns(self.schema.fields, self.stored.fields)
 
 
-def parse_read_options(metadata: Mapping[str, Any], *, subject: str) -> ReadOptions:
-    """Resolve the metadata of an input (`AssetIn(metadata=...)`, `In(metadata=...)`).
+@dataclass(frozen=True, slots=True)
+class EarlierRead:
+    """What an earlier run has read of the table.
 
-    Raises:
-        MetadataKeyError: A key is unknown, or its value is not one that it takes.
+    Args:
+        run_id: The run.
+        snapshot_id: The snapshot; None: there was none yet.
     """
-    for key in metadata:
-        if key.startswith("iceberg/") and key not in INPUT_KEYS:
-            nearest = nearest_of(key, tuple(INPUT_KEYS))
-            hint = f"did you mean `{nearest}`?" if nearest else f"the keys are {', '.join(INPUT_KEYS)}."
-            raise MetadataKeyError.refusing(
-                "use", f"the metadata of {subject}", expected="a key of an input", found=f"`{key}`", hint=hint
-            )
-    chosen = [key for key in INPUT_KEYS if metadata.get(key) is not None]
-    if SNAPSHOT_ID in chosen and len(chosen) > 1:
-        raise MetadataKeyError.refusing(
-            "use", f"the metadata of {subject}", expected=f"`{SNAPSHOT_ID}` alone", found=f"`{'` and `'.join(chosen)}`"
-        )
-    return ReadOptions(
-        columns=_columns(metadata.get(COLUMNS), subject),
-        snapshot_id=_snapshot_id(metadata.get(SNAPSHOT_ID), subject),
-        as_of=_instant(metadata.get(AS_OF), subject),
-        ref=metadata.get(REF),
-    )
+
+    run_id: str
+    snapshot_id: int | None
 
 
-def plan_read(state: TableState, scope: PartitionScope, options: ReadOptions) -> ReadPlan:
+def plan_read(
+    state: TableState, scope: PartitionScope, options: ReadOptions, earlier: EarlierRead | None = None
+) -> ReadPlan:
     """Decide one read.
 
     Args:
         state: A fresh look at the table.
         scope: The partitions to read.
-        options: What the input's metadata asks for.
+        options: What the input asks for.
+        earlier: What the run has read that it asks for, if it asks for one.
 
     Raises:
+        MetadataKeyError: The row filter is none of the table's columns.
         UpstreamMissingError: The snapshot, ref or column that is asked for is not there.
         PartitioningError: The partitions cannot be told apart by the table's columns.
     """
     subject = str(state.identifier)
-    snapshot_id = _resolve_snapshot(state, options)
-    is_head = options.snapshot_id is None and options.as_of is None and (options.ref or MAIN_BRANCH) in state.branches
+    snapshot_id = _resolve_snapshot(state, options) if earlier is None else _read_before(state, earlier)
+    is_head = options.is_head and (options.ref or MAIN_BRANCH) in state.branches
     stored = _schema_at(state, snapshot_id)
     schema = state.schema if is_head else stored
     columns = schema.names if options.columns is None else _exact_names(options.columns, schema, subject)
@@ -130,7 +103,70 @@ def plan_read(state: TableState, scope: PartitionScope, options: ReadOptions) ->
         schema=schema,
         stored=stored,
         is_whole_row=options.columns is None,
+        row_filter=EVERY_ROW
+        if options.row_filter is None
+        else row_filter(options.row_filter, schema, key=ROW_FILTER, subject=subject),
+        limit=options.limit,
     )
+
+
+def by_partition(plan: ReadPlan, scope: PartitionScope) -> Mapping[str, ReadPlan]:
+    """Return the reads of one partition each, by the partitions' keys."""
+    bound = bind_each_partition(scope, plan.schema, subject=str(plan.identifier))
+    return {key: replace(plan, scope=of_partition) for key, of_partition in bound}
+
+
+def partitions_without_files(
+    plan: ReadPlan, scope: PartitionScope, keys: AbstractSet[str], files: Sequence[DataFile]
+) -> tuple[str, ...]:
+    """Return those of the partitions that no file can have rows of.
+
+    Args:
+        plan: The read.
+        scope: The partitions that are read.
+        keys: Some of their keys.
+        files: The snapshot's data files that may have rows of the scope, with the bounds of its columns.
+    """
+    bound = bind_each_partition(scope, plan.schema, subject=str(plan.identifier))
+    return tuple(
+        key
+        for key, of_partition in bound
+        if key in keys and not any(within_file(of_partition, file).boxes for file in files)
+    )
+
+
+def read_of_run(state: TableState, run_id: str, *, asset: str, table: str, scope: str | None) -> EarlierRead | None:
+    """Return what a run has read of another table, by the lineage of what it has written to this one.
+
+    Args:
+        state: The table that the run has written.
+        run_id: The run.
+        asset: The upstream asset.
+        table: The upstream table.
+        scope: The partitions of it, as the lineage names them.
+    """
+    reads = [
+        read
+        for snapshot in state.snapshots.values()
+        if snapshot.summary.get(RUN_ID) == run_id
+        for read in upstream_reads(snapshot.summary.get(UPSTREAM, ""))
+        if (read.asset_key, read.table) == (asset, table)
+    ]
+    return chosen_read(run_id, [(read.scope == scope, read.snapshot_id) for read in reads])
+
+
+def chosen_read(run_id: str, reads: Sequence[tuple[bool, int | None]]) -> EarlierRead | None:
+    """Choose the snapshot that a run has read: the last of the very partitions, else one that is without doubt.
+
+    Args:
+        run_id: The run.
+        reads: Of each read, oldest first, whether it was of the very partitions, and the snapshot.
+    """
+    same = [snapshot_id for is_same, snapshot_id in reads if is_same]
+    if same:
+        return EarlierRead(run_id, same[-1])
+    others = {snapshot_id for _, snapshot_id in reads}
+    return EarlierRead(run_id, others.pop()) if len(others) == 1 else None
 
 
 def reads_everything(plan: ReadPlan) -> bool:
@@ -163,13 +199,17 @@ def _resolve_snapshot(state: TableState, options: ReadOptions) -> int | None:
     )
 
 
-def _known_snapshot(state: TableState, snapshot_id: int) -> int:
+def _read_before(state: TableState, earlier: EarlierRead) -> int | None:
+    return None if earlier.snapshot_id is None else _known_snapshot(state, earlier.snapshot_id, of_run=earlier.run_id)
+
+
+def _known_snapshot(state: TableState, snapshot_id: int, *, of_run: str | None = None) -> int:
     if snapshot_id in state.snapshots:
         return snapshot_id
     raise UpstreamMissingError.refusing(
         "read",
         str(state.identifier),
-        expected=f"the snapshot {snapshot_id}",
+        expected=f"the snapshot {snapshot_id}" + (f" that the run {of_run} has read" if of_run else ""),
         found=f"{len(state.snapshots)} other snapshots",
         hint="it may have expired, or the catalog shows the newest alone; `iceberg/as_of` takes an instant.",
     )
@@ -194,39 +234,3 @@ def _exact_names(names: tuple[str, ...], schema: Schema, subject: str) -> tuple[
             found=f"the columns {', '.join(schema.names)}",
         )
     return tuple(field.name for field in fields.values() if field is not None)
-
-
-def _columns(value: Any, subject: str) -> tuple[str, ...] | None:
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return (value,)
-    if isinstance(value, list | tuple) and value and all(isinstance(item, str) for item in value):
-        return tuple(value)
-    raise MetadataKeyError.refusing(
-        "use", f"`{COLUMNS}` of {subject}", expected="a list of column names, not empty", found=repr(value)
-    )
-
-
-def _snapshot_id(value: Any, subject: str) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    if isinstance(value, str) and value.isascii() and value.isdigit():
-        return int(value)
-    raise MetadataKeyError.refusing(
-        "use", f"`{SNAPSHOT_ID}` of {subject}", expected="a snapshot's id", found=repr(value)
-    )
-
-
-def _instant(value: Any, subject: str) -> dt.datetime | None:
-    if value is None:
-        return None
-    try:
-        return instant(value)
-    except (ValueError, TypeError) as error:
-        raise MetadataKeyError.refusing(
-            "use",
-            f"`{AS_OF}` of {subject}",
-            expected="an instant with its zone, such as 2024-01-31T12:00:00+00:00",
-            found=repr(value),
-        ) from error

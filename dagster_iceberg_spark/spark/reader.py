@@ -27,6 +27,8 @@ def read(session: IcebergSession, plan: ReadPlan) -> DataFrame:
             frame = _projected(session.spark.read.option("versionAsOf", str(plan.snapshot_id)).table(name), plan)
             if not reads_everything(plan):
                 frame = frame.where(column_of(functions, plan.predicate))
+            if plan.limit is not None:
+                frame = frame.limit(plan.limit)
         return frame if plan.is_whole_row else frame.select(*(named_column(functions, name) for name in plan.columns))
     except ENGINE_ERRORS as error:
         raise translated(error, action="read", subject=str(plan.identifier), redact=session.catalog.redact) from error

@@ -37,10 +37,13 @@ from dagster_iceberg_spark.table.predicate import (
     And,
     Comparison,
     In,
+    IsNaN,
     IsNull,
     LiteralValue,
+    Not,
     Or,
     Predicate,
+    StartsWith,
 )
 from dagster_iceberg_spark.table.schema import (
     DecimalType,
@@ -96,7 +99,7 @@ def text(value: str) -> str:
     return "'" + escaped.replace("${", "\\u0024{") + "'"  # Spark puts in what it takes for a variable
 
 
-def literal(value: LiteralValue) -> str:
+def literal(value: LiteralValue) -> str:  # noqa: PLR0911 - one for each type
     """Return a literal that neither the session's time zone nor its way of escaping texts changes."""
     match value:
         case bool():
@@ -107,6 +110,8 @@ def literal(value: LiteralValue) -> str:
             return date(value)
         case int():
             return str(value) if abs(value) < _LONG_LIMIT else f"{value}BD"
+        case float():
+            return f"DOUBLE({text(repr(value))})"
         case Decimal():
             return f"{value:f}BD"
         case str():
@@ -120,7 +125,7 @@ def constant_text(value: str) -> str:
     return f"decode(unhex('{value.encode().hex()}'), 'UTF-8')"
 
 
-def predicate(rows: Predicate, qualifier: str | None = None) -> str:
+def predicate(rows: Predicate, qualifier: str | None = None) -> str:  # noqa: PLR0911 - one for each kind
     """Return the predicate; where a column is NULL, so is its comparison.
 
     Args:
@@ -131,17 +136,33 @@ def predicate(rows: Predicate, qualifier: str | None = None) -> str:
         case Always():
             return "TRUE" if rows == EVERY_ROW else "FALSE"
         case Comparison():
-            return f"{_qualified(rows.column, qualifier)} {rows.operator} {literal(rows.value)}"
+            return _comparison(rows, _qualified(rows.column, qualifier))
         case In():
             listed = ", ".join(literal(value) for value in rows.values)
             column = _qualified(rows.column, qualifier)
             return f"{column} = {listed}" if len(rows.values) == 1 else f"{column} IN ({listed})"
         case IsNull():
             return f"{_qualified(rows.column, qualifier)} IS NULL"
+        case IsNaN():
+            column = _qualified(rows.column, qualifier)
+            return f"CASE WHEN {column} IS NOT NULL THEN isnan({column}) END"  # isnan(NULL) is false
+        case StartsWith():
+            return f"startswith({_qualified(rows.column, qualifier)}, {constant_text(rows.prefix)})"
+        case Not():
+            return f"NOT ({predicate(rows.term, qualifier)})"
         case And():
             return " AND ".join(f"({predicate(term, qualifier)})" for term in rows.terms)
         case Or():
             return " OR ".join(f"({predicate(term, qualifier)})" for term in rows.terms)
+
+
+def _comparison(comparison: Comparison, column: str) -> str:
+    compared = f"{column} {comparison.operator} {literal(comparison.value)}"
+    if not isinstance(comparison.value, float):
+        return compared
+    # NaN is above every number in Spark, but not in Iceberg's metrics, by which files are left out.
+    is_above = comparison.operator in (">", ">=")
+    return f"({compared} OR isnan({column}))" if is_above else f"({compared} AND NOT isnan({column}))"
 
 
 def refusal_of_others(owned: Predicate, message: Sequence[str]) -> str:

@@ -129,3 +129,11 @@ def upstream_document(reads: Sequence[UpstreamRead]) -> str:
         return document
     digest = hashlib.sha256(document.encode()).hexdigest()
     return json.dumps({"digest": digest, "count": len(rows)}, separators=(",", ":"))
+
+
+def upstream_reads(document: str) -> tuple[UpstreamRead, ...]:
+    """Return the inputs of a snapshot's summary; none where it has none, or only their digest."""
+    rows = json.loads(document) if document else ()
+    if not isinstance(rows, list):
+        return ()
+    return tuple(UpstreamRead(row["asset"], row["table"], row["snapshot_id"], row["scope"]) for row in rows)

@@ -2,6 +2,7 @@
 
 A literal's Python type says what it is: `str`, `int`, `bool`, `Decimal` and `date` mean themselves, an aware `datetime`
 is an instant (a `timestamptz` column), a naive one a wall clock (a `timestamp` column, Spark's TIMESTAMP_NTZ).
+A predicate means what Spark's SQL means by it: a comparison with NULL is NULL, and NaN is above every number.
 """
 
 import datetime as dt
@@ -10,7 +11,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, TypeAlias
 
-LiteralValue: TypeAlias = str | int | bool | Decimal | dt.date | dt.datetime
+LiteralValue: TypeAlias = str | int | bool | float | Decimal | dt.date | dt.datetime
+Order: TypeAlias = Literal["<", "<=", ">", ">="]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +28,10 @@ NO_ROW = Always("no row")
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`column < value` or `column >= value`; NULL matches neither."""
+    """`column < value` and its like; NULL matches none of them."""
 
     column: str
-    operator: Literal["<", ">="]
+    operator: Order
     value: LiteralValue
 
 
@@ -49,6 +51,28 @@ class IsNull:
 
 
 @dataclass(frozen=True, slots=True)
+class IsNaN:
+    """The column, of floating-point numbers, is NaN."""
+
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartsWith:
+    """The column's text starts with that text."""
+
+    column: str
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """What the term does not match; where the term is NULL, so is this."""
+
+    term: "Predicate"
+
+
+@dataclass(frozen=True, slots=True)
 class And:
     """Every one of at least two predicates."""
 
@@ -62,7 +86,7 @@ class Or:
     terms: tuple["Predicate", ...]
 
 
-Predicate: TypeAlias = Always | Comparison | In | IsNull | And | Or
+Predicate: TypeAlias = Always | Comparison | In | IsNull | IsNaN | StartsWith | Not | And | Or
 
 
 def all_of(terms: Iterable[Predicate]) -> Predicate:
@@ -88,8 +112,16 @@ def any_of(terms: Iterable[Predicate]) -> Predicate:
 def columns_of(predicate: Predicate) -> frozenset[str]:
     """Return the names of the columns that the predicate reads."""
     match predicate:
-        case Comparison(column=column) | In(column=column) | IsNull(column=column):
+        case (
+            Comparison(column=column)
+            | In(column=column)
+            | IsNull(column=column)
+            | IsNaN(column=column)
+            | StartsWith(column=column)
+        ):
             return frozenset({column})
+        case Not(term=term):
+            return columns_of(term)
         case And(terms=terms) | Or(terms=terms):
             return frozenset().union(*(columns_of(term) for term in terms))
         case _:

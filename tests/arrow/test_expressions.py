@@ -16,6 +16,7 @@ from pyiceberg.types import (
     BooleanType,
     DateType,
     DecimalType,
+    DoubleType,
     LongType,
     NestedField,
     StringType,
@@ -30,10 +31,13 @@ from dagster_iceberg_spark.table.predicate import (
     And,
     Comparison,
     In,
+    IsNaN,
     IsNull,
     LiteralValue,
+    Not,
     Or,
     Predicate,
+    StartsWith,
 )
 from tests.table.evaluator import matches
 from tests.table.samples import local, utc, wall
@@ -46,8 +50,9 @@ VALUES: dict[str, list[LiteralValue]] = {
     "d": [dt.date(1969, 12, 31), dt.date(2024, 1, 1), dt.date(2024, 1, 2)],
     "w": [wall(1969, 12, 31, 23), wall(2024, 1, 1), wall(2024, 1, 1, 0, 0, 0, 1)],
     "t": [utc(1969, 12, 31, 23), utc(2024, 1, 1), utc(2024, 1, 1, 0, 0, 0, 1)],
+    "f": [-1.5, 0.0, 0.1, 1e300, float("inf"), float("nan")],
 }
-"""Values of one column of each type that a partition can be held in."""
+"""Values of one column of each type that rows can be told apart by."""
 SCHEMA = Schema(
     NestedField(1, "n", LongType()),
     NestedField(2, "s", StringType()),
@@ -56,25 +61,34 @@ SCHEMA = Schema(
     NestedField(5, "d", DateType()),
     NestedField(6, "w", TimestampType()),
     NestedField(7, "t", TimestamptzType()),
+    NestedField(8, "f", DoubleType()),
 )
 ROWS = st.lists(
     st.fixed_dictionaries({name: st.none() | st.sampled_from(values) for name, values in VALUES.items()}), max_size=8
 )
-ORDERED = st.sampled_from([(name, value) for name in "nspdwt" for value in VALUES[name]])
+LITERALS = {name: [value for value in values if value == value] for name, values in VALUES.items()}  # noqa: PLR0124
+ORDERED = st.sampled_from([(name, value) for name in "nspdwtf" for value in LITERALS[name]])
 ATOMS = st.one_of(
     st.sampled_from([EVERY_ROW, NO_ROW]),
-    st.builds(lambda pair, operator: Comparison(pair[0], operator, pair[1]), ORDERED, st.sampled_from(["<", ">="])),
+    st.builds(
+        lambda pair, operator: Comparison(pair[0], operator, pair[1]), ORDERED, st.sampled_from(["<", "<=", ">", ">="])
+    ),
     st.sampled_from(list(VALUES)).flatmap(
         lambda name: st.builds(
-            lambda values: In(name, tuple(values)), st.lists(st.sampled_from(VALUES[name]), min_size=1, unique=True)
+            lambda values: In(name, tuple(values)), st.lists(st.sampled_from(LITERALS[name]), min_size=1, unique=True)
         )
     ),
     st.builds(IsNull, st.sampled_from(list(VALUES))),
+    st.just(IsNaN("f")),
+    st.builds(StartsWith, st.just("s"), st.sampled_from(["", "a", "it", "ü"])),
 )
 PREDICATES = st.recursive(
     ATOMS,
-    lambda inner: st.builds(
-        lambda kind, terms: kind(tuple(terms)), st.sampled_from([And, Or]), st.lists(inner, min_size=2, max_size=3)
+    lambda inner: st.one_of(
+        st.builds(Not, inner),
+        st.builds(
+            lambda kind, terms: kind(tuple(terms)), st.sampled_from([And, Or]), st.lists(inner, min_size=2, max_size=3)
+        ),
     ),
     max_leaves=6,
 )
@@ -87,6 +101,7 @@ ARROW_SCHEMA = pa.schema(
         ("d", pa.date32()),
         ("w", pa.timestamp("us")),
         ("t", pa.timestamp("us", "UTC")),
+        ("f", pa.float64()),
     ]
 )
 

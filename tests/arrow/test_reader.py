@@ -17,7 +17,8 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import look, open_catalog
 from dagster_iceberg_spark.config.sql import SqlCatalog
 from dagster_iceberg_spark.errors import UpstreamMissingError
-from dagster_iceberg_spark.plan.read import ReadOptions, ReadPlan, plan_read
+from dagster_iceberg_spark.plan.read import ReadPlan, plan_read
+from dagster_iceberg_spark.plan.read_options import ReadOptions
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.scope import PartitionScope
 
@@ -58,14 +59,14 @@ def test_rows_are_read_for_longer_than_the_catalog_may_take_to_answer(
         return to_arrow(self)
 
     monkeypatch.setattr(DataScan, "to_arrow", slow)
-    assert read(distant, plan, ARROW).column("n").to_pylist() == [1, 2, 3]
+    assert read(distant, {"": plan}, ARROW)[""].column("n").to_pylist() == [1, 2, 3]
 
 
 def test_a_table_that_went_away_since_the_look_is_missed(distant: CatalogDescription) -> None:
     plan = plan_of(distant)
     open_catalog(distant).drop_table(NUMBERS.parts)
     with pytest.raises(UpstreamMissingError, match=r"Cannot read db\.numbers: expected the table .* found none"):
-        read(distant, plan, ARROW)
+        read(distant, {"": plan}, ARROW)
 
 
 @pytest.mark.parametrize("known", [known for known in INPUT_TYPES if not known.needs_columns], ids=lambda it: it.path)

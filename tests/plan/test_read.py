@@ -2,12 +2,12 @@
 
 import datetime as dt
 import re
-from typing import Any
 
 import pytest
 
-from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError, UpstreamMissingError
-from dagster_iceberg_spark.plan.read import INPUT_KEYS, ReadOptions, parse_read_options, plan_read, reads_everything
+from dagster_iceberg_spark.errors import PartitioningError, UpstreamMissingError
+from dagster_iceberg_spark.plan.read import plan_read, reads_everything
+from dagster_iceberg_spark.plan.read_options import ReadOptions
 from dagster_iceberg_spark.table.predicate import EVERY_ROW
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
@@ -104,53 +104,3 @@ def test_only_the_rows_of_the_partitions_are_read() -> None:
 def test_partitions_need_their_column_in_the_snapshot_that_is_read() -> None:
     with pytest.raises(PartitioningError, match="expected the column 'Delay'"):
         plan_read(history(), daily("2024-01-02", column="Delay"), ReadOptions(snapshot_id=10))
-
-
-@pytest.mark.parametrize(
-    ("metadata", "expected"),
-    [
-        ({}, ReadOptions()),
-        ({"columns": ["a", "b"], "other": 1, "dagster/x": 2}, ReadOptions(columns=("a", "b"))),
-        ({"columns": "a"}, ReadOptions(columns=("a",))),
-        ({"iceberg/snapshot_id": 42}, ReadOptions(snapshot_id=42)),
-        ({"iceberg/snapshot_id": "42"}, ReadOptions(snapshot_id=42)),
-        ({"iceberg/as_of": "2024-01-31T12:00:00Z"}, ReadOptions(as_of=utc(2024, 1, 31, 12))),
-        (
-            {"iceberg/as_of": "2024-01-31T12:00:00+00:00", "iceberg/ref": "b"},
-            ReadOptions(as_of=utc(2024, 1, 31, 12), ref="b"),
-        ),
-        ({"iceberg/as_of": utc(2024, 1, 31)}, ReadOptions(as_of=utc(2024, 1, 31))),
-        ({"iceberg/as_of": None, "iceberg/ref": None, "iceberg/snapshot_id": None, "columns": None}, ReadOptions()),
-    ],
-)
-def test_the_metadata_of_an_input_is_read(metadata: dict[str, Any], expected: ReadOptions) -> None:
-    assert parse_read_options(metadata, subject="flights") == expected
-
-
-@pytest.mark.parametrize(
-    ("metadata", "message"),
-    [
-        ({"iceberg/snapshot": 1}, "found `iceberg/snapshot`. Hint: did you mean `iceberg/snapshot_id`?"),
-        ({"iceberg/write_disposition": "append"}, "found `iceberg/write_disposition`. Hint: "),
-        ({"iceberg/snapshot_id": 1, "iceberg/ref": "b"}, "expected `iceberg/snapshot_id` alone"),
-        ({"iceberg/snapshot_id": 1, "iceberg/as_of": "x"}, "found `iceberg/snapshot_id` and `iceberg/as_of`"),
-        ({"iceberg/snapshot_id": "newest"}, "expected a snapshot's id, found 'newest'"),
-        ({"iceberg/snapshot_id": True}, "expected a snapshot's id, found True"),
-        ({"iceberg/snapshot_id": 1.5}, "expected a snapshot's id, found 1.5"),
-        ({"iceberg/as_of": "2024-01-31"}, "expected an instant with its zone"),
-        ({"iceberg/as_of": "yesterday"}, "found 'yesterday'"),
-        ({"iceberg/as_of": 3}, "found 3"),
-        ({"columns": []}, "expected a list of column names, not empty, found []"),
-        ({"columns": ["a", 1]}, "found ['a', 1]"),
-        ({"columns": {"a": 1}}, "`columns` of flights"),
-    ],
-)
-def test_metadata_that_an_input_does_not_take_is_refused(metadata: dict[str, Any], message: str) -> None:
-    with pytest.raises(MetadataKeyError) as caught:
-        parse_read_options(metadata, subject="flights")
-    assert message in str(caught.value)
-
-
-def test_an_unlike_key_is_refused_with_all_that_there_are() -> None:
-    with pytest.raises(MetadataKeyError, match=f"Hint: the keys are {', '.join(INPUT_KEYS)}"):
-        parse_read_options({"iceberg/zzzzzzzzzzzzzzzzzzzzzzzzzzzzzz": 1}, subject="flights")

@@ -3,22 +3,59 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dagster_iceberg_spark.table.predicate import EVERY_ROW, Always, And, Comparison, In, IsNull, Or, Predicate
+from dagster_iceberg_spark.table.predicate import (
+    EVERY_ROW,
+    Always,
+    And,
+    Comparison,
+    In,
+    IsNaN,
+    IsNull,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+)
 
 
 def matches(predicate: Predicate, row: Mapping[str, Any]) -> bool:
     """Say whether a filter with that predicate keeps the row: NULL is kept by no comparison."""
+    return truth(predicate, row) is True
+
+
+def truth(predicate: Predicate, row: Mapping[str, Any]) -> bool | None:  # noqa: PLR0911 - one for each kind
+    """Return what SQL says of the row: true, false, or None for NULL."""
     match predicate:
         case Always():
             return predicate == EVERY_ROW
         case Comparison(column, operator, value):
-            found = row[column]
-            return found is not None and bool(found < value if operator == "<" else found >= value)
+            return _compared(row[column], operator, value)
         case In(column, values):
-            return row[column] is not None and row[column] in values
+            return None if row[column] is None else row[column] in values
         case IsNull(column):
             return row[column] is None
+        case IsNaN(column):
+            return None if row[column] is None else _is_nan(row[column])
+        case StartsWith(column, prefix):
+            return None if row[column] is None else row[column].startswith(prefix)
+        case Not(term):
+            inner = truth(term, row)
+            return None if inner is None else not inner
         case And(terms):
-            return all(matches(term, row) for term in terms)
+            found = [truth(term, row) for term in terms]
+            return False if False in found else None if None in found else True
         case Or(terms):
-            return any(matches(term, row) for term in terms)
+            found = [truth(term, row) for term in terms]
+            return True if True in found else None if None in found else False
+
+
+def _is_nan(value: Any) -> bool:
+    return bool(value != value)  # noqa: PLR0124 - what NaN is
+
+
+def _compared(found: Any, operator: str, value: Any) -> bool | None:
+    if found is None:
+        return None
+    if _is_nan(found):  # above every number
+        return operator in (">", ">=")
+    return bool({"<": found < value, "<=": found <= value, ">": found > value, ">=": found >= value}[operator])

@@ -1,0 +1,155 @@
+"""What a polars filter lets a scan leave out.
+
+Iceberg's metadata prunes files and Arrow's readers row groups by comparisons of columns with constants. Whatever else
+a filter holds is left to polars, which filters what is read in any case: a predicate from here may match more rows
+than the filter, and never fewer.
+"""
+
+import datetime as dt
+import json
+from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+from dagster_iceberg_spark.table.predicate import (
+    EVERY_ROW,
+    Comparison,
+    In,
+    IsNull,
+    LiteralValue,
+    Not,
+    Order,
+    Predicate,
+    StartsWith,
+    all_of,
+    any_of,
+)
+from dagster_iceberg_spark.table.schema import (
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INT,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    DecimalType,
+    IcebergType,
+    Schema,
+)
+
+_ORDERS: Final[dict[str, Order]] = {"Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
+_TURNED: Final[dict[str, str]] = {"Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq", "Eq": "Eq"}
+_BITS: Final[dict[IcebergType, int]] = {INT: 31, LONG: 63}
+
+
+def pruning(filter_: Any, schema: Schema) -> Predicate:
+    """Return the rows that a `polars.Expr` may be true of, as far as that is known.
+
+    The form of polars' document of an expression changes between its versions: of one that is not known, every row.
+
+    Args:
+        filter_: The filter.
+        schema: The columns that it is about.
+    """
+    try:
+        node = json.loads(filter_.meta.serialize(format="json"))
+    except Exception:  # noqa: BLE001 - such as an expression with a Python function, of which there is no document
+        return EVERY_ROW
+    return _Reader({field.name: field.type for field in schema}).predicate(node, filter_)
+
+
+class _Reader:
+    """Reads a filter of columns of these types."""
+
+    def __init__(self, types: Mapping[str, IcebergType]) -> None:
+        self._types = types
+
+    def predicate(self, node: Any, expression: Any) -> Predicate:
+        """Return the predicate of a node; `expression` is the same one, which can be evaluated."""
+        match node:
+            case {"BinaryExpr": {"op": "And" | "LogicalAnd"}}:
+                return all_of(self._parts(node["BinaryExpr"], expression))
+            case {"BinaryExpr": {"op": "Or" | "LogicalOr"}}:
+                return any_of(self._parts(node["BinaryExpr"], expression))
+            case {"BinaryExpr": {"left": {"Column": str(column)}, "op": str(operator)}}:
+                return self._comparison(column, operator, expression.meta.pop()[0])
+            case {"BinaryExpr": {"op": str(operator), "right": {"Column": str(column)}}} if operator in _TURNED:
+                return self._comparison(column, _TURNED[operator], expression.meta.pop()[1])
+            case {"Function": {"input": [{"Column": str(column)}, *_], "function": Mapping() as function}}:
+                return self._function(column, function, expression)
+            case _:
+                return EVERY_ROW
+
+    def _parts(self, node: Mapping[str, Any], expression: Any) -> list[Predicate]:
+        right, left = expression.meta.pop()
+        return [self.predicate(node["left"], left), self.predicate(node["right"], right)]
+
+    def _comparison(self, column: str, operator: str, constant: Any) -> Predicate:
+        values = self._fitting(column, _constants(constant))
+        if not values:
+            return EVERY_ROW
+        if operator == "Eq":
+            return In(column, values)
+        return Comparison(column, _ORDERS[operator], values[0]) if operator in _ORDERS else EVERY_ROW
+
+    def _function(self, column: str, function: Mapping[str, Any], expression: Any) -> Predicate:
+        match function:
+            case {"Boolean": "IsNull"}:
+                return IsNull(column)
+            case {"Boolean": "IsNotNull"}:
+                return Not(IsNull(column))
+            case {"Boolean": {"IsIn": _}}:
+                listed = _constants(expression.meta.pop()[0])
+                values = self._fitting(column, listed[0] if listed and isinstance(listed[0], list) else ())
+                return In(column, values) if values else EVERY_ROW
+            case {"Boolean": {"IsBetween": _}}:
+                high, low = (self._fitting(column, _constants(item)) for item in expression.meta.pop()[:2])
+                if low and high:
+                    return all_of([Comparison(column, ">=", low[0]), Comparison(column, "<=", high[0])])
+            case {"StringExpr": "StartsWith"}:
+                prefixes = self._fitting(column, _constants(expression.meta.pop()[0]))
+                return StartsWith(column, str(prefixes[0])) if prefixes else EVERY_ROW
+        return EVERY_ROW
+
+    def _fitting(self, column: str, values: Sequence[Any]) -> tuple[LiteralValue, ...]:
+        """Return the values as the column has them; none at all if one of them is no such value."""
+        found = tuple(_value(self._types.get(column), value) for value in values)
+        return tuple(value for value in found if value is not None) if None not in found else ()
+
+
+def _value(kind: IcebergType | None, value: Any) -> LiteralValue | None:
+    """Return the value if a column of that type compares with it as it is."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and value == value  # noqa: PLR0124 - NaN
+    fits: dict[IcebergType, bool] = {
+        STRING: isinstance(value, str),
+        BOOLEAN: isinstance(value, bool),
+        DOUBLE: is_number,
+        DATE: isinstance(value, dt.date) and not isinstance(value, dt.datetime),
+        TIMESTAMP: isinstance(value, dt.datetime) and value.tzinfo is None,
+        TIMESTAMPTZ: isinstance(value, dt.datetime) and value.tzinfo is not None,
+    }
+    if isinstance(kind, DecimalType):
+        return _decimal(kind, value) if isinstance(value, Decimal) else None
+    if kind in _BITS:
+        return value if is_number and isinstance(value, int) and abs(value) < 2 ** _BITS[kind] else None
+    if kind is None or not fits.get(kind, False):
+        return None
+    return float(value) if kind == DOUBLE else value
+
+
+def _decimal(kind: DecimalType, value: Decimal) -> Decimal | None:
+    try:
+        scaled = value.quantize(Decimal(1).scaleb(-kind.scale))
+    except InvalidOperation:
+        return None
+    return scaled if scaled == value and len(scaled.as_tuple().digits) <= kind.precision else None
+
+
+def _constants(expression: Any) -> tuple[Any, ...]:
+    """Return the value of an expression without columns, as the Python value that it stands for."""
+    import polars as pl
+
+    if expression.meta.root_names():
+        return ()
+    return tuple(pl.select(expression).to_series().to_list())

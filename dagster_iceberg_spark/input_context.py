@@ -1,0 +1,218 @@
+"""From an InputContext to what is asked: the table, the partitions, the options, the type; and what was read of it."""
+
+import types
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Union, get_args, get_origin
+
+import dagster as dg
+
+from dagster_iceberg_spark.context import asset_scope, plain_metadata, table_of
+from dagster_iceberg_spark.dagster_private import (
+    definition_metadata_of,
+    engine_events,
+    instance_of,
+    output_assets,
+    step_facts,
+)
+from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
+from dagster_iceberg_spark.ledger import LEDGER
+from dagster_iceberg_spark.plan.read import EarlierRead, chosen_read
+from dagster_iceberg_spark.plan.read_options import AS_OF_RUN, RUN_KEYS, ReadOptions, parse_read_options
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.lineage import UpstreamRead
+from dagster_iceberg_spark.table.scope import PartitionScope
+
+RUN_CONFIG: Final = {
+    key.removeprefix("iceberg/"): dg.Field(
+        dg.Noneable(str), is_required=False, description=f"{text[0].upper()}{text[1:]}."
+    )
+    for key, text in RUN_KEYS.items()
+}
+"""What the configuration of a run may say of an input: `ops: <op>: inputs: <input>: as_of: ...`.
+
+Dagster takes it of inputs that name their IO manager by `input_manager_key`."""
+_READ: Final = {
+    "input": "iceberg/input",
+    "step": "iceberg/step",
+    "asset": "iceberg/asset",
+    "table": "iceberg/table",
+    "partitions": "iceberg/partition_digest",
+    "snapshot_id": "iceberg/read_snapshot_id",
+}
+"""Keys of an engine event that says what a step has read."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedInput:
+    """What an input's annotation says.
+
+    Args:
+        annotation: The type of the rows: of `dict[str, T]` and `Optional[T]` the `T`.
+        is_by_partition: Whether each partition is wanted alone, by its key.
+        is_optional: Whether None stands for what nobody has written.
+    """
+
+    annotation: object
+    is_by_partition: bool = False
+    is_optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadQuestion:
+    """What an input asks for.
+
+    Args:
+        identifier: The table.
+        asset: The upstream asset in words, for messages and the lineage.
+        scope: The partitions to read.
+        options: What the input asks for.
+        wanted: What it is to be loaded as.
+    """
+
+    identifier: TableIdentifier
+    asset: str
+    scope: PartitionScope
+    options: ReadOptions
+    wanted: WantedInput
+
+    @property
+    def described_scope(self) -> str | None:
+        """The partitions as the lineage names them; None: the whole table."""
+        return None if self.scope.is_whole_table else self.scope.describe()
+
+
+def read_question(context: dg.InputContext, *, namespace: str | None) -> ReadQuestion:
+    """Read an input's context.
+
+    Args:
+        context: Dagster's.
+        namespace: The IO manager's namespace.
+
+    Raises:
+        MetadataKeyError: A metadata key or value is wrong.
+        PartitioningError: `partition_expr` of the upstream asset is missing or does not fit, or each partition is
+            wanted of an asset that has none.
+    """
+    asset_key = context.asset_key if context.has_asset_key else None
+    upstream = context.upstream_output
+    definition = plain_metadata(definition_metadata_of(context))
+    mapping_key = upstream.mapping_key if upstream is not None and asset_key is None else None
+    subject = "/".join(asset_key.path) if asset_key else f"the input {context.name!r}"
+    facts = step_facts(context)
+    question = ReadQuestion(
+        identifier=table_of(asset_key, definition, namespace, mapping_key=mapping_key, subject=subject),
+        asset=subject,
+        scope=asset_scope(context, definition, subject),
+        options=parse_read_options(
+            plain_metadata(context.definition_metadata),
+            subject=f"the input of {subject}",
+            config=context.config or None,
+            tags=facts.run_tags if facts else None,
+        ),
+        wanted=wanted_input(context.dagster_type.typing_type),
+    )
+    if question.wanted.is_by_partition and question.scope.is_whole_table:
+        raise PartitioningError.refusing(
+            "load",
+            subject,
+            expected="an asset with partitions, for an input of each partition by its key",
+            found="one without",
+            hint="annotate the input with the type of its rows alone.",
+        )
+    return question
+
+
+def wanted_input(annotation: object) -> WantedInput:
+    """Take `dict[str, T]`, of each partition, and `Optional[T]` apart."""
+    inner = _without_none(annotation)
+    is_optional = inner is not None
+    annotation = annotation if inner is None else inner
+    if get_origin(annotation) is dict and get_args(annotation)[0] is str:
+        of_partition = get_args(annotation)[1]
+        inner = _without_none(of_partition)
+        return WantedInput(
+            of_partition if inner is None else inner, is_by_partition=True, is_optional=is_optional or inner is not None
+        )
+    return WantedInput(annotation, is_optional=is_optional)
+
+
+def _without_none(annotation: object) -> object | None:
+    """Return the T of `Optional[T]`; None of anything else."""
+    arguments = get_args(annotation)
+    if get_origin(annotation) not in (Union, types.UnionType) or type(None) not in arguments or len(arguments) != 2:  # noqa: PLR2004
+        return None
+    inner: object = next(item for item in arguments if item is not type(None))
+    return inner
+
+
+def record_read(context: dg.InputContext, question: ReadQuestion, snapshot_id: int | None) -> None:
+    """Remember that the step has loaded that snapshot, for what it writes and for runs that are to read the same."""
+    facts = step_facts(context)
+    if facts is None:
+        return
+    scope = question.described_scope
+    read = UpstreamRead(question.asset, str(question.identifier), snapshot_id, scope)
+    name = context.name if context.has_input_name else ""
+    LEDGER.record(facts.run_id, facts.step_key, f"{name}\0{question.asset}\0{question.scope.digest}", read)
+    facts.record_event(
+        f"Reading {question.identifier} at {f'snapshot {snapshot_id}' if snapshot_id else 'its beginning'}"
+        f"{f', partitions {scope}' if scope else ''}.",
+        {
+            _READ["input"]: name,
+            _READ["step"]: facts.step_key,
+            _READ["asset"]: question.asset,
+            _READ["table"]: str(question.identifier),
+            _READ["partitions"]: question.scope.digest,
+            _READ["snapshot_id"]: "" if snapshot_id is None else str(snapshot_id),
+        },
+    )
+
+
+def recorded_read(context: dg.InputContext, question: ReadQuestion, run_id: str) -> EarlierRead | None:
+    """Return what that run's step of this name has read for this input, by its event log."""
+    facts = step_facts(context)
+    if facts is None:
+        raise MetadataKeyError.refusing(
+            "use", f"`{AS_OF_RUN}` of {question.asset}", expected="an input of a run's step", found="a load of a script"
+        )
+    name = context.name if context.has_input_name else ""
+    wanted = {
+        _READ["input"]: name,
+        _READ["step"]: facts.step_key,
+        _READ["asset"]: question.asset,
+        _READ["table"]: str(question.identifier),
+    }
+    return chosen_read(
+        run_id,
+        [
+            (event[_READ["partitions"]] == question.scope.digest, int(event[_READ["snapshot_id"]] or 0) or None)
+            for event in engine_events(facts.instance, run_id)
+            if wanted.items() <= event.items()
+        ],
+    )
+
+
+def written_tables(context: dg.InputContext, *, namespace: str | None) -> Iterator[TableIdentifier]:
+    """Yield the tables of the assets that the input's step writes, as far as this IO manager would name them."""
+    for key, metadata in output_assets(context).items():
+        yield table_of(key, plain_metadata(metadata), namespace, subject="/".join(key.path))
+
+
+def unrecorded_partitions(context: dg.InputContext) -> frozenset[str]:
+    """Return the keys of the input's partitions that Dagster has no materialization of.
+
+    None of them, where the input is all that there is of the asset, or where there is no instance to ask.
+    """
+    instance = instance_of(context)
+    if instance is None or not context.has_asset_partitions or not context.has_asset_key:
+        return frozenset()
+    asked = frozenset(str(key) for key in context.asset_partition_keys)
+    unrecorded = asked - set(instance.get_materialized_partitions(context.asset_key)) if asked else asked
+    if unrecorded and asked >= set(_all_keys(context.asset_partitions_def, instance)):
+        return frozenset()
+    return unrecorded
+
+
+def _all_keys(partitions_def: dg.PartitionsDefinition, instance: dg.DagsterInstance) -> Sequence[str]:
+    return partitions_def.get_partition_keys(dynamic_partitions_store=instance)

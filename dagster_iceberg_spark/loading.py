@@ -1,0 +1,199 @@
+"""Loading an input: what is there, as the type that it is annotated with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import dagster as dg
+
+from dagster_iceberg_spark.catalog.files import data_files
+from dagster_iceberg_spark.catalog.look import look
+from dagster_iceberg_spark.errors import ConfigurationError, UpstreamMissingError
+from dagster_iceberg_spark.input_context import ReadQuestion, recorded_read, unrecorded_partitions, written_tables
+from dagster_iceberg_spark.plan.read import (
+    EarlierRead,
+    ReadPlan,
+    by_partition,
+    partitions_without_files,
+    plan_read,
+    read_of_run,
+)
+from dagster_iceberg_spark.plan.read_options import AS_OF_RUN, MISSING
+from dagster_iceberg_spark.resource import IcebergSparkResource
+from dagster_iceberg_spark.table.scope import PartitionScope
+
+SPARK_FRAME: Final = "pyspark.sql.DataFrame"
+_WHOLE: Final = ""
+"""The name of the only read of an input that is not taken by partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedInput:
+    """What an input is.
+
+    Args:
+        value: What the user's function gets.
+        snapshot_id: The snapshot that it was read from; None: there is none yet.
+    """
+
+    value: Any
+    snapshot_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class InputLoader:
+    """Loads one input.
+
+    Args:
+        spark: Catalog and session.
+        context: Dagster's.
+        question: What the input asks for.
+        namespace: The IO manager's namespace.
+        default_type: The dotted name of the type that an input without annotation is loaded as.
+    """
+
+    spark: IcebergSparkResource
+    context: dg.InputContext
+    question: ReadQuestion
+    namespace: str | None
+    default_type: str
+
+    def load(self) -> LoadedInput:
+        """Load it, from one snapshot.
+
+        Raises:
+            UpstreamMissingError: The table, the snapshot, or a partition is not there.
+            ConfigurationError: The annotation or the metadata asks for what there is not.
+            CatalogUnavailableError: The catalog or the store does not answer.
+        """
+        question, wanted = self.question, self.question.wanted
+        state = look(self.spark.catalog_description, question.identifier)
+        if state is None:
+            return LoadedInput(self._without_table(), None)
+        plan = plan_read(state, question.scope, question.options, self._earlier_read())
+        missing = self._missing_partitions(plan)
+        if wanted.is_optional and not wanted.is_by_partition and set(missing) >= set(question.scope.keys) != set():
+            return LoadedInput(None, plan.snapshot_id)
+        if missing and question.options.missing == "error" and not wanted.is_optional:
+            raise self._missing(
+                f"a materialization of the partitions {PartitionScope(keys=missing).describe()} of {question.asset}",
+                "none recorded by Dagster, and no row of them in the table",
+            )
+        if not wanted.is_by_partition:
+            return LoadedInput(self._rows({_WHOLE: plan})[_WHOLE], plan.snapshot_id)
+        plans = by_partition(plan, question.scope)
+        there = {key: each for key, each in plans.items() if not (wanted.is_optional and key in missing)}
+        rows = self._rows(there) if there else {}
+        return LoadedInput({key: rows.get(key) for key in plans}, plan.snapshot_id)
+
+    def _earlier_read(self) -> EarlierRead | None:
+        run_id = self.question.options.as_of_run
+        if run_id is None:
+            return None
+        earlier = recorded_read(self.context, self.question, run_id) or self._earlier_read_of_lineage(run_id)
+        if earlier is None:
+            raise UpstreamMissingError.refusing(
+                "read",
+                str(self.question.identifier),
+                expected=f"a record of what the run {run_id} has read of {self.question.asset} in this step",
+                found="none in its event log, and none in the snapshots of the tables that the step writes",
+                hint=f"`{AS_OF_RUN}` takes the id of a run that has loaded this input; `iceberg/as_of` an instant.",
+            )
+        return earlier
+
+    def _earlier_read_of_lineage(self, run_id: str) -> EarlierRead | None:
+        """Ask the tables that the step writes: they know of runs that this Dagster instance does not."""
+        question = self.question
+        for table in written_tables(self.context, namespace=self.namespace):
+            state = look(self.spark.catalog_description, table)
+            found = (
+                None
+                if state is None
+                else read_of_run(
+                    state, run_id, asset=question.asset, table=str(question.identifier), scope=question.described_scope
+                )
+            )
+            if found is not None:
+                return found
+        return None
+
+    def _missing_partitions(self, plan: ReadPlan) -> tuple[str, ...]:
+        """Return the partitions that Dagster has no materialization of and the table no file."""
+        unrecorded = unrecorded_partitions(self.context)
+        if not unrecorded:
+            return ()
+        files = (
+            ()
+            if plan.snapshot_id is None
+            else data_files(
+                self.spark.catalog_description,
+                plan.identifier,
+                plan.snapshot_id,
+                plan.scope.columns,
+                schema_id=plan.schema.schema_id,
+            )
+        )
+        return partitions_without_files(plan, self.question.scope, unrecorded, files)
+
+    def _without_table(self) -> Any:
+        """Return what stands for no rows: where none is asked for, as on the first day of what reads the day before."""
+        question, wanted = self.question, self.question.wanted
+        if wanted.is_optional and not wanted.is_by_partition:
+            return None
+        may_be_empty = question.scope.is_empty or question.options.missing == "empty" or wanted.is_optional
+        if wanted.is_by_partition and may_be_empty:
+            return {}
+        from dagster_iceberg_spark.arrow import reader as arrow_reader
+
+        input_type = arrow_reader.input_type_of(self._annotation)
+        if not may_be_empty or (input_type is not None and input_type.needs_columns):
+            raise self._missing(f"the table of {question.asset} in the {self.spark.catalog_description}", "none")
+        if input_type is not None:
+            return arrow_reader.no_rows(input_type, subject=str(question.identifier))
+        self._require_frame_annotation()
+        from dagster_iceberg_spark.spark import reader
+
+        return reader.no_rows(self.spark.iceberg_session)
+
+    def _missing(self, expected: str, found: str) -> UpstreamMissingError:
+        return UpstreamMissingError.refusing(
+            "read",
+            str(self.question.identifier),
+            expected=expected,
+            found=found,
+            hint="materialize it first; where another tool writes it, check `schema` and `iceberg/table`; where "
+            f'nothing is fine, give the input the metadata {{"{MISSING}": "empty"}}, or annotate it as Optional.',
+        )
+
+    def _rows(self, plans: Mapping[str, ReadPlan]) -> dict[str, Any]:
+        from dagster_iceberg_spark.arrow import reader as arrow_reader
+
+        input_type = arrow_reader.input_type_of(self._annotation)
+        if input_type is not None:
+            return arrow_reader.read(self.spark.catalog_description, plans, input_type)
+        self._require_frame_annotation()
+        from dagster_iceberg_spark.spark import reader
+
+        session = self.spark.iceberg_session
+        return {name: reader.read(session, plan) for name, plan in plans.items()}
+
+    @property
+    def _annotation(self) -> object:
+        annotation = self.question.wanted.annotation
+        is_annotated = annotation not in (None, Any, object)
+        return annotation if is_annotated or self.default_type == SPARK_FRAME else self.default_type
+
+    def _require_frame_annotation(self) -> None:
+        from dagster_iceberg_spark.arrow.reader import INPUT_TYPES
+        from dagster_iceberg_spark.spark.frames import is_frame_annotation
+
+        if is_frame_annotation(self._annotation):
+            return
+        known = ", ".join([SPARK_FRAME, *(known.path for known in INPUT_TYPES)])
+        raise ConfigurationError.refusing(
+            "load",
+            str(self.question.identifier),
+            expected=f"an input annotated as one of {known}, as Optional of one, or as dict[str, ...] by partition",
+            found=str(self._annotation),
+            hint="annotate the input with one of these types, or not at all for the IO manager's `input_type`.",
+        )

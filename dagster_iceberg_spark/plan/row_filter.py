@@ -1,0 +1,279 @@
+"""Conditions that a user writes in SQL, as predicates: comparisons of columns with constants.
+
+The language is the part of Spark's SQL that Iceberg can prune files by and that means the same to every engine: `=`,
+`<>`, `<=>`, `<`, `<=`, `>`, `>=`, `BETWEEN`, `IN`, `IS [NOT] NULL`, `IS [NOT] TRUE`, `isnan`, `LIKE 'text%'`,
+`startswith`, `AND`, `OR`, `NOT`. Constants take the type of their column, exactly or not at all.
+"""
+
+import datetime as dt
+import struct
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from decimal import Decimal, InvalidOperation
+from functools import partial
+from typing import Any, Final
+
+import sqlglot
+from sqlglot import expressions as syntax
+from sqlglot.errors import SqlglotError
+
+from dagster_iceberg_spark.errors import MetadataKeyError
+from dagster_iceberg_spark.table.predicate import (
+    EVERY_ROW,
+    NO_ROW,
+    And,
+    Comparison,
+    In,
+    IsNaN,
+    IsNull,
+    LiteralValue,
+    Not,
+    Or,
+    Order,
+    Predicate,
+    StartsWith,
+    all_of,
+)
+from dagster_iceberg_spark.table.schema import (
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    INTEGERS,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    DecimalType,
+    Field,
+    IcebergType,
+    Schema,
+)
+
+_ORDERS: Final[dict[type, Order]] = {syntax.LT: "<", syntax.LTE: "<=", syntax.GT: ">", syntax.GTE: ">="}
+_TURNED: Final[dict[Order, Order]] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_BITS: Final = {INT: 31, LONG: 63}
+_COMPARABLE: Final = frozenset({INT, LONG, BOOLEAN, DATE, DOUBLE, FLOAT, STRING, TIMESTAMP, TIMESTAMPTZ})
+_PARTS: Final = frozenset({"this", "expression", "expressions", "low", "high"})
+"""What a node is read by: one that has more, such as `negate`, means something else."""
+_HINT: Final = (
+    "compare columns with constants, by =, <>, <, <=, >, >=, BETWEEN, IN, IS NULL, isnan, LIKE 'text%', joined by AND, "
+    "OR and NOT; filter by anything else in the asset itself."
+)
+
+
+def row_filter(condition: str, schema: Schema, *, key: str, subject: str) -> Predicate:
+    """Return the rows that a condition is true of.
+
+    Args:
+        condition: Spark's SQL.
+        schema: The columns that it may name.
+        key: The metadata key that holds it.
+        subject: The table or asset, for messages.
+
+    Raises:
+        MetadataKeyError: It is no such condition, names no column of the table, or a constant is none of its column.
+    """
+    return _Reader(schema, key, subject).predicate(_parsed(condition, key, subject))
+
+
+def _parsed(condition: str, key: str, subject: str) -> syntax.Expr:
+    try:
+        return sqlglot.parse_one(condition, dialect="spark")
+    except SqlglotError as error:
+        raise MetadataKeyError.refusing(
+            "use", f"`{key}` of {subject}", expected="a condition in SQL", found=repr(condition), hint=_HINT
+        ) from error
+
+
+class _Reader:
+    """Reads a condition for one table."""
+
+    def __init__(self, schema: Schema, key: str, subject: str) -> None:
+        self._schema, self._key, self._subject = schema, key, subject
+
+    def predicate(self, node: syntax.Expr) -> Predicate:  # noqa: C901, PLR0911, PLR0912 - one for each kind of node
+        more = {name for name, part in node.args.items() if part} - _PARTS
+        match node:
+            case syntax.Like() if more == {"negate"}:
+                return Not(self._like(node))
+            case _ if more:
+                raise self._refusal(node, "a comparison of a column with constants")
+            case syntax.Paren():
+                return self.predicate(node.this)
+            case syntax.And():
+                return And((self.predicate(node.left), self.predicate(node.right)))
+            case syntax.Or():
+                return Or((self.predicate(node.left), self.predicate(node.right)))
+            case syntax.Not():
+                return Not(self.predicate(node.this))
+            case syntax.Boolean():
+                return EVERY_ROW if node.this else NO_ROW
+            case syntax.Column():
+                return In(self._field(node, "a boolean column", {BOOLEAN}).name, (True,))
+            case syntax.EQ() | syntax.NEQ() | syntax.NullSafeEQ():
+                return self._equality(node)
+            case syntax.LT() | syntax.LTE() | syntax.GT() | syntax.GTE():
+                return self._comparison(node)
+            case syntax.Between():
+                field = self._field(node.this)
+                low, high = (_value(field, node.args[side], partial(self._refusal, node)) for side in ("low", "high"))
+                return all_of([Comparison(field.name, ">=", low), Comparison(field.name, "<=", high)])
+            case syntax.In() if node.expressions:
+                field = self._field(node.this)
+                values = (_value(field, item, partial(self._refusal, node)) for item in node.expressions)
+                return In(field.name, tuple(dict.fromkeys(values)))
+            case syntax.Is():
+                return self._is(node)
+            case syntax.IsNan():
+                return IsNaN(self._field(node.this, "a column of floating-point numbers", {FLOAT, DOUBLE}).name)
+            case syntax.StartsWith():
+                field = self._field(node.this, "a column of texts", {STRING})
+                return StartsWith(field.name, str(_value(field, node.expression, partial(self._refusal, node))))
+            case syntax.Like():
+                return self._like(node)
+        raise self._refusal(node, "a comparison of a column with constants")
+
+    def _equality(self, node: Any) -> Predicate:
+        column, constant = (node.right, node.left) if _is_turned(node) else (node.left, node.right)
+        if isinstance(node, syntax.NullSafeEQ) and isinstance(constant, syntax.Null):
+            return IsNull(self._field(column, types=None).name)
+        field = self._field(column)
+        equal = In(field.name, (_value(field, constant, partial(self._refusal, node)),))
+        if isinstance(node, syntax.NullSafeEQ):
+            return And((equal, Not(IsNull(field.name))))
+        return Not(equal) if isinstance(node, syntax.NEQ) else equal
+
+    def _comparison(self, node: Any) -> Predicate:
+        order, column, constant = _ORDERS[type(node)], node.left, node.right
+        if _is_turned(node):
+            order, column, constant = _TURNED[order], constant, column
+        field = self._field(column)
+        return Comparison(field.name, order, _value(field, constant, partial(self._refusal, node)))
+
+    def _is(self, node: syntax.Is) -> Predicate:
+        if isinstance(node.expression, syntax.Null):
+            return IsNull(self._field(node.this, types=None).name)
+        if not isinstance(node.expression, syntax.Boolean):
+            raise self._refusal(node, "IS NULL, IS TRUE or IS FALSE")
+        field = self._field(node.this, "a boolean column", {BOOLEAN})
+        return And((In(field.name, (bool(node.expression.this),)), Not(IsNull(field.name))))
+
+    def _like(self, node: syntax.Like) -> Predicate:
+        field = self._field(node.this, "a column of texts", {STRING})
+        pattern = _constant_text(node.expression)
+        if pattern is None or "\\" in pattern or "_" in pattern or "%" in pattern[:-1]:
+            raise self._refusal(node, "a pattern that ends in its only wildcard, such as LIKE 'text%'")
+        return StartsWith(field.name, pattern[:-1]) if pattern.endswith("%") else In(field.name, (pattern,))
+
+    def _field(
+        self,
+        node: Any,
+        expected: str = "a column of numbers, texts, dates, timestamps or booleans",
+        types: AbstractSet[IcebergType] | None = _COMPARABLE,
+    ) -> Field:
+        if not isinstance(node, syntax.Column) or node.table:
+            raise self._refusal(node, "a column of the table itself")
+        field = self._schema.field(node.name)
+        if field is None:
+            raise self._refusal(node, f"one of the columns {', '.join(self._schema.names)}")
+        is_decimal = types is _COMPARABLE and isinstance(field.type, DecimalType)
+        if types is not None and field.type not in types and not is_decimal:
+            raise self._refusal(node, expected, found=f"{field.name!r} of type {field.type}")
+        return field
+
+    def _refusal(self, node: Any, expected: str, found: str | None = None) -> MetadataKeyError:
+        shown = node.sql(dialect="spark") if isinstance(node, syntax.Expr) else repr(node)
+        return MetadataKeyError.refusing(
+            "use", f"`{self._key}` of {self._subject}", expected=expected, found=found or f"`{shown}`", hint=_HINT
+        )
+
+
+def _is_turned(node: Any) -> bool:
+    """Whether the constant is on the left."""
+    return isinstance(node.right, syntax.Column) and not isinstance(node.left, syntax.Column)
+
+
+def _value(field: Field, node: Any, refusal: Callable[[str], MetadataKeyError]) -> LiteralValue:
+    """Return a constant as a value of the column's type."""
+    text, number = _constant_text(node), _constant_number(node)
+    try:
+        value = _of_type(field, node, text, number)
+    except (ValueError, OverflowError, InvalidOperation):
+        value = None
+    if value is None:
+        raise refusal(f"a constant of the type {field.type} of {field.name!r}{_EXAMPLES.get(field.type, '')}")
+    return value
+
+
+_EXAMPLES: Final[dict[Any, str]] = {
+    DATE: ", such as '2024-01-31'",
+    TIMESTAMP: ", such as '2024-01-31T12:00:00', without a zone",
+    TIMESTAMPTZ: ", such as '2024-01-31T12:00:00+00:00', with its zone",
+    BOOLEAN: ", which is true or false",
+}
+
+
+def _of_type(  # noqa: PLR0911 - one for each type
+    field: Field, node: Any, text: str | None, number: Decimal | None
+) -> LiteralValue | None:
+    match field.type:
+        case DecimalType(precision, scale) if number is not None:
+            scaled = number.quantize(Decimal(1).scaleb(-scale))
+            return scaled if scaled == number and len(scaled.as_tuple().digits) <= precision else None
+        case kind if kind in INTEGERS and number is not None:
+            integer = int(number)
+            return integer if integer == number and -(2 ** _BITS[kind]) <= integer < 2 ** _BITS[kind] else None
+        case kind if kind == DOUBLE and number is not None:
+            return float(number)
+        case kind if kind == FLOAT and number is not None:
+            return float(struct.unpack("f", struct.pack("f", number))[0])
+        case kind if kind == STRING:
+            return text
+        case kind if kind == DATE and text is not None:
+            return dt.date.fromisoformat(text)
+        case kind if kind in (TIMESTAMP, TIMESTAMPTZ) and text is not None:
+            moment = dt.datetime.fromisoformat(text.replace("Z", "+00:00"))
+            return moment if (moment.tzinfo is not None) == (kind == TIMESTAMPTZ) else None
+        case kind if kind == BOOLEAN and isinstance(node, syntax.Boolean):
+            return bool(node.this)
+    return None
+
+
+def _constant_text(node: Any) -> str | None:
+    """Return a text; Spark takes neighbours for one text, and a typed literal for a cast."""
+    match node:
+        case syntax.Literal() if node.is_string:
+            return str(node.this)
+        case syntax.Concat():
+            parts = [_constant_text(item) for item in node.expressions]
+            return None if None in parts else "".join(part for part in parts if part is not None)
+        case syntax.Cast() if node.to.this in _TIMES:
+            return _constant_text(node.this)
+        case syntax.Paren():
+            return _constant_text(node.this)
+    return None
+
+
+_TIMES: Final = {
+    syntax.DataType.Type.DATE,
+    syntax.DataType.Type.TIMESTAMP,
+    syntax.DataType.Type.TIMESTAMPTZ,
+    syntax.DataType.Type.TIMESTAMPLTZ,
+    syntax.DataType.Type.TIMESTAMPNTZ,
+}
+
+
+def _constant_number(node: Any) -> Decimal | None:
+    match node:
+        case syntax.Neg():
+            number = _constant_number(node.this)
+            return None if number is None else -number
+        case syntax.Literal() if not node.is_string:
+            return Decimal(node.this)
+        case syntax.Cast() if isinstance(node.this, syntax.Literal) and node.to.this in syntax.DataType.NUMERIC_TYPES:
+            return Decimal(node.this.this)
+        case syntax.Paren():
+            return _constant_number(node.this)
+    return None
