@@ -137,7 +137,8 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
 
         Args:
             context: Dagster's.
-            obj: A `pyspark.sql.DataFrame`, classic or Connect.
+            obj: A `pyspark.sql.DataFrame`, classic or Connect; or rows as pyarrow, pandas, polars, DuckDB or ibis
+                have them, or an iterator of Arrow batches, which are written as they come.
 
         Raises:
             Failure: The configuration or the data must be fixed first; the cause is an `IcebergSparkError`.
@@ -174,10 +175,9 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
 
     def _publish(self, context: dg.OutputContext, question: WriteQuestion, obj: Any) -> "Commit":
         from dagster_iceberg_spark.spark.commit import materialize
-        from dagster_iceberg_spark.spark.frames import require_frame
+        from dagster_iceberg_spark.spark.frames import frame_to_write
         from dagster_iceberg_spark.spark.publication import Publication, RetryLimits
 
-        frame = require_frame(obj, subject=str(question.table.identifier))
         publication = Publication(
             request=question.table,
             materialization=question.materialization,
@@ -188,7 +188,9 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             announce=question.announce,
             earlier_attempts=question.earlier_attempts,
         )
-        return materialize(self.spark.iceberg_session, publication, frame)
+        subject = str(question.table.identifier)
+        with frame_to_write(obj, lambda: self.spark.iceberg_session.spark, subject=subject) as frame:
+            return materialize(self.spark.iceberg_session, publication, frame)
 
     def _report(self, context: dg.OutputContext, question: WriteQuestion, commit: "Commit") -> None:
         from dagster_iceberg_spark.metadata import (

@@ -69,6 +69,19 @@ class InputType:
         return module is not None and getattr(module, self.name, None) is annotation
 
 
+def _pandas(rows: Rows) -> Any:
+    """Return a DataFrame whose integers are exact: pandas makes floating-point numbers of those that have NULLs."""
+    import pandas as pd
+
+    table = rows.table()
+    exact = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
+    frame = table.to_pandas()
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if column.null_count and column.type in exact:
+            frame[name] = column.to_pandas(types_mapper=exact.get)
+    return frame
+
+
 def _polars(rows: Rows) -> Any:
     return importlib.import_module("polars").from_arrow(rows.table())
 
@@ -90,7 +103,7 @@ def _ibis(rows: Rows) -> Any:
 INPUT_TYPES: Final = (
     InputType("pyarrow", "Table", lambda rows: rows.table()),
     InputType("pyarrow", "RecordBatchReader", lambda rows: rows.batches()),
-    InputType("pandas", "DataFrame", lambda rows: rows.table().to_pandas(), extra="pandas"),
+    InputType("pandas", "DataFrame", _pandas, extra="pandas"),
     InputType("polars", "DataFrame", _polars, extra="polars"),
     InputType("polars", "LazyFrame", _lazy_polars, extra="polars"),
     InputType("duckdb", "DuckDBPyRelation", _duckdb, extra="duckdb", needs_columns=True),

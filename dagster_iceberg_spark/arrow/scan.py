@@ -11,11 +11,14 @@ from pyiceberg.table import DataScan, FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
 
 from dagster_iceberg_spark.arrow.expressions import expression_of
+from dagster_iceberg_spark.arrow.nulls import keep_nulls
 from dagster_iceberg_spark.catalog.files import describe_file
 from dagster_iceberg_spark.plan.binding import Intervals
 from dagster_iceberg_spark.plan.coverage import DataFile, hull, within_file
 from dagster_iceberg_spark.plan.read import ReadPlan
 from dagster_iceberg_spark.table.predicate import Predicate, all_of
+
+keep_nulls()
 
 MAXIMUM_TERMS: Final = 16
 """pyiceberg evaluates each term of a filter for each file; of more terms only those that a file may need are kept."""

@@ -1,13 +1,15 @@
 """What counts as a Spark DataFrame."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeGuard
 
 from pyspark.sql import DataFrame, SparkSession
 
+from dagster_iceberg_spark.arrow.outputs import OUTPUT_TYPES, arrow_rows
 from dagster_iceberg_spark.errors import OutputTypeError
+from dagster_iceberg_spark.spark.arrow_frames import frame_of
 from dagster_iceberg_spark.spark.columns import is_connect
 
 _FRAME_MODULES: Final = ("pyspark.sql.dataframe", "pyspark.sql.classic.dataframe", "pyspark.sql.connect.dataframe")
@@ -22,6 +24,26 @@ def is_frame_annotation(annotation: object) -> bool:
     )
 
 
+@contextmanager
+def frame_to_write(obj: object, session: Callable[[], SparkSession], *, subject: str) -> Iterator[DataFrame]:
+    """Yield what an asset returned as a DataFrame, for as long as it is written.
+
+    Args:
+        obj: A DataFrame, or rows as another library has them.
+        session: Returns the session, which is started for rows alone.
+        subject: Where it is written, for messages.
+
+    Raises:
+        OutputTypeError: It is something else, a stream, or has a column of a type that Iceberg does not have.
+    """
+    rows = None if _is_frame(obj) else arrow_rows(obj, subject=subject)
+    if rows is None:
+        yield require_frame(obj, subject=subject)
+        return
+    with frame_of(session(), rows) as frame:
+        yield frame
+
+
 def require_frame(obj: object, *, subject: str) -> DataFrame:
     """Return the object if it is a DataFrame that can be written.
 
@@ -32,7 +54,7 @@ def require_frame(obj: object, *, subject: str) -> DataFrame:
         raise OutputTypeError.refusing(
             "write",
             subject,
-            expected="a pyspark.sql.DataFrame",
+            expected=f"a pyspark.sql.DataFrame, {', '.join(OUTPUT_TYPES[:-1])} or {OUTPUT_TYPES[-1]}",
             found="None" if obj is None else f"{type(obj).__module__}.{type(obj).__qualname__}",
             hint=_hint(obj),
         )
@@ -81,6 +103,4 @@ def _is_frame(obj: object) -> TypeGuard[DataFrame]:
 def _hint(obj: object) -> str:
     if obj is None:
         return "annotate the asset `-> None` if it returns nothing on purpose; otherwise return the DataFrame."
-    if hasattr(obj, "toPandas") or type(obj).__module__.startswith(("pandas", "pyarrow", "polars")):
-        return "make a Spark DataFrame of it with `spark.spark_session.createDataFrame(...)`."
-    return "return a Spark DataFrame, or give the asset another IO manager."
+    return "return one of these, or give the asset another IO manager."

@@ -70,7 +70,10 @@ def daily_delays(flights: DataFrame, weather: DataFrame) -> DataFrame:
         # The days of the month.
         "flights": dg.AssetIn(
             partition_mapping=dg.TimeWindowPartitionMapping(),
-            metadata={"columns": ["time_hour", "carrier", "dep_time", "dep_delay", "distance"]},
+            metadata={
+                "columns": ["time_hour", "carrier", "dep_time", "dep_delay", "distance"],
+                "iceberg/missing": "empty",  # a month may be summed up while it lasts
+            },
         ),
     },
     metadata={

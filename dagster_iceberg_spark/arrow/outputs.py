@@ -1,0 +1,195 @@
+"""Rows that an asset returns as Arrow, pandas, polars, DuckDB or ibis have them, as Arrow batches for Spark."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import types
+
+from dagster_iceberg_spark.errors import OutputTypeError
+
+OUTPUT_TYPES: Final = (
+    "pyarrow.Table",
+    "pyarrow.RecordBatch",
+    "pyarrow.RecordBatchReader",
+    "pandas.DataFrame",
+    "polars.DataFrame",
+    "polars.LazyFrame",
+    "duckdb.DuckDBPyRelation",
+    "ibis.Table",
+    "an iterator of Arrow batches or tables",
+)
+"""What may be returned besides a Spark DataFrame: these, and whatever else exports an Arrow stream (Arrow PyCapsule
+interface)."""
+_HINT: Final = "cast the column to a type that Iceberg has (Iceberg spec, primitive types), or leave it out."
+
+
+def arrow_rows(obj: object, *, subject: str) -> pa.RecordBatchReader | None:
+    """Return the rows batch by batch, in types that Spark and Iceberg have; None of an object that is no rows.
+
+    The values are those that were given: a type is replaced by one that holds every value of it, and a value that
+    its new type does not hold, such as a nanosecond, is refused when its batch is read.
+
+    Args:
+        obj: What an asset returned.
+        subject: Where it is written, for messages.
+
+    Raises:
+        OutputTypeError: A column has a type that Iceberg does not have, or an iterator yields something else.
+    """
+    given = _reader(obj, subject)
+    if given is None:
+        return None
+    schema = pa.schema([pa.field(field.name, _stored(field.type, field.name, subject)) for field in given.schema])
+    return pa.RecordBatchReader.from_batches(schema, (_cast(batch, schema, subject) for batch in given))
+
+
+def _reader(obj: Any, subject: str) -> pa.RecordBatchReader | None:
+    if isinstance(obj, pa.RecordBatchReader):
+        return obj
+    if isinstance(obj, pa.RecordBatch):
+        return pa.RecordBatchReader.from_batches(obj.schema, [obj])
+    if _is_a("pandas", "DataFrame", obj):
+        # The index is a column where it has a name; where it has none, it is the rows' positions.
+        is_named = any(name is not None for name in obj.index.names)
+        return pa.Table.from_pandas(obj.reset_index() if is_named else obj, preserve_index=False).to_reader()
+    if _is_a("polars", "LazyFrame", obj):
+        obj = obj.collect()
+    if hasattr(obj, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(obj)
+    return _reader_of_iterator(obj, subject) if isinstance(obj, Iterator) else None
+
+
+def _is_a(module: str, name: str, obj: object) -> bool:
+    """Say whether the object is of that class, without importing its module."""
+    known = getattr(sys.modules.get(module), name, None)
+    return known is not None and isinstance(obj, known)
+
+
+def _reader_of_iterator(parts: Iterator[Any], subject: str) -> pa.RecordBatchReader:
+    batches = chain.from_iterable(_batches(part, subject) for part in parts)
+    first = next(batches, None)
+    if first is None:
+        raise OutputTypeError.refusing(
+            "write",
+            subject,
+            expected="at least one Arrow batch, which tells the columns",
+            found="an iterator that yields none",
+            hint="yield a batch without rows where there are none.",
+        )
+    return pa.RecordBatchReader.from_batches(
+        first.schema, _same_columns(chain([first], batches), first.schema, subject)
+    )
+
+
+def _batches(part: Any, subject: str) -> Iterable[pa.RecordBatch]:
+    if isinstance(part, pa.RecordBatch):
+        return [part]
+    if isinstance(part, pa.Table):
+        return part.to_batches() or [pa.RecordBatch.from_pylist([], schema=part.schema)]
+    raise OutputTypeError.refusing(
+        "write",
+        subject,
+        expected="an iterator of pyarrow.RecordBatch or pyarrow.Table",
+        found=f"{type(part).__module__}.{type(part).__qualname__} among what it yields",
+    )
+
+
+def _same_columns(batches: Iterator[pa.RecordBatch], schema: pa.Schema, subject: str) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if not batch.schema.equals(schema):
+            raise OutputTypeError.refusing(
+                "write",
+                subject,
+                expected=f"the columns of the first batch in all of them: {_shown(schema)}",
+                found=_shown(batch.schema),
+            )
+        yield batch
+
+
+def _shown(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema, subject: str) -> pa.RecordBatch:
+    columns = []
+    for column, field in zip(batch.columns, schema, strict=True):
+        try:
+            columns.append(column.cast(field.type))
+        except pa.ArrowInvalid as error:
+            raise OutputTypeError.refusing(
+                "write",
+                subject,
+                expected=f"values of {field.name!r} that the type {field.type} holds",
+                found=str(error).splitlines()[0],
+                hint="round them in the asset itself, where that is meant.",
+            ) from error
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _stored(kind: pa.DataType, column: str, subject: str) -> pa.DataType:
+    """Return the type that holds every value of the given one, among those that Spark and Iceberg have."""
+    for applies, stored in _RULES:
+        if applies(kind):
+            return stored(kind, lambda part: _stored(part, column, subject))
+    raise OutputTypeError.refusing(
+        "write", subject, expected="columns of types that Iceberg has", found=f"{column!r} of type {kind}", hint=_HINT
+    )
+
+
+_Stored = Callable[[pa.DataType], pa.DataType]
+_MAXIMUM_PRECISION: Final = 38
+
+
+def _is_same(kind: pa.DataType) -> bool:
+    return bool(
+        types.is_boolean(kind)
+        or types.is_signed_integer(kind)
+        or types.is_float32(kind)
+        or types.is_float64(kind)
+        or types.is_date32(kind)
+        or types.is_null(kind)
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(
+        types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_binary_view(kind)
+        or types.is_fixed_size_binary(kind)
+    )
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+_RULES: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, _Stored], pa.DataType]], ...]] = (
+    (_is_same, lambda kind, _: kind),
+    (lambda kind: isinstance(kind, pa.BaseExtensionType), lambda kind, stored: stored(kind.storage_type)),
+    (types.is_dictionary, lambda kind, stored: stored(kind.value_type)),
+    (_is_text, lambda _, __: pa.string()),
+    (_is_bytes, lambda _, __: pa.binary()),
+    (types.is_uint8, lambda _, __: pa.int16()),
+    (types.is_uint16, lambda _, __: pa.int32()),
+    (types.is_uint32, lambda _, __: pa.int64()),
+    (types.is_uint64, lambda _, __: pa.decimal128(20, 0)),
+    (types.is_float16, lambda _, __: pa.float32()),
+    (types.is_date64, lambda _, __: pa.date32()),
+    (types.is_timestamp, lambda kind, _: pa.timestamp("us", "UTC" if kind.tz else None)),
+    (
+        lambda kind: types.is_decimal(kind) and kind.precision <= _MAXIMUM_PRECISION,
+        lambda kind, _: pa.decimal128(kind.precision, kind.scale),
+    ),
+    (_is_list, lambda kind, stored: pa.list_(stored(kind.value_type))),
+    (types.is_map, lambda kind, stored: pa.map_(stored(kind.key_type), stored(kind.item_type))),
+    (types.is_struct, lambda kind, stored: pa.struct([pa.field(field.name, stored(field.type)) for field in kind])),
+)
+"""Which types are stored as which, the first that applies."""
