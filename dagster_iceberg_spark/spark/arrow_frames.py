@@ -23,7 +23,7 @@ def frame_of(spark: SparkSession, rows: pa.RecordBatchReader) -> Iterator[DataFr
     """Yield the rows as a frame, which may be evaluated again and again until the end of the block.
 
     A Spark on this machine reads them from a Parquet file beside it, so that no more than a batch is held in memory.
-    Any other is sent them chunk by chunk, and holds them itself.
+    Any other is sent them chunk by chunk, and its driver holds them as rows, several times as large as in Arrow.
 
     Args:
         spark: The session.
@@ -61,7 +61,7 @@ def _from_chunks(spark: SparkSession, rows: pa.RecordBatchReader) -> DataFrame:
     schema = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
     frames = [spark.createDataFrame(chunk, schema) for chunk in _chunks(rows)]
     # A batch of some thousand rows is a partition of its own.
-    return reduce(DataFrame.unionAll, frames).coalesce(max(1, len(frames)))
+    return reduce(lambda whole, frame: whole.unionAll(frame), frames).coalesce(max(1, len(frames)))
 
 
 def _chunks(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
