@@ -4,6 +4,7 @@ A Spark session may answer from its cache, and its metadata tables are queries; 
 and the metadata file each time.
 """
 
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -60,6 +61,8 @@ class _OpenedCatalog:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
+_UNKNOWN_TYPE: Final = re.compile(r"Unsupported field type: '(?P<type>[^']+)'")
+"""What pyiceberg says of a type that it does not have."""
 _catalogs: dict[tuple[object, ...], _OpenedCatalog] = {}
 _lock = threading.Lock()
 
@@ -239,7 +242,16 @@ def _load_table(description: CatalogDescription, identifier: TableIdentifier) ->
     except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
         raise _not_iceberg(identifier, description, str(error)) from error
     except (ValidationError, MetadataValidationError) as error:
-        raise _not_iceberg(identifier, description, first_line(error)) from error
+        unknown = _UNKNOWN_TYPE.search(str(error))
+        if unknown is None:
+            raise _not_iceberg(identifier, description, first_line(error)) from error
+        raise ConfigurationError.refusing(
+            "read",
+            str(identifier),
+            expected="columns of types that pyiceberg knows",
+            found=f"one of type {unknown['type']}, which makes the whole table unreadable for it",
+            hint="load the table as a pyspark.sql.DataFrame, or drop the column.",
+        ) from error
 
 
 def _state_of(

@@ -149,6 +149,18 @@ def test_an_input_loads_as_its_annotation_says(lake: Lake, annotation: Any) -> N
     assert (list(row["l"]), row["st"]) == ([1, 2], {"a": 1})
 
 
+def test_a_type_that_pyiceberg_lacks_is_named(lake: Lake) -> None:
+    """Spark reads the table."""
+    lake.materialize(frame_asset("other", "select 1 as id"))
+    lake.session.sql("create table lake.db.t (id int, v variant) using iceberg tblproperties ('format-version'='3')")
+    lake.session.sql("insert into lake.db.t select 1, parse_json('{}')")
+    upstream = frame_asset("t", "")
+    asked = {"columns": ["id"]}
+    assert capture(lake, upstream, DataFrame, input_metadata=asked).to_pylist() == [{"id": 1}]
+    with pytest.raises(dg.Failure, match="found one of type variant, which makes the whole table unreadable for it"):
+        capture(lake, upstream, pa.Table, input_metadata=asked)
+
+
 def test_an_input_without_annotation_is_a_spark_frame(lake: Lake) -> None:
     upstream = frame_asset("one", "select 1 as id")
     lake.materialize(upstream)
