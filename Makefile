@@ -1,7 +1,7 @@
 # One way in: people, hooks and CI run these verbs. Each sets itself up in .venv; none needs an active environment.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-servers test-long check lint types format bench bench-merging lock clean distclean
+.PHONY: help setup demo ui test test-servers test-long check lint types format bench bench-memory bench-merging lock clean distclean
 
 BIN := .venv/bin
 
@@ -61,6 +61,9 @@ bench: setup ## Measure what the IO manager adds to a plain Spark write
 
 bench-merging: setup ## Measure merges beside a plain MERGE, and the files that each writes again
 	@$(BIN)/python benchmarks/merging.py $(ARGS)
+
+bench-memory: setup ## Measure how much memory reading and writing Arrow takes
+	@$(BIN)/python benchmarks/memory.py $(ARGS)
 
 lock: ## Compile requirements.txt from pyproject.toml; newest versions with ARGS=--upgrade
 	@bash scripts/setup.sh lock $(ARGS)

@@ -12,6 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.arrow.nulls import keep_nulls
+from dagster_iceberg_spark.arrow.streaming import batches_of
 from dagster_iceberg_spark.catalog.files import describe_file
 from dagster_iceberg_spark.plan.binding import Intervals
 from dagster_iceberg_spark.plan.coverage import DataFile, hull, within_file
@@ -47,18 +48,10 @@ class PlannedScan:
 
     def batches(self) -> pa.RecordBatchReader:
         """Return the rows batch by batch, as files are read."""
-        if not self._has_many_terms:
-            reader = self.scan().to_arrow_batch_reader()
-            schema, batches = reader.schema, iter(reader)
-        else:
-            schema = self._projected
-            pieces = chain.from_iterable(scan.to_record_batches(tasks) for scan, tasks in self._pieces())
-            batches = _first((batch.cast(schema) for batch in pieces), self.plan.limit)
-        if self.plan.is_whole_row:
-            return pa.RecordBatchReader.from_batches(schema, batches)
-        columns = list(self.plan.columns)
-        ordered = pa.schema([schema.field(name) for name in columns])
-        return pa.RecordBatchReader.from_batches(ordered, (batch.select(columns) for batch in batches))
+        schema, projected, columns = self.schema, self._projected, list(self.plan.columns)
+        pieces = chain.from_iterable(batches_of(scan, self.source.io, tasks) for scan, tasks in self._pieces())
+        batches = _first((batch.cast(projected).select(columns) for batch in pieces), self.plan.limit)
+        return pa.RecordBatchReader.from_batches(schema, batches)
 
     @property
     def schema(self) -> pa.Schema:
@@ -127,6 +120,10 @@ class PlannedScan:
 
     def _pieces(self) -> Iterator[tuple[ArrowScan, list[FileScanTask]]]:
         """Yield files that need the same filter, each with only those terms that its own rows may meet."""
+        if not self._has_many_terms:
+            whole = self.scan()
+            yield self._arrow_scan(whole, self.plan.predicate), list(whole.plan_files())
+            return
         scope = self.plan.scope
         coarse = self.scan(all_of([hull(scope).predicate(), self.plan.row_filter]))
         by_filter: dict[Predicate, list[FileScanTask]] = {}
@@ -136,16 +133,11 @@ class PlannedScan:
                 wanted = all_of([left.predicate(), self.plan.row_filter])
                 by_filter.setdefault(wanted, []).append(task)
         for predicate, tasks in by_filter.items():
-            yield (
-                ArrowScan(
-                    coarse.table_metadata,
-                    self.source.io,
-                    coarse.projection(),
-                    expression_of(predicate),
-                    case_sensitive=True,
-                ),
-                tasks,
-            )
+            yield self._arrow_scan(coarse, predicate), tasks
+
+    def _arrow_scan(self, scan: DataScan, predicate: Predicate) -> ArrowScan:
+        metadata, expression = scan.table_metadata, expression_of(predicate)
+        return ArrowScan(metadata, self.source.io, scan.projection(), expression, case_sensitive=True)
 
 
 def _first(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:

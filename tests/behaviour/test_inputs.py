@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark import IcebergPySparkIOManager
+from dagster_iceberg_spark.arrow import streaming
 from tests.behaviour.test_loads import ANNOTATIONS, DAYS, SINGLE_RUN, as_arrow, capture
 from tests.conftest import Lake, frame_asset, hours_asset, metadata_of
 
@@ -437,6 +438,25 @@ class TestPartitionsOneByOne:
 
         error = lake.failure(reader, upstream.to_source_asset(), selection=[reader])
         assert "Cannot load one: expected an asset with partitions" in str(error)
+
+
+def test_files_are_read_when_their_batches_are_asked_for(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer that is slower than the disk does not have the table in memory; small files come side by side."""
+    upstream = frame_asset("t", "select id from range(8)", metadata={"iceberg/partition_by": ["id"]})
+    lake.materialize(upstream)
+    paths = [Path(urlsplit(task.file.file_path).path) for task in lake.table("t").scan().plan_files()]
+
+    @dg.asset
+    def reader(t: pa.RecordBatchReader) -> None:
+        assert t.read_next_batch().num_rows == 1
+        for path in paths[4:]:
+            path.unlink()
+        assert t.read_next_batch().num_rows == 1
+        t.read_all()
+
+    monkeypatch.setattr(streaming, "READ_AHEAD_BYTES", 0)
+    result = lake.materialize(reader, upstream.to_source_asset(), selection=[reader], raise_on_error=False)
+    assert "FileNotFoundError" in str(next(event for event in result.all_events if event.is_step_failure))
 
 
 def test_what_was_read_is_in_the_run_s_log(lake: Lake) -> None:

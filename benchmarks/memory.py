@@ -1,0 +1,154 @@
+"""How much memory reading a large table takes, and writing Arrow: peaks of processes, one for each case.
+
+Run it with `make bench-memory`. `--megabytes` says how large the table is, as Arrow holds it in memory.
+"""
+
+import argparse
+import multiprocessing
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import numpy as np
+import pyarrow as pa
+
+from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
+
+BATCH_ROWS = 262_144
+ROW_BYTES = 8 * 4
+MEGABYTE = 1024 * 1024
+
+
+def resources_in(directory: Path) -> dict[str, Any]:
+    """The product, on SQLite and local files."""
+    catalog = SqlCatalog(uri=f"sqlite:///{directory}/catalog.db", warehouse=str(directory / "warehouse"))
+    conf = {"spark.master": "local[2]", "spark.driver.memory": "2g", "spark.ui.enabled": "false"}
+    spark = IcebergSparkResource(catalog=catalog, spark_config=conf)
+    return {"spark": spark, "iceberg": IcebergPySparkIOManager(spark=spark, namespace="db")}
+
+
+def batches(rows: int) -> Any:
+    """Yield numbers that do not compress."""
+    random = np.random.default_rng(0)
+    for start in range(0, rows, BATCH_ROWS):
+        count = min(BATCH_ROWS, rows - start)
+        yield pa.RecordBatch.from_pydict({f"c{index}": random.integers(0, 2**62, count) for index in range(4)})
+
+
+def writer(make: Callable[[], Any]) -> dg.AssetsDefinition:
+    """The asset whose rows are written."""
+
+    @dg.asset(io_manager_key="iceberg")
+    def large() -> dg.Output[Any]:
+        return dg.Output(make())
+
+    return large
+
+
+def reader(annotation: Any, consume: Callable[[Any], int], seen: list[int]) -> dg.AssetsDefinition:
+    """An asset that reads it."""
+
+    def body(large: Any) -> None:
+        seen.append(consume(large))
+
+    body.__annotations__["large"] = annotation
+    return dg.asset(name="reader", ins={"large": dg.AssetIn()})(body)
+
+
+def run(directory: Path, asset: dg.AssetsDefinition, *others: Any) -> None:
+    """Materialize the asset."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        dg.materialize([asset, *others], selection=[asset], resources=resources_in(directory), instance=instance)
+
+
+def write_stream(directory: Path, rows: int) -> int:
+    """Write from an iterator of batches."""
+    run(directory, writer(partial(batches, rows)))
+    return rows
+
+
+def write_table(directory: Path, rows: int) -> int:
+    """Write from a table that is in memory."""
+    table = pa.Table.from_batches(list(batches(rows)))
+    run(directory, writer(lambda: table))
+    return int(table.num_rows)
+
+
+def hold_table(_: Path, rows: int) -> int:
+    """Only hold the table in memory."""
+    return int(pa.Table.from_batches(list(batches(rows))).num_rows)
+
+
+def read_as(annotation: Any, consume: Callable[[Any], int], directory: Path, _: int) -> int:
+    """Read the table."""
+    seen: list[int] = []
+    upstream = writer(list).to_source_asset()
+    run(directory, reader(annotation, consume, seen), upstream)
+    return seen[0]
+
+
+def read_nothing(directory: Path, rows: int) -> int:
+    """Read no row: what the libraries themselves take."""
+    return read_as(pa.RecordBatchReader, lambda loaded: loaded.schema.names.index("c0"), directory, rows)
+
+
+def read_batches(directory: Path, rows: int) -> int:
+    """Read batch by batch, more slowly than the disk."""
+
+    def consume(loaded: pa.RecordBatchReader) -> int:
+        found = 0
+        for batch in loaded:
+            found += batch.num_rows
+            time.sleep(0.005)
+        return found
+
+    return read_as(pa.RecordBatchReader, consume, directory, rows)
+
+
+def read_table(directory: Path, rows: int) -> int:
+    """Read all of it at once."""
+    return read_as(pa.Table, lambda loaded: int(loaded.num_rows), directory, rows)
+
+
+def measured(name: str, case: Callable[[Path, int], int], directory: Path, rows: int, results: Any) -> None:
+    """Run the case and tell the process's peak."""
+    before = time.monotonic()
+    found = case(directory, rows)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    results.put({"case": name, "rows": found, "seconds": time.monotonic() - before, "peak": peak})
+
+
+CASES: dict[str, Callable[[Path, int], int]] = {
+    "write a stream of batches": write_stream,
+    "read nothing": read_nothing,
+    "read batch by batch": read_batches,
+    "read as one table": read_table,
+    "hold a table": hold_table,
+    "write a table": write_table,
+}
+
+
+def main() -> None:
+    """Measure each case in a process of its own, without its JVM, which has its own limit."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=2048)
+    rows = parser.parse_args().megabytes * MEGABYTE // ROW_BYTES
+    context = multiprocessing.get_context("spawn")
+    print(f"{rows:,} rows of {ROW_BYTES} bytes: {rows * ROW_BYTES / MEGABYTE:,.0f} MB as Arrow holds them")
+    with tempfile.TemporaryDirectory() as directory:
+        for name, case in CASES.items():
+            results = context.Queue()
+            process = context.Process(target=measured, args=(name, case, Path(directory), rows, results))
+            process.start()
+            found = results.get()
+            process.join()
+            print(f"{name:<28} {found['peak'] / MEGABYTE:8,.0f} MB {found['seconds']:7.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
