@@ -39,7 +39,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         description="Namespace of the tables. Default: the last part of an asset key's prefix, else `public`. An "
         "asset's own `schema` metadata wins.",
     )
-    write_disposition: Literal["replace", "append", "merge"] = Field(
+    write_disposition: Literal["replace", "append", "merge", "overwrite_partitions"] = Field(
         default="replace", description="How rows are written where an asset's `iceberg/write_disposition` does not say."
     )
     schema_evolution: Literal["strict", "add_columns", "full"] = Field(

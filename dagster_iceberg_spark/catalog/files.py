@@ -111,11 +111,12 @@ def _column_bounds(file: ManifestDataFile, spec: PyIcebergSpec, field: Any) -> C
     upper = _metric(file.upper_bounds, field)
     nulls: Mapping[int, int] = file.null_value_counts or {}
     may_hold_null = not field.required and nulls.get(field.field_id, 1) > 0
+    is_null = file.record_count > 0 and nulls.get(field.field_id, 0) == file.record_count
     for low, high in _partition_bounds(file, spec, field):
         lower = low if lower is None else max(lower, low)
         upper = high if upper is None else min(upper, high)
         may_hold_null = False
-    return ColumnBounds(lower=lower, upper=upper, may_hold_null=may_hold_null)
+    return ColumnBounds(lower=lower, upper=upper, may_hold_null=may_hold_null, is_null=is_null)
 
 
 def _metric(bounds: Mapping[int, bytes] | None, field: Any) -> Any:

@@ -12,8 +12,10 @@ from dagster_iceberg_spark.errors import PartitioningError
 from dagster_iceberg_spark.plan.calendar import date_edge, wall_clock_edge
 from dagster_iceberg_spark.table.predicate import (
     EVERY_ROW,
+    NO_ROW,
     Comparison,
     In,
+    IsNull,
     LiteralValue,
     Predicate,
     all_of,
@@ -64,14 +66,16 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Exact values of a column."""
+    """Exact values of a column, and NULL where that is one of them."""
 
     column: str
     values: tuple[LiteralValue, ...]
+    has_null: bool = False
 
     def predicate(self) -> Predicate:
         """Return the rows that hold one of the values."""
-        return In(self.column, self.values)
+        held = In(self.column, self.values) if self.values else NO_ROW
+        return any_of([held, IsNull(self.column) if self.has_null else NO_ROW])
 
 
 Constraint: TypeAlias = Intervals | Values
@@ -97,6 +101,10 @@ class BoundScope:
     def columns(self) -> tuple[str, ...]:
         """The columns that decide, each once."""
         return tuple(dict.fromkeys(constraint.column for box in self.boxes for constraint in box))
+
+    def within(self, other: "BoundScope") -> "BoundScope":
+        """Return the rows that both scopes mean."""
+        return BoundScope(tuple(dict.fromkeys((*box, *more) for box in self.boxes for more in other.boxes)))
 
     def without(self, columns: Iterable[str]) -> "BoundScope":
         """Return the scope as far as other columns than those decide."""

@@ -26,11 +26,13 @@ class ColumnBounds:
         lower: No value is below it; None where unknown.
         upper: No value is above it; None where unknown.
         may_hold_null: Whether a row may hold NULL.
+        is_null: Whether all rows hold NULL.
     """
 
     lower: LiteralValue | None
     upper: LiteralValue | None
     may_hold_null: bool
+    is_null: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +108,9 @@ def _outline(column: str, constraints: Sequence[Intervals | Values]) -> Interval
     edges = [edge for item in constraints if isinstance(item, Intervals) for pair in item.intervals for edge in pair]
     if edges:
         return Intervals(column, ((min(edges), max(edges)),))
-    values = (value for item in constraints if isinstance(item, Values) for value in item.values)
-    return Values(column, tuple(dict.fromkeys(values)))
+    listed = [item for item in constraints if isinstance(item, Values)]
+    values = dict.fromkeys(value for item in listed for value in item.values)
+    return Values(column, tuple(values), has_null=any(item.has_null for item in listed))
 
 
 def within_file(scope: BoundScope, file: DataFile) -> BoundScope:
@@ -133,7 +136,8 @@ def _overlapping(constraint: Intervals | Values, bounds: ColumnBounds) -> Interv
     if lower is None or upper is None:
         return constraint
     if isinstance(constraint, Values):
-        return Values(constraint.column, tuple(value for value in constraint.values if lower <= value <= upper))  # type: ignore[operator]
+        kept = tuple(value for value in constraint.values if lower <= value <= upper)  # type: ignore[operator]
+        return Values(constraint.column, kept, has_null=constraint.has_null)
     intervals = tuple((start, end) for start, end in constraint.intervals if start <= upper and lower < end)  # type: ignore[operator]
     return Intervals(constraint.column, intervals)
 
@@ -160,7 +164,7 @@ def _constraint_follows(constraint: Intervals | Values, spec: PartitionSpec) -> 
     if any(field.transform.name == "identity" for field in fields):
         return True
     if isinstance(constraint, Values):
-        return False
+        return bool(fields) and not constraint.values  # NULL is apart from all others in every transform
     granules = [field.transform.name for field in fields if field.transform.name in TIME_TRANSFORMS]
     edges = [edge for interval in constraint.intervals for edge in interval]
     return any(all(_on_granule(granule, edge) for edge in edges) for granule in granules)
@@ -197,6 +201,10 @@ def _straddles(box: BoundBox, file: DataFile) -> bool:
 
 def _may_match(constraint: Intervals | Values, bounds: ColumnBounds) -> bool:
     lower, upper = bounds.lower, bounds.upper
+    if isinstance(constraint, Values) and constraint.has_null and bounds.may_hold_null:
+        return True
+    if bounds.is_null or (isinstance(constraint, Values) and not constraint.values):
+        return False
     if lower is None or upper is None:
         return True
     if isinstance(constraint, Values):
@@ -206,8 +214,10 @@ def _may_match(constraint: Intervals | Values, bounds: ColumnBounds) -> bool:
 
 def _contains(constraint: Intervals | Values, bounds: ColumnBounds) -> bool:
     lower, upper = bounds.lower, bounds.upper
+    if bounds.is_null:
+        return isinstance(constraint, Values) and constraint.has_null
     if lower is None or upper is None or bounds.may_hold_null:
-        return False
+        return False  # also where NULL is meant: Iceberg does not see that values and NULL together are all rows
     if isinstance(constraint, Values):
         return lower == upper and lower in constraint.values
     return any(start <= lower and upper < end for start, end in constraint.intervals)  # type: ignore[operator]

@@ -27,7 +27,7 @@ from dagster_iceberg_spark.table.partitioning import (
 )
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
 
-WriteDisposition: TypeAlias = Literal["replace", "append", "merge"]
+WriteDisposition: TypeAlias = Literal["replace", "append", "merge", "overwrite_partitions"]
 RowsOutsidePartition: TypeAlias = Literal["error", "drop"]
 
 PREFIX: Final = "iceberg/"
@@ -58,7 +58,7 @@ KEYS: Final[Mapping[str, str]] = {
     TABLE: "`namespace.table`, for a table not named after its asset",
     PARTITION_BY: "list of `col`, `year(col)`, `month(col)`, `day(col)`, `hour(col)`, `bucket(n, col)`, "
     "`truncate(w, col)`, each optionally `... as name`",
-    WRITE_DISPOSITION: "`replace`, `append` or `merge`",
+    WRITE_DISPOSITION: "`replace`, `append`, `merge` or `overwrite_partitions`",
     MERGE_KEYS: "list of columns that identify a row; required for `merge`",
     MERGE: f"a strategy, or a dict of {', '.join(f'`{name}`' for name in MERGE_OPTIONS)}",
     SCHEMA_EVOLUTION: "`strict`, `add_columns` or `full`",

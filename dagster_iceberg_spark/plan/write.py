@@ -215,6 +215,7 @@ def plan_write(
     frame: Schema,
     state: TableState | None,
     files: Sequence[DataFile] | None = None,
+    touched: BoundScope | None = None,
 ) -> WritePlan:
     """Decide one write, or refuse it.
 
@@ -224,6 +225,7 @@ def plan_write(
         frame: The frame's columns.
         state: The table as a fresh look saw it; None if it does not exist.
         files: Bounds of the table's data files, where `needs_files` asked for them.
+        touched: The rows of the partitions that the frame's rows fall in, where only these are replaced.
 
     Raises:
         ConfigurationError: The metadata, the partitions definition and the table do not fit together.
@@ -249,6 +251,8 @@ def plan_write(
         guard = _guard(own.without(item.name for item in frame if given.field(item.name) is None), scope, options)
         # The versions of a key are its history, whatever the partition that they begin or end in.
         own = own.without(options.merge.validity)
+    if touched is not None:
+        own = own.within(touched)
     action = _action(options, own, frame, state, files, marker=marker, materialization=materialization, subject=subject)
     refuse_outdated_branch(options, state, _columns_to_filter_by(action, own), subject=subject)
     partitions = _partitions_to_count(options, scope, columns, subject=subject)
@@ -304,14 +308,40 @@ def plan_finish(request: TableRequest, frame: Schema, state: TableState, planned
     return (*after, *names.changes)
 
 
-def needs_files(request: TableRequest, scope: PartitionScope, state: TableState | None) -> bool:
-    """Say whether the plan depends on how rows lie in the table's data files."""
-    if state is None or state.base(request.options.branch) is None or request.options.write_disposition != "replace":
-        return False
+def columns_that_need_files(
+    request: TableRequest, scope: PartitionScope, state: TableState | None, touched: BoundScope | None = None
+) -> tuple[str, ...]:
+    """Return the columns by which rows have to be looked for in the table's data files, for the plan; mostly none.
+
+    Args:
+        request: What the definition wants.
+        scope: The run's partitions.
+        state: The table.
+        touched: The rows of the partitions that the frame's rows fall in, where only these are replaced.
+    """
+    replaces = request.options.write_disposition in ("replace", "overwrite_partitions")
+    if state is None or state.base(request.options.branch) is None or not replaces:
+        return ()
     if any(state.schema.field(dimension.column) is None for dimension in scope.dimensions):
-        return False  # a column that the table is about to get: no stored row has a value in it
+        return ()  # a column that the table is about to get: no stored row has a value in it
     own = bind_scope(scope, state.schema, subject=str(request.identifier))
-    return not follows_spec(own, state.specs.values())
+    if touched is not None:
+        own = own.within(touched)
+    if any(state.schema.field(column) is None for column in own.columns):
+        return ()
+    return () if follows_spec(own, state.specs.values()) else tuple(sorted(own.columns))
+
+
+def partition_fields(
+    request: TableRequest, scope: PartitionScope, frame: Schema, state: TableState | None
+) -> tuple[PartitionField, ...]:
+    """Return the fields that new rows are partitioned by.
+
+    Raises:
+        PartitioningError: A field does not fit its column.
+    """
+    wanted = _wanted_fields(request, scope, frame, state)
+    return state.spec.live_fields if state is not None and wanted is None else tuple(wanted or ())
 
 
 def _wanted_fields(

@@ -35,11 +35,12 @@ from dagster_iceberg_spark.plan.adoption import (
     refuse_twins,
     searched_since_ms,
 )
+from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.coverage import DataFile, rows_by_partition
 from dagster_iceberg_spark.plan.options import RENAMES, SCHEMA_EVOLUTION
 from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.request import TableRequest
-from dagster_iceberg_spark.plan.write import WritePlan, needs_files, plan_finish, plan_write
+from dagster_iceberg_spark.plan.write import WritePlan, columns_that_need_files, plan_finish, plan_write
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import by_stored_names, is_connect, schema_of
 from dagster_iceberg_spark.spark.counts import RowCounts
@@ -58,6 +59,7 @@ from dagster_iceberg_spark.spark.progress import reported_progress
 from dagster_iceberg_spark.spark.publication import Commit, Publication, RetryLimits
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import apply, prepare, refresh
+from dagster_iceberg_spark.spark.touched import computed, touched_partitions
 from dagster_iceberg_spark.spark.writer import write
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.schema import Schema
@@ -79,12 +81,14 @@ class _Course:
         known: The snapshots that were there before it; None: nobody has looked yet.
         retries: How many attempts there were before this one.
         retry_seconds: Seconds that they took.
+        computed: The frame, where its rows had to be computed before they are written.
     """
 
     started: float
     known: frozenset[int] | None = None
     retries: int = 0
     retry_seconds: float = 0.0
+    computed: DataFrame | None = None
 
     def begin_attempt(self, number: int) -> None:
         self.retries = number - 1
@@ -167,8 +171,15 @@ def _attempt(
     )
     stored = request.by_names(names)
     scope = names.of_scope(materialization.scope)
-    files = None if state is None else _files(session, stored, scope, state)
-    plan = plan_write(stored, replace(materialization, scope=scope), names.of_schema(shape), state, files)
+    touched = None
+    if request.options.write_disposition == "overwrite_partitions":
+        # A plan that is refused is refused before anything is computed.
+        plan_write(stored, replace(materialization, scope=scope), names.of_schema(shape), state)
+        course.computed = course.computed or computed(session, publication, frame)
+        frame = course.computed
+        touched = touched_partitions(session, publication, stored, scope, by_stored_names(frame, shape, names), state)
+    files = None if state is None else _files(session, stored, scope, state, touched)
+    plan = plan_write(stored, replace(materialization, scope=scope), names.of_schema(shape), state, files, touched)
     prepare(session, plan)
     counts = _write(session, publication, plan, by_stored_names(frame, shape, names), known=course.known)
     finished = time.time()
@@ -219,13 +230,16 @@ def _finished(
 
 
 def _files(
-    session: IcebergSession, request: TableRequest, scope: PartitionScope, state: TableState
+    session: IcebergSession,
+    request: TableRequest,
+    scope: PartitionScope,
+    state: TableState,
+    touched: BoundScope | None,
 ) -> Sequence[DataFile] | None:
-    base = state.base(request.options.branch)
-    if base is None or not needs_files(request, scope, state):
+    base, columns = state.base(request.options.branch), columns_that_need_files(request, scope, state, touched)
+    if base is None or not columns:
         return None
-    columns = {field.name for dimension in scope.dimensions if (field := state.schema.field(dimension.column))}
-    return data_files(session.catalog, request.identifier, base.snapshot_id, sorted(columns))
+    return data_files(session.catalog, request.identifier, base.snapshot_id, columns)
 
 
 def _write(

@@ -46,6 +46,9 @@ from dagster_iceberg_spark.table.predicate import (
     StartsWith,
 )
 from dagster_iceberg_spark.table.schema import (
+    DATE,
+    TIMESTAMP,
+    TIMESTAMPTZ,
     DecimalType,
     Field,
     IcebergType,
@@ -65,6 +68,8 @@ _NAMESPACE_CLAUSES: Final = {"comment": "COMMENT"}
 """Properties of namespaces that Spark takes by clauses of their own alone; `location` and `owner` are not given."""
 
 _LONG_LIMIT: Final = 2**63
+_MICROS_OF_DAY: Final = "86400000000L"
+_MICROS_OF_HOUR: Final = "3600000000L"
 _PLAIN_TEXT = re.compile(r"[^'\\$]*")
 _TYPES: Final = {
     "int": "INT",
@@ -163,6 +168,44 @@ def _comparison(comparison: Comparison, column: str) -> str:
     # NaN is above every number in Spark, but not in Iceberg's metrics, by which files are left out.
     is_above = comparison.operator in (">", ">=")
     return f"({compared} OR isnan({column}))" if is_above else f"({compared} AND NOT isnan({column}))"
+
+
+def partition_value(field: PartitionField, column: Field) -> str:
+    """Return the value of a partition field as what no session's time zone moves: an ordinal, or the value itself.
+
+    Dates are days, instants and wall clocks microseconds from 1970; years to hours are counted from there in UTC
+    (Iceberg spec, "Partition Transforms").
+    """
+    name = quote(column.name)
+    if column.type == DATE:
+        value = day = f"unix_date({name})"
+    elif column.type in (TIMESTAMP, TIMESTAMPTZ):
+        value = f"unix_micros({name})" if column.type == TIMESTAMPTZ else _wall_clock_micros(name)
+        day = _floored(value, _MICROS_OF_DAY)
+    else:
+        return name
+    date = f"date_from_unix_date(CAST({day} AS INT))"
+    match field.transform.name:
+        case "year":
+            return f"year({date}) - 1970"
+        case "month":
+            return f"(year({date}) - 1970) * 12 + month({date}) - 1"
+        case "day":
+            return day
+        case "hour":
+            return _floored(value, _MICROS_OF_HOUR)
+        case _:
+            return value
+
+
+def _wall_clock_micros(column: str) -> str:
+    time_of_day = f"(hour({column}) * 60 + minute({column})) * 60000000 + date_part('SECOND', {column}) * 1000000"
+    return f"unix_date(CAST({column} AS DATE)) * {_MICROS_OF_DAY} + CAST({time_of_day} AS BIGINT)"
+
+
+def _floored(micros: str, unit: str) -> str:
+    """Return how many whole units there are, downwards before 1970 too; `/` would be of floating-point numbers."""
+    return f"(({micros}) - pmod({micros}, {unit})) DIV {unit}"
 
 
 def refusal_of_others(owned: Predicate, message: Sequence[str]) -> str:

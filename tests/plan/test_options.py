@@ -137,7 +137,11 @@ def test_keys_of_others_and_of_the_packages_own_reports_are_left_alone() -> None
             ["bucket(id)"],
             "expected a number of buckets and a column in bucket(n, column), found bucket(id).",
         ),
-        ("iceberg/write_disposition", "overwrite", "expected one of replace, append, merge, found 'overwrite'"),
+        (
+            "iceberg/write_disposition",
+            "overwrite",
+            "expected one of replace, append, merge, overwrite_partitions, found 'overwrite'",
+        ),
         ("iceberg/write_disposition", "apend", "Hint: did you mean 'append'?"),
         ("iceberg/write_disposition", None, "found None"),
         ("iceberg/merge_keys", {"id": 1}, "which is not a list"),

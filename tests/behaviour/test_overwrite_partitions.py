@@ -1,0 +1,145 @@
+"""`overwrite_partitions`: the table's partitions that the rows fall in are replaced, and no others."""
+
+import datetime as dt
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from tests.conftest import HOURS, Lake, frame_asset
+
+pytestmark = pytest.mark.spark
+
+DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-03-01")
+OVERWRITE = {"iceberg/write_disposition": "overwrite_partitions"}
+
+
+def written(query: str, *partition_by: str, **metadata: Any) -> dg.AssetsDefinition:
+    by = {"iceberg/partition_by": list(partition_by)} if partition_by else {}
+    return frame_asset("t", query, metadata={**OVERWRITE, **by, **metadata})
+
+
+def values(*rows: str) -> str:
+    return f"select * from values {', '.join(rows)} as t(k, v)"
+
+
+def test_partitions_without_rows_stay(lake: Lake) -> None:
+    lake.materialize(written(values("('a', 1)", "('a', 2)", "('b', 3)", "(null, 4)"), "k"))
+    lake.materialize(written(values("('a', 5)", "('c', 6)"), "k"))
+    assert sorted(lake.rows("t", "v")) == [3, 4, 5, 6]
+    lake.materialize(written(values("(null, 7)"), "k"))
+    assert sorted(lake.rows("t", "v")) == [3, 5, 6, 7]
+    assert [summary["dagster.write_disposition"] for summary in lake.summaries("t")] == ["overwrite_partitions"] * 3
+
+
+def test_no_rows_are_a_snapshot_that_leaves_all_as_it_was(lake: Lake) -> None:
+    lake.materialize(written(values("('a', 1)", "('b', 2)"), "k"))
+    lake.materialize(written(values("('a', 1)") + " where false", "k"))
+    assert lake.rows("t", "v") == [1, 2]
+    assert len(lake.summaries("t")) == 2
+
+
+def test_a_table_without_partition_fields_is_one_partition(lake: Lake) -> None:
+    lake.materialize(written(values("('a', 1)", "('b', 2)")))
+    lake.materialize(written(values("('a', 3)")))
+    assert lake.rows("t", "v") == [3]
+    lake.materialize(written(values("('a', 3)") + " where false"))
+    assert lake.rows("t", "v") == [3]
+
+
+TIMES = (
+    "select * from values (timestamp '2013-01-01T00:00:00Z', 1), (timestamp '2013-01-01T23:59:59.999999Z', 2), "
+    "(timestamp '2013-01-02T00:00:00Z', 3), (timestamp '1969-12-31T23:30:00Z', 4), (null, 5) as t(ts, v)"
+)
+
+
+@pytest.mark.parametrize(
+    ("transform", "left"),
+    [
+        ("day(ts)", [3, 4, 5]),
+        ("hour(ts)", [2, 3, 4, 5]),
+        ("month(ts)", [4, 5]),
+        ("year(ts)", [4, 5]),
+        ("ts", [1, 2, 3, 4, 5]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
+def test_times_fall_in_the_partitions_of_utc(lake: Lake, transform: str, left: list[int], kind: str) -> None:
+    """Whatever the session's zone is; a wall clock is taken as it is."""
+
+    def times(query: str) -> str:
+        read = (
+            "ts"
+            if kind == "timestamp"
+            else "timestamp_ntz '1970-01-01' + make_dt_interval(0, 0, 0, unix_micros(ts) / 1e6)"
+        )
+        return f"select {read} as ts, v from ({query})"
+
+    lake.materialize(written(times(TIMES), transform))
+    lake.materialize(written(times("select timestamp '2013-01-01T00:20:00Z' as ts, 9 as v"), transform))
+    assert sorted(lake.rows("t", "v")) == [*left, 9]
+
+
+def test_files_of_an_older_spec_keep_what_is_not_replaced(lake: Lake) -> None:
+    """Spark's own dynamic overwrite would leave the old rows beside the new ones."""
+    lake.materialize(written(values("('a', 1)", "('b', 2)", "('c', 3)")))
+    lake.materialize(written(values("('b', 4)"), "k"))
+    assert sorted(lake.rows("t", "v")) == [1, 3, 4]
+    assert len(lake.summaries("t")) == 2
+
+
+def test_a_run_replaces_nothing_beyond_its_own_partitions(lake: Lake) -> None:
+    """The table's partitions are months, the run's are days."""
+    metadata = {"partition_expr": "ts", "iceberg/partition_by": ["month(ts)"], **OVERWRITE}
+
+    def hours(value: int, rows: str = HOURS) -> dg.AssetsDefinition:
+        return frame_asset("t", rows.replace("{value}", str(value)), partitions_def=DAYS, metadata=metadata)
+
+    for day in ("2013-01-01", "2013-01-02", "2013-02-01"):
+        lake.materialize(hours(1), partition_key=day)
+    one = "select {start} as ts, {value} as v"
+    lake.materialize(hours(2, one), partition_key="2013-01-02")
+    assert sorted(lake.rows("t", "v")) == [*[1] * 48, 2]
+    stray = hours(3, "select {start} - interval 1 day as ts, 3 as v")
+    assert lake.failure(stray, partition_key="2013-01-02").class_name == "RowsOutsidePartitionError"
+    assert sorted(lake.rows("t", "v")) == [*[1] * 48, 2]
+
+
+def test_the_rows_are_computed_once(lake: Lake) -> None:
+    """What they are is found out before they are written: other rows the second time would be lost or doubled."""
+    query = "select cast(floor(rand() * 1000000) as int) as k, id as v from range(20)"
+    lake.materialize(written(query, "k"))
+    lake.materialize(written(query, "k"))
+    assert lake.arrow("t").num_rows == 40
+
+
+def test_several_fields_are_one_partition_together(lake: Lake) -> None:
+    def rows(*cells: tuple[int, str, int]) -> str:
+        listed = ", ".join(f"(date '2013-01-{day:02}', '{key}', {value})" for day, key, value in cells)
+        return f"select * from values {listed} as t(day, k, v)"
+
+    lake.materialize(written(rows((1, "a", 1), (1, "b", 2), (2, "a", 3)), "day", "k"))
+    lake.materialize(written(rows((1, "b", 4), (2, "b", 5)), "day", "k"))
+    assert sorted(lake.rows("t", "v")) == [1, 3, 4, 5]
+
+
+def test_partitions_by_hash_are_refused_before_anything_is_computed(lake: Lake) -> None:
+    query = "select raise_error('computed') as k, 1 as v"
+    error = lake.failure(written(query, "bucket(4, k)"))
+    assert error.class_name == "PartitioningError"
+    assert "found the partition field bucket(4, k)" in str(error)
+    assert not lake.exists("t")
+
+
+def test_rows_of_other_libraries_too(lake: Lake) -> None:
+    def daily(day: int) -> dg.AssetsDefinition:
+        @dg.asset(name="t", io_manager_key="iceberg", metadata={**OVERWRITE, "iceberg/partition_by": ["day"]})
+        def asset() -> Any:
+            return pa.table({"day": [dt.date(2013, 1, day)], "v": [day]})
+
+        return asset
+
+    for day in (1, 2, 2):
+        lake.materialize(daily(day))
+    assert lake.rows("t", "v") == [1, 2]
