@@ -17,6 +17,7 @@ from dagster_iceberg_spark.table.predicate import (
     In,
     IsNull,
     LiteralValue,
+    Not,
     Predicate,
     all_of,
     any_of,
@@ -44,6 +45,8 @@ from dagster_iceberg_spark.table.scope import (
 
 Edge: TypeAlias = dt.datetime | dt.date
 """An aware instant, a naive wall clock, or a date."""
+Interval: TypeAlias = tuple[LiteralValue | None, LiteralValue | None]
+"""From a value on, and below another; None: without end."""
 
 _DIGITS: Final = re.compile(r"-?(0|[1-9]\d*)")
 _NUMERIC_FORMAT: Final = re.compile(r"(%[YmdHMSjUWVGu])+")
@@ -51,17 +54,20 @@ _NUMERIC_FORMAT: Final = re.compile(r"(%[YmdHMSjUWVGu])+")
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Half-open intervals of a column, in order and apart from each other."""
+    """Half-open intervals of a column, in order and apart from each other; none of them holds NULL."""
 
     column: str
-    intervals: tuple[tuple[Edge, Edge], ...]
+    intervals: tuple[Interval, ...]
 
     def predicate(self) -> Predicate:
         """Return the rows inside the intervals."""
-        return any_of(
-            all_of([Comparison(self.column, ">=", start), Comparison(self.column, "<", end)])
-            for start, end in self.intervals
-        )
+        return any_of(self._inside(start, end) for start, end in self.intervals)
+
+    def _inside(self, start: LiteralValue | None, end: LiteralValue | None) -> Predicate:
+        from_start = EVERY_ROW if start is None else Comparison(self.column, ">=", start)
+        before_end = EVERY_ROW if end is None else Comparison(self.column, "<", end)
+        inside = all_of([from_start, before_end])
+        return Not(IsNull(self.column)) if inside == EVERY_ROW else inside
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ own are carried over, in the same commit.
 """
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from dagster_iceberg_spark.plan.binding import BoundBox, BoundScope, Edge, Intervals, Values
+from dagster_iceberg_spark.plan.binding import BoundBox, BoundScope, Interval, Intervals, Values
 from dagster_iceberg_spark.table.partitioning import TIME_TRANSFORMS, PartitionSpec, TimeTransform, granule_floor
 from dagster_iceberg_spark.table.predicate import LiteralValue, Predicate
 
@@ -100,17 +100,26 @@ def hull(scope: BoundScope) -> BoundScope:
     for box in scope.boxes:
         for constraint in box:
             by_column.setdefault(constraint.column, []).append(constraint)
-    everywhere = {column: held for column, held in by_column.items() if len(held) == len(scope.boxes)}
-    return BoundScope((tuple(_outline(column, held) for column, held in everywhere.items()),))
+    columns = (column for column in by_column if all(any(item.column == column for item in box) for box in scope.boxes))
+    outlines = (_outline(column, by_column[column]) for column in columns)
+    return BoundScope((tuple(outline for outline in outlines if outline is not None),))
 
 
-def _outline(column: str, constraints: Sequence[Intervals | Values]) -> Intervals | Values:
-    edges = [edge for item in constraints if isinstance(item, Intervals) for pair in item.intervals for edge in pair]
-    if edges:
-        return Intervals(column, ((min(edges), max(edges)),))
+def _outline(column: str, constraints: Sequence[Intervals | Values]) -> Intervals | Values | None:
+    """Return what holds in all of the constraints; None where values and intervals are mixed."""
+    intervals = [pair for item in constraints if isinstance(item, Intervals) for pair in item.intervals]
     listed = [item for item in constraints if isinstance(item, Values)]
+    if intervals and listed:
+        return None
+    if intervals:
+        starts, ends = [start for start, _ in intervals], [end for _, end in intervals]
+        return Intervals(column, ((_extreme(min, starts), _extreme(max, ends)),))
     values = dict.fromkeys(value for item in listed for value in item.values)
     return Values(column, tuple(values), has_null=any(item.has_null for item in listed))
+
+
+def _extreme(choose: Callable[..., Any], edges: Sequence[LiteralValue | None]) -> LiteralValue | None:
+    return None if None in edges else choose(edges)
 
 
 def within_file(scope: BoundScope, file: DataFile) -> BoundScope:
@@ -138,8 +147,18 @@ def _overlapping(constraint: Intervals | Values, bounds: ColumnBounds) -> Interv
     if isinstance(constraint, Values):
         kept = tuple(value for value in constraint.values if lower <= value <= upper)  # type: ignore[operator]
         return Values(constraint.column, kept, has_null=constraint.has_null)
-    intervals = tuple((start, end) for start, end in constraint.intervals if start <= upper and lower < end)  # type: ignore[operator]
-    return Intervals(constraint.column, intervals)
+    meeting = (pair for pair in constraint.intervals if _has_begun(pair, upper) and not _has_ended(pair, lower))
+    return Intervals(constraint.column, tuple(meeting))
+
+
+def _has_begun(interval: Interval, value: LiteralValue) -> bool:
+    start = interval[0]
+    return start is None or start <= value  # type: ignore[operator]
+
+
+def _has_ended(interval: Interval, value: LiteralValue) -> bool:
+    end = interval[1]
+    return end is not None and value >= end  # type: ignore[operator]
 
 
 def rows_by_partition(
@@ -170,7 +189,11 @@ def _constraint_follows(constraint: Intervals | Values, spec: PartitionSpec) -> 
     return any(all(_on_granule(granule, edge) for edge in edges) for granule in granules)
 
 
-def _on_granule(granule: TimeTransform, edge: Edge) -> bool:
+def _on_granule(granule: TimeTransform, edge: LiteralValue | None) -> bool:
+    if edge is None:
+        return True
+    if not isinstance(edge, dt.date):
+        return False
     moment = edge if isinstance(edge, dt.datetime) else dt.datetime.combine(edge, dt.time())
     return granule_floor(granule, moment) == moment
 
@@ -209,7 +232,7 @@ def _may_match(constraint: Intervals | Values, bounds: ColumnBounds) -> bool:
         return True
     if isinstance(constraint, Values):
         return any(lower <= value <= upper for value in constraint.values)  # type: ignore[operator]
-    return any(start <= upper and lower < end for start, end in constraint.intervals)  # type: ignore[operator]
+    return any(_has_begun(pair, upper) and not _has_ended(pair, lower) for pair in constraint.intervals)
 
 
 def _contains(constraint: Intervals | Values, bounds: ColumnBounds) -> bool:
@@ -220,7 +243,7 @@ def _contains(constraint: Intervals | Values, bounds: ColumnBounds) -> bool:
         return False  # also where NULL is meant: Iceberg does not see that values and NULL together are all rows
     if isinstance(constraint, Values):
         return lower == upper and lower in constraint.values
-    return any(start <= lower and upper < end for start, end in constraint.intervals)  # type: ignore[operator]
+    return any(_has_begun(pair, lower) and not _has_ended(pair, upper) for pair in constraint.intervals)
 
 
 def _widen(constraint: Intervals | Values, bounds: ColumnBounds) -> Intervals | Values | None:
@@ -228,22 +251,44 @@ def _widen(constraint: Intervals | Values, bounds: ColumnBounds) -> Intervals | 
     if _contains(constraint, bounds):
         return constraint
     lower, upper = bounds.lower, bounds.upper
-    if isinstance(constraint, Values) or bounds.may_hold_null:
+    if isinstance(constraint, Values) or bounds.may_hold_null or lower is None or upper is None:
         return None
-    if not isinstance(lower, dt.date) or not isinstance(upper, dt.date):
-        return None
+    beyond = successor(upper)
+    return None if beyond is None else Intervals(constraint.column, union_of((*constraint.intervals, (lower, beyond))))
+
+
+def successor(value: LiteralValue) -> LiteralValue | None:  # noqa: PLR0911 - one for each type
+    """Return the least value above that one, of the same type; None where there is none."""
     try:
-        beyond = upper + (_RESOLUTION if isinstance(upper, dt.datetime) else dt.timedelta(days=1))
+        match value:
+            case bool():
+                return None
+            case dt.datetime():
+                return value + _RESOLUTION
+            case dt.date():
+                return value + dt.timedelta(days=1)
+            case int():
+                return value + 1
+            case str():
+                return value + "\0"
+            case _:
+                return None
     except OverflowError:  # the last day of the calendar, which stands for "never" in many tables
         return None
-    return Intervals(constraint.column, _union((*constraint.intervals, (lower, beyond))))
 
 
-def _union(intervals: Iterable[tuple[Edge, Edge]]) -> tuple[tuple[Edge, Edge], ...]:
-    united: list[tuple[Edge, Edge]] = []
-    for start, end in sorted(intervals):
-        if united and start <= united[-1][1]:
-            united[-1] = (united[-1][0], max(united[-1][1], end))
-        else:
+def union_of(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
+    """Return the intervals in order, those that touch or overlap joined."""
+    united: list[Interval] = []
+    for start, end in sorted(intervals, key=_by_start):
+        last = united[-1] if united else None
+        if last is None or (last[1] is not None and start is not None and last[1] < start):  # type: ignore[operator]
             united.append((start, end))
+        else:
+            united[-1] = (last[0], _extreme(max, [last[1], end]))
     return tuple(united)
+
+
+def _by_start(interval: Interval) -> tuple[bool, Any]:
+    start = interval[0]
+    return start is not None, 0 if start is None else start

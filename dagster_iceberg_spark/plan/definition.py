@@ -168,7 +168,7 @@ def stored_columns(options: WriteOptions, frame: Schema) -> Schema:
     """Return the frame's columns without the one that marks keys to delete, and with those that a merge fills."""
     marker, rules = marker_of(options, frame), options.merge
     kept = tuple(item for item in frame if item.name != marker)
-    if options.write_disposition != "merge":
+    if not options.merges:
         return frame
     filled = {name: BOOLEAN if name == rules.is_current else TIMESTAMPTZ for name in rules.validity}
     added = tuple(Field(name, held) for name, held in filled.items() if frame.field(name) is None)
@@ -182,7 +182,7 @@ def check_validity(options: WriteOptions, frame: Schema, *, subject: str) -> Non
         ConfigurationError: Names the column.
     """
     rules = options.merge
-    if options.write_disposition != "merge":
+    if not options.merges:
         return
     for name in rules.validity:
         field = frame.field(name)
@@ -228,7 +228,7 @@ def check_marker(options: WriteOptions, partition_columns: Sequence[str], frame:
 def marker_of(options: WriteOptions, frame: Schema) -> str | None:
     """Return the name of the frame's column that marks keys to delete, where a merge has one."""
     name = options.merge.hard_delete
-    if options.write_disposition != "merge" or name is None:
+    if not options.merges or name is None:
         return None
     field = frame.field(name)
     return None if field is None else field.name
@@ -240,7 +240,7 @@ def check_columns(options: WriteOptions, frame: Schema, state: TableState | None
     Raises:
         ConfigurationError: Names the key and the column.
     """
-    merges = options.write_disposition == "merge"
+    merges = options.merges
     in_frame = {
         MERGE_KEYS: options.merge_keys if merges else (),
         **{f"{MERGE}: {name}": columns for name, columns in options.merge.named_columns.items() if merges},

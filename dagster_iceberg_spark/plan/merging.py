@@ -9,7 +9,7 @@ from dagster_iceberg_spark.plan.values import boolean, instant, names, nearest_o
 from dagster_iceberg_spark.table.notation import NotationError
 from dagster_iceberg_spark.table.ordering import SortField
 
-MergeStrategy: TypeAlias = Literal["upsert", "insert_only", "delete_insert", "scd2"]
+MergeStrategy: TypeAlias = Literal["upsert", "insert_only", "delete_insert", "scd2", "replace_where"]
 Retirement: TypeAlias = Literal["never", "partitions", "all"]
 NullKeys: TypeAlias = Literal["error", "match"]
 
@@ -26,7 +26,8 @@ class MergeRules:
     Args:
         strategy: `upsert` updates the rows whose keys the table has and inserts the others; `insert_only` inserts the
             others alone; `delete_insert` replaces all rows of each key that the batch has, which may have several;
-            `scd2` keeps the versions of each key, with the time in which each is valid.
+            `scd2` keeps the versions of each key, with the time in which each is valid; `replace_where` replaces the
+            rows that meet a condition, whatever their keys.
         null_keys: Whether a NULL in a key is refused, or is a key like any other.
         dedup_sort: Where a key has several rows in the batch, the first in this order counts. None: they are refused.
         hard_delete: The column of the batch that marks keys to delete, by true, or by any value if it is not boolean.
@@ -40,6 +41,7 @@ class MergeRules:
         valid_to: The column that says until when it lasts; NULL: it is still valid.
         is_current: A column that says whether it is still valid; None: there is none.
         retire: Whether versions end whose keys the batch lacks: never, those of the run's partitions, or all.
+        where: SQL of the rows that `replace_where` replaces; the batch's have to meet it too.
         boundary: When the batch's versions begin: an instant; `run`, the start of the run; `partition`, that of the
             run's partition. Where the batch has the column `valid_from`, each row says so itself.
     """
@@ -57,6 +59,7 @@ class MergeRules:
     is_current: str | None = None
     retire: Retirement = "never"
     boundary: str | dt.datetime = OF_RUN
+    where: str | None = None
 
     @property
     def has_absentees(self) -> bool:
@@ -162,6 +165,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "is_current": text,
     "retire": _one_of(get_args(Retirement)),
     "boundary": _boundary,
+    "where": text,
 }
 _EXPECTED: Final = {
     "dedup_sort": "`column`, `column asc` or `column desc`",
@@ -169,6 +173,7 @@ _EXPECTED: Final = {
     "update_columns": "a list of columns",
     "exclude_columns": "a list of columns",
     "when_matched": "SQL over `source` and `target`",
+    "where": "a condition in SQL",
     "sync": "true or false",
     "valid_from": "the name of a column",
     "valid_to": "the name of a column",
@@ -186,5 +191,9 @@ def _refuse_contradictions(rules: MergeRules, given: set[str]) -> None:
         raise NotationError(f"`{others[0]}` with the strategy 'scd2' alone", f"{rules.strategy!r}")
     if len(set(map(str.casefold, rules.validity))) < len(rules.validity):
         raise NotationError("a column of its own for each of `valid_from`, `valid_to` and `is_current`", "one twice")
+    if (rules.strategy == "replace_where") != (rules.where is not None):
+        raise NotationError("the strategy 'replace_where' together with `where`", "one of them")
+    if rules.where is not None and (others := sorted(given - {"strategy", "where"})):
+        raise NotationError("`where` alone with the strategy 'replace_where'", f"`{others[0]}`")
     if rules.strategy == "insert_only" and rules.hard_delete is not None:
         raise NotationError("`hard_delete` with a strategy that deletes", "'insert_only'")

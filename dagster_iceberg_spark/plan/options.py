@@ -174,6 +174,11 @@ class WriteOptions:
     location: str | None = None
     branch: str = MAIN_BRANCH
 
+    @property
+    def merges(self) -> bool:
+        """Whether rows meet those of the table by their keys."""
+        return self.write_disposition == "merge" and self.merge.where is None
+
 
 def parse_write_options(
     definition: Mapping[str, Any],
@@ -217,7 +222,7 @@ def parse_write_options(
         location=read.value(LOCATION, text, None),
         branch=read.value(BRANCH, text, MAIN_BRANCH),
     )
-    if options.write_disposition == "merge" and not options.merge_keys and options.merge.strategy != "scd2":
+    if options.merges and not options.merge_keys and options.merge.strategy != "scd2":
         raise MetadataKeyError.refusing(
             "merge into",
             subject,

@@ -40,6 +40,7 @@ from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.ownership import check_ownership, refuse_disagreement
 from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.request import TableCreation, TableRequest, missing_table
+from dagster_iceberg_spark.plan.where import where_scope
 from dagster_iceberg_spark.table.changes import (
     AddPartitionField,
     DropColumn,
@@ -245,14 +246,13 @@ def plan_write(
     create = None if state else _creation(request, wanted_fields or (), frame)
     changes = (*_changes(request, wanted_fields, frame, state), *new_branch(options, state))
     columns = _columns_to_tell_by(frame, state)
-    own = bind_scope(scope, columns, subject=subject)
+    own = _replaced(request, scope, columns)
     guard = _guard(own, scope, options)
-    if options.write_disposition == "merge":
+    if options.merges:
         guard = _guard(own.without(item.name for item in frame if given.field(item.name) is None), scope, options)
         # The versions of a key are its history, whatever the partition that they begin or end in.
         own = own.without(options.merge.validity)
-    if touched is not None:
-        own = own.within(touched)
+    own = own if touched is None else own.within(touched)
     action = _action(options, own, frame, state, files, marker=marker, materialization=materialization, subject=subject)
     refuse_outdated_branch(options, state, _columns_to_filter_by(action, own), subject=subject)
     partitions = _partitions_to_count(options, scope, columns, subject=subject)
@@ -309,27 +309,39 @@ def plan_finish(request: TableRequest, frame: Schema, state: TableState, planned
 
 
 def columns_that_need_files(
-    request: TableRequest, scope: PartitionScope, state: TableState | None, touched: BoundScope | None = None
+    request: TableRequest,
+    scope: PartitionScope,
+    frame: Schema,
+    state: TableState | None,
+    touched: BoundScope | None = None,
 ) -> tuple[str, ...]:
     """Return the columns by which rows have to be looked for in the table's data files, for the plan; mostly none.
 
     Args:
         request: What the definition wants.
         scope: The run's partitions.
+        frame: The frame's columns.
         state: The table.
         touched: The rows of the partitions that the frame's rows fall in, where only these are replaced.
     """
-    replaces = request.options.write_disposition in ("replace", "overwrite_partitions")
-    if state is None or state.base(request.options.branch) is None or not replaces:
+    options = request.options
+    if state is None or state.base(options.branch) is None or options.merges or options.write_disposition == "append":
         return ()
-    if any(state.schema.field(dimension.column) is None for dimension in scope.dimensions):
-        return ()  # a column that the table is about to get: no stored row has a value in it
-    own = bind_scope(scope, state.schema, subject=str(request.identifier))
-    if touched is not None:
-        own = own.within(touched)
+    own = _replaced(request, scope, _columns_to_tell_by(frame, state), touched)
     if any(state.schema.field(column) is None for column in own.columns):
-        return ()
+        return ()  # a column that the table is about to get: no stored row has a value in it
     return () if follows_spec(own, state.specs.values()) else tuple(sorted(own.columns))
+
+
+def _replaced(
+    request: TableRequest, scope: PartitionScope, columns: Schema, touched: BoundScope | None = None
+) -> BoundScope:
+    """Return the rows of the run, as far as a condition means them and the frame's rows are in their partitions."""
+    options, subject = request.options, str(request.identifier)
+    own = bind_scope(scope, columns, subject=subject)
+    if options.write_disposition == "merge" and options.merge.where is not None:
+        own = own.within(where_scope(options.merge.where, columns, subject=subject))
+    return own if touched is None else own.within(touched)
 
 
 def partition_fields(
@@ -449,7 +461,7 @@ def _completions(
     options: WriteOptions, frame: Schema, state: TableState | None, *, subject: str
 ) -> Mapping[str, IcebergType]:
     completions = {} if state is None else completed_columns(frame, state.schema)
-    if options.write_disposition == "merge":
+    if options.merges:
         for field in frame:
             if field.name in completions and not lacks_fields_of_structs_only(field.type, completions[field.name]):
                 raise SchemaMismatchError.refusing(
@@ -476,8 +488,13 @@ def _guard(own: BoundScope, scope: PartitionScope, options: WriteOptions) -> Gua
         owned=own.predicate(),
         columns=own.columns,
         drops=options.rows_outside_partition == "drop",
-        partitions=scope.describe(),
+        partitions=_shown_scope(scope, options),
     )
+
+
+def _shown_scope(scope: PartitionScope, options: WriteOptions) -> str:
+    condition = "" if options.merge.where is None else f"where {options.merge.where}"
+    return condition if scope.is_whole_table else f"{scope.describe()} {condition}".rstrip()
 
 
 def _action(
@@ -495,7 +512,7 @@ def _action(
         return Append()
     base = state.base(options.branch) if state else None
     owned = own.predicate()
-    if options.write_disposition == "merge":
+    if options.merges:
         rules, keys = options.merge, _frame_names(options.merge_keys, frame)
         if not keys:  # each row as a whole
             rules = replace(rules, null_keys="match")

@@ -178,8 +178,9 @@ def _attempt(
         course.computed = course.computed or computed(session, publication, frame)
         frame = course.computed
         touched = touched_partitions(session, publication, stored, scope, by_stored_names(frame, shape, names), state)
-    files = None if state is None else _files(session, stored, scope, state, touched)
-    plan = plan_write(stored, replace(materialization, scope=scope), names.of_schema(shape), state, files, touched)
+    given = names.of_schema(shape)
+    files = None if state is None else _files(session, stored, scope, given, state, touched)
+    plan = plan_write(stored, replace(materialization, scope=scope), given, state, files, touched)
     prepare(session, plan)
     counts = _write(session, publication, plan, by_stored_names(frame, shape, names), known=course.known)
     finished = time.time()
@@ -233,10 +234,11 @@ def _files(
     session: IcebergSession,
     request: TableRequest,
     scope: PartitionScope,
+    given: Schema,
     state: TableState,
     touched: BoundScope | None,
 ) -> Sequence[DataFile] | None:
-    base, columns = state.base(request.options.branch), columns_that_need_files(request, scope, state, touched)
+    base, columns = state.base(request.options.branch), columns_that_need_files(request, scope, given, state, touched)
     if base is None or not columns:
         return None
     return data_files(session.catalog, request.identifier, base.snapshot_id, columns)

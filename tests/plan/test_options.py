@@ -147,7 +147,11 @@ def test_keys_of_others_and_of_the_packages_own_reports_are_left_alone() -> None
         ("iceberg/merge_keys", {"id": 1}, "which is not a list"),
         ("iceberg/merge_keys", [""], "found ''"),
         ("iceberg/merge", {"strategy": "upsurt"}, "for `strategy`, found 'upsurt' (did you mean 'upsert'?)"),
-        ("iceberg/merge", "scd", "insert_only, delete_insert, scd2 for `strategy`, found 'scd' (did you mean 'scd2'?)"),
+        (
+            "iceberg/merge",
+            "scd",
+            "insert_only, delete_insert, scd2, replace_where for `strategy`, found 'scd' (did you mean 'scd2'?)",
+        ),
         ("iceberg/merge", {"hard_deletes": "gone"}, "found 'hard_deletes' (did you mean 'hard_delete'?)"),
         ("iceberg/merge", ["upsert"], "expected a dict of options, or the name of a strategy, found ['upsert']"),
         ("iceberg/merge", {"null_keys": "ignore"}, "expected one of error, match for `null_keys`, found 'ignore'"),
@@ -259,9 +263,32 @@ def test_merging_needs_keys() -> None:
         parse_write_options({}, {"iceberg/write_disposition": "merge"}, subject="a")
 
 
-@pytest.mark.parametrize("strategy", get_args(MergeStrategy))
+@pytest.mark.parametrize("strategy", sorted({*get_args(MergeStrategy)} - {"replace_where"}))
 def test_a_strategy_alone_is_its_name(strategy: str) -> None:
     assert parsed({"iceberg/merge": strategy}).merge == MergeRules(strategy=strategy)  # type: ignore[arg-type]
+
+
+def test_a_condition_needs_no_keys() -> None:
+    options = parse_write_options(
+        {"iceberg/write_disposition": "merge", "iceberg/merge": {"strategy": "replace_where", "where": "v > 1"}},
+        subject="nyc/flights",
+    )
+    assert (options.merges, options.merge.where, options.merge_keys) == (False, "v > 1", ())
+
+
+@pytest.mark.parametrize(
+    ("rules", "found"),
+    [
+        ("replace_where", "expected the strategy 'replace_where' together with `where`"),
+        ({"where": "v > 1"}, "expected the strategy 'replace_where' together with `where`"),
+        ({"strategy": "replace_where", "where": ""}, "expected a condition in SQL for `where`"),
+        ({"strategy": "replace_where", "where": "v > 1", "null_keys": "match"}, "found `null_keys`"),
+    ],
+)
+def test_a_condition_stands_alone(rules: Any, found: str) -> None:
+    with pytest.raises(MetadataKeyError) as caught:
+        parsed({"iceberg/merge": rules})
+    assert found in str(caught.value)
 
 
 def test_an_option_of_a_merge_that_is_off_contradicts_nothing() -> None:

@@ -378,7 +378,7 @@ def test_the_snapshot_says_who_made_it() -> None:
 def test_files_are_looked_at_only_where_a_replace_may_straddle_them(
     state: TableState | None, scope: PartitionScope, asked: dict[str, Any], expected: bool
 ) -> None:
-    assert bool(columns_that_need_files(request(**asked), scope, state)) == expected
+    assert bool(columns_that_need_files(request(**asked), scope, FRAME, state)) == expected
 
 
 @pytest.mark.parametrize(

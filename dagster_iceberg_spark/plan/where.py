@@ -1,0 +1,80 @@
+"""The rows that a condition means, in the form in which they can be replaced."""
+
+from typing import Final
+
+from dagster_iceberg_spark.errors import MetadataKeyError
+from dagster_iceberg_spark.plan.binding import BoundScope, Intervals, Values
+from dagster_iceberg_spark.plan.coverage import successor
+from dagster_iceberg_spark.plan.options import MERGE
+from dagster_iceberg_spark.plan.row_filter import row_filter
+from dagster_iceberg_spark.table.predicate import EVERY_ROW, Always, And, Comparison, In, IsNull, Or, Predicate
+from dagster_iceberg_spark.table.schema import Schema
+
+MAXIMUM_BOXES: Final = 1000
+WHERE: Final = f"{MERGE}: where"
+
+
+def where_scope(condition: str, columns: Schema, *, subject: str) -> BoundScope:
+    """Return the rows that a condition is true of.
+
+    Args:
+        condition: Spark's SQL: comparisons of columns with constants, joined by AND and OR.
+        columns: The columns of the frame: the rows that are written have to meet the condition too.
+        subject: The table, for messages.
+
+    Raises:
+        MetadataKeyError: It is no such condition.
+    """
+    predicate = row_filter(condition, columns, key=WHERE, subject=subject)
+    scope = _scope(predicate)
+    if scope is None or len(scope.boxes) > MAXIMUM_BOXES:
+        raise MetadataKeyError.refusing(
+            "use",
+            f"`{WHERE}` of {subject}",
+            expected="=, <, <=, >, >=, BETWEEN, IN and IS NULL, joined by AND and OR",
+            found=f"`{condition}`",
+            hint="say which rows are meant, not which are left out.",
+        )
+    return scope
+
+
+def _scope(predicate: Predicate) -> BoundScope | None:
+    match predicate:
+        case Always():
+            return BoundScope(((),) if predicate == EVERY_ROW else ())
+        case In(column, values):
+            is_exact = not any(isinstance(value, float) for value in values)
+            return BoundScope(((Values(column, values),),)) if is_exact else None
+        case IsNull(column):
+            return BoundScope(((Values(column, (), has_null=True),),))
+        case Comparison():
+            return _interval(predicate)
+        case And(terms) | Or(terms):
+            return _combined([_scope(term) for term in terms], is_and=isinstance(predicate, And))
+        case _:
+            return None
+
+
+def _interval(comparison: Comparison) -> BoundScope | None:
+    value = comparison.value
+    if isinstance(value, float):
+        return None
+    edge = value if comparison.operator in ("<", ">=") else successor(value)
+    if edge is None:
+        return None
+    interval = (None, edge) if comparison.operator in ("<", "<=") else (edge, None)
+    return BoundScope(((Intervals(comparison.column, (interval,)),),))
+
+
+def _combined(scopes: list[BoundScope | None], *, is_and: bool) -> BoundScope | None:
+    known = [scope for scope in scopes if scope is not None]
+    if len(known) < len(scopes):
+        return None
+    if not is_and:
+        return BoundScope(tuple(dict.fromkeys(box for scope in known for box in scope.boxes)))
+    combined = BoundScope(((),))
+    for scope in known:
+        combined = combined.within(scope)
+        if len(combined.boxes) > MAXIMUM_BOXES:
+            return None
+    return combined
