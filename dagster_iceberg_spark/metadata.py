@@ -109,9 +109,13 @@ def _column(field: Field, column_docs: Mapping[str, str]) -> dg.TableColumn:
 
 
 def _merge_counts(commit: Commit) -> dict[str, int]:
-    """Return what a merge did to rows, as the engine counted it (Iceberg's `spark.merge-into.` summary)."""
+    """Return what a merge did to rows, as the engine counted it (Iceberg's `spark.merge-into.` summary).
+
+    `replace_where` meets no rows by their keys: there is nothing to say of it.
+    """
     summary = commit.snapshot.summary
-    if summary.get(WRITE_DISPOSITION) != "merge":
+    is_counted = commit.counts.unchanged is not None or any(key.startswith("spark.merge-into.") for key in summary)
+    if summary.get(WRITE_DISPOSITION) != "merge" or not is_counted:
         return {}
     counts = {
         f"iceberg/merge_{done}_rows": commit.snapshot.count(f"spark.merge-into.num-target-rows-{done}")
