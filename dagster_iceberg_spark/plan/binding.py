@@ -64,10 +64,9 @@ class Intervals:
         return any_of(self._inside(start, end) for start, end in self.intervals)
 
     def _inside(self, start: LiteralValue | None, end: LiteralValue | None) -> Predicate:
-        from_start = EVERY_ROW if start is None else Comparison(self.column, ">=", start)
-        before_end = EVERY_ROW if end is None else Comparison(self.column, "<", end)
-        inside = all_of([from_start, before_end])
-        return Not(IsNull(self.column)) if inside == EVERY_ROW else inside
+        # Iceberg takes the NULL of a partition for less than any value (`Evaluator`): a file of NULL would be replaced.
+        from_start = Not(IsNull(self.column)) if start is None else Comparison(self.column, ">=", start)
+        return all_of([from_start, EVERY_ROW if end is None else Comparison(self.column, "<", end)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,10 @@ _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock by design
 _IDENTITIES: Final[frozenset[IcebergType]] = frozenset({BOOLEAN, DATE, STRING, TIMESTAMP, TIMESTAMPTZ, *INTEGERS})
 
 
-def sources(fields: Iterable[PartitionField], schema: Schema, *, subject: str) -> tuple[Field, ...]:
-    """Return the column of each partition field.
+def with_columns(
+    fields: Iterable[PartitionField], schema: Schema, *, subject: str
+) -> tuple[tuple[PartitionField, Field], ...]:
+    """Return the partition fields, each with its column.
 
     Args:
         fields: The fields of the spec that the rows are written by.
@@ -36,7 +38,7 @@ def sources(fields: Iterable[PartitionField], schema: Schema, *, subject: str) -
     Raises:
         PartitioningError: The partitions of a field are no values or times of a column of the frame.
     """
-    return tuple(_source(field, schema, subject) for field in fields)
+    return tuple((field, _source(field, schema, subject)) for field in fields)
 
 
 def _source(field: PartitionField, schema: Schema, subject: str) -> Field:
@@ -60,13 +62,12 @@ def _source(field: PartitionField, schema: Schema, subject: str) -> Field:
 
 
 def touched(
-    fields: Sequence[PartitionField], columns: Sequence[Field], partitions: Iterable[Sequence[Any]], *, subject: str
+    told_by: Sequence[tuple[PartitionField, Field]], partitions: Iterable[Sequence[Any]], *, subject: str
 ) -> BoundScope:
     """Return the rows of those partitions.
 
     Args:
-        fields: The partition fields; none: the whole table is one partition.
-        columns: The column of each.
+        told_by: The partition fields, each with its column; none: the whole table is one partition.
         partitions: Their values in each partition. Of an identity the column's own, a date as days and an instant or
             a wall clock as microseconds from 1970; of others the transform's (Iceberg spec, "Partition Transforms").
         subject: The table, for messages.
@@ -77,14 +78,14 @@ def touched(
     groups: dict[tuple[Any, ...], list[Any]] = {}
     for first, *rest in (tuple(partition) or (None,) for partition in partitions):
         groups.setdefault(tuple(rest), []).append(first)
-    if not fields:
+    if not told_by:
         return BoundScope(((),) if groups else ())
     return BoundScope(
         tuple(
             (constraint, *others)
             for rest, firsts in groups.items()
-            for others in [tuple(_one(*item, subject) for item in zip(fields[1:], columns[1:], rest, strict=True))]
-            for constraint in _constraints(fields[0], columns[0], firsts, subject)
+            for others in [tuple(_one(*item, value, subject) for item, value in zip(told_by[1:], rest, strict=True))]
+            for constraint in _constraints(*told_by[0], firsts, subject)
         )
     )
 

@@ -40,6 +40,7 @@ from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.ownership import check_ownership, refuse_disagreement
 from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.request import TableCreation, TableRequest, missing_table
+from dagster_iceberg_spark.plan.touched import with_columns
 from dagster_iceberg_spark.plan.where import where_scope
 from dagster_iceberg_spark.table.changes import (
     AddPartitionField,
@@ -52,7 +53,7 @@ from dagster_iceberg_spark.table.lineage import CARRIES_OVER, Materialization
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec, Transform
 from dagster_iceberg_spark.table.predicate import Predicate
-from dagster_iceberg_spark.table.schema import DATE, INTEGERS, STRING, IcebergType, Schema, walk_paths
+from dagster_iceberg_spark.table.schema import DATE, INTEGERS, STRING, Field, IcebergType, Schema, walk_paths
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope
 from dagster_iceberg_spark.table.snapshot import TableState
 
@@ -344,16 +345,17 @@ def _replaced(
     return own if touched is None else own.within(touched)
 
 
-def partition_fields(
+def replaced_by(
     request: TableRequest, scope: PartitionScope, frame: Schema, state: TableState | None
-) -> tuple[PartitionField, ...]:
-    """Return the fields that new rows are partitioned by.
+) -> tuple[tuple[PartitionField, Field], ...]:
+    """Return the fields that tell which of the table's partitions the frame's rows replace, each with its column.
 
     Raises:
-        PartitioningError: A field does not fit its column.
+        PartitioningError: A field does not fit its column, or its partitions are no values and no times.
     """
     wanted = _wanted_fields(request, scope, frame, state)
-    return state.spec.live_fields if state is not None and wanted is None else tuple(wanted or ())
+    fields = state.spec.live_fields if state is not None and wanted is None else tuple(wanted or ())
+    return with_columns(fields, _columns_to_tell_by(frame, state), subject=str(request.identifier))
 
 
 def _wanted_fields(

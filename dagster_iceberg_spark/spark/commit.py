@@ -40,7 +40,7 @@ from dagster_iceberg_spark.plan.coverage import DataFile, rows_by_partition
 from dagster_iceberg_spark.plan.options import RENAMES, SCHEMA_EVOLUTION
 from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.request import TableRequest
-from dagster_iceberg_spark.plan.write import WritePlan, columns_that_need_files, plan_finish, plan_write
+from dagster_iceberg_spark.plan.write import WritePlan, columns_that_need_files, plan_finish, plan_write, replaced_by
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import by_stored_names, is_connect, schema_of
 from dagster_iceberg_spark.spark.counts import RowCounts
@@ -171,14 +171,14 @@ def _attempt(
     )
     stored = request.by_names(names)
     scope = names.of_scope(materialization.scope)
-    touched = None
+    touched, given = None, names.of_schema(shape)
     if request.options.write_disposition == "overwrite_partitions":
-        # A plan that is refused is refused before anything is computed.
-        plan_write(stored, replace(materialization, scope=scope), names.of_schema(shape), state)
+        # What is refused is refused before anything is computed.
+        plan_write(stored, replace(materialization, scope=scope), given, state)
+        told_by = replaced_by(stored, scope, given, state)
         course.computed = course.computed or computed(session, publication, frame)
         frame = course.computed
-        touched = touched_partitions(session, publication, stored, scope, by_stored_names(frame, shape, names), state)
-    given = names.of_schema(shape)
+        touched = touched_partitions(session, publication, told_by, by_stored_names(frame, shape, names))
     files = None if state is None else _files(session, stored, scope, given, state, touched)
     plan = plan_write(stored, replace(materialization, scope=scope), given, state, files, touched)
     prepare(session, plan)

@@ -199,7 +199,7 @@ def partition_value(field: PartitionField, column: Field) -> str:
 
 
 def _wall_clock_micros(column: str) -> str:
-    time_of_day = f"(hour({column}) * 60 + minute({column})) * 60000000 + date_part('SECOND', {column}) * 1000000"
+    time_of_day = f"(hour({column}) * 60 + minute({column})) * 60000000L + date_part('SECOND', {column}) * 1000000"
     return f"unix_date(CAST({column} AS DATE)) * {_MICROS_OF_DAY} + CAST({time_of_day} AS BIGINT)"
 
 

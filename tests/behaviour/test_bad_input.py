@@ -64,16 +64,6 @@ def test_an_output_that_is_no_frame_says_what_it_is(classic_lake: Lake, value: A
     assert found in str(error)
 
 
-def test_a_pandas_frame_is_told_how_to_become_one_of_spark(classic_lake: Lake) -> None:
-    import pandas as pd
-
-    @dg.asset(io_manager_key="iceberg")
-    def t() -> pd.DataFrame:
-        return pd.DataFrame({"a": [1]})
-
-    assert "createDataFrame" in str(classic_lake.failure(t))
-
-
 def test_a_streaming_frame_is_refused(lake: Lake) -> None:
     error = lake.failure(frame_asset("t", lambda spark: spark.readStream.format("rate").load()))
     assert error.class_name == "OutputTypeError"

@@ -58,8 +58,8 @@ as t(i, l, f, d, n, s, b, day, ts)
     ],
 )
 def test_a_row_filter_keeps_the_same_rows_both_ways(lake: Lake, condition: str, expected: list[int]) -> None:
-    """In one file, and in a file for each row, which metadata prunes."""
-    for name, metadata in {"one": None, "each": {"iceberg/partition_by": ["i"]}}.items():
+    """In one file, and in a file for each row, which metadata prunes, also by partitions of NULL."""
+    for name, metadata in {"one": None, "each": {"iceberg/partition_by": ["s", "l", "day", "n"]}}.items():
         upstream = frame_asset(name, VALUES, metadata=metadata)
         lake.materialize(upstream)
         asked = {"iceberg/row_filter": condition, "columns": ["i"]}

@@ -328,7 +328,7 @@ class TableMachine(RuleBasedStateMachine):
             self.name,
             python_type=python_type,
             partition_key=key if self.kind.definition is not None else None,
-            input_definition_metadata={"iceberg/ref": self.branch},
+            input_definition_metadata={"iceberg/ref": self.branch, "iceberg/missing": "empty"},
         )
         read = loaded if isinstance(loaded, pa.Table) else loaded.toArrow()
         owned = [row for row in self.model.branches[self.branch] if self.model.is_owned(row, [key])]

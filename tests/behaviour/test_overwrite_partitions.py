@@ -28,7 +28,7 @@ def test_partitions_without_rows_stay(lake: Lake) -> None:
     lake.materialize(written(values("('a', 1)", "('a', 2)", "('b', 3)", "(null, 4)"), "k"))
     lake.materialize(written(values("('a', 5)", "('c', 6)"), "k"))
     assert sorted(lake.rows("t", "v")) == [3, 4, 5, 6]
-    lake.materialize(written(values("(null, 7)"), "k"))
+    lake.materialize(written(values("(cast(null as string), 7)"), "k"))
     assert sorted(lake.rows("t", "v")) == [3, 5, 6, 7]
     assert [summary["dagster.write_disposition"] for summary in lake.summaries("t")] == ["overwrite_partitions"] * 3
 
@@ -56,25 +56,14 @@ TIMES = (
 
 @pytest.mark.parametrize(
     ("transform", "left"),
-    [
-        ("day(ts)", [3, 4, 5]),
-        ("hour(ts)", [2, 3, 4, 5]),
-        ("month(ts)", [4, 5]),
-        ("year(ts)", [4, 5]),
-        ("ts", [1, 2, 3, 4, 5]),
-    ],
+    [("day(ts)", [3, 4, 5]), ("hour(ts)", [2, 3, 4, 5]), ("month(ts)", [4, 5]), ("year(ts)", [4, 5])],
 )
 @pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
 def test_times_fall_in_the_partitions_of_utc(lake: Lake, transform: str, left: list[int], kind: str) -> None:
     """Whatever the session's zone is; a wall clock is taken as it is."""
 
     def times(query: str) -> str:
-        read = (
-            "ts"
-            if kind == "timestamp"
-            else "timestamp_ntz '1970-01-01' + make_dt_interval(0, 0, 0, unix_micros(ts) / 1e6)"
-        )
-        return f"select {read} as ts, v from ({query})"
+        return query if kind == "timestamp" else query.replace("timestamp '", "timestamp_ntz '").replace("Z'", "'")
 
     lake.materialize(written(times(TIMES), transform))
     lake.materialize(written(times("select timestamp '2013-01-01T00:20:00Z' as ts, 9 as v"), transform))
@@ -125,7 +114,7 @@ def test_several_fields_are_one_partition_together(lake: Lake) -> None:
 
 
 def test_partitions_by_hash_are_refused_before_anything_is_computed(lake: Lake) -> None:
-    query = "select raise_error('computed') as k, 1 as v"
+    query = "select cast(raise_error('computed') as int) as k, 1 as v"
     error = lake.failure(written(query, "bucket(4, k)"))
     assert error.class_name == "PartitioningError"
     assert "found the partition field bucket(4, k)" in str(error)

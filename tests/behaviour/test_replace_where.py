@@ -96,3 +96,12 @@ def test_a_condition_over_other_columns_is_refused(lake: Lake) -> None:
     error = lake.failure(replacing("m = 1", "select 1 as n"))
     assert (error.class_name, error.allow_retries) == ("MetadataKeyError", False)
     assert "Cannot use `iceberg/merge: where` of db.t: expected one of the columns n, found `m`" in str(error)
+
+
+@pytest.mark.parametrize("where", ["n < 2", "n <= 1 or s = 's7'", "s < 's3'", "s > 's8' or s < 's0'"])
+@pytest.mark.parametrize("column", ["n", "s"])
+def test_null_is_below_no_value(lake: Lake, where: str, column: str) -> None:
+    """Iceberg's own evaluation of partitions takes it for less than any."""
+    first(lake, column)
+    lake.materialize(replacing(where, "select 1 as n, 's1' as s, '' as v where false"))
+    assert None in rows_of(lake)

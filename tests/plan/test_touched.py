@@ -9,7 +9,7 @@ import pytest
 from dagster_iceberg_spark.errors import PartitioningError
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.coverage import ColumnBounds, DataFile, cover, follows_spec
-from dagster_iceberg_spark.plan.touched import sources, touched
+from dagster_iceberg_spark.plan.touched import touched, with_columns
 from dagster_iceberg_spark.table.partitioning import PartitionSpec, parse_partition_field
 from dagster_iceberg_spark.table.schema import (
     BINARY,
@@ -44,7 +44,7 @@ DAY = 24 * HOUR
 
 def scope_of(spec: list[str], partitions: list[tuple[Any, ...]]) -> BoundScope:
     fields = [parse_partition_field(text) for text in spec]
-    return touched(fields, sources(fields, SCHEMA, subject="db.t"), partitions, subject="db.t")
+    return touched(with_columns(fields, SCHEMA, subject="db.t"), partitions, subject="db.t")
 
 
 @pytest.mark.parametrize(
