@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any, Final
 
 import dagster as dg
+from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.events import EngineEventData
 from dagster.components.definitions import LazyDefinitions
 
@@ -194,6 +195,15 @@ def instance_of(context: dg.InputContext) -> dg.DagsterInstance | None:
     step = _step_context(context)
     instance: dg.DagsterInstance | None = context._instance if step is None else step.instance
     return instance
+
+
+def written_partitions(context: dg.InputContext) -> frozenset[str]:
+    """Return the keys of the partitions of the input's own asset that its step writes; mostly none."""
+    step = _step_context(context)
+    if step is None or context.asset_key not in step.get_output_asset_keys() or not step.has_partition_key_range:
+        return frozenset()
+    with partition_loading_context(dynamic_partitions_store=step.instance):
+        return frozenset(map(str, context.asset_partitions_def.get_partition_keys_in_range(step.partition_key_range)))
 
 
 def output_assets(context: dg.InputContext) -> dict[dg.AssetKey, Mapping[str, Any]]:

@@ -14,6 +14,7 @@ from dagster_iceberg_spark.dagster_private import (
     instance_of,
     output_assets,
     step_facts,
+    written_partitions,
 )
 from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.ledger import LEDGER
@@ -50,12 +51,14 @@ class WantedInput:
     Args:
         annotation: The type of the rows: of `dict[str, T]` and `Optional[T]` the `T`.
         is_by_partition: Whether each partition is wanted alone, by its key.
-        is_optional: Whether None stands for what nobody has written.
+        is_optional: Whether None stands for rows that nobody has written; of partitions, for each of them.
+        is_optional_whole: Whether None stands for all partitions, where there is no table.
     """
 
     annotation: object
     is_by_partition: bool = False
     is_optional: bool = False
+    is_optional_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class ReadQuestion:
         scope: The partitions to read.
         options: What the input asks for.
         wanted: What it is to be loaded as.
+        step_key: The step that loads it; None: a script does.
     """
 
     identifier: TableIdentifier
@@ -75,6 +79,7 @@ class ReadQuestion:
     scope: PartitionScope
     options: ReadOptions
     wanted: WantedInput
+    step_key: str | None = None
 
     @property
     def described_scope(self) -> str | None:
@@ -111,6 +116,7 @@ def read_question(context: dg.InputContext, *, namespace: str | None) -> ReadQue
             tags=facts.run_tags if facts else None,
         ),
         wanted=wanted_input(context.dagster_type.typing_type),
+        step_key=facts.step_key if facts else None,
     )
     if question.wanted.is_by_partition and question.scope.is_whole_table:
         raise PartitioningError.refusing(
@@ -132,7 +138,10 @@ def wanted_input(annotation: object) -> WantedInput:
         of_partition = get_args(annotation)[1]
         inner = _without_none(of_partition)
         return WantedInput(
-            of_partition if inner is None else inner, is_by_partition=True, is_optional=is_optional or inner is not None
+            of_partition if inner is None else inner,
+            is_by_partition=True,
+            is_optional=inner is not None,
+            is_optional_whole=is_optional,
         )
     return WantedInput(annotation, is_optional=is_optional)
 
@@ -199,15 +208,17 @@ def written_tables(context: dg.InputContext, *, namespace: str | None) -> Iterat
         yield table_of(key, plain_metadata(metadata), namespace, subject="/".join(key.path))
 
 
-def unrecorded_partitions(context: dg.InputContext) -> frozenset[str]:
+def unrecorded_partitions(context: dg.InputContext, question: ReadQuestion) -> frozenset[str]:
     """Return the keys of the input's partitions that Dagster has no materialization of.
 
-    None of them, where the input is all that there is of the asset, or where there is no instance to ask.
+    None of them, where the input is all that there is of the asset, or what there was of it at another time; and none
+    that the step itself writes: a run of several days reads the day before each.
     """
     instance = instance_of(context)
-    if instance is None or not context.has_asset_partitions or not context.has_asset_key:
+    is_now = question.options.is_head and question.options.ref is None
+    if instance is None or not is_now or not context.has_asset_partitions or not context.has_asset_key:
         return frozenset()
-    asked = frozenset(str(key) for key in context.asset_partition_keys)
+    asked = frozenset(str(key) for key in context.asset_partition_keys) - written_partitions(context)
     unrecorded = asked - set(instance.get_materialized_partitions(context.asset_key)) if asked else asked
     if unrecorded and asked >= set(_all_keys(context.asset_partitions_def, instance)):
         return frozenset()

@@ -1,6 +1,6 @@
 """Loading an input: what is there, as the type that it is annotated with."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -72,9 +72,11 @@ class InputLoader:
             return LoadedInput(self._without_table(), None)
         plan = plan_read(state, question.scope, question.options, self._earlier_read())
         missing = self._missing_partitions(plan)
-        if wanted.is_optional and not wanted.is_by_partition and set(missing) >= set(question.scope.keys) != set():
+        nobody = set(missing) >= set(question.scope.keys)
+        if wanted.is_optional and not wanted.is_by_partition and nobody and missing:
             return LoadedInput(None, plan.snapshot_id)
-        if missing and question.options.missing == "error" and not wanted.is_optional:
+        may_miss = question.options.missing == "empty" or (wanted.is_by_partition and wanted.is_optional)
+        if missing and not may_miss:
             raise self._missing(
                 f"a materialization of the partitions {PartitionScope(keys=missing).describe()} of {question.asset}",
                 "none recorded by Dagster, and no row of them in the table",
@@ -110,7 +112,12 @@ class InputLoader:
                 None
                 if state is None
                 else read_of_run(
-                    state, run_id, asset=question.asset, table=str(question.identifier), scope=question.described_scope
+                    state,
+                    run_id,
+                    step_key=question.step_key,
+                    asset=question.asset,
+                    table=str(question.identifier),
+                    scope=question.described_scope,
                 )
             )
             if found is not None:
@@ -119,7 +126,7 @@ class InputLoader:
 
     def _missing_partitions(self, plan: ReadPlan) -> tuple[str, ...]:
         """Return the partitions that Dagster has no materialization of and the table no file."""
-        unrecorded = unrecorded_partitions(self.context)
+        unrecorded = unrecorded_partitions(self.context, self.question)
         if not unrecorded:
             return ()
         files = (
@@ -138,22 +145,26 @@ class InputLoader:
     def _without_table(self) -> Any:
         """Return what stands for no rows: where none is asked for, as on the first day of what reads the day before."""
         question, wanted = self.question, self.question.wanted
-        if wanted.is_optional and not wanted.is_by_partition:
+        if wanted.is_optional_whole or (wanted.is_optional and not wanted.is_by_partition):
             return None
-        may_be_empty = question.scope.is_empty or question.options.missing == "empty" or wanted.is_optional
-        if wanted.is_by_partition and may_be_empty:
-            return {}
+        if wanted.is_by_partition and (wanted.is_optional or question.scope.is_empty):
+            return dict.fromkeys(question.scope.keys)
+        may_be_empty = question.scope.is_empty or question.options.missing == "empty"
         from dagster_iceberg_spark.arrow import reader as arrow_reader
 
         input_type = arrow_reader.input_type_of(self._annotation)
         if not may_be_empty or (input_type is not None and input_type.needs_columns):
             raise self._missing(f"the table of {question.asset} in the {self.spark.catalog_description}", "none")
         if input_type is not None:
-            return arrow_reader.no_rows(input_type, subject=str(question.identifier))
+            return self._each(lambda: arrow_reader.no_rows(input_type, subject=str(question.identifier)))
         self._require_frame_annotation()
         from dagster_iceberg_spark.spark import reader
 
-        return reader.no_rows(self.spark.iceberg_session)
+        return self._each(lambda: reader.no_rows(self.spark.iceberg_session))
+
+    def _each(self, make: Callable[[], Any]) -> Any:
+        """Return what is made, or that for each partition."""
+        return {key: make() for key in self.question.scope.keys} if self.question.wanted.is_by_partition else make()
 
     def _missing(self, expected: str, found: str) -> UpstreamMissingError:
         return UpstreamMissingError.refusing(

@@ -101,6 +101,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if left_out := config.stash[LEFT_OUT]:
+        if "LEFT_OUT" in os.environ:
+            with Path(os.environ["LEFT_OUT"]).open("a", encoding="utf-8") as names:
+                names.writelines(f"{name}\n" for name in left_out)
         terminalreporter.section("time is over")
         terminalreporter.write_line(f"{len(left_out)} tests left out, from {left_out[0]}")
 

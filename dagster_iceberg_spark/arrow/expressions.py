@@ -70,9 +70,7 @@ def expression_of(predicate: Predicate) -> BooleanExpression:  # noqa: PLR0911 -
         case Comparison():
             return _comparison(predicate)
         case In():
-            values = [_literal(value) for value in predicate.values]
-            reference = Reference(predicate.column)
-            return _equal_to(reference, values[0]) if len(values) == 1 else _in(reference, values)  # type: ignore[no-any-return]
+            return _membership(predicate)
         case IsNull():
             return _is_null(Reference(predicate.column))  # type: ignore[no-any-return]
         case IsNaN():
@@ -85,6 +83,14 @@ def expression_of(predicate: Predicate) -> BooleanExpression:  # noqa: PLR0911 -
             return PyIcebergAnd(*map(expression_of, predicate.terms))
         case Or():
             return PyIcebergOr(*map(expression_of, predicate.terms))
+
+
+def _membership(predicate: In) -> BooleanExpression:
+    values, reference = [_literal(value) for value in predicate.values], Reference(predicate.column)
+    if len(values) > 1 and not isinstance(values[0], float):
+        return _in(reference, values)  # type: ignore[no-any-return]
+    equal = [_equal_to(reference, value) for value in values]  # a set of 0.0 has no -0.0
+    return equal[0] if len(equal) == 1 else PyIcebergOr(*equal)
 
 
 def _comparison(comparison: Comparison) -> BooleanExpression:

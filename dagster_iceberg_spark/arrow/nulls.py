@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.io.pyarrow import ArrowProjectionVisitor
 
 
@@ -33,7 +34,8 @@ def with_nulls_of(given: pa.Array | None, built: pa.Array | None) -> pa.Array | 
     """Return what was built of a list or a map, NULL where that was."""
     if given is None or built is None or built.null_count == given.null_count:
         return built
-    mask = given.is_null()
+    # Of a large row group the offsets are a slice, with which Arrow takes no mask: the sum is an array of its own.
+    mask, offsets = given.is_null(), pc.add(built.offsets, 0)
     if isinstance(built, pa.MapArray):
-        return pa.MapArray.from_arrays(built.offsets, built.keys, built.items, built.type, mask=mask)
-    return type(built).from_arrays(built.offsets, built.values, type=built.type, mask=mask)
+        return pa.MapArray.from_arrays(offsets, built.keys, built.items, built.type, mask=mask)
+    return type(built).from_arrays(offsets, built.values, type=built.type, mask=mask)

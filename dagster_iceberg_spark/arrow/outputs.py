@@ -39,9 +39,21 @@ def arrow_rows(obj: object, *, subject: str) -> pa.RecordBatchReader | None:
     Raises:
         OutputTypeError: A column has a type that Iceberg does not have, or an iterator yields something else.
     """
-    given = _reader(obj, subject)
+    try:
+        given = _reader(obj, subject)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, OutputTypeError):
+            raise
+        raise OutputTypeError.refusing(
+            "write",
+            subject,
+            expected="rows that Arrow can hold",
+            found=f"{type(obj).__module__}.{type(obj).__qualname__}: {str(error).splitlines()[0]}",
+            hint="give each column one type, and each a name of its own.",
+        ) from error
     if given is None:
         return None
+    _refuse_repeated(given.schema.names, subject)
     schema = pa.schema([pa.field(field.name, _stored(field.type, field.name, subject)) for field in given.schema])
     return pa.RecordBatchReader.from_batches(schema, (_cast(batch, schema, subject) for batch in given))
 
@@ -52,14 +64,43 @@ def _reader(obj: Any, subject: str) -> pa.RecordBatchReader | None:
     if isinstance(obj, pa.RecordBatch):
         return pa.RecordBatchReader.from_batches(obj.schema, [obj])
     if _is_a("pandas", "DataFrame", obj):
-        # The index is a column where it has a name; where it has none, it is the rows' positions.
-        is_named = any(name is not None for name in obj.index.names)
-        return pa.Table.from_pandas(obj.reset_index() if is_named else obj, preserve_index=False).to_reader()
+        return _reader_of_pandas(obj, subject)
     if _is_a("polars", "LazyFrame", obj):
         obj = obj.collect()
+    if _is_a("polars", "DataFrame", obj):
+        import polars as pl
+
+        opaque = [name for name, kind in obj.schema.items() if kind == pl.Object]
+        if opaque:
+            raise _unknown_type(opaque[0], "Object", subject)
+        # Categories as Arrow casts them: it has no way to take views by dictionary.
+        return obj.to_arrow(compat_level=pl.CompatLevel.oldest()).to_reader()
     if hasattr(obj, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(obj)
     return _reader_of_iterator(obj, subject) if isinstance(obj, Iterator) else None
+
+
+def _reader_of_pandas(frame: Any, subject: str) -> pa.RecordBatchReader:
+    """Return the rows; the index is a column where it has a name, and left out where it is numbers."""
+    if any(name is not None for name in frame.index.names):
+        frame = frame.reset_index()
+    elif frame.index.nlevels > 1 or frame.index.dtype.kind not in "iu":
+        raise OutputTypeError.refusing(
+            "write",
+            subject,
+            expected="a pandas index of numbers, or with a name, under which it becomes a column",
+            found=f"one of type {frame.index.dtype} without a name",
+            hint="name it by `rename_axis`, or drop it by `reset_index(drop=True)`.",
+        )
+    return pa.Table.from_pandas(frame, preserve_index=False).to_reader()
+
+
+def _refuse_repeated(names: list[str], subject: str) -> None:
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise OutputTypeError.refusing(
+            "write", subject, expected="each column's name once", found=f"{', '.join(repeated)} more than once"
+        )
 
 
 def _is_a(module: str, name: str, obj: object) -> bool:
@@ -99,7 +140,7 @@ def _batches(part: Any, subject: str) -> Iterable[pa.RecordBatch]:
 
 def _same_columns(batches: Iterator[pa.RecordBatch], schema: pa.Schema, subject: str) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        if not batch.schema.equals(schema):
+        if (batch.schema.names, batch.schema.types) != (schema.names, schema.types):
             raise OutputTypeError.refusing(
                 "write",
                 subject,
@@ -118,7 +159,7 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema, subject: str) -> pa.RecordBa
     for column, field in zip(batch.columns, schema, strict=True):
         try:
             columns.append(column.cast(field.type))
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise OutputTypeError.refusing(
                 "write",
                 subject,
@@ -133,8 +174,18 @@ def _stored(kind: pa.DataType, column: str, subject: str) -> pa.DataType:
     """Return the type that holds every value of the given one, among those that Spark and Iceberg have."""
     for applies, stored in _RULES:
         if applies(kind):
-            return stored(kind, lambda part: _stored(part, column, subject))
-    raise OutputTypeError.refusing(
+            return stored(kind, lambda part: _stored_part(part, column, subject))
+    raise _unknown_type(column, str(kind), subject)
+
+
+def _stored_part(kind: pa.DataType, column: str, subject: str) -> pa.DataType:
+    if types.is_null(kind):
+        raise _unknown_type(column, "nothing but NULL inside", subject)
+    return _stored(kind, column, subject)
+
+
+def _unknown_type(column: str, kind: str, subject: str) -> OutputTypeError:
+    return OutputTypeError.refusing(
         "write", subject, expected="columns of types that Iceberg has", found=f"{column!r} of type {kind}", hint=_HINT
     )
 
@@ -173,7 +224,8 @@ def _is_list(kind: pa.DataType) -> bool:
 
 _RULES: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, _Stored], pa.DataType]], ...]] = (
     (_is_same, lambda kind, _: kind),
-    (lambda kind: isinstance(kind, pa.BaseExtensionType), lambda kind, stored: stored(kind.storage_type)),
+    (lambda kind: isinstance(kind, pa.Bool8Type), lambda _, __: pa.bool_()),
+    (lambda kind: isinstance(kind, pa.UuidType | pa.JsonType), lambda kind, stored: stored(kind.storage_type)),
     (types.is_dictionary, lambda kind, stored: stored(kind.value_type)),
     (_is_text, lambda _, __: pa.string()),
     (_is_bytes, lambda _, __: pa.binary()),
@@ -185,11 +237,14 @@ _RULES: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, 
     (types.is_date64, lambda _, __: pa.date32()),
     (types.is_timestamp, lambda kind, _: pa.timestamp("us", "UTC" if kind.tz else None)),
     (
-        lambda kind: types.is_decimal(kind) and kind.precision <= _MAXIMUM_PRECISION,
+        lambda kind: types.is_decimal(kind) and kind.precision <= _MAXIMUM_PRECISION and kind.scale >= 0,
         lambda kind, _: pa.decimal128(kind.precision, kind.scale),
     ),
     (_is_list, lambda kind, stored: pa.list_(stored(kind.value_type))),
     (types.is_map, lambda kind, stored: pa.map_(stored(kind.key_type), stored(kind.item_type))),
-    (types.is_struct, lambda kind, stored: pa.struct([pa.field(field.name, stored(field.type)) for field in kind])),
+    (
+        lambda kind: types.is_struct(kind) and len(kind.fields) > 0,
+        lambda kind, stored: pa.struct([pa.field(field.name, stored(field.type)) for field in kind]),
+    ),
 )
 """Which types are stored as which, the first that applies."""

@@ -27,7 +27,6 @@ from dagster_iceberg_spark.table.predicate import (
 from dagster_iceberg_spark.table.schema import (
     BOOLEAN,
     DATE,
-    DOUBLE,
     INT,
     LONG,
     STRING,
@@ -35,12 +34,14 @@ from dagster_iceberg_spark.table.schema import (
     TIMESTAMPTZ,
     DecimalType,
     IcebergType,
+    PrimitiveType,
     Schema,
 )
 
 _ORDERS: Final[dict[str, Order]] = {"Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
 _TURNED: Final[dict[str, str]] = {"Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq", "Eq": "Eq"}
 _BITS: Final[dict[IcebergType, int]] = {INT: 31, LONG: 63}
+_PLAIN: Final = (PrimitiveType, DecimalType)
 
 
 def pruning(filter_: Any, schema: Schema) -> Predicate:
@@ -95,10 +96,8 @@ class _Reader:
 
     def _function(self, column: str, function: Mapping[str, Any], expression: Any) -> Predicate:
         match function:
-            case {"Boolean": "IsNull"}:
-                return IsNull(column)
-            case {"Boolean": "IsNotNull"}:
-                return Not(IsNull(column))
+            case {"Boolean": "IsNull" | "IsNotNull" as name} if isinstance(self._types.get(column), _PLAIN):
+                return IsNull(column) if name == "IsNull" else Not(IsNull(column))
             case {"Boolean": {"IsIn": _}}:
                 listed = _constants(expression.meta.pop()[0])
                 values = self._fitting(column, listed[0] if listed and isinstance(listed[0], list) else ())
@@ -120,11 +119,10 @@ class _Reader:
 
 def _value(kind: IcebergType | None, value: Any) -> LiteralValue | None:
     """Return the value if a column of that type compares with it as it is."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and value == value  # noqa: PLR0124 - NaN
+    # Not floating-point numbers: statistics of files, by which Arrow leaves rows out, do not know of NaN.
     fits: dict[IcebergType, bool] = {
         STRING: isinstance(value, str),
         BOOLEAN: isinstance(value, bool),
-        DOUBLE: is_number,
         DATE: isinstance(value, dt.date) and not isinstance(value, dt.datetime),
         TIMESTAMP: isinstance(value, dt.datetime) and value.tzinfo is None,
         TIMESTAMPTZ: isinstance(value, dt.datetime) and value.tzinfo is not None,
@@ -132,10 +130,9 @@ def _value(kind: IcebergType | None, value: Any) -> LiteralValue | None:
     if isinstance(kind, DecimalType):
         return _decimal(kind, value) if isinstance(value, Decimal) else None
     if kind in _BITS:
-        return value if is_number and isinstance(value, int) and abs(value) < 2 ** _BITS[kind] else None
-    if kind is None or not fits.get(kind, False):
-        return None
-    return float(value) if kind == DOUBLE else value
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        return value if is_integer and abs(value) < 2 ** _BITS[kind] else None
+    return None if kind is None or not fits.get(kind, False) else value
 
 
 def _decimal(kind: DecimalType, value: Decimal) -> Decimal | None:

@@ -79,6 +79,8 @@ def _pandas(rows: Rows) -> Any:
     for name, column in zip(table.column_names, table.columns, strict=True):
         if column.null_count and column.type in exact:
             frame[name] = column.to_pandas(types_mapper=exact.get)
+        elif pa.types.is_nested(column.type):
+            frame[name] = column.to_pandas(integer_object_nulls=True)
     return frame
 
 
@@ -145,6 +147,14 @@ def read(description: CatalogDescription, plans: Mapping[str, ReadPlan], input_t
             expected=f"no `columns`, row filter or limit for an input of type {input_type.path}",
             found="one of them",
             hint="annotate the input as pyiceberg.table.DataScan, or leave them out.",
+        )
+    if input_type.is_whole_table and len(plans) > 1:
+        raise ConfigurationError.refusing(
+            "load",
+            str(plan.identifier),
+            expected="a type of rows for an input of each partition by its key",
+            found=f"{input_type.path}, which is the whole table",
+            hint="annotate it as dict[str, pyiceberg.table.DataScan].",
         )
     table = find_table(description, plan.identifier, snapshot_id=plan.snapshot_id)
     if table is None:

@@ -17,7 +17,7 @@ from dagster_iceberg_spark.catalog.files import describe_file
 from dagster_iceberg_spark.plan.binding import Intervals
 from dagster_iceberg_spark.plan.coverage import DataFile, hull, within_file
 from dagster_iceberg_spark.plan.read import ReadPlan
-from dagster_iceberg_spark.table.predicate import Predicate, all_of
+from dagster_iceberg_spark.table.predicate import NO_ROW, Predicate, all_of
 
 keep_nulls()
 
@@ -39,8 +39,6 @@ class PlannedScan:
 
     def table(self) -> pa.Table:
         """Return all rows."""
-        if not self._has_many_terms:
-            return self._ordered(self.scan().to_arrow())
         parts = [scan.to_table(tasks) for scan, tasks in self._pieces()]
         empty = self._projected.empty_table()
         whole = self._ordered(pa.concat_tables([empty, *parts], promote_options="permissive"))
@@ -83,24 +81,31 @@ class PlannedScan:
         Args:
             predicate: The rows; None: the plan's.
         """
+        rows = self.plan.predicate if predicate is None else predicate
         scan = self.source.scan(
-            row_filter=expression_of(self.plan.predicate if predicate is None else predicate),
+            # Of no snapshot, pyiceberg would scan the newest.
+            row_filter=expression_of(NO_ROW if self.plan.snapshot_id is None else rows),
             selected_fields=("*",) if self.plan.is_whole_row else self.plan.columns,
             snapshot_id=self.plan.snapshot_id,
             limit=self.plan.limit,
         )
         # A catalog that plans scans itself would not know of our columns.
-        return scan if self.plan.is_as_stored else scan.update(table_metadata=self._metadata, catalog=None)
+        if self.plan.is_as_stored and self.plan.is_current:
+            return scan
+        return scan.update(table_metadata=self._metadata, catalog=None)
 
     @property
     def _metadata(self) -> TableMetadata:
-        """The table's metadata, in which the snapshot has the plan's columns: pyiceberg takes the snapshot's own."""
+        """The table's metadata, in which the snapshot has the plan's columns, and so has the table.
+
+        pyiceberg reads the snapshot's own columns, and filters by those that the table has now.
+        """
         metadata, schema_id = self.source.metadata, self.plan.schema.schema_id
         snapshots = [
             item.model_copy(update={"schema_id": schema_id}) if item.snapshot_id == self.plan.snapshot_id else item
             for item in metadata.snapshots
         ]
-        return metadata.model_copy(update={"snapshots": snapshots})
+        return metadata.model_copy(update={"snapshots": snapshots, "current_schema_id": schema_id})
 
     @property
     def _has_many_terms(self) -> bool:
@@ -122,7 +127,7 @@ class PlannedScan:
         """Yield files that need the same filter, each with only those terms that its own rows may meet."""
         if not self._has_many_terms:
             whole = self.scan()
-            yield self._arrow_scan(whole, self.plan.predicate), list(whole.plan_files())
+            yield self._arrow_scan(whole, self.plan.predicate), self._files()
             return
         scope = self.plan.scope
         coarse = self.scan(all_of([hull(scope).predicate(), self.plan.row_filter]))
@@ -135,19 +140,26 @@ class PlannedScan:
         for predicate, tasks in by_filter.items():
             yield self._arrow_scan(coarse, predicate), tasks
 
+    def _files(self) -> list[FileScanTask]:
+        try:
+            return list(self.scan().plan_files())
+        except (TypeError, OverflowError):
+            # pyiceberg compares partitions of NULL with values, and counts beyond its calendar: rows are told apart
+            # by the whole filter in any case, files then by the partitions that are read alone.
+            return list(self.scan(self.plan.scope.predicate()).plan_files())
+
     def _arrow_scan(self, scan: DataScan, predicate: Predicate) -> ArrowScan:
-        metadata, expression = scan.table_metadata, expression_of(predicate)
+        rows = NO_ROW if self.plan.snapshot_id is None else predicate
+        metadata, expression = scan.table_metadata, expression_of(rows)
         return ArrowScan(metadata, self.source.io, scan.projection(), expression, case_sensitive=True)
 
 
 def _first(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
     """Yield batches until there are so many rows."""
+    if limit is None:
+        yield from batches
+        return
     left = limit
-    for batch in batches:
-        if left is None:
-            yield batch
-        elif left > 0:
-            yield batch.slice(0, left)
-            left -= min(left, batch.num_rows)
-        else:
-            return
+    while left > 0 and (batch := next(batches, None)) is not None:
+        yield batch.slice(0, left)
+        left -= batch.num_rows

@@ -10,9 +10,9 @@ from dagster_iceberg_spark.plan.coverage import DataFile, within_file
 from dagster_iceberg_spark.plan.read_options import ROW_FILTER, ReadOptions
 from dagster_iceberg_spark.plan.row_filter import row_filter
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.lineage import RUN_ID, UPSTREAM, upstream_reads
+from dagster_iceberg_spark.table.lineage import RUN_ID, STEP_KEY, UPSTREAM, upstream_reads
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, Predicate, all_of
-from dagster_iceberg_spark.table.schema import Schema, are_same_columns
+from dagster_iceberg_spark.table.schema import Field, Schema, are_same_columns
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
 
@@ -31,6 +31,7 @@ class ReadPlan:
         is_whole_row: Whether all columns are read.
         row_filter: Which of the partitions' rows.
         limit: How many of them at most; None: all.
+        is_current: Whether the table has columns of these names now, and they are the same.
     """
 
     identifier: TableIdentifier
@@ -42,6 +43,7 @@ class ReadPlan:
     is_whole_row: bool
     row_filter: Predicate = EVERY_ROW
     limit: int | None = None
+    is_current: bool = True
 
     @property
     def predicate(self) -> Predicate:
@@ -107,6 +109,7 @@ def plan_read(
         if options.row_filter is None
         else row_filter(options.row_filter, schema, key=ROW_FILTER, subject=subject),
         limit=options.limit,
+        is_current=all(_is_known(field, state.schema) for field in schema),
     )
 
 
@@ -135,12 +138,15 @@ def partitions_without_files(
     )
 
 
-def read_of_run(state: TableState, run_id: str, *, asset: str, table: str, scope: str | None) -> EarlierRead | None:
+def read_of_run(
+    state: TableState, run_id: str, *, step_key: str | None, asset: str, table: str, scope: str | None
+) -> EarlierRead | None:
     """Return what a run has read of another table, by the lineage of what it has written to this one.
 
     Args:
         state: The table that the run has written.
         run_id: The run.
+        step_key: Its step.
         asset: The upstream asset.
         table: The upstream table.
         scope: The partitions of it, as the lineage names them.
@@ -148,7 +154,7 @@ def read_of_run(state: TableState, run_id: str, *, asset: str, table: str, scope
     reads = [
         read
         for snapshot in state.snapshots.values()
-        if snapshot.summary.get(RUN_ID) == run_id
+        if (snapshot.summary.get(RUN_ID), snapshot.summary.get(STEP_KEY)) == (run_id, step_key)
         for read in upstream_reads(snapshot.summary.get(UPSTREAM, ""))
         if (read.asset_key, read.table) == (asset, table)
     ]
@@ -221,6 +227,11 @@ def _schema_at(state: TableState, snapshot_id: int | None) -> Schema:
     if snapshot is None or snapshot.schema_id is None:
         return state.schema
     return state.schemas.get(snapshot.schema_id, state.schema)
+
+
+def _is_known(field: Field, schema: Schema) -> bool:
+    known = schema.field(field.name)
+    return known is not None and (known.field_id, known.name, known.type) == (field.field_id, field.name, field.type)
 
 
 def _exact_names(names: tuple[str, ...], schema: Schema, subject: str) -> tuple[str, ...]:

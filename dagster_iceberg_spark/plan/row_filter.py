@@ -2,10 +2,13 @@
 
 The language is the part of Spark's SQL that Iceberg can prune files by and that means the same to every engine: `=`,
 `<>`, `<=>`, `<`, `<=`, `>`, `>=`, `BETWEEN`, `IN`, `IS [NOT] NULL`, `IS [NOT] TRUE`, `isnan`, `LIKE 'text%'`,
-`startswith`, `AND`, `OR`, `NOT`. Constants take the type of their column, exactly or not at all.
+`startswith`, `AND`, `OR`, `NOT`. Constants take the type of their column, exactly or not at all; a
+floating-point number is the nearest one.
 """
 
 import datetime as dt
+import math
+import re
 import struct
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
@@ -48,7 +51,10 @@ from dagster_iceberg_spark.table.schema import (
     DecimalType,
     Field,
     IcebergType,
+    ListType,
+    MapType,
     Schema,
+    StructType,
 )
 
 _ORDERS: Final[dict[type, Order]] = {syntax.LT: "<", syntax.LTE: "<=", syntax.GT: ">", syntax.GTE: ">="}
@@ -57,6 +63,9 @@ _BITS: Final = {INT: 31, LONG: 63}
 _COMPARABLE: Final = frozenset({INT, LONG, BOOLEAN, DATE, DOUBLE, FLOAT, STRING, TIMESTAMP, TIMESTAMPTZ})
 _PARTS: Final = frozenset({"this", "expression", "expressions", "low", "high"})
 """What a node is read by: one that has more, such as `negate`, means something else."""
+MAXIMUM_TERMS: Final = 200
+"""Of more, the engines' evaluation by recursion comes to its end."""
+_DIGITS_OF_SECOND: Final = re.compile(r"\.\d{7}")
 _HINT: Final = (
     "compare columns with constants, by =, <>, <, <=, >, >=, BETWEEN, IN, IS NULL, isnan, LIKE 'text%', joined by AND, "
     "OR and NOT; filter by anything else in the asset itself."
@@ -75,7 +84,17 @@ def row_filter(condition: str, schema: Schema, *, key: str, subject: str) -> Pre
     Raises:
         MetadataKeyError: It is no such condition, names no column of the table, or a constant is none of its column.
     """
-    return _Reader(schema, key, subject).predicate(_parsed(condition, key, subject))
+    parsed = _parsed(condition, key, subject)
+    terms = sum(1 for _ in parsed.find_all(syntax.And, syntax.Or))
+    if terms > MAXIMUM_TERMS:
+        raise MetadataKeyError.refusing(
+            "use",
+            f"`{key}` of {subject}",
+            expected=f"at most {MAXIMUM_TERMS} times AND and OR",
+            found=f"{terms} of them",
+            hint="list values with IN.",
+        )
+    return _Reader(schema, key, subject).predicate(parsed)
 
 
 def _parsed(condition: str, key: str, subject: str) -> syntax.Expr:
@@ -138,7 +157,7 @@ class _Reader:
     def _equality(self, node: Any) -> Predicate:
         column, constant = (node.right, node.left) if _is_turned(node) else (node.left, node.right)
         if isinstance(node, syntax.NullSafeEQ) and isinstance(constant, syntax.Null):
-            return IsNull(self._field(column, types=None).name)
+            return IsNull(self._field_of_any_value(column).name)
         field = self._field(column)
         equal = In(field.name, (_value(field, constant, partial(self._refusal, node)),))
         if isinstance(node, syntax.NullSafeEQ):
@@ -154,7 +173,7 @@ class _Reader:
 
     def _is(self, node: syntax.Is) -> Predicate:
         if isinstance(node.expression, syntax.Null):
-            return IsNull(self._field(node.this, types=None).name)
+            return IsNull(self._field_of_any_value(node.this).name)
         if not isinstance(node.expression, syntax.Boolean):
             raise self._refusal(node, "IS NULL, IS TRUE or IS FALSE")
         field = self._field(node.this, "a boolean column", {BOOLEAN})
@@ -181,6 +200,12 @@ class _Reader:
         is_decimal = types is _COMPARABLE and isinstance(field.type, DecimalType)
         if types is not None and field.type not in types and not is_decimal:
             raise self._refusal(node, expected, found=f"{field.name!r} of type {field.type}")
+        return field
+
+    def _field_of_any_value(self, node: Any) -> Field:
+        field = self._field(node, types=None)
+        if isinstance(field.type, ListType | MapType | StructType):
+            raise self._refusal(node, "a column without parts", found=f"{field.name!r} of type {field.type}")
         return field
 
     def _refusal(self, node: Any, expected: str, found: str | None = None) -> MetadataKeyError:
@@ -226,16 +251,18 @@ def _of_type(  # noqa: PLR0911 - one for each type
             integer = int(number)
             return integer if integer == number and -(2 ** _BITS[kind]) <= integer < 2 ** _BITS[kind] else None
         case kind if kind == DOUBLE and number is not None:
-            return float(number)
+            return float(number) if math.isfinite(float(number)) else None
         case kind if kind == FLOAT and number is not None:
             return float(struct.unpack("f", struct.pack("f", number))[0])
         case kind if kind == STRING:
             return text
-        case kind if kind == DATE and text is not None:
+        case kind if kind == DATE and text is not None and not _is_cast_to(node, _MOMENTS):
             return dt.date.fromisoformat(text)
-        case kind if kind in (TIMESTAMP, TIMESTAMPTZ) and text is not None:
+        case kind if kind in (TIMESTAMP, TIMESTAMPTZ) and text is not None and not _is_cast_to(node, _DATES):
             moment = dt.datetime.fromisoformat(text.replace("Z", "+00:00"))
-            return moment if (moment.tzinfo is not None) == (kind == TIMESTAMPTZ) else None
+            if (moment.tzinfo is not None) != (kind == TIMESTAMPTZ) or _DIGITS_OF_SECOND.search(text):
+                return None
+            return moment.astimezone(dt.timezone.utc) if kind == TIMESTAMPTZ else moment
         case kind if kind == BOOLEAN and isinstance(node, syntax.Boolean):
             return bool(node.this)
     return None
@@ -249,20 +276,27 @@ def _constant_text(node: Any) -> str | None:
         case syntax.Concat():
             parts = [_constant_text(item) for item in node.expressions]
             return None if None in parts else "".join(part for part in parts if part is not None)
-        case syntax.Cast() if node.to.this in _TIMES:
+        case syntax.Cast() if node.to.this in _DATES | _MOMENTS:
             return _constant_text(node.this)
         case syntax.Paren():
             return _constant_text(node.this)
     return None
 
 
-_TIMES: Final = {
-    syntax.DataType.Type.DATE,
-    syntax.DataType.Type.TIMESTAMP,
-    syntax.DataType.Type.TIMESTAMPTZ,
-    syntax.DataType.Type.TIMESTAMPLTZ,
-    syntax.DataType.Type.TIMESTAMPNTZ,
-}
+_DATES: Final = frozenset({syntax.DataType.Type.DATE})
+_MOMENTS: Final = frozenset(
+    {
+        syntax.DataType.Type.TIMESTAMP,
+        syntax.DataType.Type.TIMESTAMPTZ,
+        syntax.DataType.Type.TIMESTAMPLTZ,
+        syntax.DataType.Type.TIMESTAMPNTZ,
+    }
+)
+_EXACT_NUMBERS: Final = frozenset({syntax.DataType.Type.DOUBLE, syntax.DataType.Type.DECIMAL})
+
+
+def _is_cast_to(node: Any, kinds: AbstractSet[Any]) -> bool:
+    return isinstance(node, syntax.Cast) and node.to.this in kinds
 
 
 def _constant_number(node: Any) -> Decimal | None:
@@ -272,8 +306,20 @@ def _constant_number(node: Any) -> Decimal | None:
             return None if number is None else -number
         case syntax.Literal() if not node.is_string:
             return Decimal(node.this)
-        case syntax.Cast() if isinstance(node.this, syntax.Literal) and node.to.this in syntax.DataType.NUMERIC_TYPES:
-            return Decimal(node.this.this)
+        case syntax.Cast() if isinstance(node.this, syntax.Literal):
+            return _cast_number(node.this.this, node.to.this)
         case syntax.Paren():
             return _constant_number(node.this)
     return None
+
+
+def _cast_number(written: str, kind: Any) -> Decimal | None:
+    """Return the number of a literal with a suffix, such as `5L` or `1.5BD`, where the type changes nothing of it."""
+    try:
+        number = Decimal(written)
+    except InvalidOperation:
+        return None
+    is_kept = kind in _EXACT_NUMBERS or (
+        kind in syntax.DataType.SIGNED_INTEGER_TYPES and number == number.to_integral_value()
+    )
+    return number if number.is_finite() and is_kept else None

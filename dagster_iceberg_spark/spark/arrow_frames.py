@@ -15,14 +15,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from dagster_iceberg_spark.spark.columns import functions_of, is_connect, named_column
 
 CHUNK_BYTES: Final = 64 * 1024 * 1024
-"""How much is handed to a Spark that shares no disk with this process at a time."""
+"""How much is held here at a time."""
 
 
 @contextmanager
 def frame_of(spark: SparkSession, rows: pa.RecordBatchReader) -> Iterator[DataFrame]:
     """Yield the rows as a frame, which may be evaluated again and again until the end of the block.
 
-    A Spark on this machine reads them from a Parquet file beside it, so that no more than a batch is held in memory.
+    A Spark on this machine reads them from a Parquet file beside it, so that no more than a chunk is held in memory.
     Any other is sent them chunk by chunk, and its driver holds them as rows, several times as large as in Arrow.
 
     Args:
@@ -42,9 +42,11 @@ def _from_parquet(spark: SparkSession, rows: pa.RecordBatchReader, file: Path) -
     # There is no column without a type in Parquet.
     typed = pa.schema([field for field in rows.schema if not pa.types.is_null(field.type)])
     with parquet.ParquetWriter(file, typed, version="2.6") as writer:
-        for batch in rows:
-            writer.write_batch(batch.select(typed.names))
-    frame = spark.read.schema(from_arrow_schema(typed, prefer_timestamp_ntz=True)).parquet(str(file))
+        for chunk in _chunks(rows):  # each is a row group, whose description is kept until the end
+            writer.write_table(chunk.select(typed.names))
+    reader = spark.read.schema(from_arrow_schema(typed, prefer_timestamp_ntz=True))
+    # As they are, whatever the session makes of dates of old writers; on this machine, whatever its default store is.
+    frame = reader.option("datetimeRebaseMode", "CORRECTED").parquet(file.as_uri())
     if len(typed) == len(rows.schema):
         return frame
     functions = functions_of(spark)

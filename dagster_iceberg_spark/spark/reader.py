@@ -35,8 +35,11 @@ def read(session: IcebergSession, plan: ReadPlan) -> DataFrame:
 
 
 def _projected(frame: DataFrame, plan: ReadPlan) -> DataFrame:
-    """Return the snapshot's rows under the table's columns, where these have changed since."""
-    if plan.is_as_stored:
+    """Return the snapshot's rows under the plan's columns, where the table's have changed since.
+
+    Iceberg takes the names of a filter for those that the table has now: columns of old names are kept from it.
+    """
+    if plan.is_as_stored and plan.is_current:
         return frame
     functions = functions_of(frame.sparkSession)
     held = {field.field_id: field for field in plan.stored}
@@ -46,7 +49,8 @@ def _projected(frame: DataFrame, plan: ReadPlan) -> DataFrame:
         if stored is None:
             column = functions.lit(None).cast(sql.type_name(field.type))
         elif are_same_columns([field], [stored]):
-            column = named_column(functions, stored.name)
+            name = stored.name
+            column = named_column(functions, name) if plan.is_current else functions.expr(sql.held_back(name))
         else:
             column = functions.expr(sql.held_back(stored.name))
             column = reshaped(functions, column, stored.type, field.type, is_same=has_same_id)

@@ -285,6 +285,18 @@ class TestInstants:
         assert self.value(lake, run_config=config(snapshot_id=str(ids[1]))) == 2
         assert self.value(lake, run_config=config(snapshot_id=str(ids[1])), tags={"iceberg/ref": "main"}) == 2
 
+    @pytest.mark.parametrize("annotation", [DataFrame, pa.Table, pl.LazyFrame], ids=["spark", "arrow", "lazy"])
+    def test_a_filter_is_of_the_columns_that_the_snapshot_had(self, lake: Lake, annotation: Any) -> None:
+        upstream = frame_asset("t", "select id as a, id * 10 as b, 'x' as gone from range(8)")
+        lake.materialize(upstream)
+        asked = {"iceberg/snapshot_id": lake.head("t").snapshot_id, "columns": ["a"]}
+        for change in ("drop column gone", "add column gone string", "rename column a to c", "rename column b to a"):
+            lake.session.sql(f"alter table lake.db.t {change}")
+        for condition, expected in {"a < 3": [0, 1, 2], "b >= 60": [6, 7], "gone = 'x' and a > 6": [7]}.items():
+            metadata = {**asked, "iceberg/row_filter": condition}
+            loaded = capture(lake, upstream, annotation, input_metadata=metadata)
+            assert (condition, sorted(loaded.column("a").to_pylist())) == (condition, expected)
+
     def test_what_the_run_says_comes_before_what_the_definition_says(self, lake: Lake, ids: list[int]) -> None:
         fixed = {"iceberg/snapshot_id": ids[0]}
         assert self.value(lake, fixed) == 1
@@ -349,6 +361,35 @@ class TestRunsRepeated:
         self.repeated(lake, kept_instance, run_id)
         assert lake.rows("total") == [1]
 
+    def test_a_run_that_has_read_nothing_is_repeated_with_nothing(
+        self, lake: Lake, kept_instance: dg.DagsterInstance
+    ) -> None:
+        lake.session.sql("create namespace lake.db")
+        lake.session.sql("create table lake.db.up (id int) using iceberg")
+        run = dg.materialize(
+            [self.total, frame_asset("up", "").to_source_asset()],
+            selection=[self.total],
+            resources=lake.resources,
+            instance=kept_instance,
+        )
+        dg.materialize([frame_asset("up", "select 2 as id")], resources=lake.resources, instance=kept_instance)
+        self.repeated(lake, kept_instance, run.run_id)
+        assert lake.rows("total") == [None]
+        found = []
+
+        @dg.asset(name="total")
+        def counted(up: pa.Table) -> None:
+            found.append(up.num_rows)
+
+        dg.materialize(
+            [counted, frame_asset("up", "").to_source_asset()],
+            selection=[counted],
+            resources=lake.resources,
+            instance=kept_instance,
+            tags={"iceberg/as_of_run": run.run_id},
+        )
+        assert found == [0]
+
     def test_a_run_that_nobody_knows_is_refused(self, lake: Lake, kept_instance: dg.DagsterInstance) -> None:
         self.first(lake, kept_instance)
         result = self.repeated(lake, kept_instance, "no-such-run", raise_on_error=False)
@@ -397,6 +438,8 @@ class TestPartitionsOneByOne:
         assert self.load(lake, annotation, days, **empty) == 24
         assert self.load(lake, Optional[annotation], days[:1]) == 24  # noqa: UP045 - the older way to write it
         assert self.load(lake, annotation | None, days[1:]) is None
+        with pytest.raises(dg.Failure, match="a materialization of the partitions 2013-01-03"):
+            self.load(lake, annotation | None, days)
 
     @pytest.mark.usefixtures("written")
     @BOTH_WAYS
@@ -419,13 +462,44 @@ class TestPartitionsOneByOne:
         lake.session.sql("insert into lake.db.hours values (timestamp '2013-01-05 12:00:00Z', 2)")
         assert self.load(lake, annotation, ["2013-01-01", "2013-01-05"]) == 25
 
+    def test_a_run_of_several_days_reads_the_day_before_each(self, lake: Lake) -> None:
+        """What the run itself is about to write is not missing."""
+        mapping = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
+        counts = []
+
+        def body(context: dg.AssetExecutionContext, running: pa.Table) -> Any:
+            counts.append(running.num_rows)
+            return pa.table({"day": [dt.date.fromisoformat(key) for key in context.partition_keys]})
+
+        running = dg.asset(
+            name="running",
+            io_manager_key="iceberg",
+            partitions_def=DAYS,
+            backfill_policy=SINGLE_RUN,
+            metadata={"partition_expr": "day"},
+            ins={"running": dg.AssetIn("running", partition_mapping=mapping)},
+        )(body)
+        lake.materialize(running, partition_key="2013-01-01")
+        lake.materialize_range(running, first="2013-01-02", last="2013-01-04")
+        assert counts == [0, 1]
+        assert lake.arrow("running").num_rows == 4
+
+    def test_what_there_was_before_a_partition_was_written(self, lake: Lake) -> None:
+        """Of another time it is not said that anything is missing."""
+        hours = hours_asset(partitions_def=DAYS)
+        lake.materialize(hours, partition_key="2013-01-01")
+        before = {"iceberg/snapshot_id": lake.head("hours").snapshot_id}
+        assert self.load(lake, pa.Table, ["2013-01-02"], **before) == 0
+
     @BOTH_WAYS
     def test_a_table_that_nobody_has_written(self, lake: Lake, annotation: Any) -> None:
         days = ["2013-01-01"]
         empty = {"iceberg/missing": "empty"}
         assert self.load(lake, annotation, days, **empty) == 0
         assert self.load(lake, annotation | None, days) is None
-        assert self.load(lake, dict[str, annotation], days, **empty) == {}
+        assert self.load(lake, dict[str, annotation], days, **empty) == {"2013-01-01": 0}
+        assert self.load(lake, dict[str, annotation | None], days) == {"2013-01-01": None}
+        assert self.load(lake, dict[str, annotation] | None, days) is None
         with pytest.raises(dg.Failure, match="the table of hours in the"):
             self.load(lake, dict[str, annotation], days)
 

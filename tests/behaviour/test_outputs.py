@@ -118,6 +118,19 @@ def test_a_type_that_iceberg_lacks_becomes_one_that_holds_its_values(
     assert lake.rows("t", "c") == values
 
 
+def test_categories_are_their_texts(lake: Lake) -> None:
+    frame = pl.DataFrame(
+        {
+            "c": pl.Series(["a", None, "b"], dtype=pl.Categorical),
+            "e": pl.Series(["x", "y", None], dtype=pl.Enum(["x", "y"])),
+        }
+    )
+    lake.materialize(returning(lambda: frame))
+    assert lake.arrow("t").to_pylist() == [{"c": "a", "e": "x"}, {"c": None, "e": "y"}, {"c": "b", "e": None}]
+    lake.materialize(returning(lambda: pd.DataFrame({"c": pd.Categorical(["a"]), "e": ["x"]})))
+    assert lake.arrow("t").to_pylist() == [{"c": "a", "e": "x"}]
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "time": (lambda: pa.table({"c": pa.array([1], pa.time64("us"))}), "columns of types that Iceberg has, found 'c'"),
     "duration": (lambda: pa.table({"c": pa.array([1], pa.duration("us"))}), "found 'c' of type duration[us]"),
@@ -128,6 +141,13 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "no batches": (lambda: iter([]), "at least one Arrow batch"),
     "other things": (lambda: iter([BATCH, 3]), "found builtins.int among what it yields"),
     "other columns": (lambda: iter([BATCH, BATCH.select(["id"])]), "the columns of the first batch in all of them"),
+    "objects": (lambda: pl.DataFrame({"c": pl.Series([object()], dtype=pl.Object)}), "found 'c' of type Object"),
+    "periods": (lambda: pd.DataFrame({"c": pd.period_range("2024-01", periods=1, freq="M")}), "found 'c' of type"),
+    "times as index": (lambda: pd.DataFrame({"c": [1]}, index=pd.to_datetime(["2024-01-01"])), "rename_axis"),
+    "mixed": (lambda: pd.DataFrame({"c": [1, "a"]}), "rows that Arrow can hold"),
+    "a series": (lambda: pl.Series([1]), "rows that Arrow can hold"),
+    "names twice": (lambda: pa.Table.from_arrays([pa.array([1])] * 2, ["c", "c"]), "found c more than once"),
+    "lists of nothing": (lambda: pa.table({"c": [[]]}), "found 'c' of type nothing but NULL inside"),
     "dicts": (lambda: [{"id": 1}], "expected a pyspark.sql.DataFrame, pyarrow.Table"),
 }
 
