@@ -218,8 +218,10 @@ def unrecorded_partitions(context: dg.InputContext, question: ReadQuestion) -> f
     is_now = question.options.is_head and question.options.ref is None
     if instance is None or not is_now or not context.has_asset_partitions or not context.has_asset_key:
         return frozenset()
-    asked = frozenset(str(key) for key in context.asset_partition_keys) - written_partitions(context)
-    unrecorded = asked - set(instance.get_materialized_partitions(context.asset_key)) if asked else asked
+    asked = frozenset(str(key) for key in context.asset_partition_keys)
+    unrecorded = asked - written_partitions(context)
+    if unrecorded:
+        unrecorded -= set(instance.get_materialized_partitions(context.asset_key))
     if unrecorded and asked >= set(_all_keys(context.asset_partitions_def, instance)):
         return frozenset()
     return unrecorded

@@ -72,8 +72,10 @@ class InputLoader:
             return LoadedInput(self._without_table(), None)
         plan = plan_read(state, question.scope, question.options, self._earlier_read())
         missing = self._missing_partitions(plan)
-        nobody = set(missing) >= set(question.scope.keys)
-        if wanted.is_optional and not wanted.is_by_partition and nobody and missing:
+        is_nothing = (
+            question.scope.is_empty or plan.snapshot_id is None or set(missing) == set(question.scope.keys) != set()
+        )
+        if is_nothing and wanted.is_optional and not wanted.is_by_partition:
             return LoadedInput(None, plan.snapshot_id)
         may_miss = question.options.missing == "empty" or (wanted.is_by_partition and wanted.is_optional)
         if missing and not may_miss:

@@ -4,7 +4,17 @@ from typing import Final
 
 import pytest
 
-LONG: Final = ("test_history", "test_merging", "test_replace", "test_schemas")
+LONG: Final = (
+    "test_history",
+    "test_inputs",
+    "test_loads",
+    "test_merging",
+    "test_outputs",
+    "test_overwrite_partitions",
+    "test_replace",
+    "test_replace_where",
+    "test_schemas",
+)
 """Files whose tests take long. Each holds on both engines: `make test` runs the classic half of them, `make
 test-servers` the other. What differs between the engines is in the other files."""
 

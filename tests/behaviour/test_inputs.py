@@ -503,6 +503,15 @@ class TestPartitionsOneByOne:
         with pytest.raises(dg.Failure, match="the table of hours in the"):
             self.load(lake, dict[str, annotation], days)
 
+    @BOTH_WAYS
+    def test_none_stands_for_what_is_not_asked_for_or_not_there_yet(self, lake: Lake, annotation: Any) -> None:
+        hours = hours_asset(partitions_def=DAYS)
+        lake.materialize(hours, partition_key="2013-01-01")
+        assert self.load(lake, annotation | None, []) is None
+        assert self.load(lake, annotation, []) == 0
+        lake.session.sql("create or replace table lake.db.hours (ts timestamp, v int) using iceberg")
+        assert self.load(lake, annotation | None, ["2013-01-01"]) is None
+
     def test_an_asset_without_partitions_has_none_one_by_one(self, lake: Lake) -> None:
         upstream = frame_asset("one", "select 1 as id")
         lake.materialize(upstream)
