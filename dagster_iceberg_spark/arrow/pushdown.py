@@ -8,7 +8,7 @@ than the filter, and never fewer.
 import datetime as dt
 import json
 from collections.abc import Mapping, Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Final
 
 from dagster_iceberg_spark.table.predicate import (
@@ -128,19 +128,11 @@ def _value(kind: IcebergType | None, value: Any) -> LiteralValue | None:
         TIMESTAMPTZ: isinstance(value, dt.datetime) and value.tzinfo is not None,
     }
     if isinstance(kind, DecimalType):
-        return _decimal(kind, value) if isinstance(value, Decimal) else None
+        return kind.exact(value) if isinstance(value, Decimal) else None
     if kind in _BITS:
         is_integer = isinstance(value, int) and not isinstance(value, bool)
         return value if is_integer and abs(value) < 2 ** _BITS[kind] else None
     return None if kind is None or not fits.get(kind, False) else value
-
-
-def _decimal(kind: DecimalType, value: Decimal) -> Decimal | None:
-    try:
-        scaled = value.quantize(Decimal(1).scaleb(-kind.scale))
-    except InvalidOperation:
-        return None
-    return scaled if scaled == value and len(scaled.as_tuple().digits) <= kind.precision else None
 
 
 def _constants(expression: Any) -> tuple[Any, ...]:

@@ -39,10 +39,11 @@ class PlannedScan:
 
     def table(self) -> pa.Table:
         """Return all rows."""
+        if self.plan.limit is not None:
+            return self.batches().read_all()  # of no more files than it takes
         parts = [scan.to_table(tasks) for scan, tasks in self._pieces()]
         empty = self._projected.empty_table()
-        whole = self._ordered(pa.concat_tables([empty, *parts], promote_options="permissive"))
-        return whole if self.plan.limit is None else whole.slice(0, self.plan.limit)
+        return self._ordered(pa.concat_tables([empty, *parts], promote_options="permissive"))
 
     def batches(self) -> pa.RecordBatchReader:
         """Return the rows batch by batch, as files are read."""

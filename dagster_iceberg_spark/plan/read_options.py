@@ -63,11 +63,6 @@ class ReadOptions:
         """Whether the newest snapshot of a branch is asked for, or what a tag stands for."""
         return self.snapshot_id is None and self.as_of is None and self.as_of_run is None
 
-    @property
-    def is_filtered(self) -> bool:
-        """Whether less than the partitions' whole rows is asked for."""
-        return self.columns is not None or self.row_filter is not None or self.limit is not None
-
 
 def parse_read_options(
     metadata: Mapping[str, Any],

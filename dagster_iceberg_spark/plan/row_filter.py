@@ -225,7 +225,7 @@ def _value(field: Field, node: Any, refusal: Callable[[str], MetadataKeyError]) 
     text, number = _constant_text(node), _constant_number(node)
     try:
         value = _of_type(field, node, text, number)
-    except (ValueError, OverflowError, InvalidOperation):
+    except (ValueError, OverflowError):
         value = None
     if value is None:
         raise refusal(f"a constant of the type {field.type} of {field.name!r}{_EXAMPLES.get(field.type, '')}")
@@ -244,9 +244,8 @@ def _of_type(  # noqa: PLR0911 - one for each type
     field: Field, node: Any, text: str | None, number: Decimal | None
 ) -> LiteralValue | None:
     match field.type:
-        case DecimalType(precision, scale) if number is not None:
-            scaled = number.quantize(Decimal(1).scaleb(-scale))
-            return scaled if scaled == number and len(scaled.as_tuple().digits) <= precision else None
+        case DecimalType() if number is not None:
+            return field.type.exact(number)
         case kind if kind in INTEGERS and number is not None:
             integer = int(number)
             return integer if integer == number and -(2 ** _BITS[kind]) <= integer < 2 ** _BITS[kind] else None

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Any, TypeAlias
 
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
@@ -29,6 +30,14 @@ class DecimalType:
     def __str__(self) -> str:
         """Return the spec's name."""
         return f"decimal({self.precision}, {self.scale})"
+
+    def exact(self, number: Decimal) -> Decimal | None:
+        """Return the number with the type's scale; None if it is no value of the type."""
+        try:
+            scaled = number.quantize(Decimal(1).scaleb(-self.scale))
+        except InvalidOperation:
+            return None
+        return scaled if scaled == number and len(scaled.as_tuple().digits) <= self.precision else None
 
 
 @dataclass(frozen=True, slots=True)
