@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import dagster as dg
 from dagster._core.definitions.partitions.context import partition_loading_context
+from dagster._core.definitions.partitions.utils import infer_partition_mapping
 from dagster._core.events import EngineEventData
+from dagster._core.execution.plan.outputs import StepOutputHandle
 from dagster.components.definitions import LazyDefinitions
 
 RESUME_TAGS: Final = ("dagster/is_resume_retry", "dagster/is_asset_resume_retry")
@@ -206,13 +208,42 @@ def written_partitions(context: dg.InputContext) -> frozenset[str]:
         return frozenset(map(str, context.asset_partitions_def.get_partition_keys_in_range(step.partition_key_range)))
 
 
-def output_assets(context: dg.InputContext) -> dict[dg.AssetKey, Mapping[str, Any]]:
-    """Return the metadata of the assets that the context's step writes, by their keys."""
+def maps_to_all_partitions(context: dg.InputContext) -> bool:
+    """Say whether an input of the step is of all partitions of its asset, whatever there are when it is loaded."""
     step = _step_context(context)
-    if step is None:
-        return {}
-    layer = step.job_def.asset_layer
-    return {key: layer.get(key).metadata for key in step.get_output_asset_keys() if layer.has(key)}
+    if step is None or not context.has_asset_partitions:
+        return False
+    assets = step.job_def.asset_layer.get_assets_def_for_node(step.node_handle)
+    given = assets.get_partition_mapping_for_dep(context.asset_key) if assets else None
+    own = step.entity_partitions_def if assets else None
+    return isinstance(infer_partition_mapping(given, own, context.asset_partitions_def), dg.AllPartitionMapping)
+
+
+def outputs_of(context: dg.InputContext) -> list[tuple[dg.OutputContext, Any]]:
+    """Return the contexts of the assets that the input's step makes, each with its IO manager, if it is stored."""
+    step = _step_context(context)
+    assets = set() if step is None else step.get_output_asset_keys()
+    found = []
+    for output in () if step is None else step.step.step_outputs:
+        handle = StepOutputHandle(step.step.key, output.name)
+        of_output = step.get_output_context(handle)
+        if of_output.has_asset_key and of_output.asset_key in assets:
+            is_stored = not of_output.dagster_type.is_nothing
+            found.append((of_output, step.get_io_manager(handle) if is_stored else None))
+    return found
+
+
+def latest_materializations(context: dg.OutputContext, partition_keys: Sequence[str]) -> dict[str, int | None]:
+    """Return the snapshot that Dagster has last recorded of each of an output's partitions."""
+    step = _step_context(context)
+    found: dict[str, int | None] = {}
+    for key in partition_keys:
+        records = dg.AssetRecordsFilter(asset_key=context.asset_key, asset_partitions=[key])
+        answer = step.instance.fetch_materializations(records, limit=1).records
+        event = answer[0].asset_materialization if answer else None
+        value = event.metadata.get("iceberg/snapshot_id") if event else None
+        found[key] = None if value is None else int(str(value.value))
+    return found
 
 
 def _step_context(context: dg.OutputContext | dg.InputContext) -> Any:

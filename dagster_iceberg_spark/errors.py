@@ -16,6 +16,7 @@
     |-- UpstreamMissingError          materialize the upstream asset first; never retried
     |-- RetryableError                try again: a RetryPolicy may
     |   |-- CommitConflictError       another writer committed first
+    |   |-- ChangesConsumedError      another materialization has taken the changes that this one has read
     |   |-- CatalogUnavailableError   the catalog, the store or the server does not answer
     |   `-- CredentialsExpiredError   the catalog or the store took the credentials before, and does not any more
     `-- InvestigationError            look before you do anything; never retried
@@ -24,6 +25,7 @@
         |-- OrphanedCommitError       an earlier append is in the table that no event records
         |-- UnreadableCommitError     a snapshot is in the table whose files are not
         |-- DisplacedCommitError      another writer's snapshot is not in the table any more
+        |-- ChangesUnknownError       what is new in an upstream table cannot be told
         `-- WriteFailedError          the engine failed for a reason of its own; a RetryPolicy may try again
 
 Each class also inherits the builtin that people already catch.
@@ -122,6 +124,10 @@ class CommitConflictError(RetryableError):
     """Another writer committed first."""
 
 
+class ChangesConsumedError(RetryableError):
+    """Another materialization of the asset has taken the changes that this one has read; the next load reads on."""
+
+
 class CatalogUnavailableError(RetryableError, ConnectionError):
     """The catalog or the object store does not answer."""
 
@@ -152,6 +158,10 @@ class UnreadableCommitError(InvestigationError):
 
 class DisplacedCommitError(InvestigationError):
     """The engine has taken another writer's snapshot out of the table's history."""
+
+
+class ChangesUnknownError(InvestigationError):
+    """What is new in an upstream table cannot be told: rows were removed, or snapshots have expired."""
 
 
 class WriteFailedError(InvestigationError):

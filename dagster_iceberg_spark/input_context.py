@@ -1,8 +1,8 @@
 """From an InputContext to what is asked: the table, the partitions, the options, the type; and what was read of it."""
 
 import types
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Union, get_args, get_origin
 
 import dagster as dg
@@ -12,13 +12,14 @@ from dagster_iceberg_spark.dagster_private import (
     definition_metadata_of,
     engine_events,
     instance_of,
-    output_assets,
+    maps_to_all_partitions,
     step_facts,
     written_partitions,
 )
 from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.ledger import LEDGER
-from dagster_iceberg_spark.plan.read import EarlierRead, chosen_read
+from dagster_iceberg_spark.plan.incremental import Changes
+from dagster_iceberg_spark.plan.read import EarlierRead, RecordedRead, chosen_read
 from dagster_iceberg_spark.plan.read_options import AS_OF_RUN, RUN_KEYS, ReadOptions, parse_read_options
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import UpstreamRead
@@ -40,6 +41,7 @@ _READ: Final = {
     "table": "iceberg/table",
     "partitions": "iceberg/partition_digest",
     "snapshot_id": "iceberg/read_snapshot_id",
+    "since": "iceberg/read_since_snapshot_id",
 }
 """Keys of an engine event that says what a step has read."""
 
@@ -72,6 +74,7 @@ class ReadQuestion:
         options: What the input asks for.
         wanted: What it is to be loaded as.
         step_key: The step that loads it; None: a script does.
+        is_of_all: Whether changes are asked for, of all partitions.
     """
 
     identifier: TableIdentifier
@@ -80,11 +83,25 @@ class ReadQuestion:
     options: ReadOptions
     wanted: WantedInput
     step_key: str | None = None
+    is_of_all: bool = False
+
+    @property
+    def read_scope(self) -> PartitionScope:
+        """The partitions as the lineage has them.
+
+        Of changes to all partitions, the whole table: there are more of them tomorrow, whose rows are new then.
+        """
+        return PartitionScope() if self.is_of_all else self.scope
+
+    @property
+    def row_scope(self) -> PartitionScope:
+        """The partitions whose rows are read."""
+        return self.scope if self.wanted.is_by_partition else self.read_scope
 
     @property
     def described_scope(self) -> str | None:
         """The partitions as the lineage names them; None: the whole table."""
-        return None if self.scope.is_whole_table else self.scope.describe()
+        return None if self.read_scope.is_whole_table else self.read_scope.describe()
 
 
 def read_question(context: dg.InputContext, *, namespace: str | None) -> ReadQuestion:
@@ -105,18 +122,20 @@ def read_question(context: dg.InputContext, *, namespace: str | None) -> ReadQue
     mapping_key = upstream.mapping_key if upstream is not None and asset_key is None else None
     subject = "/".join(asset_key.path) if asset_key else f"the input {context.name!r}"
     facts = step_facts(context)
+    options = parse_read_options(
+        plain_metadata(context.definition_metadata),
+        subject=f"the input of {subject}",
+        config=context.config or None,
+        tags=facts.run_tags if facts else None,
+    )
     question = ReadQuestion(
         identifier=table_of(asset_key, definition, namespace, mapping_key=mapping_key, subject=subject),
         asset=subject,
         scope=asset_scope(context, definition, subject),
-        options=parse_read_options(
-            plain_metadata(context.definition_metadata),
-            subject=f"the input of {subject}",
-            config=context.config or None,
-            tags=facts.run_tags if facts else None,
-        ),
+        options=options,
         wanted=wanted_input(context.dagster_type.typing_type),
         step_key=facts.step_key if facts else None,
+        is_of_all=options.kind is not None and maps_to_all_partitions(context),
     )
     if question.wanted.is_by_partition and question.scope.is_whole_table:
         raise PartitioningError.refusing(
@@ -155,27 +174,79 @@ def _without_none(annotation: object) -> object | None:
     return inner
 
 
-def record_read(context: dg.InputContext, question: ReadQuestion, snapshot_id: int | None) -> None:
-    """Remember that the step has loaded that snapshot, for what it writes and for runs that are to read the same."""
+def input_identity(context: dg.InputContext, question: ReadQuestion) -> UpstreamRead:
+    """Return what tells an input of changes from others, in the lineage."""
+    return UpstreamRead(
+        question.asset,
+        str(question.identifier),
+        None,
+        question.described_scope,
+        kind=question.options.kind,
+        digest=question.read_scope.digest,
+        input_name=_input_name(context),
+    )
+
+
+def _input_name(context: dg.InputContext) -> str:
+    return context.name if context.has_input_name else ""
+
+
+def record_read(
+    context: dg.InputContext,
+    question: ReadQuestion,
+    snapshot_id: int | None,
+    changes: Changes | None = None,
+    upon: tuple[tuple[str, int | None], ...] = (),
+) -> None:
+    """Remember what the step has loaded, for what it writes and for runs that are to read the same.
+
+    Args:
+        context: Dagster's.
+        question: What the input asked for.
+        snapshot_id: The snapshot that was read.
+        changes: Which changes until then; None: its rows.
+        upon: The snapshot that each table of the step had, by its asset.
+    """
     facts = step_facts(context)
     if facts is None:
         return
-    scope = question.described_scope
+    scope, name = question.described_scope, _input_name(context)
     read = UpstreamRead(question.asset, str(question.identifier), snapshot_id, scope)
-    name = context.name if context.has_input_name else ""
-    LEDGER.record(facts.run_id, facts.step_key, f"{name}\0{question.asset}\0{question.scope.digest}", read)
+    since = None if changes is None else changes.since
+    if changes is not None:
+        read = replace(
+            input_identity(context, question),
+            snapshot_id=snapshot_id,
+            since=since,
+            upon=upon,
+            is_repeated=changes.is_repeated,
+        )
+    LEDGER.record(facts.run_id, facts.step_key, f"{name}\0{question.asset}\0{question.read_scope.digest}", read)
     facts.record_event(
-        f"Reading {question.identifier} at {f'snapshot {snapshot_id}' if snapshot_id else 'its beginning'}"
-        f"{f', partitions {scope}' if scope else ''}.",
+        f"Reading {_described_range(question, snapshot_id, changes)}{f', partitions {scope}' if scope else ''}.",
         {
             _READ["input"]: name,
             _READ["step"]: facts.step_key,
             _READ["asset"]: question.asset,
             _READ["table"]: str(question.identifier),
-            _READ["partitions"]: question.scope.digest,
+            _READ["partitions"]: question.read_scope.digest,
             _READ["snapshot_id"]: "" if snapshot_id is None else str(snapshot_id),
+            _READ["since"]: "" if since is None else str(since),
         },
     )
+
+
+def _described_range(question: ReadQuestion, snapshot_id: int | None, changes: Changes | None) -> str:
+    at = f"snapshot {snapshot_id}" if snapshot_id else "its beginning"
+    if changes is None:
+        return f"{question.identifier} at {at}"
+    if changes.since is None:
+        why = "as it cannot be told what is new" if changes.is_repeated else "all of which is new"
+        return f"{question.identifier} at {at}, {why}"
+    if not changes.snapshots:
+        return f"nothing of {question.identifier}, which has no rows that are newer than snapshot {changes.since}"
+    what = "what was added to" if changes.kind == "changes" else "the changes of"
+    return f"{what} {question.identifier} after snapshot {changes.since} until {at}, {len(changes.snapshots)} commits"
 
 
 def recorded_read(context: dg.InputContext, question: ReadQuestion, run_id: str) -> EarlierRead | None:
@@ -185,27 +256,42 @@ def recorded_read(context: dg.InputContext, question: ReadQuestion, run_id: str)
         raise MetadataKeyError.refusing(
             "use", f"`{AS_OF_RUN}` of {question.asset}", expected="an input of a run's step", found="a load of a script"
         )
-    name = context.name if context.has_input_name else ""
+    return chosen_read(run_id, reads_of_run(context, question, facts.instance, run_id, step_key=facts.step_key))
+
+
+def reads_of_run(
+    context: dg.InputContext,
+    question: ReadQuestion,
+    instance: dg.DagsterInstance,
+    run_id: str,
+    *,
+    step_key: str | None = None,
+) -> list[RecordedRead]:
+    """Return what a run has read for this input, by its event log, oldest first.
+
+    Args:
+        context: Dagster's.
+        question: What the input asks for.
+        instance: The Dagster instance.
+        run_id: The run.
+        step_key: Its step; None: any that has an input of this name.
+    """
     wanted = {
-        _READ["input"]: name,
-        _READ["step"]: facts.step_key,
+        _READ["input"]: _input_name(context),
         _READ["asset"]: question.asset,
         _READ["table"]: str(question.identifier),
     }
-    return chosen_read(
-        run_id,
-        [
-            (event[_READ["partitions"]] == question.scope.digest, int(event[_READ["snapshot_id"]] or 0) or None)
-            for event in engine_events(facts.instance, run_id)
-            if wanted.items() <= event.items()
-        ],
-    )
-
-
-def written_tables(context: dg.InputContext, *, namespace: str | None) -> Iterator[TableIdentifier]:
-    """Yield the tables of the assets that the input's step writes, as far as this IO manager would name them."""
-    for key, metadata in output_assets(context).items():
-        yield table_of(key, plain_metadata(metadata), namespace, subject="/".join(key.path))
+    if step_key is not None:
+        wanted[_READ["step"]] = step_key
+    return [
+        RecordedRead(
+            is_same_partitions=event[_READ["partitions"]] == question.read_scope.digest,
+            snapshot_id=int(event[_READ["snapshot_id"]] or 0) or None,
+            since=int(event.get(_READ["since"]) or 0) or None,
+        )
+        for event in engine_events(instance, run_id)
+        if wanted.items() <= event.items()
+    ]
 
 
 def unrecorded_partitions(context: dg.InputContext, question: ReadQuestion) -> frozenset[str]:

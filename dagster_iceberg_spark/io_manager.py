@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import dagster as dg
 from pydantic import Field
 
+from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import has_namespace, look
 from dagster_iceberg_spark.config.base import refuse_unknown_fields
 from dagster_iceberg_spark.context import WriteQuestion, defined_table, write_question
@@ -145,9 +146,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             RetryableError: The same may succeed when it is tried again.
         """
         with _final_errors(context):
-            question = write_question(
-                context, namespace=self.namespace, defaults=self._defaults(), creation=self._creation()
-            )
+            _, question = self.question_of(context)
             commit = self._publish(context, question, obj)
             self._report(context, question, commit)
 
@@ -163,10 +162,24 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         """
         with _final_errors(context):
             question = read_question(context, namespace=self.namespace)
-            loader = InputLoader(self.spark, context, question, self.namespace, self.input_type)
-            loaded = loader.load()
-            record_read(context, question, loaded.snapshot_id)
+            loaded = InputLoader(self.spark, context, question, self.input_type, _as_ours).load()
+            record_read(context, question, loaded.snapshot_id, loaded.changes, loaded.upon)
             return loaded.value
+
+    def question_of(self, context: dg.OutputContext) -> tuple[CatalogDescription, WriteQuestion]:
+        """Return what an output asks for, and the catalog of its table.
+
+        Args:
+            context: Dagster's.
+
+        Raises:
+            MetadataKeyError: A metadata key or value is wrong.
+            PartitioningError: `partition_expr` is missing or does not fit the partitions definition.
+        """
+        question = write_question(
+            context, namespace=self.namespace, defaults=self._defaults(), creation=self._creation()
+        )
+        return self.spark.catalog_description, question
 
     @classmethod
     def input_config_schema(cls) -> Any:
@@ -236,6 +249,10 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             table_properties=self.table_properties,
             write_options=self.write_options,
         )
+
+
+def _as_ours(manager: object) -> IcebergPySparkIOManager | None:
+    return manager if isinstance(manager, IcebergPySparkIOManager) else None
 
 
 @contextmanager

@@ -1,26 +1,40 @@
 """Loading an input: what is there, as the type that it is annotated with."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import dagster as dg
 
-from dagster_iceberg_spark.catalog.files import data_files
+from dagster_iceberg_spark.catalog.files import data_files, removed_files
 from dagster_iceberg_spark.catalog.look import look
-from dagster_iceberg_spark.errors import ConfigurationError, UpstreamMissingError
-from dagster_iceberg_spark.input_context import ReadQuestion, recorded_read, unrecorded_partitions, written_tables
+from dagster_iceberg_spark.consumption import ReadSoFar, StoresTables, own_tables, read_so_far
+from dagster_iceberg_spark.errors import ChangesUnknownError, ConfigurationError, UpstreamMissingError
+from dagster_iceberg_spark.input_context import ReadQuestion, recorded_read, unrecorded_partitions
+from dagster_iceberg_spark.plan.incremental import (
+    Changes,
+    Consumption,
+    deletes_of,
+    has_delete_files,
+    may_delete,
+    refuse_unclear,
+    scan_of,
+)
 from dagster_iceberg_spark.plan.read import (
     EarlierRead,
     ReadPlan,
+    at_snapshot,
     by_partition,
+    new_snapshots,
     partitions_without_files,
     plan_read,
     read_of_run,
 )
-from dagster_iceberg_spark.plan.read_options import AS_OF_RUN, MISSING
+from dagster_iceberg_spark.plan.read_options import AS_OF_RUN, CHANGES_FALLBACK, MISSING
 from dagster_iceberg_spark.resource import IcebergSparkResource
+from dagster_iceberg_spark.table.lineage import RUN_ID, ReadKind
 from dagster_iceberg_spark.table.scope import PartitionScope
+from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 SPARK_FRAME: Final = "pyspark.sql.DataFrame"
 _WHOLE: Final = ""
@@ -34,10 +48,14 @@ class LoadedInput:
     Args:
         value: What the user's function gets.
         snapshot_id: The snapshot that it was read from; None: there is none yet.
+        changes: Which changes until then it is; None: the snapshot's rows.
+        upon: Where changes were asked for, the snapshot that each table of the step had, by its asset.
     """
 
     value: Any
     snapshot_id: int | None
+    changes: Changes | None = None
+    upon: tuple[tuple[str, int | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +66,22 @@ class InputLoader:
         spark: Catalog and session.
         context: Dagster's.
         question: What the input asks for.
-        namespace: The IO manager's namespace.
         default_type: The dotted name of the type that an input without annotation is loaded as.
+        as_ours: Returns an IO manager of this package as what it is; None of any other.
     """
 
     spark: IcebergSparkResource
     context: dg.InputContext
     question: ReadQuestion
-    namespace: str | None
     default_type: str
+    as_ours: Callable[[Any], StoresTables | None]
 
     def load(self) -> LoadedInput:
         """Load it, from one snapshot.
 
         Raises:
             UpstreamMissingError: The table, the snapshot, or a partition is not there.
+            ChangesUnknownError: What is new was asked for, and cannot be told.
             ConfigurationError: The annotation or the metadata asks for what there is not.
             CatalogUnavailableError: The catalog or the store does not answer.
         """
@@ -70,13 +89,18 @@ class InputLoader:
         state = look(self.spark.catalog_description, question.identifier)
         if state is None:
             return LoadedInput(self._without_table(), None)
-        plan = plan_read(state, question.scope, question.options, self._earlier_read())
+        earlier = self._earlier_read()
+        plan = plan_read(state, question.row_scope, question.options, earlier)
+        so_far = ReadSoFar(Consumption())
+        if question.options.kind is not None:
+            so_far = read_so_far(self.context, question, as_ours=self.as_ours)
+            plan = self._with_changes(state, plan, self._consumption(so_far, earlier))
         missing = self._missing_partitions(plan)
         is_nothing = (
             question.scope.is_empty or plan.snapshot_id is None or set(missing) == set(question.scope.keys) != set()
         )
         if is_nothing and wanted.is_optional and not wanted.is_by_partition:
-            return LoadedInput(None, plan.snapshot_id)
+            return LoadedInput(None, plan.snapshot_id, plan.changes, so_far.upon)
         may_miss = question.options.missing == "empty" or (wanted.is_by_partition and wanted.is_optional)
         if missing and not may_miss:
             raise self._missing(
@@ -84,11 +108,76 @@ class InputLoader:
                 "none recorded by Dagster, and no row of them in the table",
             )
         if not wanted.is_by_partition:
-            return LoadedInput(self._rows({_WHOLE: plan})[_WHOLE], plan.snapshot_id)
+            return LoadedInput(self._rows({_WHOLE: plan})[_WHOLE], plan.snapshot_id, plan.changes, so_far.upon)
         plans = by_partition(plan, question.scope)
         there = {key: each for key, each in plans.items() if not (wanted.is_optional and key in missing)}
         rows = self._rows(there) if there else {}
-        return LoadedInput({key: rows.get(key) for key in plans}, plan.snapshot_id)
+        return LoadedInput({key: rows.get(key) for key in plans}, plan.snapshot_id, plan.changes, so_far.upon)
+
+    def _consumption(self, so_far: ReadSoFar, earlier: EarlierRead | None) -> Consumption:
+        """Return how far the asset has read the table, or an earlier run had, whose read is to be repeated."""
+        if earlier is None:
+            return so_far.consumption
+        if so_far.upon and so_far.consumption.since != earlier.since:
+            raise ChangesUnknownError.refusing(
+                "read what is new in",
+                str(self.question.identifier),
+                expected=f"an asset that has read until snapshot {earlier.since or 'none'}, as when the run "
+                f"{earlier.run_id} read on from there (`{AS_OF_RUN}`)",
+                found=f"one that has read until {so_far.consumption.since or 'none'}",
+                hint="roll the asset's own table back to what it was before that run.",
+            )
+        return Consumption(earlier.since, earlier.snapshot_id)
+
+    def _with_changes(self, state: TableState, plan: ReadPlan, consumption: Consumption) -> ReadPlan:
+        """Return the read of what is new."""
+        options, kind, since = self.question.options, self.question.options.kind, consumption.since
+        if kind is None:
+            return plan
+        plan = plan if consumption.until is None else at_snapshot(state, plan, consumption.until)
+        found = consumption.unclear
+        if found is None and since is None:
+            return replace(plan, changes=Changes(kind, None))
+        if found is None and since is not None:
+            snapshots = new_snapshots(state, plan, since, is_head=options.is_head)
+            found = f"a history without snapshot {since}, which was read last: it has expired, or was rolled back"
+            if snapshots is not None:
+                found = self._what_hides_changes(plan, kind, snapshots)
+            if snapshots is not None and found is None:
+                ids = tuple(snapshot.snapshot_id for snapshot in snapshots)
+                return replace(plan, changes=Changes(kind, since, ids, scan_of(kind, snapshots)))
+        refuse_unclear(plan.identifier, self.question.asset, options, found or "")
+        self.context.log.warning(
+            f"Reading all rows of {plan.identifier}, as `{CHANGES_FALLBACK}` asks, because of {found}."
+        )
+        return replace(plan, changes=Changes(kind, None, is_repeated=since is not None))
+
+    def _what_hides_changes(self, plan: ReadPlan, kind: ReadKind, snapshots: Sequence[Snapshot]) -> str | None:
+        """Return which snapshot makes that the changes cannot be told; None: none does."""
+        if kind == "changelog":
+            hiding = next((item for item in snapshots if has_delete_files(item)), None)
+            what = "has delete files, of which Iceberg's changelog cannot tell the rows"
+        else:
+            hiding = next((item for item in snapshots if may_delete(item) and self._deletes(plan, item)), None)
+            what = "has removed rows of what is read, or written them anew"
+        if hiding is None:
+            return None
+        run_id = hiding.summary.get(RUN_ID)
+        return (
+            f"snapshot {hiding.snapshot_id} ({hiding.operation}{f' of run {run_id}' if run_id else ''}), which {what}"
+        )
+
+    def _deletes(self, plan: ReadPlan, snapshot: Snapshot) -> bool:
+        if plan.scope.is_whole_table:
+            return True
+        files = removed_files(
+            self.spark.catalog_description,
+            plan.identifier,
+            snapshot.snapshot_id,
+            plan.scope.columns,
+            schema_id=plan.schema.schema_id,
+        )
+        return deletes_of(plan.scope, files)
 
     def _earlier_read(self) -> EarlierRead | None:
         run_id = self.question.options.as_of_run
@@ -108,13 +197,12 @@ class InputLoader:
     def _earlier_read_of_lineage(self, run_id: str) -> EarlierRead | None:
         """Ask the tables that the step writes: they know of runs that this Dagster instance does not."""
         question = self.question
-        for table in written_tables(self.context, namespace=self.namespace):
-            state = look(self.spark.catalog_description, table)
+        for table in own_tables(self.context, as_ours=self.as_ours):
             found = (
                 None
-                if state is None
+                if table.state is None
                 else read_of_run(
-                    state,
+                    table.state,
                     run_id,
                     step_key=question.step_key,
                     asset=question.asset,

@@ -49,6 +49,7 @@ class InputType:
         extra: The extra of this package that installs it, if it is not there anyway.
         needs_columns: Whether there is none of it without columns.
         is_whole_table: Whether it stands for the table itself, of which nothing can be left out.
+        takes_changes: Whether it can be what is new since a snapshot.
     """
 
     module: str
@@ -57,6 +58,7 @@ class InputType:
     extra: str | None = None
     needs_columns: bool = False
     is_whole_table: bool = False
+    takes_changes: bool = True
 
     @property
     def path(self) -> str:
@@ -110,8 +112,15 @@ INPUT_TYPES: Final = (
     InputType("polars", "LazyFrame", _lazy_polars, extra="polars"),
     InputType("duckdb", "DuckDBPyRelation", _duckdb, extra="duckdb", needs_columns=True),
     InputType("ibis", "Table", _ibis, extra="ibis", needs_columns=True),
-    InputType("pyiceberg.table", "DataScan", lambda planned: planned.scan(), needs_columns=True),
-    InputType("pyiceberg.table", "Table", lambda planned: planned.source, needs_columns=True, is_whole_table=True),
+    InputType("pyiceberg.table", "DataScan", lambda planned: planned.scan(), needs_columns=True, takes_changes=False),
+    InputType(
+        "pyiceberg.table",
+        "Table",
+        lambda planned: planned.source,
+        needs_columns=True,
+        is_whole_table=True,
+        takes_changes=False,
+    ),
 )
 """What an input loads as without a JVM."""
 
@@ -140,6 +149,7 @@ def read(description: CatalogDescription, plans: Mapping[str, ReadPlan], input_t
             stands for the table itself.
     """
     plan = next(iter(plans.values()))
+    _require_changes_type(plan, input_type)
     if input_type.is_whole_table and plan.is_filtered:
         raise ConfigurationError.refusing(
             "load",
@@ -166,6 +176,22 @@ def read(description: CatalogDescription, plans: Mapping[str, ReadPlan], input_t
             name: _loaded(input_type, PlannedScan(table, each), subject=str(plan.identifier))
             for name, each in plans.items()
         }
+
+
+def _require_changes_type(plan: ReadPlan, input_type: InputType) -> None:
+    if plan.changes is None or (input_type.takes_changes and plan.changes.kind == "changes"):
+        return
+    raise ConfigurationError.refusing(
+        "load",
+        str(plan.identifier),
+        expected="an input of type pyspark.sql.DataFrame for a changelog"
+        if plan.changes.kind == "changelog"
+        else "a type of rows, for what is new",
+        found=input_type.path,
+        hint="annotate the input otherwise, or read `changes`: the rows that were added."
+        if plan.changes.kind == "changelog"
+        else "annotate it as pyarrow.Table or pyspark.sql.DataFrame, for instance.",
+    )
 
 
 def no_rows(input_type: InputType, *, subject: str) -> Any:

@@ -13,7 +13,7 @@ from pyiceberg.table.metadata import TableMetadata
 from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.arrow.nulls import keep_nulls
 from dagster_iceberg_spark.arrow.streaming import batches_of
-from dagster_iceberg_spark.catalog.files import describe_file
+from dagster_iceberg_spark.catalog.files import describe_file, files_added_by
 from dagster_iceberg_spark.plan.binding import Intervals
 from dagster_iceberg_spark.plan.coverage import DataFile, hull, within_file
 from dagster_iceberg_spark.plan.read import ReadPlan
@@ -133,7 +133,7 @@ class PlannedScan:
         scope = self.plan.scope
         coarse = self.scan(all_of([hull(scope).predicate(), self.plan.row_filter]))
         by_filter: dict[Predicate, list[FileScanTask]] = {}
-        for task in coarse.plan_files():
+        for task in self._added() if self._reads_added else coarse.plan_files():
             left = within_file(scope, self._described(task))
             if left.boxes:
                 wanted = all_of([left.predicate(), self.plan.row_filter])
@@ -141,7 +141,21 @@ class PlannedScan:
         for predicate, tasks in by_filter.items():
             yield self._arrow_scan(coarse, predicate), tasks
 
+    @property
+    def _reads_added(self) -> bool:
+        return self.plan.changes is not None and self.plan.changes.scan != "rows"
+
+    def _added(self) -> Iterator[FileScanTask]:
+        """Yield the files that the snapshots have added, none of which has removed rows."""
+        for snapshot_id in self.plan.changes.snapshots if self.plan.changes else ():
+            for file in files_added_by(self.source, snapshot_id):
+                task = FileScanTask(data_file=file)
+                if within_file(self.plan.scope, self._described(task)).boxes:
+                    yield task
+
     def _files(self) -> list[FileScanTask]:
+        if self._reads_added:
+            return list(self._added())
         try:
             return list(self.scan().plan_files())
         except (TypeError, OverflowError):

@@ -5,7 +5,7 @@ from typing import Any
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile as ManifestDataFile
-from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestEntryStatus
 from pyiceberg.partitioning import PartitionSpec as PyIcebergSpec
 from pyiceberg.table import Table
 from pyiceberg.types import PrimitiveType as PyIcebergPrimitive
@@ -62,16 +62,57 @@ def added_files(
         CatalogUnavailableError: The catalog or the store does not answer.
         CommitConflictError: The table is gone.
     """
+    return _described_files(
+        description, identifier, snapshot_id, columns, lambda table: files_added_by(table, snapshot_id)
+    )
+
+
+def removed_files(
+    description: CatalogDescription,
+    identifier: TableIdentifier,
+    snapshot_id: int,
+    columns: Iterable[str],
+    *,
+    schema_id: int | None = None,
+) -> tuple[DataFile, ...]:
+    """Return the data files that the snapshot removed, and those that say which rows it removed of others.
+
+    Args:
+        description: The catalog.
+        identifier: The table.
+        snapshot_id: One of its snapshots.
+        columns: The columns whose bounds are wanted.
+        schema_id: The schema that has the columns; None: the current one.
+
+    Raises:
+        CatalogUnavailableError: The catalog or the store does not answer.
+        CommitConflictError: The table is gone.
+    """
 
     def listed(table: Table) -> Iterator[ManifestDataFile]:
-        snapshot = table.snapshot_by_id(snapshot_id)
-        for manifest in () if snapshot is None else snapshot.manifests(table.io):
-            if manifest.added_snapshot_id == snapshot_id:
-                for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-                    if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot_id:
-                        yield entry.data_file
+        for entry in _entries_of(table, snapshot_id):
+            is_deletion = entry.data_file.content != DataFileContent.DATA
+            if is_deletion == (entry.status == ManifestEntryStatus.ADDED):
+                yield entry.data_file
 
-    return _described_files(description, identifier, snapshot_id, columns, listed)
+    return _described_files(description, identifier, snapshot_id, columns, listed, schema_id)
+
+
+def files_added_by(table: Table, snapshot_id: int) -> Iterator[ManifestDataFile]:
+    """Yield the data files that the snapshot added, from its own manifests alone."""
+    for entry in _entries_of(table, snapshot_id):
+        if entry.status == ManifestEntryStatus.ADDED and entry.data_file.content == DataFileContent.DATA:
+            yield entry.data_file
+
+
+def _entries_of(table: Table, snapshot_id: int) -> Iterator[ManifestEntry]:
+    """Yield what a snapshot has added and removed."""
+    snapshot = table.snapshot_by_id(snapshot_id)
+    for manifest in () if snapshot is None else snapshot.manifests(table.io):
+        if manifest.added_snapshot_id == snapshot_id:
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
+                if entry.status != ManifestEntryStatus.EXISTING and entry.snapshot_id == snapshot_id:
+                    yield entry
 
 
 def _described_files(

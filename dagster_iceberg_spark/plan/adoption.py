@@ -4,7 +4,6 @@ The rule, scenario by scenario, is in `docs/exactly-once.md`.
 """
 
 import datetime as dt
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
@@ -14,6 +13,7 @@ from dagster_iceberg_spark.plan.options import WriteDisposition
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
+from dagster_iceberg_spark.table.scope import share_of
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 CLOCK_TOLERANCE_MS: Final = 10 * 60 * 1000
@@ -122,6 +122,9 @@ def decide_adoption(
                 refuse_twins(state.identifier, twins, disposition=disposition)
             found = _Found(snapshot, candidate, tuple(younger), materialization)
             record = record_of(snapshot.snapshot_id)
+            is_orphaned = disposition == "append" and record == "none" and not found.has_same_code
+            if found.has_same_changes and not is_orphaned:
+                return Adoption(snapshot)
             return _decide_append(found, state, record) if disposition == "append" else _decide_rewrite(found, record)
         younger.append(snapshot)
     if disposition == "append" and younger:
@@ -157,12 +160,26 @@ def _utc(milliseconds: int) -> str:
     return dt.datetime.fromtimestamp(milliseconds / 1000, dt.timezone.utc).isoformat(timespec="seconds")
 
 
+def has_read_changes(snapshot: Snapshot, candidates: Sequence[TokenCandidate]) -> bool:
+    """Say whether a snapshot is an earlier attempt's of this materialization, made of the changes of an input.
+
+    Whoever tries again reads the same changes, and adopts it: made of them once more, its rows would be doubled.
+    """
+    token = snapshot.summary.get(lineage.COMMIT_TOKEN)
+    return any(candidate.token == token for candidate in candidates) and bool(lineage.changes_read(snapshot.summary))
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     snapshot: Snapshot
     candidate: TokenCandidate
     younger: tuple[Snapshot, ...]
     materialization: Materialization
+
+    @property
+    def has_same_changes(self) -> bool:
+        read = lineage.changes_read(self.snapshot.summary)
+        return bool(read) and read == {item.range for item in self.materialization.upstream if item.kind is not None}
 
     @property
     def has_same_code(self) -> bool:
@@ -200,20 +217,8 @@ def leaves_alone(snapshot: Snapshot, materialization: Materialization) -> bool:
         return True
     if snapshot.summary.get(lineage.ASSET_KEY) != materialization.asset_key or materialization.scope.is_whole_table:
         return False
-    theirs = _listed_keys(snapshot.summary.get(lineage.PARTITION_KEYS))
-    return theirs is not None and not theirs & set(materialization.scope.keys)
-
-
-def _listed_keys(described: str | None) -> set[str] | None:
-    """Return the keys that a snapshot lists; None where it only says how many there are."""
-    if described is None:
-        return None
-    if not described.startswith("["):
-        return None if described.endswith(")") else {described}
-    try:
-        return set(json.loads(described))
-    except ValueError:  # a key that an older version, or someone else, wrote as it is
-        return None
+    described = snapshot.summary.get(lineage.PARTITION_KEYS)
+    return described is not None and share_of(described, materialization.scope.keys) == "none"
 
 
 def displaced_by(state: TableState, own: Snapshot, known: frozenset[int], *, branch: str) -> tuple[Snapshot, ...]:

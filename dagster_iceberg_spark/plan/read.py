@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from dagster_iceberg_spark.errors import UpstreamMissingError
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
 from dagster_iceberg_spark.plan.coverage import DataFile, within_file
+from dagster_iceberg_spark.plan.incremental import Changes, snapshots_since
 from dagster_iceberg_spark.plan.read_options import ROW_FILTER, ReadOptions
 from dagster_iceberg_spark.plan.row_filter import row_filter
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -14,7 +15,7 @@ from dagster_iceberg_spark.table.lineage import RUN_ID, STEP_KEY, UPSTREAM, upst
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, Predicate, all_of
 from dagster_iceberg_spark.table.schema import Field, Schema, are_same_columns
 from dagster_iceberg_spark.table.scope import PartitionScope
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class ReadPlan:
         row_filter: Which of the partitions' rows.
         limit: How many of them at most; None: all.
         is_current: Whether the table has columns of these names now, and they are the same.
+        changes: Which changes are read; None: the snapshot's rows.
     """
 
     identifier: TableIdentifier
@@ -44,6 +46,7 @@ class ReadPlan:
     row_filter: Predicate = EVERY_ROW
     limit: int | None = None
     is_current: bool = True
+    changes: Changes | None = None
 
     @property
     def predicate(self) -> Predicate:
@@ -53,7 +56,12 @@ class ReadPlan:
     @property
     def is_filtered(self) -> bool:
         """Whether less than the partitions' whole rows is read."""
-        return not self.is_whole_row or self.row_filter != EVERY_ROW or self.limit is not None
+        return (
+            not self.is_whole_row
+            or self.row_filter != EVERY_ROW
+            or self.limit is not None
+            or (self.changes is not None and self.changes.scan != "rows")
+        )
 
     @property
     def is_as_stored(self) -> bool:
@@ -68,10 +76,12 @@ class EarlierRead:
     Args:
         run_id: The run.
         snapshot_id: The snapshot; None: there was none yet.
+        since: The snapshot after which the changes begin that it has read; None: it has read all rows.
     """
 
     run_id: str
     snapshot_id: int | None
+    since: int | None = None
 
 
 def plan_read(
@@ -93,6 +103,7 @@ def plan_read(
     subject = str(state.identifier)
     snapshot_id = _resolve_snapshot(state, options) if earlier is None else _read_before(state, earlier)
     is_head = options.is_head and (options.ref or MAIN_BRANCH) in state.branches
+    is_head = is_head or options.kind is not None  # the engine has the table's columns for what is new
     stored = _schema_at(state, snapshot_id)
     schema = state.schema if is_head else stored
     columns = schema.names if options.columns is None else _exact_names(options.columns, schema, subject)
@@ -111,6 +122,16 @@ def plan_read(
         limit=options.limit,
         is_current=all(_is_known(field, state.schema) for field in schema),
     )
+
+
+def at_snapshot(state: TableState, plan: ReadPlan, snapshot_id: int) -> ReadPlan:
+    """Return the plan for another snapshot of the table, under the same columns.
+
+    Raises:
+        UpstreamMissingError: There is none of that id.
+    """
+    known = _known_snapshot(state, snapshot_id)
+    return replace(plan, snapshot_id=known, stored=_schema_at(state, known))
 
 
 def by_partition(plan: ReadPlan, scope: PartitionScope) -> Mapping[str, ReadPlan]:
@@ -151,28 +172,71 @@ def read_of_run(
         table: The upstream table.
         scope: The partitions of it, as the lineage names them.
     """
-    reads = [
-        read
-        for snapshot in state.snapshots.values()
-        if (snapshot.summary.get(RUN_ID), snapshot.summary.get(STEP_KEY)) == (run_id, step_key)
-        for read in upstream_reads(snapshot.summary.get(UPSTREAM, ""))
-        if (read.asset_key, read.table) == (asset, table)
-    ]
-    return chosen_read(run_id, [(read.scope == scope, read.snapshot_id) for read in reads])
+    return chosen_read(
+        run_id,
+        [
+            RecordedRead(read.scope == scope, read.snapshot_id, read.since)
+            for snapshot in state.snapshots.values()
+            if (snapshot.summary.get(RUN_ID), snapshot.summary.get(STEP_KEY)) == (run_id, step_key)
+            for read in upstream_reads(snapshot.summary.get(UPSTREAM, ""))
+            if (read.asset_key, read.table) == (asset, table)
+        ],
+    )
 
 
-def chosen_read(run_id: str, reads: Sequence[tuple[bool, int | None]]) -> EarlierRead | None:
-    """Choose the snapshot that a run has read: the last of the very partitions, else one that is without doubt.
+@dataclass(frozen=True, slots=True)
+class RecordedRead:
+    """What a run has read, as it is on record.
+
+    Args:
+        is_same_partitions: Whether it was of the very partitions that are asked for.
+        snapshot_id: The snapshot; None: there was none yet.
+        since: The snapshot after which the changes begin that it has read; None: it has read all rows.
+    """
+
+    is_same_partitions: bool
+    snapshot_id: int | None
+    since: int | None = None
+
+
+def chosen_read(run_id: str, reads: Sequence[RecordedRead]) -> EarlierRead | None:
+    """Choose what a run has read: the last of the very partitions, else what is without doubt.
 
     Args:
         run_id: The run.
-        reads: Of each read, oldest first, whether it was of the very partitions, and the snapshot.
+        reads: What is on record of it, oldest first.
     """
-    same = [snapshot_id for is_same, snapshot_id in reads if is_same]
-    if same:
-        return EarlierRead(run_id, same[-1])
-    others = {snapshot_id for _, snapshot_id in reads}
-    return EarlierRead(run_id, others.pop()) if len(others) == 1 else None
+    same = [read for read in reads if read.is_same_partitions]
+    ranges = {(read.snapshot_id, read.since) for read in same[-1:] or reads}
+    if len(ranges) != 1:
+        return None
+    snapshot_id, since = ranges.pop()
+    return EarlierRead(run_id, snapshot_id, since)
+
+
+def new_snapshots(state: TableState, plan: ReadPlan, since: int, *, is_head: bool) -> tuple[Snapshot, ...] | None:
+    """Return the snapshots after one until the plan's, oldest first, that changed rows; None: it is no ancestor.
+
+    Args:
+        state: The table.
+        plan: The read.
+        since: The snapshot.
+        is_head: Whether the plan's is the newest one, which may be older where the table was rolled back.
+
+    Raises:
+        UpstreamMissingError: The plan's was asked for, and is older than the one.
+    """
+    if not is_head and plan.snapshot_id != since and snapshots_since(state, plan.snapshot_id or 0, since) is not None:
+        raise UpstreamMissingError.refusing(
+            "read what is new in",
+            str(state.identifier),
+            expected=f"a snapshot that is not older than {since}, which the asset has read",
+            found=f"{plan.snapshot_id}",
+            hint="an earlier state is read again by `iceberg/read`: `snapshot`, or after the asset's own table is "
+            "rolled back.",
+        )
+    snapshots = snapshots_since(state, since, plan.snapshot_id)
+    return None if snapshots is None else tuple(item for item in snapshots if item.operation != "replace")
 
 
 def reads_everything(plan: ReadPlan) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, NoReturn
 
 from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.plan.values import instant, names, nearest_of, text
+from dagster_iceberg_spark.table.lineage import ReadKind
 
 COLUMNS: Final = "columns"
 SNAPSHOT_ID: Final = "iceberg/snapshot_id"
@@ -16,6 +17,8 @@ REF: Final = "iceberg/ref"
 ROW_FILTER: Final = "iceberg/row_filter"
 LIMIT: Final = "iceberg/limit"
 MISSING: Final = "iceberg/missing"
+READ: Final = "iceberg/read"
+CHANGES_FALLBACK: Final = "iceberg/changes_fallback"
 
 RUN_KEYS: Final[Mapping[str, str]] = {
     SNAPSHOT_ID: "id of the snapshot to read",
@@ -30,6 +33,9 @@ INPUT_KEYS: Final[Mapping[str, str]] = {
     ROW_FILTER: "condition in SQL: comparisons of columns with constants",
     LIMIT: "number of rows to read at most, whichever",
     MISSING: "`error` or `empty`: what a table or a partition is read as that nobody has written",
+    READ: "`snapshot` (all rows), `changes` (rows that were added since the asset has last read the input) or "
+    "`changelog` (insertions and deletions since then)",
+    CHANGES_FALLBACK: "`error` or `full`: what is read where changes cannot be told",
 }
 """Every `iceberg/` key of an input, and the values that it takes."""
 
@@ -47,6 +53,8 @@ class ReadOptions:
         row_filter: Which rows, in SQL.
         limit: How many rows at most.
         missing: What to do where there is no table, or nobody has written a partition.
+        read: Whether all rows are read, those that are new, or every change.
+        changes_fallback: What to do where it cannot be told what has changed.
     """
 
     columns: tuple[str, ...] | None = None
@@ -57,6 +65,13 @@ class ReadOptions:
     row_filter: str | None = None
     limit: int | None = None
     missing: Literal["error", "empty"] = "error"
+    read: Literal["snapshot", "changes", "changelog"] = "snapshot"
+    changes_fallback: Literal["error", "full"] = "error"
+
+    @property
+    def kind(self) -> ReadKind | None:
+        """Which changes are read; None: all rows."""
+        return None if self.read == "snapshot" else self.read
 
     @property
     def is_head(self) -> bool:
@@ -102,7 +117,7 @@ def parse_read_options(
         own,
     )
     _require_one(moment.said, moment.place)
-    return ReadOptions(
+    options = ReadOptions(
         columns=own.read(COLUMNS, _columns, "a list of column names, not empty"),
         snapshot_id=moment.read(SNAPSHOT_ID, _number, "a snapshot's id"),
         as_of=moment.read(AS_OF, instant, "an instant with its zone, such as 2024-01-31T12:00:00+00:00"),
@@ -110,8 +125,20 @@ def parse_read_options(
         ref=moment.read(REF, text, "the name of a branch or a tag"),
         row_filter=own.read(ROW_FILTER, text, "a condition in SQL"),
         limit=own.read(LIMIT, _number, "a number of rows"),
-        missing=own.read(MISSING, _missing, "`error` or `empty`") or "error",
+        missing=own.read(MISSING, _one_of("error", "empty"), "`error` or `empty`") or "error",
+        read=own.read(READ, _one_of("snapshot", "changes", "changelog"), "`snapshot`, `changes` or `changelog`")
+        or "snapshot",
+        changes_fallback=own.read(CHANGES_FALLBACK, _one_of("error", "full"), "`error` or `full`") or "error",
     )
+    if options.limit is not None and options.kind is not None:
+        raise MetadataKeyError.refusing(
+            "use",
+            f"`{LIMIT}` of the metadata of {subject}",
+            expected=f"no limit where `{READ}` asks for what is new",
+            found=str(options.limit),
+            hint="rows beyond a limit would count as read.",
+        )
+    return options
 
 
 def _require_known(given: Mapping[str, Any], known: Mapping[str, str], place: str) -> None:
@@ -171,7 +198,10 @@ def _number(value: Any) -> int:
     raise ValueError(value)
 
 
-def _missing(value: Any) -> Any:
-    if value not in ("error", "empty"):
-        raise ValueError(value)
-    return value
+def _one_of(*known: str) -> Callable[[Any], Any]:
+    def parse(value: Any) -> Any:
+        if value not in known:
+            raise ValueError(value)
+        return value
+
+    return parse

@@ -35,6 +35,7 @@ from dagster_iceberg_spark.plan.evolution import (
     with_docs,
 )
 from dagster_iceberg_spark.plan.history import boundary_of, refuse_late, said_of_history
+from dagster_iceberg_spark.plan.incremental import refuse_loss
 from dagster_iceberg_spark.plan.merging import MergeRules
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.ownership import check_ownership, refuse_disagreement
@@ -129,7 +130,15 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Add the rows."""
+    """Add the rows.
+
+    Args:
+        is_alone: Whether nobody may add other rows since the table was looked at.
+        base_snapshot_id: The snapshot that it had then.
+    """
+
+    is_alone: bool = False
+    base_snapshot_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +245,7 @@ def plan_write(
     subject = str(request.identifier)
     options, scope = request.options, materialization.scope
     refuse_repeated_columns(frame, subject=subject)
+    refuse_loss(options, materialization, request.identifier)
     check_columns(options, frame, state, subject=subject)
     check_validity(options, frame, subject=subject)
     check_marker(options, [dimension.column for dimension in scope.dimensions], frame, subject=subject)
@@ -510,9 +520,11 @@ def _action(
     materialization: Materialization,
     subject: str,
 ) -> WriteAction:
-    if options.write_disposition == "append":
-        return Append()
     base = state.base(options.branch) if state else None
+    if options.write_disposition == "append":
+        # Of two runs that read the same changes, the engine would append the rows of both.
+        is_alone = any(read.kind is not None for read in materialization.upstream)
+        return Append(is_alone, base.snapshot_id if base else None)
     owned = own.predicate()
     if options.merges:
         rules, keys = options.merge, _frame_names(options.merge_keys, frame)

@@ -4,13 +4,14 @@ import datetime as dt
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from pyspark.sql import DataFrame
 from tenacity import (
     RetryCallState,
     Retrying,
-    retry_if_exception_type,
+    retry_if_exception,
     stop_after_attempt,
     stop_after_delay,
     wait_random_exponential,
@@ -21,6 +22,7 @@ from dagster_iceberg_spark.catalog.files import added_files, data_files
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import (
     CatalogUnavailableError,
+    ChangesConsumedError,
     CommitConflictError,
     CommitOutcomeUnknownError,
     DataError,
@@ -31,12 +33,14 @@ from dagster_iceberg_spark.errors import (
 from dagster_iceberg_spark.plan.adoption import (
     decide_adoption,
     displaced_by,
+    has_read_changes,
     operation_tag,
     refuse_twins,
     searched_since_ms,
 )
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.coverage import DataFile, rows_by_partition
+from dagster_iceberg_spark.plan.incremental import refuse_consumed
 from dagster_iceberg_spark.plan.options import RENAMES, SCHEMA_EVOLUTION
 from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.request import TableRequest
@@ -100,6 +104,7 @@ def materialize(session: IcebergSession, publication: Publication, frame: DataFr
 
     Raises:
         CommitConflictError: Other writers kept committing first.
+        ChangesConsumedError: The frame is made of changes that another materialization has taken.
         CatalogUnavailableError: The catalog, the store or the server kept failing; nothing is committed, as far as can
             be told: the next attempt looks.
         CommitOutcomeUnknownError: The commit may or may not have happened.
@@ -116,7 +121,7 @@ def _materialize(session: IcebergSession, publication: Publication, frame: DataF
         stop_earlier(session.spark, publication.earlier_attempts(), report=publication.report, subject=subject)
     course = _Course(time.monotonic())
     attempts = Retrying(
-        retry=retry_if_exception_type(RetryableError),
+        retry=retry_if_exception(_helps_to_plan_again),
         stop=stop_after_attempt(publication.limits.attempts) | stop_after_delay(publication.limits.seconds),
         wait=wait_random_exponential(multiplier=_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS),
         before_sleep=lambda state: publication.report(_retry_line(state, publication.limits, subject)),
@@ -127,6 +132,11 @@ def _materialize(session: IcebergSession, publication: Publication, frame: DataF
             course.begin_attempt(attempt.retry_state.attempt_number)
             return _attempt(session, publication, frame, shape, course)
     raise AssertionError  # pragma: no cover - `reraise` leaves the loop
+
+
+def _helps_to_plan_again(error: BaseException) -> bool:
+    """Say whether the same frame may be written by another attempt; of other inputs it has to be made anew."""
+    return isinstance(error, RetryableError) and not isinstance(error, ChangesConsumedError)
 
 
 def _retry_line(state: RetryCallState, limits: RetryLimits, subject: str) -> str:
@@ -166,6 +176,13 @@ def _attempt(
                 return _attempt(session, publication, frame, shape, course)
             adopted = _adopted(state, adoption.snapshot)
             return _finished(session, publication, shape, state, _columns_of(state, adoption.snapshot), adopted)
+    refuse_consumed(
+        state,
+        materialization,
+        request.options.branch,
+        is_pending=partial(has_read_changes, candidates=publication.candidates),
+        subject=str(request.identifier),
+    )
     names = StoredNames.of(
         request.options.renames, shape, state.schema if state else None, subject=str(request.identifier)
     )

@@ -1,7 +1,11 @@
 """Reading a plan as a Spark DataFrame."""
 
+import hashlib
+
 from pyspark.sql import DataFrame, types
 
+from dagster_iceberg_spark.catalog.files import added_files
+from dagster_iceberg_spark.plan.incremental import CHANGE_COLUMNS, INSERT
 from dagster_iceberg_spark.plan.read import ReadPlan, reads_everything
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import column_of, functions_of, has_same_id, named_column, reshaped
@@ -19,19 +23,78 @@ def read(session: IcebergSession, plan: ReadPlan) -> DataFrame:
     """
     refresh(session, plan.identifier)
     functions = functions_of(session.spark)
-    name = sql.table_name(session.catalog.name, plan.identifier)
     try:
-        if plan.snapshot_id is None:
-            frame = session.spark.table(name).where(functions.lit(False))  # noqa: FBT003
-        else:
-            frame = _projected(session.spark.read.option("versionAsOf", str(plan.snapshot_id)).table(name), plan)
+        frame = _rows(session, plan)
+        if plan.snapshot_id is not None:
             if not reads_everything(plan):
                 frame = frame.where(column_of(functions, plan.predicate))
             if plan.limit is not None:
                 frame = frame.limit(plan.limit)
-        return frame if plan.is_whole_row else frame.select(*(named_column(functions, name) for name in plan.columns))
+        if plan.is_whole_row:
+            return frame
+        said = CHANGE_COLUMNS if plan.changes is not None and plan.changes.kind == "changelog" else ()
+        return frame.select(*(named_column(functions, name) for name in (*plan.columns, *said)))
     except ENGINE_ERRORS as error:
         raise translated(error, action="read", subject=str(plan.identifier), redact=session.catalog.redact) from error
+
+
+def _rows(session: IcebergSession, plan: ReadPlan) -> DataFrame:
+    """Return the rows that the plan is about, whatever its filter."""
+    functions, changes = functions_of(session.spark), plan.changes
+    name = sql.table_name(session.catalog.name, plan.identifier)
+    scan = "rows" if changes is None else changes.scan
+    is_changelog = changes is not None and changes.kind == "changelog"
+    if plan.snapshot_id is None or scan == "nothing":
+        frame = session.spark.table(name).where(functions.lit(False))  # noqa: FBT003
+        return _as_insertions(frame, None) if is_changelog else frame
+    if scan in ("rows", "files") or changes is None or changes.since is None:
+        stored = session.spark.read.option("versionAsOf", str(plan.snapshot_id)).table(name)
+        if scan == "files":
+            stored = stored.where(functions.col("_file").isin(_added_files(session, plan)))
+        frame = _projected(stored, plan)
+        return _as_insertions(frame, plan.snapshot_id) if is_changelog else frame
+    if scan == "changelog":
+        return _changelog(session, plan, changes.since)
+    ends = {"start-snapshot-id": str(changes.since), "end-snapshot-id": str(plan.snapshot_id)}
+    reader = session.spark.read.options(**ends)
+    if scan == "appends":
+        return reader.table(name)
+    inserts = reader.table(sql.changes_name(session.catalog.name, plan.identifier))
+    is_insertion = functions.expr(sql.held_back(CHANGE_COLUMNS[0])) == INSERT  # Iceberg cannot evaluate it itself
+    return inserts.where(is_insertion).drop(*CHANGE_COLUMNS)
+
+
+def _as_insertions(frame: DataFrame, snapshot_id: int | None) -> DataFrame:
+    functions = functions_of(frame.sparkSession)
+    change_type, ordinal, commit = CHANGE_COLUMNS
+    return (
+        frame.withColumn(change_type, functions.lit(INSERT))
+        .withColumn(ordinal, functions.lit(0))
+        .withColumn(commit, functions.lit(snapshot_id).cast("long"))
+    )
+
+
+def _changelog(session: IcebergSession, plan: ReadPlan, since: int) -> DataFrame:
+    """Return insertions and deletions, without rows that a commit has written as they were.
+
+    The view that Iceberg makes of them has a name that is the range's own: reading it again makes no other.
+    """
+    table = f"{session.catalog.name}.{plan.identifier}"
+    view = f"changes_{hashlib.sha256(f'{table} {since} {plan.snapshot_id}'.encode()).hexdigest()[:32]}"
+    session.spark.sql(
+        sql.create_changelog_view(session.catalog.name, plan.identifier, view=view, since=since, until=plan.snapshot_id)
+    )
+    return session.spark.table(view)
+
+
+def _added_files(session: IcebergSession, plan: ReadPlan) -> list[str]:
+    """Return the files that the plan's snapshots have added."""
+    snapshots = plan.changes.snapshots if plan.changes else ()
+    return [
+        file.path
+        for snapshot_id in snapshots
+        for file in added_files(session.catalog, plan.identifier, snapshot_id, ())
+    ]
 
 
 def _projected(frame: DataFrame, plan: ReadPlan) -> DataFrame:

@@ -98,6 +98,23 @@ def table_name(catalog: str, identifier: TableIdentifier, branch: str = MAIN_BRA
     return name if branch == MAIN_BRANCH else f"{name}.{quote(f'branch_{branch}')}"
 
 
+def changes_name(catalog: str, identifier: TableIdentifier) -> str:
+    """Return the name of the table's changelog (Iceberg documentation, "Spark Queries", metadata tables)."""
+    return f"{table_name(catalog, identifier)}.changes"
+
+
+def create_changelog_view(
+    catalog: str, identifier: TableIdentifier, *, view: str, since: int, until: int | None
+) -> str:
+    """Return the call that makes a view of changes in a range (Iceberg documentation, "Spark Procedures")."""
+    ends = {"start-snapshot-id": since, **({} if until is None else {"end-snapshot-id": until})}
+    options = ", ".join(f"{text(key)}, {text(str(value))}" for key, value in ends.items())
+    return (
+        f"CALL {quote(catalog)}.system.create_changelog_view(table => {text(dotted(catalog, *identifier.parts))}, "
+        f"options => map({options}), changelog_view => {text(view)})"
+    )
+
+
 def text(value: str) -> str:
     """Return a string literal, under Spark's default escaping."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")

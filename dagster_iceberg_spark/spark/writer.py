@@ -2,7 +2,7 @@
 
 from pyspark.sql import DataFrame
 
-from dagster_iceberg_spark.plan.write import Guard, Merge, Overwrite, WritePlan
+from dagster_iceberg_spark.plan.write import Append, Guard, Merge, Overwrite, WritePlan
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import column_of, functions_of, schema_of, with_all_fields
 from dagster_iceberg_spark.spark.counts import Counters, RowCounts
@@ -35,11 +35,28 @@ def write(session: IcebergSession, plan: WritePlan, frame: DataFrame, work: Tagg
         frame = frame.where(sql.refusal_of_nulls(column, f"{NULL_MARKER}{column!r}"))
     counters = Counters(session.spark, plan)
     guarded = counters.observed(frame) if plan.guard is None else _guarded(plan.guard, frame, counters)
-    if isinstance(plan.action, Overwrite):
-        _overwrite(session, plan, plan.action, guarded)
-    else:
-        append(session, plan, guarded)
+    match plan.action:
+        case Overwrite() as action:
+            _overwrite(session, plan, action, guarded)
+        case Append(is_alone=True) as action:
+            _append_alone(session, plan, action, guarded)
+        case Append():
+            append(session, plan, guarded)
     return counters.counts()
+
+
+def _append_alone(session: IcebergSession, plan: WritePlan, action: Append, frame: DataFrame) -> None:
+    """Add the rows unless others have added some: an overwrite of no row, which is validated against all that is new.
+
+    That the filter of such a validation is everything is `BaseOverwriteFiles.dataConflictDetectionFilter` of 1.12.
+    """
+    functions = functions_of(session.spark)
+    base = action.base_snapshot_id
+    validated = {} if base is None else {"validate-from-snapshot-id": str(base)}
+    writer = frame.writeTo(target(session, plan))
+    for key, value in {**options_of(plan), **validated, "isolation-level": "serializable"}.items():
+        writer = writer.option(key, value)
+    writer.overwrite(functions.lit(False))  # noqa: FBT003
 
 
 def _overwrite(session: IcebergSession, plan: WritePlan, action: Overwrite, frame: DataFrame) -> None:

@@ -6,9 +6,9 @@ Keys are lower case because the engine lower-cases the keys of write options.
 import datetime as dt
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from dagster_iceberg_spark.table.scope import PartitionScope
 
@@ -40,6 +40,9 @@ SHARERS_PROPERTY: Final = "dagster.shared_by"
 
 MAXIMUM_UPSTREAM_BYTES: Final = 2048
 
+ReadKind: TypeAlias = Literal["changes", "changelog"]
+"""What is read of a range of snapshots: the rows that were added, or every change."""
+
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRead:
@@ -50,12 +53,36 @@ class UpstreamRead:
         table: The table that was read, with its namespace.
         snapshot_id: The snapshot that was read; None for a table without one.
         scope: The partitions that were read, in bounded form; None for the whole table.
+        kind: Which changes were read; None: the snapshot's rows.
+        since: The snapshot after which the changes begin; None: all rows of the snapshot were new.
+        digest: Of the exact set of partitions, where changes were read.
+        input_name: The input, where changes were read.
+        upon: The snapshot that each table of the step had then, by its asset. It is not written down.
+        is_repeated: Whether rows were read that had been read before. It is not written down.
     """
 
     asset_key: str
     table: str
     snapshot_id: int | None
     scope: str | None
+    kind: ReadKind | None = None
+    since: int | None = None
+    digest: str | None = None
+    input_name: str | None = None
+    upon: tuple[tuple[str, int | None], ...] = ()
+    is_repeated: bool = False
+
+    @property
+    def range(self) -> tuple[Any, ...]:
+        """What tells the changes from others: the input, the table, and where they begin and end."""
+        return (self.input_name, self.table, self.since, self.snapshot_id)
+
+    def document(self) -> dict[str, Any]:
+        """Return the read as the summary has it."""
+        said = {"asset": self.asset_key, "table": self.table, "snapshot_id": self.snapshot_id, "scope": self.scope}
+        if self.kind is None:
+            return said
+        return said | {"read": self.kind, "since": self.since, "partitions": self.digest, "input": self.input_name}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,21 +146,44 @@ def commit_token(*, run_id: str, output: str, scope: PartitionScope, branch: str
 
 
 def upstream_document(reads: Sequence[UpstreamRead]) -> str:
-    """Return the inputs as JSON of at most 2 kB: a list, or where that is longer their digest and count."""
-    rows = [
-        {"asset": read.asset_key, "table": read.table, "snapshot_id": read.snapshot_id, "scope": read.scope}
-        for read in reads
-    ]
+    """Return the inputs as JSON of at most 2 kB: a list, or where that is longer their digest and count.
+
+    Those that changes were read of are always listed: the next run reads on from there.
+    """
+    rows = [read.document() for read in reads]
     document = json.dumps(rows, separators=(",", ":"))
     if len(document.encode()) <= MAXIMUM_UPSTREAM_BYTES:
         return document
     digest = hashlib.sha256(document.encode()).hexdigest()
-    return json.dumps({"digest": digest, "count": len(rows)}, separators=(",", ":"))
+    changes = [read.document() for read in reads if read.kind is not None]
+    listed = {"changes": changes} if changes else {}
+    return json.dumps({"digest": digest, "count": len(rows), **listed}, separators=(",", ":"))
 
 
 def upstream_reads(document: str) -> tuple[UpstreamRead, ...]:
-    """Return the inputs of a snapshot's summary; none where it has none, or only their digest."""
-    rows = json.loads(document) if document else ()
-    if not isinstance(rows, list):
-        return ()
-    return tuple(UpstreamRead(row["asset"], row["table"], row["snapshot_id"], row["scope"]) for row in rows)
+    """Return the inputs that a snapshot's summary lists: of too many, those that changes were read of."""
+    written = json.loads(document) if document else ()
+    rows = written if isinstance(written, list) else written.get("changes", ()) if written else ()
+    return tuple(
+        UpstreamRead(
+            row["asset"],
+            row["table"],
+            row["snapshot_id"],
+            row["scope"],
+            kind=row["read"] if row.get("read") in get_args(ReadKind) else None,
+            since=row.get("since"),
+            digest=row.get("partitions"),
+            input_name=row.get("input"),
+        )
+        for row in rows
+    )
+
+
+def changes_read(summary: Mapping[str, str]) -> set[tuple[Any, ...]]:
+    """Return the ranges of changes that a snapshot was made of; mostly none."""
+    return {read.range for read in upstream_reads(summary.get(UPSTREAM, "")) if read.kind is not None}
+
+
+def has_all_reads(document: str) -> bool:
+    """Say whether a snapshot's summary lists all inputs."""
+    return not document.startswith("{")

@@ -3,15 +3,17 @@
 import datetime as dt
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import Final
+from typing import Final, Literal
 
 from dagster_iceberg_spark.table.partitioning import TimeTransform
 
 MAXIMUM_DESCRIBED_KEYS: Final = 20
+_FIRST_AND_LAST: Final = re.compile(r"(?P<first>.*)\.\.(?P<last>.*) \(\d+\)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,27 @@ class PartitionScope:
         A range of a multi-dimensional definition is one box; 1,000 unrelated pairs stay 1,000 boxes at most.
         """
         return tuple(Box(slices) for slices in _products(sorted(set(self.partitions), key=_sort_key)))
+
+
+def listed_keys(described: str) -> frozenset[str] | None:
+    """Return the keys that a description lists; None where it only says how many there are."""
+    if not described.startswith("["):
+        return None if described.endswith(")") else frozenset({described})
+    try:
+        return frozenset(json.loads(described))
+    except ValueError:  # a key that an older version, or someone else, wrote as it is
+        return None
+
+
+def share_of(described: str, keys: Iterable[str]) -> Literal["all", "some", "none"] | None:
+    """Say how many of the keys are among those that a description is of; None where it does not tell."""
+    wanted, listed = frozenset(keys), listed_keys(described)
+    if listed is not None:
+        return "all" if wanted <= listed else "some" if wanted & listed else "none"
+    ends = _FIRST_AND_LAST.fullmatch(described)
+    if ends is None:
+        return None
+    return None if any(ends["first"] <= key <= ends["last"] for key in wanted) else "none"
 
 
 def merge_windows(windows: Iterable[TimeWindow]) -> tuple[TimeWindow, ...]:

@@ -1,0 +1,361 @@
+"""What is new in an upstream table since an asset has last read it (`iceberg/read`).
+
+How far it has read is in the lineage of its own snapshots: rows and the range that they come from are one commit, so
+that neither can be there without the other.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from dagster_iceberg_spark.errors import ChangesConsumedError, ChangesUnknownError, ConfigurationError
+from dagster_iceberg_spark.plan.binding import BoundScope
+from dagster_iceberg_spark.plan.coverage import DataFile, within_file
+from dagster_iceberg_spark.plan.options import WriteOptions
+from dagster_iceberg_spark.plan.read_options import CHANGES_FALLBACK, READ, ReadOptions
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.lineage import (
+    ASSET_KEY,
+    PARTITION_DIGEST,
+    PARTITION_KEYS,
+    UPSTREAM,
+    Materialization,
+    ReadKind,
+    UpstreamRead,
+    has_all_reads,
+    upstream_reads,
+)
+from dagster_iceberg_spark.table.scope import PartitionScope, share_of
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
+
+CHANGE_COLUMNS: Final = ("_change_type", "_change_ordinal", "_commit_snapshot_id")
+"""What a changelog says of each row besides its values: the names of Iceberg's changelog scan."""
+INSERT: Final = "INSERT"
+
+_DELETIONS: Final = ("deleted-records", "deleted-data-files", "added-delete-files")
+"""Numbers of a snapshot's summary that say that rows have gone (Iceberg spec, "Snapshot summary")."""
+
+Scan: TypeAlias = Literal["rows", "nothing", "appends", "inserts", "files", "changelog"]
+
+
+@dataclass(frozen=True, slots=True)
+class Consumption:
+    """How far an asset has read an upstream table.
+
+    Args:
+        since: The snapshot that it has read; None: none yet.
+        until: The snapshot to read up to, where an earlier attempt of this very materialization has: its rows may be
+            in a table already, and what else it writes has to be made of the same.
+        unclear: Why it cannot be told, in words that follow "found"; None: it can.
+    """
+
+    since: int | None = None
+    until: int | None = None
+    unclear: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTable:
+    """A table that the reading step writes.
+
+    Args:
+        asset: The asset, as its snapshots name it.
+        branch: The branch that is written.
+        scope: The partitions of the run.
+        state: A fresh look at the table; None: it is not there.
+        is_pending: Says of a snapshot whether it is this materialization's own, of an earlier attempt.
+        is_recorded: Says of a snapshot whether it is the last one that Dagster has recorded of each of the partitions.
+    """
+
+    asset: str
+    branch: str
+    scope: PartitionScope
+    state: TableState | None
+    is_pending: Callable[[Snapshot], bool]
+    is_recorded: Callable[[Snapshot], bool]
+
+    @property
+    def head(self) -> int | None:
+        """The snapshot that a write is made upon."""
+        base = self.state.base(self.branch) if self.state else None
+        return base.snapshot_id if base else None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Which changes of a table are read.
+
+    Args:
+        kind: Rows that were added, or every change.
+        since: The snapshot after which they begin; None: all rows of the snapshot that is read are new.
+        snapshots: Those after it that changed rows, oldest first.
+        scan: How they are found: `rows` are the snapshot's, `appends` those of the engine's incremental scan, which
+            passes over overwrites; `inserts` those of its changelog scan, which takes no delete files; `files` those
+            of the files that were added.
+        is_repeated: Whether all rows are read although some have been read before.
+    """
+
+    kind: ReadKind
+    since: int | None
+    snapshots: tuple[int, ...] = ()
+    scan: Scan = "rows"
+    is_repeated: bool = False
+
+
+def consumed(table: OwnTable, now: UpstreamRead, keys: Collection[str]) -> Consumption:
+    """Say how far an asset has read an upstream table, by the lineage of its own.
+
+    Args:
+        table: The asset's own table.
+        now: What is asked for now.
+        keys: The upstream partitions that are asked for; none where all rows are.
+    """
+    state = table.state
+    oldest: Snapshot | None = None
+    for snapshot in () if state is None else state.ancestors(_branch(state, table.branch)):
+        found = _consumed_by(snapshot, table, now, keys)
+        if found is not None:
+            return found
+        oldest = snapshot
+    if oldest is None or oldest.parent_snapshot_id is None:
+        return Consumption()
+    return Consumption(
+        unclear=f"a history of the asset's own table that begins with snapshot {oldest.snapshot_id}: older ones have "
+        "expired"
+    )
+
+
+def _consumed_by(snapshot: Snapshot, table: OwnTable, now: UpstreamRead, keys: Collection[str]) -> Consumption | None:
+    """Say how far one snapshot of the asset's own table has read; None: it does not tell."""
+    share, reads = _share_of_run(snapshot, table), _reads_of(snapshot, now)
+    if share == "none":
+        return None
+    if table.is_pending(snapshot):
+        is_known = len(reads) == 1 and reads[0].kind is not None
+        return Consumption(reads[0].since, reads[0].snapshot_id) if is_known else None
+    if not reads and not has_all_reads(snapshot.summary.get(UPSTREAM, "")):
+        return Consumption(unclear=f"snapshot {snapshot.snapshot_id} of the asset, which has too many inputs to list")
+    read = next((read for read in reads if _share_read(read, now, keys) != "none"), None)
+    if read is None:
+        return None
+    is_one = len({item.snapshot_id for item in reads}) == 1
+    if is_one and share == _share_read(read, now, keys) == "all":
+        return Consumption(read.snapshot_id)
+    return Consumption(
+        unclear=f"snapshot {snapshot.snapshot_id} of the asset, which has read {_shown(read.scope)} for "
+        f"{_shown(snapshot.summary.get(PARTITION_KEYS))}: only some of what is read now, or more than one state of it"
+    )
+
+
+def agreed(consumptions: Sequence[Consumption]) -> Consumption:
+    """Return what the tables of one step say together."""
+    for item in consumptions:
+        if item.until is not None:
+            return item
+    different = set(consumptions)
+    if len(different) <= 1:
+        return next(iter(different), Consumption())
+    unclear = next((item for item in consumptions if item.unclear is not None), None)
+    return unclear or Consumption(
+        unclear="what the step makes, parts of which have not read equally far: "
+        + ", ".join(sorted(str(item.since or "nothing") for item in different))
+        + " (a run that failed between them is executed again from its failure)"
+    )
+
+
+def snapshots_since(state: TableState, since: int, until: int | None) -> tuple[Snapshot, ...] | None:
+    """Return the snapshots after one until another, oldest first; None where the one is no ancestor of the other."""
+    found: list[Snapshot] = []
+    snapshot = None if until is None else state.snapshots.get(until)
+    while snapshot is not None:
+        if snapshot.snapshot_id == since:
+            return tuple(reversed(found))
+        found.append(snapshot)
+        snapshot = None if snapshot.parent_snapshot_id is None else state.snapshots.get(snapshot.parent_snapshot_id)
+    return None
+
+
+def may_delete(snapshot: Snapshot) -> bool:
+    """Say whether rows may have gone with the snapshot. Compaction moves them only."""
+    if snapshot.operation in ("append", "replace"):
+        return False
+    return snapshot.operation == "delete" or any(snapshot.count(key) for key in _DELETIONS)
+
+
+def deletes_of(scope: BoundScope, files: Sequence[DataFile]) -> bool:
+    """Say whether one of the files that a snapshot removed may have had rows of the scope."""
+    return any(within_file(scope, file).boxes for file in files)
+
+
+def scan_of(kind: ReadKind, snapshots: Sequence[Snapshot]) -> Scan:
+    """Say how the changes of the snapshots are found.
+
+    Args:
+        kind: Rows that were added, or every change.
+        snapshots: Those that changed rows; where rows are asked for, none of them has removed any.
+    """
+    if not snapshots:
+        return "nothing"
+    if kind == "changelog":
+        return "changelog"
+    if all(snapshot.operation == "append" for snapshot in snapshots):
+        return "appends"
+    return "files" if any(has_delete_files(snapshot) for snapshot in snapshots) else "inserts"
+
+
+def has_delete_files(snapshot: Snapshot) -> bool:
+    """Say whether the snapshot may have delete files, its own or older ones: the engine's changelog takes none."""
+    return snapshot.summary.get("total-delete-files") != "0"
+
+
+def refuse_unclear(identifier: TableIdentifier, asset: str, options: ReadOptions, found: str) -> None:
+    """Refuse to guess what is new, unless all rows are asked for then.
+
+    Raises:
+        ChangesUnknownError: It is not said that all rows are to be read instead.
+    """
+    if options.changes_fallback == "error":
+        raise ChangesUnknownError.refusing(
+            "read what is new in",
+            str(identifier),
+            expected=f"that it can be told which rows of {asset} were added, as `{READ}` asks"
+            if options.read == "changes"
+            else f"that every change of {asset} can be told, as `{READ}` asks",
+            found=found,
+            hint=f'`"{CHANGES_FALLBACK}": "full"` in the input\'s metadata reads all rows then, for an asset that '
+            "merges them; `changelog` also tells of rows that have gone."
+            if options.read == "changes"
+            else f'`"{CHANGES_FALLBACK}": "full"` in the input\'s metadata reads all rows then, as insertions.',
+        )
+
+
+def refuse_loss(options: WriteOptions, materialization: Materialization, identifier: TableIdentifier) -> None:
+    """Refuse to replace rows by what was made of changes alone, and to append rows again that are there.
+
+    Raises:
+        ConfigurationError: Rows of earlier materializations would be lost, or doubled.
+    """
+    reads = materialization.upstream
+    changes = [read for read in reads if read.kind is not None]
+    if not changes:
+        return
+    names = ", ".join(dict.fromkeys(read.asset_key for read in changes))
+    whole = {read.table for read in reads if read.kind is None}
+    if _replaces(options) and not whole & {str(identifier), *(read.table for read in changes)}:
+        raise ConfigurationError.refusing(
+            "write",
+            str(identifier),
+            expected=f"an asset that adds to its table what it makes of the changes of {names}",
+            found=f"`iceberg/write_disposition` {options.write_disposition!r}"
+            f"{f' ({options.merge.strategy})' if options.write_disposition == 'merge' else ''}, which removes what was "
+            "made of earlier ones",
+            hint="use `append` or `merge`, or read the asset's own table too.",
+        )
+    repeated = next((read for read in changes if read.is_repeated), None)
+    if repeated is not None and options.write_disposition == "append":
+        raise ConfigurationError.refusing(
+            "append to",
+            str(identifier),
+            expected=f"rows of {repeated.asset_key} that are new",
+            found=f"all of its rows, as `{CHANGES_FALLBACK}` asks, of which some were read before",
+            hint="use the write disposition `merge`, or empty the table first.",
+        )
+
+
+def refuse_consumed(
+    state: TableState | None,
+    materialization: Materialization,
+    branch: str,
+    *,
+    is_pending: Callable[[Snapshot], bool],
+    subject: str,
+) -> None:
+    """Refuse to write what was made of changes that another materialization of the asset has taken meanwhile.
+
+    Args:
+        state: A fresh look at the asset's table; None: it is not there.
+        materialization: What this attempt would write.
+        branch: The branch that is written.
+        is_pending: Says of a snapshot whether it is this materialization's own, of an earlier attempt.
+        subject: The table.
+
+    Raises:
+        ChangesConsumedError: The table has changed since the input was loaded.
+    """
+    for read in materialization.upstream:
+        upon = dict(read.upon)
+        if read.kind is None or materialization.asset_key not in upon:
+            continue
+        known = upon[materialization.asset_key]
+        table = OwnTable(materialization.asset_key, branch, materialization.scope, state, is_pending, lambda _: False)
+        found = _taken(table, read, known)
+        if found is not None:
+            raise ChangesConsumedError.refusing(
+                "write",
+                subject,
+                expected=f"that the changes of {read.asset_key} since snapshot {read.since or 'its first'} are this "
+                "run's alone",
+                found=found,
+                hint="run it again: it reads what is new then.",
+            )
+
+
+def _taken(table: OwnTable, read: UpstreamRead, known: int | None) -> str | None:
+    """Say what has become of the changes since the own table's snapshot was known; None: nothing."""
+    state = table.state
+    for snapshot in () if state is None else state.ancestors(_branch(state, table.branch)):
+        if snapshot.snapshot_id == known:
+            return None
+        if table.is_pending(snapshot) or _share_of_run(snapshot, table) == "none":
+            continue
+        if _reads_of(snapshot, read) or not has_all_reads(snapshot.summary.get(UPSTREAM, "")):
+            return f"snapshot {snapshot.snapshot_id} of the same asset, which has read them too"
+    return None if known is None else f"a table without the snapshot {known} that it had when they were read"
+
+
+def _branch(state: TableState, branch: str) -> str:
+    return branch if branch in state.refs else MAIN_BRANCH
+
+
+def _share_of_run(snapshot: Snapshot, table: OwnTable) -> str:
+    """Say how much of the run's partitions a snapshot is of: `all`, `some`, or `none` where it is of another asset."""
+    summary = snapshot.summary
+    if summary.get(ASSET_KEY) != table.asset:
+        return "none"
+    if table.scope.is_whole_table or summary.get(PARTITION_DIGEST) == table.scope.digest:
+        return "all"
+    described = summary.get(PARTITION_KEYS)
+    share = "all" if described is None else share_of(described, table.scope.keys)
+    return share or ("all" if table.is_recorded(snapshot) else "some")
+
+
+def _reads_of(snapshot: Snapshot, now: UpstreamRead) -> list[UpstreamRead]:
+    """Return what the snapshot was made of that upstream table: the same input's, if it tells them apart."""
+    reads = [
+        read
+        for read in upstream_reads(snapshot.summary.get(UPSTREAM, ""))
+        if (read.asset_key, read.table) == (now.asset_key, now.table)
+    ]
+    return [read for read in reads if read.kind is not None and read.input_name == now.input_name] or reads
+
+
+def _share_read(earlier: UpstreamRead, now: UpstreamRead, keys: Collection[str]) -> str:
+    """Say how much of the partitions that are read now were read then."""
+    if earlier.scope is None or (earlier.digest is not None and earlier.digest == now.digest):
+        return "all"
+    if now.scope is None:
+        return "some"
+    return share_of(earlier.scope, keys) or "some"
+
+
+def _replaces(options: WriteOptions) -> bool:
+    if options.write_disposition in ("replace", "overwrite_partitions"):
+        return True
+    rules = options.merge
+    return options.write_disposition == "merge" and (
+        rules.has_absentees or rules.strategy in ("replace_where", "delete_insert")
+    )
+
+
+def _shown(described: str | None) -> str:
+    return "all rows" if described is None else f"the partitions {described}"
