@@ -15,6 +15,8 @@ from dagster_iceberg_spark.config.sql import EmbeddedCatalog, SqlCatalog
 from dagster_iceberg_spark.config.stores import S3Store
 from dagster_iceberg_spark.errors import (
     CatalogUnavailableError,
+    ChangesConsumedError,
+    ChangesUnknownError,
     CommitConflictError,
     CommitOutcomeUnknownError,
     ConfigurationError,
@@ -50,6 +52,8 @@ __all__ = [
     "BasicAuthentication",
     "BearerToken",
     "CatalogUnavailableError",
+    "ChangesConsumedError",
+    "ChangesUnknownError",
     "CheckReport",
     "CommitConflictError",
     "CommitOutcomeUnknownError",

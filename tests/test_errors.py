@@ -24,6 +24,7 @@ BUILTINS = {
 }
 RETRIED = {
     "RetryableError",
+    "ChangesConsumedError",
     "CommitConflictError",
     "CatalogUnavailableError",
     "CredentialsExpiredError",

@@ -130,15 +130,18 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Add the rows.
+    """Add the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendAlone:
+    """Add the rows, unless others have added some since: of two runs that read the same changes, one may write.
 
     Args:
-        is_alone: Whether nobody may add other rows since the table was looked at.
-        base_snapshot_id: The snapshot that it had then.
+        base_snapshot_id: The snapshot since which nobody may have; None: the table has none.
     """
 
-    is_alone: bool = False
-    base_snapshot_id: int | None = None
+    base_snapshot_id: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +182,7 @@ class Merge:
     boundary: dt.datetime | None = None
 
 
-WriteAction: TypeAlias = Append | Overwrite | Merge
+WriteAction: TypeAlias = Append | AppendAlone | Overwrite | Merge
 
 
 @dataclass(frozen=True, slots=True)
@@ -522,9 +525,8 @@ def _action(
 ) -> WriteAction:
     base = state.base(options.branch) if state else None
     if options.write_disposition == "append":
-        # Of two runs that read the same changes, the engine would append the rows of both.
-        is_alone = any(read.kind is not None for read in materialization.upstream)
-        return Append(is_alone, base.snapshot_id if base else None)
+        reads_changes = any(read.kind is not None for read in materialization.upstream)
+        return AppendAlone(base.snapshot_id if base else None) if reads_changes else Append()
     owned = own.predicate()
     if options.merges:
         rules, keys = options.merge, _frame_names(options.merge_keys, frame)

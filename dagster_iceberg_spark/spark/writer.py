@@ -2,7 +2,7 @@
 
 from pyspark.sql import DataFrame
 
-from dagster_iceberg_spark.plan.write import Append, Guard, Merge, Overwrite, WritePlan
+from dagster_iceberg_spark.plan.write import Append, AppendAlone, Guard, Merge, Overwrite, WritePlan
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import column_of, functions_of, schema_of, with_all_fields
 from dagster_iceberg_spark.spark.counts import Counters, RowCounts
@@ -38,14 +38,14 @@ def write(session: IcebergSession, plan: WritePlan, frame: DataFrame, work: Tagg
     match plan.action:
         case Overwrite() as action:
             _overwrite(session, plan, action, guarded)
-        case Append(is_alone=True) as action:
+        case AppendAlone() as action:
             _append_alone(session, plan, action, guarded)
         case Append():
             append(session, plan, guarded)
     return counters.counts()
 
 
-def _append_alone(session: IcebergSession, plan: WritePlan, action: Append, frame: DataFrame) -> None:
+def _append_alone(session: IcebergSession, plan: WritePlan, action: AppendAlone, frame: DataFrame) -> None:
     """Add the rows unless others have added some: an overwrite of no row, which is validated against all that is new.
 
     That the filter of such a validation is everything is `BaseOverwriteFiles.dataConflictDetectionFilter` of 1.12.

@@ -5,6 +5,7 @@ from typing import Final
 import pytest
 
 LONG: Final = (
+    "test_changes",
     "test_history",
     "test_inputs",
     "test_loads",

@@ -1,0 +1,224 @@
+"""How far an asset has read, by the snapshots of its own table; which scan finds what is new."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from dagster_iceberg_spark.plan.incremental import (
+    Consumption,
+    OwnTable,
+    agreed,
+    consumed,
+    may_delete,
+    scan_of,
+    snapshots_since,
+)
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.lineage import UpstreamRead, has_all_reads, upstream_document, upstream_reads
+from dagster_iceberg_spark.table.partitioning import PartitionSpec
+from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, PartitionSlice, share_of
+from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+
+
+def table(snapshots: Sequence[Snapshot]) -> TableState:
+    return TableState(
+        identifier=TableIdentifier(("db",), "own"),
+        location="",
+        format_version=2,
+        schema=Schema(()),
+        specs={0: PartitionSpec(())},
+        default_spec_id=0,
+        properties={},
+        snapshots={item.snapshot_id: item for item in snapshots},
+        refs={"main": snapshots[-1].snapshot_id} if snapshots else {},
+    )
+
+
+def line(*summaries: Mapping[str, str], first_parent: int | None = None) -> TableState:
+    """A history of one snapshot after the other, whose ids count from 1."""
+    parents = [first_parent, *range(1, len(summaries))][: len(summaries)]
+    return table(
+        [
+            Snapshot(number, parent, number, "append", summary)
+            for number, (parent, summary) in enumerate(zip(parents, summaries, strict=True), start=1)
+        ]
+    )
+
+
+def keys(*names: str) -> PartitionScope:
+    if not names:
+        return PartitionScope()
+    return PartitionScope((Dimension(None, "k"),), tuple((PartitionSlice(name),) for name in names), names)
+
+
+def read(snapshot_id: int | None, *of: str, **more: Any) -> UpstreamRead:
+    scope = keys(*of)
+    said = {"kind": "changes", "digest": scope.digest, "input_name": "up", **more}
+    return UpstreamRead("up", "db.up", snapshot_id, scope.describe() if of else None, **said)
+
+
+def wrote(
+    *reads: UpstreamRead, keys_of: PartitionScope | None = None, asset: str = "own", token: str = "t"
+) -> dict[str, str]:
+    scope = keys_of or PartitionScope()
+    said = {} if scope.is_whole_table else {"dagster.partition_keys": scope.describe()}
+    return {
+        "dagster.asset_key": asset,
+        "dagster.partition_digest": scope.digest,
+        "dagster.upstream": upstream_document(reads),
+        "dagster.commit_token": token,
+        **said,
+    }
+
+
+def told(state: TableState | None, *of: str, scope: PartitionScope | None = None, recorded: int = 0) -> Consumption:
+    own = OwnTable(
+        "own",
+        "main",
+        scope or PartitionScope(),
+        state,
+        is_pending=lambda item: item.summary.get("dagster.commit_token") == "mine",
+        is_recorded=lambda item: item.snapshot_id == recorded,
+    )
+    return consumed(own, read(None, *of), of)
+
+
+def test_the_newest_of_the_asset_s_own_snapshots_tells() -> None:
+    assert told(None) == Consumption()
+    assert told(line()) == Consumption()
+    assert told(line({}, wrote(asset="other"))) == Consumption()
+    assert told(line(wrote(read(7)), wrote(read(8)), {}, wrote(asset="other"))) == Consumption(8)
+    assert told(line(wrote(read(7)), wrote())) == Consumption(7)
+    assert told(line(wrote(read(None)))) == Consumption(None)
+
+
+def test_a_plain_read_counts_as_one_of_everything_until_then() -> None:
+    plain = UpstreamRead("up", "db.up", 7, None)
+    assert told(line(wrote(plain))) == Consumption(7)
+    assert told(line(wrote(plain, read(6)))) == Consumption(6)
+    elsewhere = UpstreamRead("up", "db.other", 7, None)
+    assert told(line(wrote(elsewhere))) == Consumption()
+
+
+def test_two_inputs_of_one_table_read_on_by_themselves() -> None:
+    assert told(line(wrote(read(7), read(9, input_name="another")))) == Consumption(7)
+    unclear = told(line(wrote(read(7, input_name="one"), read(9, input_name="another"))))
+    assert unclear.unclear is not None
+    assert "more than one state of it" in unclear.unclear
+
+
+def test_an_earlier_attempt_s_range_is_read_again() -> None:
+    again = told(line(wrote(read(7)), wrote(read(9, since=7), token="mine")))
+    assert again == Consumption(7, until=9)
+
+
+def test_a_history_that_is_cut_off_is_unclear_where_nothing_younger_tells() -> None:
+    assert told(line(wrote(read(7)), first_parent=99)) == Consumption(7)
+    assert "older ones have expired" in (told(line(wrote(), first_parent=99)).unclear or "")
+
+
+def test_too_many_inputs_still_list_those_of_changes() -> None:
+    many = [UpstreamRead(f"asset_{number}", f"db.table_{number}", number, None) for number in range(100)]
+    document = upstream_document([*many, read(7)])
+    assert (len(document) < 500, has_all_reads(document)) == (True, False)
+    assert [item.snapshot_id for item in upstream_reads(document)] == [7]
+    assert told(line(wrote(*many, read(7)))) == Consumption(7)
+    assert "too many inputs" in (told(line(wrote(*many))).unclear or "")
+
+
+@pytest.mark.parametrize(
+    ("earlier", "now", "expected"),
+    [
+        (["a"], ["a"], 7),
+        (["a", "b"], ["a"], 7),
+        ([], ["a"], 7),
+        (["b"], ["a"], None),
+        (["b"], ["a", "b"], "unclear"),
+        (["a"], [], "unclear"),
+        ([f"{number:03}" for number in range(365)], ["365"], None),
+        ([f"{number:03}" for number in range(365)], ["100"], "unclear"),
+    ],
+)
+def test_of_other_partitions_nothing_is_read_yet(earlier: list[str], now: list[str], expected: Any) -> None:
+    answer = told(line(wrote(read(7, *earlier))), *now)
+    assert ("unclear" if answer.unclear else answer.since) == expected
+
+
+@pytest.mark.parametrize(
+    ("earlier", "own", "recorded", "expected"),
+    [
+        (["a"], ["a"], 0, 7),
+        (["a", "b"], ["a"], 0, 7),
+        (["b"], ["a"], 0, None),
+        (["b"], ["a", "b"], 0, "unclear"),
+        ([], ["a"], 0, 7),
+        ([f"{number:03}" for number in range(365)], ["365"], 0, None),
+        ([f"{number:03}" for number in range(365)], ["100"], 0, "unclear"),
+        ([f"{number:03}" for number in range(365)], ["100"], 1, 7),
+    ],
+)
+def test_each_partition_of_the_asset_reads_on_by_itself(
+    earlier: list[str], own: list[str], recorded: int, expected: Any
+) -> None:
+    answer = told(line(wrote(read(7), keys_of=keys(*earlier))), scope=keys(*own), recorded=recorded)
+    assert ("unclear" if answer.unclear else answer.since) == expected
+
+
+def test_outputs_of_one_step_have_read_equally_far() -> None:
+    assert agreed([]) == Consumption()
+    assert agreed([Consumption(7), Consumption(7)]) == Consumption(7)
+    assert "7, 8" in (agreed([Consumption(7), Consumption(8)]).unclear or "")
+    assert "7, nothing" in (agreed([Consumption(7), Consumption()]).unclear or "")
+    assert agreed([Consumption(7), Consumption(unclear="x")]).unclear == "x"
+    assert agreed([Consumption(8), Consumption(7, until=8)]) == Consumption(7, until=8)
+
+
+def test_a_range_is_a_line_of_ancestors() -> None:
+    state = line({}, {}, {})
+    assert [item.snapshot_id for item in snapshots_since(state, 1, 3) or ()] == [2, 3]
+    assert snapshots_since(state, 3, 3) == ()
+    assert snapshots_since(state, 3, 1) is None
+    assert snapshots_since(state, 9, 3) is None
+    assert snapshots_since(state, 1, None) is None
+
+
+def snapshot(operation: str, **summary: str) -> Snapshot:
+    return Snapshot(1, None, 0, operation, {key.replace("_", "-"): value for key, value in summary.items()})
+
+
+@pytest.mark.parametrize(
+    ("item", "deletes"),
+    [
+        (snapshot("append", added_records="3"), False),
+        (snapshot("replace", deleted_records="3", added_records="3"), False),
+        (snapshot("overwrite", added_records="3"), False),
+        (snapshot("overwrite", added_records="3", deleted_records="1"), True),
+        (snapshot("overwrite", deleted_data_files="1"), True),
+        (snapshot("overwrite", added_delete_files="1"), True),
+        (snapshot("delete"), True),
+    ],
+)
+def test_what_may_have_removed_rows(item: Snapshot, deletes: bool) -> None:
+    assert may_delete(item) is deletes
+
+
+def test_the_scan_that_finds_what_is_new() -> None:
+    clean = {"total_delete_files": "0"}
+    append, overwrite = snapshot("append", **clean), snapshot("overwrite", **clean)
+    assert scan_of("changes", []) == scan_of("changelog", []) == "nothing"
+    assert scan_of("changelog", [append]) == "changelog"
+    assert scan_of("changes", [append, snapshot("append", total_delete_files="1")]) == "appends"
+    assert scan_of("changes", [append, overwrite]) == "inserts"
+    assert scan_of("changes", [overwrite, snapshot("append", total_delete_files="1")]) == "files"
+    assert scan_of("changes", [snapshot("overwrite")]) == "files"
+
+
+def test_how_many_of_the_keys_a_description_is_of() -> None:
+    assert share_of("a", ["a"]) == "all"
+    assert share_of('["a", "b"]', ["a", "c"]) == "some"
+    assert share_of('["a", "b"]', ["c"]) == "none"
+    assert share_of("a..c (40)", ["b"]) is None
+    assert share_of("a..c (40)", ["d"]) == "none"
+    assert share_of("what (someone wrote)", ["d"]) is None
