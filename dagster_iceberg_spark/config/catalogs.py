@@ -18,6 +18,8 @@ from dagster_iceberg_spark.config.stores import S3Store
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.versions import ICEBERG_AWS_BUNDLE
 
+_DYNAMODB_LOCK: Final = "org.apache.iceberg.aws.dynamodb.DynamoDbLockManager"
+"""Iceberg documentation, "AWS", "DynamoDB Lock Manager"."""
 _HADOOP_CATALOG: Final = "dagster_iceberg_spark.catalog.hadoop.HadoopCatalog"
 
 
@@ -36,6 +38,11 @@ class GlueCatalog(BaseCatalog):
         default=None, description="Id of the catalog, where it is another account's. Default: the caller's account."
     )
     endpoint: str | None = Field(default=None, description="Endpoint of the service. Default: Amazon's.")
+    lock_table: str | None = Field(
+        default=None,
+        description="Name of a DynamoDB table by which Spark's writers wait for each other; it is made if it is not "
+        "there. Default: none, as Glue itself refuses to update an old version of a table.",
+    )
     credentials: AwsCredentials = Field(
         default=AwsCredentials(),
         description="Who signs requests, also to the store where that has no fields of its own.",
@@ -55,7 +62,10 @@ class GlueCatalog(BaseCatalog):
             **({"glue.endpoint": self.endpoint} if self.endpoint else {}),
         }
         identity = self.credentials.identity()
-        service = EngineProperties(spark=common, pyiceberg=common, packages=(ICEBERG_AWS_BUNDLE,), aws=identity)
+        lock = {} if self.lock_table is None else {"lock-impl": _DYNAMODB_LOCK, "lock.table": self.lock_table}
+        service = EngineProperties(
+            spark={**common, **lock}, pyiceberg=common, packages=(ICEBERG_AWS_BUNDLE,), aws=identity
+        )
         return self._described(
             service,
             self._store_in(self.warehouse, default=S3Store(region=self.region, credentials=self.credentials)),

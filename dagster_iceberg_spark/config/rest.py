@@ -26,6 +26,11 @@ ANSWER_TIMEOUT_SECONDS: Final = 60
 _ACCESS_DELEGATION: Final = "header.X-Iceberg-Access-Delegation"
 """Iceberg's REST specification, parameter `data-access`."""
 _VENDED: Final = {"access_delegation": "vended-credentials"}
+_REMOTE_SIGNING: Final = EngineProperties(
+    spark={"s3.remote-signing-enabled": "true", "signer.endpoint": "v1/aws/s3/sign"},
+    pyiceberg={"py-io-impl": "dagster_iceberg_spark.catalog.signing.SigningFileIO"},
+)
+"""What a catalog says of a table wins over the endpoint, pyiceberg's default, which was Iceberg's before 1.12."""
 
 
 class RestCatalog(BaseCatalog):
@@ -44,10 +49,11 @@ class RestCatalog(BaseCatalog):
     authentication: AuthenticationConfig = Field(
         default=NoAuthentication(), description="How the catalog is told who asks."
     )
-    access_delegation: Literal["none", "vended-credentials"] = Field(
+    access_delegation: Literal["none", "vended-credentials", "remote-signing"] = Field(
         default="none",
         description="What the catalog is asked for to reach the files: `vended-credentials`, handed out with each "
-        "table. `none`: the `store` has credentials of its own.",
+        "table; `remote-signing`, of each request to S3 by the catalog. `none`: the `store` has credentials of its "
+        "own.",
     )
     prefix: str | None = Field(
         default=None, description="Prefix of the catalog's paths, where the service does not say it by itself."
@@ -183,6 +189,7 @@ class RestCatalog(BaseCatalog):
             self._trust,
             self._login,
             self._store_in(None, default=self._default_store, is_vended=self.access_delegation != "none"),
+            _REMOTE_SIGNING if self.access_delegation == "remote-signing" else EngineProperties(),
             kind="REST catalog",
             endpoint=self.uri,
             host=host_of(self.uri),

@@ -6,6 +6,7 @@ import pytest
 
 LONG: Final = (
     "test_changes",
+    "test_changes_model",
     "test_history",
     "test_inputs",
     "test_loads",

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from dagster_iceberg_spark import GlueCatalog, HadoopCatalog, HiveCatalog, OAuth2, RestCatalog, S3Store, SqlCatalog
-from tests.servers.guards import GuardedProxy, OAuth2Proxy, VendingProxy, takes_keys
+from tests.servers.guards import GuardedProxy, OAuth2Proxy, SigningProxy, VendingProxy, takes_keys
 from tests.servers.rest import RestServer
 from tests.servers.s3 import KEYS, REGION, S3Server
 
@@ -76,6 +76,19 @@ def rest_vended(asked: Asked) -> Any:
     return RestCatalog(uri=vending.uri, access_delegation="vended-credentials", store=store)
 
 
+def rest_signing(asked: Asked) -> Any:
+    """The store takes no request that the catalog has not signed."""
+    versity = asked.request.getfixturevalue("versity")
+    own = versity.store().describe()
+    served = {"warehouse": f"s3://{versity.bucket}/{asked.directory.name}", **own.spark, **own.spark_secrets}
+    server = asked.stack.enter_context(closing(RestServer(asked.directory, served)))
+    keys = (str(versity.keys.access_key_id), str(versity.keys.secret_access_key))
+    proxy = SigningProxy(server.uri, *keys, path="/v1/tables/sign", is_told=True)
+    signing = asked.stack.enter_context(closing(proxy))
+    store = S3Store(endpoint=versity.endpoint, path_style_access=True, region=REGION)
+    return RestCatalog(uri=signing.uri, access_delegation="remote-signing", store=store)
+
+
 def sqlite_s3(asked: Asked) -> Any:
     return sqlite_on(asked, asked.on_s3, asked.s3.store())
 
@@ -126,6 +139,7 @@ COMBINATIONS: Final[Mapping[str, Callable[[Asked], Any]]] = {
     "REST (Iceberg's reference server), local files": rest,
     "REST behind OAuth2, local files": rest_oauth2,
     "REST that hands out keys, S3 (moto)": rest_vended,
+    "REST that signs requests, S3 (Versity's gateway)": rest_signing,
     "Nessie, S3 (moto)": nessie,
     "SQLite, S3 (moto)": sqlite_s3,
     "SQLite, S3 (Versity's gateway)": sqlite_versity,

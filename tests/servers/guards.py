@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from urllib.parse import parse_qsl, urlsplit
 
-from botocore.auth import SigV4Auth
+from botocore.auth import S3SigV4Auth, SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
@@ -111,14 +111,71 @@ class VendingProxy(HttpProxy):
 
     def answer_to(self, request: Request) -> Answer | None:
         answer = self.forward(request)
-        if _header(request, "X-Iceberg-Access-Delegation") != "vended-credentials" or answer.status != HTTPStatus.OK:
-            return answer
-        document = json.loads(answer.body) if answer.body else {}
-        if "metadata" not in document:
-            return answer
-        document["config"] = {**document.get("config", {}), **self._keys}
-        headers = tuple((name, value) for name, value in answer.headers if name.lower() != "content-encoding")
-        return Answer(answer.status, headers, json.dumps(document).encode())
+        return _with_config(answer, self._keys) if _asks_for(request, "vended-credentials") else answer
+
+
+def _asks_for(request: Request, delegation: str) -> bool:
+    return _header(request, "X-Iceberg-Access-Delegation") == delegation
+
+
+def _with_config(answer: Answer, says: Mapping[str, str]) -> Answer:
+    """Return the answer with more in the configuration of the table, if it is one of a table."""
+    document = json.loads(answer.body) if answer.status == HTTPStatus.OK and answer.body else {}
+    if "metadata" not in document:
+        return answer
+    document["config"] = {**document.get("config", {}), **says}
+    headers = tuple((name, value) for name, value in answer.headers if name.lower() != "content-encoding")
+    return Answer(answer.status, headers, json.dumps(document).encode())
+
+
+class SigningProxy(HttpProxy):
+    """A catalog that signs requests to a store for those who have none of its keys.
+
+    As `S3V4RestSignerClient` of Iceberg and pyiceberg's `S3V4RestSigner` ask it (`s3-signer-open-api.yaml`).
+
+    Args:
+        uri: The catalog's.
+        access_key_id: A key of the store.
+        secret_access_key: Its secret.
+        path: Where it signs.
+        is_told: Whether each table says where.
+
+    Attributes:
+        signed: Method and path of what was signed.
+    """
+
+    def __init__(self, uri: str, access_key_id: str, secret_access_key: str, *, path: str, is_told: bool) -> None:
+        self._credentials = Credentials(access_key_id, secret_access_key)
+        self._path, self._is_told = path, is_told
+        self.signed: list[tuple[str, str]] = []
+        super().__init__(uri)
+
+    def answer_to(self, request: Request) -> Answer | None:
+        if urlsplit(request.path).path != self._path:
+            answer = self.forward(request)
+            says = {"signer.endpoint": self._path, "s3.signer.endpoint": self._path.lstrip("/")}
+            return _with_config(answer, says) if self._is_told and _asks_for(request, "remote-signing") else answer
+        asked = json.loads(request.body)
+        given = {name: ",".join(values) for name, values in asked["headers"].items()}
+        body_hash = next((given[name] for name in given if name.lower() == "x-amz-content-sha256"), "UNSIGNED-PAYLOAD")
+        # What a client says of an attempt, such as its number, may change before it is sent.
+        named = {name: value for name, value in given.items() if name.lower().startswith("x-amz-")}
+        unsigned = AWSRequest(method=asked["method"], url=asked["uri"], headers=named)
+        _GivenBody(self._credentials, "s3", asked["region"], body_hash).add_auth(unsigned)
+        self.signed.append((asked["method"], urlsplit(asked["uri"]).path))
+        signed = {"uri": asked["uri"], "headers": {name: [value] for name, value in unsigned.headers.items()}}
+        return Answer(200, (("Content-Type", "application/json"),), json.dumps(signed).encode())
+
+
+class _GivenBody(S3SigV4Auth):  # type: ignore[misc]
+    """A signature over a body that the signer does not see."""
+
+    def __init__(self, credentials: Credentials, service: str, region: str, body_hash: str) -> None:
+        super().__init__(credentials, service, region)
+        self._body_hash = body_hash
+
+    def payload(self, request: AWSRequest) -> str:
+        return self._body_hash
 
 
 def takes_keys(access_key_id: str, session_token: str) -> Callable[[Request], bool]:

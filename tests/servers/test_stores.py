@@ -13,10 +13,11 @@ import pytest
 from dagster_iceberg_spark import AwsCredentials, GlueCatalog, RestCatalog, S3Store, SqlCatalog
 from tests.conftest import Lake, frame_asset, open_lake
 from tests.servers.combinations import VENDED
-from tests.servers.guards import GuardedProxy, VendingProxy, takes_keys
+from tests.servers.guards import GuardedProxy, SigningProxy, VendingProxy, takes_keys
 from tests.servers.reading import readers_into
 from tests.servers.rest import RestServer
 from tests.servers.s3 import KEYS, REGION, S3Server
+from tests.servers.versity import VersityGateway
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]
 
@@ -130,6 +131,43 @@ def glue_lake(s3: S3Server, tmp_path: Path) -> Iterator[Lake]:
         store=s3.store(),
     )
     yield from open_lake(catalog, tmp_path, None)
+
+
+@pytest.mark.parametrize("path", ["/v1/aws/s3/sign", "/v1/tables/sign"], ids=["default", "told"])
+def test_a_rest_catalog_signs_each_request(
+    versity: VersityGateway, path: str, engine: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """To a store that checks signatures, of which this process has no key."""
+    remote = request.getfixturevalue("connect_server") if engine == "connect" else None
+    read: list[int] = []
+
+    @dg.asset
+    def arrow_table(t: pa.RecordBatchReader) -> None:
+        read.extend(sorted(t.read_all().column("id").to_pylist()))
+
+    own = versity.store().describe()
+    served = {"warehouse": f"s3://{versity.bucket}/{tmp_path.name}", **own.spark, **own.spark_secrets}
+    keys = versity.keys
+    with (
+        closing(RestServer(tmp_path, served)) as server,
+        closing(
+            SigningProxy(
+                server.uri,
+                str(keys.access_key_id),
+                str(keys.secret_access_key),
+                path=path,
+                is_told="tables" in path,
+            )
+        ) as signing,
+    ):
+        store = S3Store(endpoint=versity.endpoint, path_style_access=True, region=REGION)
+        catalog = RestCatalog(uri=signing.uri, access_delegation="remote-signing", store=store)
+        for lake in open_lake(catalog, tmp_path, remote):
+            for _ in range(2):
+                lake.materialize(frame_asset("t", "select id from range(4)"), arrow_table)
+            assert len(lake.summaries("t")) == 2
+    assert read == [0, 1, 2, 3] * 2
+    assert {"GET", "PUT"} <= {method for method, _ in signing.signed}
 
 
 def test_a_rest_catalog_hands_out_the_keys(

@@ -1,0 +1,157 @@
+"""Whatever happens to both tables, an asset that appends what is new has each row once."""
+
+import random
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame
+
+from dagster_iceberg_spark.spark import commit, writer
+from tests.conftest import Lake, frame_asset, resuming
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.spark
+STEPS: Final = 24
+
+
+class World:
+    """An upstream table, an asset that copies what is new in it, and what ought to be in the copy."""
+
+    def __init__(self, lake: Lake, annotation: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._lake, self._random, self._patch = lake, random.Random(seed), monkeypatch
+        self._next = 0
+        self.upstream = frame_asset("events", "select 1L as id").to_source_asset()
+
+        def body(events: Any) -> Any:
+            return events
+
+        body.__annotations__["events"] = annotation
+        self.copy = dg.asset(
+            name="copied",
+            ins={"events": dg.AssetIn("events", metadata={"iceberg/read": "changes"})},
+            io_manager_key="iceberg",
+            metadata={"iceberg/write_disposition": "append"},
+        )(body)
+        lake.session.sql("create namespace if not exists lake.db")
+        lake.session.sql("create table lake.db.events (id bigint) using iceberg")
+
+    def rows(self) -> DataFrame:
+        number = self._random.randint(1, 3)
+        first, self._next = self._next, self._next + number
+        return self._lake.session.range(first, self._next)
+
+    def append(self) -> None:
+        self.rows().writeTo("lake.db.events").append()
+
+    def overwrite_nothing(self) -> None:
+        self.rows().writeTo("lake.db.events").overwrite(self._never())
+
+    def _never(self) -> Any:
+        from pyspark.sql import functions
+
+        return functions.col("id") < 0
+
+    def compact(self) -> None:
+        self._lake.session.sql(
+            "call lake.system.rewrite_data_files(table => 'lake.db.events', options => map('rewrite-all', 'true'))"
+        )
+
+    def alter(self) -> None:
+        self._lake.session.sql(f"alter table lake.db.events add column c{self._random.getrandbits(60)} int")
+
+    def run(self, **kwargs: Any) -> dg.ExecuteInProcessResult:
+        return self._lake.materialize(self.copy, self.upstream, selection=[self.copy], **kwargs)
+
+    def fail(self) -> None:
+        """Before anything is committed."""
+
+        def fails(*_: Any) -> None:
+            message = "no"
+            raise RuntimeError(message)
+
+        with self._patch.context() as patched:
+            patched.setattr(commit, "write", fails)
+            assert not self.run(raise_on_error=False).success
+
+    def die_and_resume(self) -> None:
+        """After the commit, before Dagster knows of it."""
+
+        def dies(*args: Any) -> None:
+            writer.write(*args)
+            message = "gone"
+            raise SystemError(message)
+
+        with self._patch.context() as patched:
+            patched.setattr(commit, "write", dies)
+            failed = self.run(raise_on_error=False)
+        assert not failed.success
+        if self._random.random() < 0.5:
+            self.append()
+        assert self.run(tags=resuming(failed.run_id)).success
+
+    def race(self) -> None:
+        """Of two runs one comes first, in the moment before the other's commit."""
+        state = {"done": False}
+
+        def first_the_other(*args: Any) -> Any:
+            if not state["done"]:
+                state["done"] = True
+                self.run()
+            return writer.write(*args)
+
+        with self._patch.context() as patched:
+            patched.setattr(commit, "write", first_the_other)
+            self.run(raise_on_error=False)
+
+    def roll_back(self) -> None:
+        """The copy to one of its own snapshots."""
+        history = (
+            [item.snapshot_id for item in self._lake.table("copied").history()] if self._lake.exists("copied") else []
+        )
+        if history:
+            chosen = self._random.choice(history)
+            self._lake.session.sql(f"call lake.system.set_current_snapshot('lake.db.copied', {chosen})")
+
+    def check(self) -> None:
+        if self._lake.exists("copied"):
+            found = Counter(self._lake.rows("copied", "id"))
+            assert not {row for row, times in found.items() if times > 1}
+        self.run()
+        assert self._lake.rows("copied", "id") == self._lake.rows("events", "id")
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("annotation", [DataFrame, pa.Table], ids=["spark", "arrow"])
+def test_each_row_is_there_once(
+    lake: Lake,
+    kept_instance: dg.DagsterInstance,
+    annotation: Any,
+    seed: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Runs fail, die after their commit and are resumed, race each other; the copy is rolled back."""
+    kept = Lake(lake.spark, lake.io_manager, kept_instance, lake.directory)
+    world = World(kept, annotation, seed, monkeypatch)
+    happenings: list[Callable[[], Any]] = [
+        world.append,
+        world.append,
+        world.overwrite_nothing,
+        world.compact,
+        world.alter,
+        world.run,
+        world.run,
+        world.fail,
+        world.die_and_resume,
+        world.race,
+        world.roll_back,
+    ]
+    chosen = random.Random(f"{seed} of {annotation.__name__}")
+    for number in range(STEPS):
+        chosen.choice(happenings)()
+        if number % 6 == 5:
+            world.check()
