@@ -118,6 +118,13 @@ RULES: Final = (
         "run it again; if that repeats, give the catalog or the store credentials that live longer.",
     ),
     CatalogFailureRule(
+        "wrong clock",
+        _says("RequestTimeTooSkewed", "REQUEST_TIME_TOO_SKEWED", "Signature expired", "Signature not yet current"),
+        ConfigurationError,
+        "a clock that is minutes from the store's at most",
+        "set the clock of the machine that this process runs on.",
+    ),
+    CatalogFailureRule(
         "not authorised",
         _is(*_REFUSED_LOGINS),
         ConfigurationError,
@@ -146,6 +153,13 @@ RULES: Final = (
         ConfigurationError,
         "credentials that it accepts",
         "check the credentials of the catalog and of the store in the resource configuration.",
+    ),
+    CatalogFailureRule(
+        "refused by S3 without a word",  # the answer to a HEAD has no body
+        lambda error: isinstance(error, OSError) and _says("AWS Error ACCESS_DENIED")(error),
+        ConfigurationError,
+        "a store that lets this process read",
+        "check the store's credentials and what they may do, its `region`, and the clock of this machine.",
     ),
     CatalogFailureRule(
         "refused by Azure",
@@ -205,7 +219,7 @@ RULES: Final = (
     ),
     CatalogFailureRule(
         "no permission",
-        lambda error: isinstance(error, PermissionError) or _says("AWS Error ACCESS_DENIED")(error),
+        _is(PermissionError),
         ConfigurationError,
         "files that this process may read",
         "let the user that runs it read the table's directory.",

@@ -88,9 +88,13 @@ FAILURES: dict[tuple[str, type[IcebergSparkError]], list[Exception]] = {
         sql("attempt to write a readonly database"),
     ],
     ("locked catalog", errors.CatalogUnavailableError): [sql("database is locked")],
-    ("no permission", errors.ConfigurationError): [
-        PermissionError(13, "Failed to open local file"),
+    ("no permission", errors.ConfigurationError): [PermissionError(13, "Failed to open local file")],
+    ("refused by S3 without a word", errors.ConfigurationError): [
         OSError("When reading information for key 'x': AWS Error ACCESS_DENIED during HeadObject operation"),
+    ],
+    ("wrong clock", errors.ConfigurationError): [
+        OSError("AWS Error REQUEST_TIME_TOO_SKEWED during GetObject operation: The difference is too large."),
+        aws("InvalidSignatureException", "Signature expired: 20240101T000000Z is now earlier than 20240101T000500Z"),
     ],
     ("missing file", errors.InvestigationError): [FileNotFoundError(2, "Failed to open local file")],
     ("damaged manifest", errors.InvestigationError): [

@@ -128,6 +128,25 @@ def _with_config(answer: Answer, says: Mapping[str, str]) -> Answer:
     return Answer(answer.status, headers, json.dumps(document).encode())
 
 
+class LateStore(HttpProxy):
+    """A store by whose clock every request comes an hour late (S3, "Error responses", `RequestTimeTooSkewed`).
+
+    Attributes:
+        is_late: Whether it does so now.
+    """
+
+    is_late = False
+
+    def answer_to(self, request: Request) -> Answer | None:
+        if not self.is_late:
+            return self.forward(request)
+        body = (
+            '<?xml version="1.0" encoding="UTF-8"?><Error><Code>RequestTimeTooSkewed</Code><Message>The difference '
+            "between the request time and the current time is too large.</Message></Error>"
+        )
+        return Answer(403, (("Content-Type", "application/xml"),), body.encode())
+
+
 class SigningProxy(HttpProxy):
     """A catalog that signs requests to a store for those who have none of its keys.
 

@@ -13,7 +13,7 @@ import pytest
 from dagster_iceberg_spark import AwsCredentials, GlueCatalog, RestCatalog, S3Store, SqlCatalog
 from tests.conftest import Lake, frame_asset, open_lake
 from tests.servers.combinations import VENDED
-from tests.servers.guards import GuardedProxy, SigningProxy, VendingProxy, takes_keys
+from tests.servers.guards import GuardedProxy, LateStore, SigningProxy, VendingProxy, takes_keys
 from tests.servers.reading import readers_into
 from tests.servers.rest import RestServer
 from tests.servers.s3 import KEYS, REGION, S3Server
@@ -131,6 +131,31 @@ def glue_lake(s3: S3Server, tmp_path: Path) -> Iterator[Lake]:
         store=s3.store(),
     )
     yield from open_lake(catalog, tmp_path, None)
+
+
+def test_a_clock_that_is_wrong_is_named_by_who_writes_and_who_reads(s3: S3Server, tmp_path: Path) -> None:
+    upstream = frame_asset("t", "select 1 as id")
+
+    @dg.asset
+    def arrow_table(t: pa.Table) -> None: ...
+
+    with closing(LateStore(s3.endpoint)) as late:
+        store = S3Store(endpoint=late.uri, path_style_access=True, region=REGION, credentials=KEYS)
+        catalog = SqlCatalog(
+            uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"s3://{s3.bucket}/{tmp_path.name}", store=store
+        )
+        for lake in open_lake(catalog, tmp_path, None):
+            lake.materialize(upstream)
+            before = lake.head("t").snapshot_id
+            for asset in (upstream, arrow_table):
+                late.is_late = True
+                error = lake.failure(
+                    asset, *([upstream.to_source_asset()] if asset is arrow_table else []), selection=[asset]
+                )
+                late.is_late = False
+                assert (error.class_name, error.allow_retries) == ("ConfigurationError", False), str(error)
+                assert "the clock of this machine" in str(error)  # of what it asks first, the store gives no reason
+            assert lake.head("t").snapshot_id == before
 
 
 @pytest.mark.parametrize("path", ["/v1/aws/s3/sign", "/v1/tables/sign"], ids=["default", "told"])
