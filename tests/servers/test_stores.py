@@ -5,15 +5,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any, Final
 
 import dagster as dg
 import pyarrow as pa
 import pytest
 
-from dagster_iceberg_spark import AwsCredentials, GlueCatalog, RestCatalog, S3Store, SqlCatalog
+from dagster_iceberg_spark import AwsCredentials, GlueCatalog, RestCatalog, S3Store, SigV4, SqlCatalog
+from dagster_iceberg_spark.config.authentication import NoAuthentication
 from tests.conftest import Lake, frame_asset, open_lake
 from tests.servers.combinations import VENDED
-from tests.servers.guards import GuardedProxy, LateStore, SigningProxy, VendingProxy, takes_keys
+from tests.servers.guards import GuardedProxy, LateStore, SigningProxy, VendingProxy, takes_keys, takes_sigv4
 from tests.servers.reading import readers_into
 from tests.servers.rest import RestServer
 from tests.servers.s3 import KEYS, REGION, S3Server
@@ -61,6 +63,7 @@ import sys, time
 import dagster as dg
 from pathlib import Path
 from dagster_iceberg_spark import AwsCredentials, IcebergPySparkIOManager, IcebergSparkResource, S3Store, SqlCatalog
+from dagster_iceberg_spark.config.authentication import NoAuthentication
 from dagster_iceberg_spark.catalog import credentials as found
 from dagster_iceberg_spark.catalog.aws import AwsKeys
 from dagster_iceberg_spark.spark import credentials
@@ -195,10 +198,15 @@ def test_a_rest_catalog_signs_each_request(
     assert {"GET", "PUT"} <= {method for method, _ in signing.signed}
 
 
+SIGNED: Final = SigV4(region=REGION, service="s3tables", credentials=KEYS)
+SIGNATURE: Final = takes_sigv4(str(KEYS.access_key_id), str(KEYS.secret_access_key), REGION, "s3tables")
+
+
+@pytest.mark.parametrize("login", [NoAuthentication(), SIGNED], ids=["taken by everyone", "signed for with others"])
 def test_a_rest_catalog_hands_out_the_keys(
-    s3: S3Server, engine: str, request: pytest.FixtureRequest, tmp_path: Path
+    s3: S3Server, login: Any, engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """The store takes no other keys than those, and this process has none."""
+    """The store takes no other keys than those; the catalog takes none, or, as AWS's own, none but its own."""
     remote = request.getfixturevalue("connect_server") if engine == "connect" else None
     read: list[int] = []
 
@@ -212,13 +220,14 @@ def test_a_rest_catalog_hands_out_the_keys(
         closing(RestServer(tmp_path, served)) as server,
         closing(VendingProxy(server.uri, {f"s3.{name}": value for name, value in VENDED.items()})) as vending,
         closing(GuardedProxy(s3.endpoint, takes_keys(VENDED["access-key-id"], VENDED["session-token"]))) as guarded,
+        closing(GuardedProxy(vending.uri, SIGNATURE if login is SIGNED else lambda _: True)) as door,
     ):
         store = S3Store(endpoint=guarded.uri, path_style_access=True, region=REGION)
-        catalog = RestCatalog(uri=vending.uri, access_delegation="vended-credentials", store=store)
+        catalog = RestCatalog(uri=door.uri, access_delegation="vended-credentials", store=store, authentication=login)
         for lake in open_lake(catalog, tmp_path, remote):
             for _ in range(2):
                 lake.materialize(frame_asset("t", "select id from range(4)"), arrow_table)
             assert len(lake.summaries("t")) == 2
     assert read == [0, 1, 2, 3] * 2
     assert guarded.passed
-    assert guarded.refused == 0
+    assert (guarded.refused, door.refused) == (0, 0)
