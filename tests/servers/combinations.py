@@ -190,6 +190,7 @@ IMPOSSIBLE: Final[Mapping[tuple[str, str], str]] = {
         for name in (
             "REST (Iceberg's reference server), local files",
             "REST that hands out keys, S3 (moto)",
+            "REST that signs requests, S3 (Versity's gateway)",
             "Nessie, S3 (moto)",
             "SQLite, S3 (moto)",
             "SQLite, GCS (fake-gcs-server)",
