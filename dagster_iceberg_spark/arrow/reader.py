@@ -1,6 +1,7 @@
 """Loading a plan as Arrow, pandas, polars, DuckDB, ibis or pyiceberg objects."""
 
 import importlib
+import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from dagster_iceberg_spark.arrow.lazy import lazy_frame
 from dagster_iceberg_spark.arrow.scan import PlannedScan
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import find_table, translated_answers
+from dagster_iceberg_spark.catalog.unknown_types import unknown_columns
 from dagster_iceberg_spark.errors import ConfigurationError, UpstreamMissingError
 from dagster_iceberg_spark.plan.read import ReadPlan
 
@@ -150,6 +152,7 @@ def read(description: CatalogDescription, plans: Mapping[str, ReadPlan], input_t
     """
     plan = next(iter(plans.values()))
     _require_changes_type(plan, input_type)
+    _require_known_types(plan)
     if input_type.is_whole_table and plan.is_filtered:
         raise ConfigurationError.refusing(
             "load",
@@ -192,6 +195,25 @@ def _require_changes_type(plan: ReadPlan, input_type: InputType) -> None:
         if plan.changes.kind == "changelog"
         else "annotate it as pyarrow.Table or pyspark.sql.DataFrame, for instance.",
     )
+
+
+def _require_known_types(plan: ReadPlan) -> None:
+    unknown = unknown_columns([field for field in plan.schema if field.name in plan.columns])
+    if unknown:
+        others = [name for name in plan.columns if name not in unknown]
+        raise ConfigurationError.refusing(
+            "load",
+            str(plan.identifier),
+            expected="columns of types that pyiceberg has",
+            found=f"the column {', '.join(f'{name!r} of type {_type_of(plan, name)}' for name in unknown)}",
+            hint=f"load it as a pyspark.sql.DataFrame, or ask for the other columns: "
+            f'the input\'s metadata {{"columns": {json.dumps(others)}}}.',
+        )
+
+
+def _type_of(plan: ReadPlan, name: str) -> str:
+    field = plan.schema.field(name)
+    return "" if field is None else str(field.type)
 
 
 def no_rows(input_type: InputType, *, subject: str) -> Any:

@@ -11,6 +11,7 @@ from pyiceberg.table import DataScan, FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
 
 from dagster_iceberg_spark.arrow.expressions import expression_of
+from dagster_iceberg_spark.arrow.field_ids import skip_columns_without_ids
 from dagster_iceberg_spark.arrow.nulls import keep_nulls
 from dagster_iceberg_spark.arrow.streaming import batches_of
 from dagster_iceberg_spark.catalog.files import describe_file, files_added_by
@@ -20,6 +21,7 @@ from dagster_iceberg_spark.plan.read import ReadPlan
 from dagster_iceberg_spark.table.predicate import NO_ROW, Predicate, all_of
 
 keep_nulls()
+skip_columns_without_ids()
 
 MAXIMUM_TERMS: Final = 16
 """pyiceberg evaluates each term of a filter for each file; of more terms only those that a file may need are kept."""

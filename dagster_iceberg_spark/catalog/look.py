@@ -4,7 +4,6 @@ A Spark session may answer from its cache, and its metadata tables are queries; 
 and the metadata file each time.
 """
 
-import re
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,7 +60,7 @@ class _OpenedCatalog:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-_UNKNOWN_TYPE: Final = re.compile(r"Unsupported field type: '(?P<type>[^']+)'")
+_UNKNOWN_TYPE: Final = "Unsupported field type: '"
 """What pyiceberg says of a type that it does not have."""
 _catalogs: dict[tuple[object, ...], _OpenedCatalog] = {}
 _lock = threading.Lock()
@@ -93,8 +92,10 @@ def look(
         catalog = open_catalog(description)
         document = read_pointed_document(catalog, identifier) if isinstance(catalog, SqlCatalog) else None
         if document is None or not is_in_current_form(document):
-            table = _load_table(description, identifier)
-            return None if table is None else _state_of(table, identifier, back_to)
+            loaded = _load_table(description, identifier)
+            if loaded is None or loaded.document is None:
+                return None if loaded is None else _state_of(loaded.table, identifier, back_to)
+            document = loaded.document
         return table_state(
             document, identifier, Snapshots({item["snapshot-id"]: item for item in document.get("snapshots") or ()})
         )
@@ -126,7 +127,8 @@ def find_table(
     _require_namespace(description, identifier)
 
     def load() -> Table | None:
-        table = _load_table(description, identifier)
+        loaded = _load_table(description, identifier)
+        table = None if loaded is None else loaded.table
         if table is None or snapshot_id is None or table.snapshot_by_id(snapshot_id) is not None:
             return table
         return version_of(table, snapshot_id) if is_versioned(table) else table
@@ -234,24 +236,41 @@ def _require_namespace(description: CatalogDescription, identifier: TableIdentif
         )
 
 
-def _load_table(description: CatalogDescription, identifier: TableIdentifier) -> Table | None:
+@dataclass(frozen=True, slots=True)
+class _LoadedTable:
+    """pyiceberg's table.
+
+    Args:
+        table: The table; without the columns whose types pyiceberg does not have.
+        document: Its metadata with these, if it has any.
+    """
+
+    table: Table
+    document: dict[str, Any] | None = None
+
+
+def _load_table(description: CatalogDescription, identifier: TableIdentifier) -> _LoadedTable | None:
     try:
-        return open_catalog(description).load_table(identifier.parts)
+        return _loaded(open_catalog(description), identifier)
     except (NoSuchTableError, NoSuchNamespaceError):
         return None
     except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
         raise _not_iceberg(identifier, description, str(error)) from error
     except (ValidationError, MetadataValidationError) as error:
-        unknown = _UNKNOWN_TYPE.search(str(error))
-        if unknown is None:
-            raise _not_iceberg(identifier, description, first_line(error)) from error
-        raise ConfigurationError.refusing(
-            "read",
-            str(identifier),
-            expected="columns of types that pyiceberg knows",
-            found=f"one of type {unknown['type']}, which makes the whole table unreadable for it",
-            hint="load the table as a pyspark.sql.DataFrame, or drop the column.",
-        ) from error
+        raise _not_iceberg(identifier, description, first_line(error)) from error
+
+
+def _loaded(catalog: Catalog, identifier: TableIdentifier) -> _LoadedTable:
+    try:
+        return _LoadedTable(catalog.load_table(identifier.parts))
+    except (ValidationError, MetadataValidationError) as error:
+        if _UNKNOWN_TYPE not in str(error):
+            raise
+    from dagster_iceberg_spark.catalog.unknown_types import without_unknown_columns
+
+    with without_unknown_columns() as documents:
+        table = catalog.load_table(identifier.parts)
+    return _LoadedTable(table, documents[-1])
 
 
 def _state_of(

@@ -149,16 +149,36 @@ def test_an_input_loads_as_its_annotation_says(lake: Lake, annotation: Any) -> N
     assert (list(row["l"]), row["st"]) == ([1, 2], {"a": 1})
 
 
-def test_a_type_that_pyiceberg_lacks_is_named(lake: Lake) -> None:
-    """Spark reads the table."""
+@pytest.mark.parametrize("annotation", ANNOTATIONS, ids=lambda item: f"{item.__module__}.{item.__name__}")
+def test_a_type_that_pyiceberg_lacks_matters_only_where_it_is_asked_for(lake: Lake, annotation: Any) -> None:
+    """Spark reads all of the table."""
+    lake.materialize(frame_asset("other", "select 1 as id"))
+    lake.session.sql(
+        "create table lake.db.t (id int, v variant, s struct<a: int, w: variant>, n string) using iceberg "
+        "tblproperties ('format-version'='3')"
+    )
+    lake.session.sql(
+        "insert into lake.db.t select 1, parse_json('{}'), named_struct('a', 2, 'w', parse_json('3')), 'n'"
+    )
+    lake.session.sql("insert into lake.db.t select 2, null, null, null")
+    upstream = frame_asset("t", "")
+    asked = {"columns": ["n", "id"], "iceberg/row_filter": "id < 2"}
+    assert capture(lake, upstream, annotation, input_metadata=asked).to_pylist() == [{"n": "n", "id": 1}]
+    if annotation is DataFrame:
+        return
+    for columns in ({}, {"columns": ["id", "v"]}, {"columns": ["s"]}):
+        with pytest.raises(dg.Failure, match=r"of types that pyiceberg has, found the column '[vs]'"):
+            capture(lake, upstream, annotation, input_metadata=columns)
+
+
+def test_a_table_with_a_type_that_pyiceberg_lacks_is_written_on(lake: Lake) -> None:
     lake.materialize(frame_asset("other", "select 1 as id"))
     lake.session.sql("create table lake.db.t (id int, v variant) using iceberg tblproperties ('format-version'='3')")
-    lake.session.sql("insert into lake.db.t select 1, parse_json('{}')")
-    upstream = frame_asset("t", "")
-    asked = {"columns": ["id"]}
-    assert capture(lake, upstream, DataFrame, input_metadata=asked).to_pylist() == [{"id": 1}]
-    with pytest.raises(dg.Failure, match="found one of type variant, which makes the whole table unreadable for it"):
-        capture(lake, upstream, pa.Table, input_metadata=asked)
+    for disposition in ("append", "replace", "append"):
+        query = "select 1 as id, parse_json('[1]') as v"
+        lake.materialize(frame_asset("t", query, metadata={"iceberg/write_disposition": disposition}))
+    found = lake.session.sql("select id, to_json(v) from lake.db.t").collect()
+    assert [tuple(row) for row in found] == [(1, "[1]")] * 2
 
 
 def test_an_input_without_annotation_is_a_spark_frame(lake: Lake) -> None:
