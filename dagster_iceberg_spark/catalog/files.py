@@ -106,9 +106,21 @@ def files_added_by(table: Table, snapshot_id: int) -> Iterator[ManifestDataFile]
 
 
 def _entries_of(table: Table, snapshot_id: int) -> Iterator[ManifestEntry]:
-    """Yield what a snapshot has added and removed."""
+    """Yield what a snapshot has added and removed.
+
+    Raises:
+        CommitConflictError: It is not there any more.
+    """
     snapshot = table.snapshot_by_id(snapshot_id)
-    for manifest in () if snapshot is None else snapshot.manifests(table.io):
+    if snapshot is None:
+        raise CommitConflictError.refusing(
+            "read the manifests of",
+            ".".join(table.name()),
+            expected=f"the snapshot {snapshot_id} that was there a moment ago",
+            found="none of that id: it has expired",
+            hint="run it again.",
+        )
+    for manifest in snapshot.manifests(table.io):
         if manifest.added_snapshot_id == snapshot_id:
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
                 if entry.status != ManifestEntryStatus.EXISTING and entry.snapshot_id == snapshot_id:

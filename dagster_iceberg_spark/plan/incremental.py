@@ -330,13 +330,15 @@ def _share_of_run(snapshot: Snapshot, table: OwnTable) -> str:
 
 
 def _reads_of(snapshot: Snapshot, now: UpstreamRead) -> list[UpstreamRead]:
-    """Return what the snapshot was made of that upstream table: the same input's, if it tells them apart."""
-    reads = [
-        read
-        for read in upstream_reads(snapshot.summary.get(UPSTREAM, ""))
-        if (read.asset_key, read.table) == (now.asset_key, now.table)
-    ]
-    return [read for read in reads if read.kind is not None and read.input_name == now.input_name] or reads
+    """Return what the snapshot was made of that upstream table: the same input's, if it tells them apart.
+
+    The input's own is that of a table or an asset that has been renamed, too.
+    """
+    every = upstream_reads(snapshot.summary.get(UPSTREAM, ""))
+    own = [read for read in every if read.kind is not None and read.input_name == now.input_name]
+    same = [read for read in every if (read.asset_key, read.table) == (now.asset_key, now.table)]
+    renamed = [read for read in own if read.asset_key == now.asset_key or read.table == now.table]
+    return [read for read in same if read in own] or same or renamed
 
 
 def _share_read(earlier: UpstreamRead, now: UpstreamRead, keys: Collection[str]) -> str:

@@ -109,6 +109,15 @@ def test_two_inputs_of_one_table_read_on_by_themselves() -> None:
     assert "more than one state of it" in unclear.unclear
 
 
+def test_a_renamed_table_or_asset_is_read_on_where_the_input_is_the_same() -> None:
+    moved = UpstreamRead("up", "db.elsewhere", 7, None, kind="changes", input_name="up")
+    assert told(line(wrote(moved))) == Consumption(7)
+    renamed = UpstreamRead("old", "db.up", 7, None, kind="changes", input_name="up")
+    assert told(line(wrote(renamed))) == Consumption(7)
+    shared = UpstreamRead("another", "db.up", 7, None, kind="changes", input_name="another")
+    assert told(line(wrote(shared))) == Consumption()
+
+
 def test_an_earlier_attempt_s_range_is_read_again() -> None:
     again = told(line(wrote(read(7)), wrote(read(9, since=7), token="mine")))
     assert again == Consumption(7, until=9)
