@@ -1,23 +1,30 @@
 """How far an asset has read an input whose changes it asks for: as its own tables say, or else Dagster's event log."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, overload
 
 import dagster as dg
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.files import data_files
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.context import WriteQuestion
-from dagster_iceberg_spark.dagster_private import latest_materializations, outputs_of, step_facts
+from dagster_iceberg_spark.dagster_private import (
+    is_stored_elsewhere,
+    latest_materializations,
+    materializations,
+    outputs_of,
+)
 from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.input_context import ReadQuestion, input_identity, reads_of_run
 from dagster_iceberg_spark.plan.adoption import has_read_changes
-from dagster_iceberg_spark.plan.incremental import Consumption, OwnTable, agreed, consumed
+from dagster_iceberg_spark.plan.binding import bind_scope
+from dagster_iceberg_spark.plan.coverage import within_file
+from dagster_iceberg_spark.plan.incremental import Consumption, OwnTable, agreed, consumed, consumed_by
 from dagster_iceberg_spark.plan.read_options import READ
-from dagster_iceberg_spark.table.lineage import ASSET_KEY
-from dagster_iceberg_spark.table.snapshot import Snapshot
+from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 
 class StoresTables(Protocol):
@@ -40,6 +47,19 @@ class ReadSoFar:
     upon: tuple[tuple[str, int | None], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """An asset that the step makes.
+
+    Args:
+        context: Dagster's.
+        stored: Its table, and the table's catalog; None: it is stored elsewhere, or not at all.
+    """
+
+    context: dg.OutputContext
+    stored: tuple[OwnTable, CatalogDescription] | None
+
+
 def read_so_far(
     context: dg.InputContext, question: ReadQuestion, *, as_ours: Callable[[Any], StoresTables | None]
 ) -> ReadSoFar:
@@ -54,95 +74,139 @@ def read_so_far(
         MetadataKeyError: The input is none of an asset's step.
         CatalogUnavailableError: The catalog of the asset's own table does not answer.
     """
-    facts = step_facts(context)
-    outputs = [] if facts is None else outputs_of(context)
-    if facts is None or not outputs:
+    outputs = [_output(context, question, *each, as_ours=as_ours) for each in outputs_of(context)]
+    if not outputs:
         raise MetadataKeyError.refusing(
             "use",
             f"`{READ}` of {question.asset}",
             expected="an input of an asset's run: how far it has been read is known of assets",
             found="an op or a script",
         )
-    tables = own_tables(context, as_ours=as_ours)
-    if not tables:
-        return ReadSoFar(_by_event_log(facts.instance, context, question, [output for output, _ in outputs]))
-    now = input_identity(context, question)
-    return ReadSoFar(
-        agreed([consumed(table, now, question.scope.keys) for table in tables]),
-        tuple((table.asset, table.head) for table in tables),
-    )
+    stored = [item for item in outputs if item.stored is not None]
+    told = [_by_lineage(context, question, item) for item in stored] or [
+        _by_event_log(context, question, item.context) for item in outputs
+    ]
+    tables = [item.stored[0] for item in stored if item.stored is not None]
+    return ReadSoFar(agreed(told), tuple((table.asset, table.head) for table in tables))
 
 
-def own_tables(context: dg.InputContext, *, as_ours: Callable[[Any], StoresTables | None]) -> list[OwnTable]:
+def own_tables(
+    context: dg.InputContext, question: ReadQuestion, *, as_ours: Callable[[Any], StoresTables | None]
+) -> list[OwnTable]:
     """Return the tables that the input's step writes, as they are now.
 
     Args:
         context: Dagster's, of the input.
+        question: What the input asks for.
         as_ours: Returns an IO manager of this package as what it is; None of any other.
     """
-    return [
-        _own_table(output, manager) for output, item in outputs_of(context) if (manager := as_ours(item)) is not None
-    ]
+    outputs = [_output(context, question, *each, as_ours=as_ours) for each in outputs_of(context)]
+    return [item.stored[0] for item in outputs if item.stored is not None]
 
 
-def _own_table(context: dg.OutputContext, manager: StoresTables) -> OwnTable:
-    catalog, write = manager.question_of(context)
-    asset = write.materialization.asset_key
+def _output(
+    context: dg.InputContext,
+    question: ReadQuestion,
+    output: dg.OutputContext,
+    manager: object,
+    *,
+    as_ours: Callable[[Any], StoresTables | None],
+) -> _Output:
+    ours = as_ours(manager)
+    if ours is None:
+        return _Output(output, None)
+    catalog, write = ours.question_of(output)
     recorded: dict[str, int | None] = {}
 
     def is_recorded(snapshot: Snapshot) -> bool:
         keys = write.materialization.scope.keys
         if not recorded:
-            recorded.update(latest_materializations(context, keys))
+            recorded.update(latest_materializations(output, keys))
         return set(recorded.values()) == {snapshot.snapshot_id}
 
-    return OwnTable(
-        asset=asset,
+    table = OwnTable(
+        asset=write.materialization.asset_key,
         branch=write.table.options.branch,
         scope=write.materialization.scope,
-        state=look(catalog, write.table.identifier, back_to=lambda item: item.summary.get(ASSET_KEY) == asset),
+        state=None,
         is_pending=partial(has_read_changes, candidates=write.candidates),
         is_recorded=is_recorded,
     )
+    now, keys = input_identity(context, question), question.scope.keys
+    state = look(catalog, write.table.identifier, back_to=lambda item: consumed_by(item, table, now, keys) is not None)
+    if state is None and is_stored_elsewhere(output):
+        return _Output(output, None)  # by a function that returns no value, whatever its IO manager
+    return _Output(output, (replace(table, state=state), catalog))
+
+
+def _by_lineage(context: dg.InputContext, question: ReadQuestion, output: _Output) -> Consumption:
+    """Ask the snapshots of the asset's own table; where they have expired, Dagster's event log, if it knows."""
+    if output.stored is None:
+        return Consumption()
+    table, catalog = output.stored
+    found = consumed(table, input_identity(context, question), question.scope.keys)
+    if not found.is_cut or table.state is None:
+        return found
+    logged = _by_event_log(context, question, output.context, is_sure=True)
+    if logged is None:
+        return found if _has_rows(table, table.state, catalog) else Consumption()
+    return found if logged.unclear else logged
+
+
+def _has_rows(table: OwnTable, state: TableState, catalog: CatalogDescription) -> bool:
+    """Say whether the table may have rows of the run's partitions."""
+    bound = bind_scope(table.scope, state.schema, subject=str(state.identifier))
+    if table.head is None or bound.is_whole_table:
+        return table.head is not None
+    files = data_files(catalog, state.identifier, table.head, bound.columns)
+    return any(within_file(bound, file).boxes for file in files)
+
+
+@overload
+def _by_event_log(context: dg.InputContext, question: ReadQuestion, output: dg.OutputContext) -> Consumption: ...
+
+
+@overload
+def _by_event_log(
+    context: dg.InputContext, question: ReadQuestion, output: dg.OutputContext, *, is_sure: Literal[True]
+) -> Consumption | None: ...
 
 
 def _by_event_log(
-    instance: dg.DagsterInstance, context: dg.InputContext, question: ReadQuestion, outputs: Sequence[dg.OutputContext]
-) -> Consumption:
+    context: dg.InputContext, question: ReadQuestion, output: dg.OutputContext, *, is_sure: bool = False
+) -> Consumption | None:
     """Ask for the runs that have last materialized what the step makes, and what these have read.
 
     What is stored elsewhere has no snapshot that says it: a run that fails between its effect and Dagster's record has
     not read anything.
+
+    Args:
+        context: Dagster's, of the input.
+        question: What the input asks for.
+        output: Dagster's, of the asset.
+        is_sure: Whether a materialization of which no read is known is unclear; and None stands for none at all.
     """
-    return agreed([_of_runs(instance, context, question, output) for output in outputs])
-
-
-def _of_runs(
-    instance: dg.DagsterInstance, context: dg.InputContext, question: ReadQuestion, output: dg.OutputContext
-) -> Consumption:
     keys: Sequence[str | None] = tuple(output.asset_partition_keys) if output.has_asset_partitions else (None,)
-    found = [_of_partition(instance, context, question, output.asset_key, key) for key in keys]
-    return agreed(found)
+    found = [_of_partition(context, question, output, key) for key in keys]
+    if is_sure:
+        if all(not has_record for has_record, _ in found):
+            return None
+        if any(has_record and item is None for has_record, item in found):
+            return Consumption(unclear="a materialization of which it is not known what it has read")
+    return agreed([item or Consumption() for _, item in found])
 
 
 def _of_partition(
-    instance: dg.DagsterInstance,
-    context: dg.InputContext,
-    question: ReadQuestion,
-    asset_key: dg.AssetKey,
-    partition: str | None,
-) -> Consumption:
-    records = dg.AssetRecordsFilter(asset_key=asset_key, asset_partitions=None if partition is None else [partition])
-    cursor: str | None = None
-    while True:
-        answer = instance.fetch_materializations(records, limit=20, cursor=cursor)
-        for record in answer.records:
-            reads = reads_of_run(context, question, instance, record.run_id)
-            same = [read for read in reads if read.is_same_partitions]
-            if same:
-                return Consumption(same[-1].snapshot_id)
-            if reads:
-                return Consumption(unclear=f"run {record.run_id}, which has read other partitions of it")
-        if not answer.has_more:
-            return Consumption()
-        cursor = answer.cursor
+    context: dg.InputContext, question: ReadQuestion, output: dg.OutputContext, partition: str | None
+) -> tuple[bool, Consumption | None]:
+    """Return whether there is a materialization, and what the last one has read that has read the input."""
+    has_record = False
+    for run_id, step_key in materializations(output, partition):
+        has_record = True
+        for read in reversed(reads_of_run(context, question, run_id, step_key=step_key)):
+            if read.snapshot_id is None or read.share == "none":
+                continue
+            if read.share == "all":
+                return True, Consumption(read.snapshot_id)
+            return True, Consumption(unclear=f"run {run_id}, which has read only some of what is read now")
+    return has_record, None

@@ -233,6 +233,28 @@ def outputs_of(context: dg.InputContext) -> list[tuple[dg.OutputContext, Any]]:
     return found
 
 
+def materializations(context: dg.OutputContext, partition_key: str | None) -> Iterator[tuple[str, str | None]]:
+    """Yield run and step of the materializations of an output's asset, or of one partition of it, newest first."""
+    step = _step_context(context)
+    keys = None if partition_key is None else [partition_key]
+    records = dg.AssetRecordsFilter(asset_key=context.asset_key, asset_partitions=keys)
+    cursor: str | None = None
+    while step is not None:
+        answer = step.instance.fetch_materializations(records, limit=20, cursor=cursor)
+        yield from ((record.run_id, record.event_log_entry.step_key) for record in answer.records)
+        if not answer.has_more:
+            return
+        cursor = answer.cursor
+
+
+def is_stored_elsewhere(context: dg.OutputContext) -> bool:
+    """Say whether the last materialization of an output's asset was none of a table of this package."""
+    step = _step_context(context)
+    answer = () if step is None else step.instance.fetch_materializations(context.asset_key, limit=1).records
+    event = answer[0].asset_materialization if answer else None
+    return event is not None and "iceberg/snapshot_id" not in event.metadata
+
+
 def latest_materializations(context: dg.OutputContext, partition_keys: Sequence[str]) -> dict[str, int | None]:
     """Return the snapshot that Dagster has last recorded of each of an output's partitions."""
     step = _step_context(context)

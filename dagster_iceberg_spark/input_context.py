@@ -1,9 +1,9 @@
 """From an InputContext to what is asked: the table, the partitions, the options, the type; and what was read of it."""
 
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Union, get_args, get_origin
+from typing import Final, Literal, Union, get_args, get_origin
 
 import dagster as dg
 
@@ -23,7 +23,7 @@ from dagster_iceberg_spark.plan.read import EarlierRead, RecordedRead, chosen_re
 from dagster_iceberg_spark.plan.read_options import AS_OF_RUN, RUN_KEYS, ReadOptions, parse_read_options
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import UpstreamRead
-from dagster_iceberg_spark.table.scope import PartitionScope
+from dagster_iceberg_spark.table.scope import PartitionScope, share_of
 
 RUN_CONFIG: Final = {
     key.removeprefix("iceberg/"): dg.Field(
@@ -42,6 +42,7 @@ _READ: Final = {
     "partitions": "iceberg/partition_digest",
     "snapshot_id": "iceberg/read_snapshot_id",
     "since": "iceberg/read_since_snapshot_id",
+    "scope": "iceberg/partitions",
 }
 """Keys of an engine event that says what a step has read."""
 
@@ -87,16 +88,11 @@ class ReadQuestion:
 
     @property
     def read_scope(self) -> PartitionScope:
-        """The partitions as the lineage has them.
+        """The partitions whose rows are read.
 
         Of changes to all partitions, the whole table: there are more of them tomorrow, whose rows are new then.
         """
         return PartitionScope() if self.is_of_all else self.scope
-
-    @property
-    def row_scope(self) -> PartitionScope:
-        """The partitions whose rows are read."""
-        return self.scope if self.wanted.is_by_partition else self.read_scope
 
     @property
     def described_scope(self) -> str | None:
@@ -137,6 +133,14 @@ def read_question(context: dg.InputContext, *, namespace: str | None) -> ReadQue
         step_key=facts.step_key if facts else None,
         is_of_all=options.kind is not None and maps_to_all_partitions(context),
     )
+    if question.wanted.is_by_partition and question.is_of_all:
+        raise PartitioningError.refusing(
+            "load",
+            subject,
+            expected="a mapping to some of the partitions, for what is new in each by its key",
+            found="one to all of them, of which there may be more tomorrow",
+            hint="annotate the input with the type of its rows alone: what is new, whatever its partition.",
+        )
     if question.wanted.is_by_partition and question.scope.is_whole_table:
         raise PartitioningError.refusing(
             "load",
@@ -211,7 +215,9 @@ def record_read(
     if facts is None:
         return
     scope, name = question.described_scope, _input_name(context)
-    read = UpstreamRead(question.asset, str(question.identifier), snapshot_id, scope)
+    options = question.options
+    is_partial = options.row_filter is not None or options.limit is not None or not options.is_head
+    read = UpstreamRead(question.asset, str(question.identifier), snapshot_id, scope, is_partial=is_partial)
     since = None if changes is None else changes.since
     if changes is not None:
         read = replace(
@@ -221,7 +227,7 @@ def record_read(
             upon=upon,
             is_repeated=changes.is_repeated,
         )
-    LEDGER.record(facts.run_id, facts.step_key, f"{name}\0{question.asset}\0{question.read_scope.digest}", read)
+    LEDGER.record(facts.run_id, facts.step_key, f"{name}\0{question.asset}\0{question.identifier}", read)
     facts.record_event(
         f"Reading {_described_range(question, snapshot_id, changes)}{f', partitions {scope}' if scope else ''}.",
         {
@@ -232,6 +238,7 @@ def record_read(
             _READ["partitions"]: question.read_scope.digest,
             _READ["snapshot_id"]: "" if snapshot_id is None else str(snapshot_id),
             _READ["since"]: "" if since is None else str(since),
+            _READ["scope"]: scope or "",
         },
     )
 
@@ -256,26 +263,21 @@ def recorded_read(context: dg.InputContext, question: ReadQuestion, run_id: str)
         raise MetadataKeyError.refusing(
             "use", f"`{AS_OF_RUN}` of {question.asset}", expected="an input of a run's step", found="a load of a script"
         )
-    return chosen_read(run_id, reads_of_run(context, question, facts.instance, run_id, step_key=facts.step_key))
+    return chosen_read(run_id, reads_of_run(context, question, run_id, step_key=facts.step_key))
 
 
 def reads_of_run(
-    context: dg.InputContext,
-    question: ReadQuestion,
-    instance: dg.DagsterInstance,
-    run_id: str,
-    *,
-    step_key: str | None = None,
+    context: dg.InputContext, question: ReadQuestion, run_id: str, *, step_key: str | None
 ) -> list[RecordedRead]:
     """Return what a run has read for this input, by its event log, oldest first.
 
     Args:
         context: Dagster's.
         question: What the input asks for.
-        instance: The Dagster instance.
         run_id: The run.
         step_key: Its step; None: any that has an input of this name.
     """
+    facts = step_facts(context)
     wanted = {
         _READ["input"]: _input_name(context),
         _READ["asset"]: question.asset,
@@ -285,13 +287,22 @@ def reads_of_run(
         wanted[_READ["step"]] = step_key
     return [
         RecordedRead(
-            is_same_partitions=event[_READ["partitions"]] == question.read_scope.digest,
+            share=_share_of(event, question.read_scope),
             snapshot_id=int(event[_READ["snapshot_id"]] or 0) or None,
             since=int(event.get(_READ["since"]) or 0) or None,
         )
-        for event in engine_events(instance, run_id)
+        for event in (engine_events(facts.instance, run_id) if facts else ())
         if wanted.items() <= event.items()
     ]
+
+
+def _share_of(event: Mapping[str, str], scope: PartitionScope) -> Literal["all", "some", "none"]:
+    if event[_READ["partitions"]] == scope.digest:
+        return "all"
+    described = event.get(_READ["scope"])
+    if described == "":
+        return "all"
+    return "some" if described is None or scope.is_whole_table else share_of(described, scope.keys) or "some"
 
 
 def unrecorded_partitions(context: dg.InputContext, question: ReadQuestion) -> frozenset[str]:

@@ -29,10 +29,12 @@ from dagster_iceberg_spark.plan.read import (
     partitions_without_files,
     plan_read,
     read_of_run,
+    schemas_at,
 )
 from dagster_iceberg_spark.plan.read_options import AS_OF_RUN, CHANGES_FALLBACK, MISSING
 from dagster_iceberg_spark.resource import IcebergSparkResource
 from dagster_iceberg_spark.table.lineage import RUN_ID, ReadKind
+from dagster_iceberg_spark.table.schema import is_orderable
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
@@ -86,14 +88,17 @@ class InputLoader:
             CatalogUnavailableError: The catalog or the store does not answer.
         """
         question, wanted = self.question, self.question.wanted
+        kind, so_far = question.options.kind, ReadSoFar(Consumption())
+        if kind is not None:  # before the upstream table is looked at, which then has what anybody has read of it
+            so_far = read_so_far(self.context, question, as_ours=self.as_ours)
         state = look(self.spark.catalog_description, question.identifier)
         if state is None:
-            return LoadedInput(self._without_table(), None)
+            since = so_far.consumption.since
+            nothing = None if kind is None else Changes(kind, since, scan="nothing")
+            return LoadedInput(self._without_table(), since, nothing, so_far.upon)
         earlier = self._earlier_read()
-        plan = plan_read(state, question.row_scope, question.options, earlier)
-        so_far = ReadSoFar(Consumption())
-        if question.options.kind is not None:
-            so_far = read_so_far(self.context, question, as_ours=self.as_ours)
+        plan = plan_read(state, question.read_scope, question.options, earlier)
+        if kind is not None:
             plan = self._with_changes(state, plan, self._consumption(so_far, earlier))
         missing = self._missing_partitions(plan)
         is_nothing = (
@@ -118,14 +123,15 @@ class InputLoader:
         """Return how far the asset has read the table, or an earlier run had, whose read is to be repeated."""
         if earlier is None:
             return so_far.consumption
-        if so_far.upon and so_far.consumption.since != earlier.since:
+        if so_far.consumption.unclear is not None or so_far.consumption.since != earlier.since:
             raise ChangesUnknownError.refusing(
                 "read what is new in",
                 str(self.question.identifier),
                 expected=f"an asset that has read until snapshot {earlier.since or 'none'}, as when the run "
                 f"{earlier.run_id} read on from there (`{AS_OF_RUN}`)",
-                found=f"one that has read until {so_far.consumption.since or 'none'}",
-                hint="roll the asset's own table back to what it was before that run.",
+                found=so_far.consumption.unclear or f"one that has read until {so_far.consumption.since or 'none'}",
+                hint="roll the asset's own table back to what it was before that run; what is stored elsewhere "
+                "cannot read changes again.",
             )
         return Consumption(earlier.since, earlier.snapshot_id)
 
@@ -134,10 +140,12 @@ class InputLoader:
         options, kind, since = self.question.options, self.question.options.kind, consumption.since
         if kind is None:
             return plan
+        if kind == "changelog":
+            self._require_orderable(state, plan)
         plan = plan if consumption.until is None else at_snapshot(state, plan, consumption.until)
         found = consumption.unclear
         if found is None and since is None:
-            return replace(plan, changes=Changes(kind, None))
+            return replace(plan, changes=Changes(kind, None, is_repeated=consumption.is_repeated))
         if found is None and since is not None:
             snapshots = new_snapshots(state, plan, since, is_head=options.is_head)
             found = f"a history without snapshot {since}, which was read last: it has expired, or was rolled back"
@@ -145,12 +153,26 @@ class InputLoader:
                 found = self._what_hides_changes(plan, kind, snapshots)
             if snapshots is not None and found is None:
                 ids = tuple(snapshot.snapshot_id for snapshot in snapshots)
-                return replace(plan, changes=Changes(kind, since, ids, scan_of(kind, snapshots)))
+                scan = scan_of(kind, snapshots)
+                stored = schemas_at(state, snapshots) if scan == "files" else ()
+                return replace(plan, changes=Changes(kind, since, ids, stored, scan))
         refuse_unclear(plan.identifier, self.question.asset, options, found or "")
         self.context.log.warning(
             f"Reading all rows of {plan.identifier}, as `{CHANGES_FALLBACK}` asks, because of {found}."
         )
-        return replace(plan, changes=Changes(kind, None, is_repeated=since is not None))
+        return replace(plan, changes=Changes(kind, None, is_repeated=True))
+
+    def _require_orderable(self, state: TableState, plan: ReadPlan) -> None:
+        """Refuse what Iceberg cannot tell of a commit's rows that are as they were: it sorts them."""
+        maps = [field.name for field in plan.schema if not is_orderable(field.type)]
+        if maps and not state.identifier_fields:
+            raise ConfigurationError.refusing(
+                "read every change of",
+                str(plan.identifier),
+                expected="columns that can be sorted, or identifier fields",
+                found=f"the column {maps[0]!r}, which has a map or a variant in it",
+                hint="read `changes`, or set identifier fields: `merge_keys` of an asset that merges does.",
+            )
 
     def _what_hides_changes(self, plan: ReadPlan, kind: ReadKind, snapshots: Sequence[Snapshot]) -> str | None:
         """Return which snapshot makes that the changes cannot be told; None: none does."""
@@ -197,7 +219,7 @@ class InputLoader:
     def _earlier_read_of_lineage(self, run_id: str) -> EarlierRead | None:
         """Ask the tables that the step writes: they know of runs that this Dagster instance does not."""
         question = self.question
-        for table in own_tables(self.context, as_ours=self.as_ours):
+        for table in own_tables(self.context, question, as_ours=self.as_ours):
             found = (
                 None
                 if table.state is None
@@ -208,6 +230,7 @@ class InputLoader:
                     asset=question.asset,
                     table=str(question.identifier),
                     scope=question.described_scope,
+                    input_name=self.context.name,
                 )
             )
             if found is not None:

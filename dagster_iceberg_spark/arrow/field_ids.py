@@ -1,7 +1,7 @@
 """Parquet files with columns whose inner parts have no field ids, as those of a variant have none.
 
-pyiceberg takes such a file for one without any ids, which only a name mapping helps to read. Its schema is taken
-without those columns here, for all of the process: a `DataScan` is run by the user.
+pyiceberg takes such a file for one without any ids, which only a name mapping helps to read. Where there is none, its
+schema is taken without those columns here, for all of the process: a `DataScan` is run by the user.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,8 @@ def skip_columns_without_ids() -> None:
 
     @wraps(genuine)
     def pyarrow_to_schema(schema: pa.Schema, *args: Any, **kwargs: Any) -> Any:
-        return genuine(identified(schema), *args, **kwargs)
+        is_mapped = bool(args and args[0] is not None) or kwargs.get("name_mapping") is not None
+        return genuine(schema if is_mapped else identified(schema), *args, **kwargs)
 
     pyiceberg_arrow.pyarrow_to_schema = pyarrow_to_schema
 

@@ -201,13 +201,13 @@ def _require_known_types(plan: ReadPlan) -> None:
     unknown = unknown_columns([field for field in plan.schema if field.name in plan.columns])
     if unknown:
         others = [name for name in plan.columns if name not in unknown]
+        or_others = f', or ask for the other columns: the input\'s metadata {{"columns": {json.dumps(others)}}}'
         raise ConfigurationError.refusing(
             "load",
             str(plan.identifier),
             expected="columns of types that pyiceberg has",
             found=f"the column {', '.join(f'{name!r} of type {_type_of(plan, name)}' for name in unknown)}",
-            hint=f"load it as a pyspark.sql.DataFrame, or ask for the other columns: "
-            f'the input\'s metadata {{"columns": {json.dumps(others)}}}.',
+            hint=f"load it as a pyspark.sql.DataFrame{or_others if others else ''}.",
         )
 
 

@@ -25,6 +25,7 @@ from dagster_iceberg_spark.table.lineage import (
     has_all_reads,
     upstream_reads,
 )
+from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.scope import PartitionScope, share_of
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
 
@@ -46,12 +47,16 @@ class Consumption:
         since: The snapshot that it has read; None: none yet.
         until: The snapshot to read up to, where an earlier attempt of this very materialization has: its rows may be
             in a table already, and what else it writes has to be made of the same.
+        is_repeated: Whether that attempt has read rows that had been read before.
         unclear: Why it cannot be told, in words that follow "found"; None: it can.
+        is_cut: Whether that is because the history of the asset's own table does not go back far enough.
     """
 
     since: int | None = None
     until: int | None = None
+    is_repeated: bool = False
     unclear: str | None = None
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,7 @@ class Changes:
         kind: Rows that were added, or every change.
         since: The snapshot after which they begin; None: all rows of the snapshot that is read are new.
         snapshots: Those after it that changed rows, oldest first.
+        stored: The columns that each of them has, where each is read by itself.
         scan: How they are found: `rows` are the snapshot's, `appends` those of the engine's incremental scan, which
             passes over overwrites; `inserts` those of its changelog scan, which takes no delete files; `files` those
             of the files that were added.
@@ -98,6 +104,7 @@ class Changes:
     kind: ReadKind
     since: int | None
     snapshots: tuple[int, ...] = ()
+    stored: tuple[Schema, ...] = ()
     scan: Scan = "rows"
     is_repeated: bool = False
 
@@ -113,7 +120,7 @@ def consumed(table: OwnTable, now: UpstreamRead, keys: Collection[str]) -> Consu
     state = table.state
     oldest: Snapshot | None = None
     for snapshot in () if state is None else state.ancestors(_branch(state, table.branch)):
-        found = _consumed_by(snapshot, table, now, keys)
+        found = consumed_by(snapshot, table, now, keys)
         if found is not None:
             return found
         oldest = snapshot
@@ -121,21 +128,31 @@ def consumed(table: OwnTable, now: UpstreamRead, keys: Collection[str]) -> Consu
         return Consumption()
     return Consumption(
         unclear=f"a history of the asset's own table that begins with snapshot {oldest.snapshot_id}: older ones have "
-        "expired"
+        "expired",
+        is_cut=True,
     )
 
 
-def _consumed_by(snapshot: Snapshot, table: OwnTable, now: UpstreamRead, keys: Collection[str]) -> Consumption | None:
-    """Say how far one snapshot of the asset's own table has read; None: it does not tell."""
+def consumed_by(snapshot: Snapshot, table: OwnTable, now: UpstreamRead, keys: Collection[str]) -> Consumption | None:
+    """Say how far one snapshot of the asset's own table has read; None: it does not tell.
+
+    Args:
+        snapshot: The snapshot.
+        table: The asset's own table.
+        now: What is asked for now.
+        keys: The upstream partitions that are asked for; none where all rows are.
+    """
     share, reads = _share_of_run(snapshot, table), _reads_of(snapshot, now)
     if share == "none":
         return None
     if table.is_pending(snapshot):
         is_known = len(reads) == 1 and reads[0].kind is not None
-        return Consumption(reads[0].since, reads[0].snapshot_id) if is_known else None
+        return Consumption(reads[0].since, reads[0].snapshot_id, reads[0].is_repeated) if is_known else None
     if not reads and not has_all_reads(snapshot.summary.get(UPSTREAM, "")):
         return Consumption(unclear=f"snapshot {snapshot.snapshot_id} of the asset, which has too many inputs to list")
-    read = next((read for read in reads if _share_read(read, now, keys) != "none"), None)
+    # What was read of a table without a snapshot, or without a table, was nothing.
+    told = (read for read in reads if read.snapshot_id is not None)
+    read = next((read for read in told if _share_read(read, now, keys) != "none"), None)
     if read is None:
         return None
     is_one = len({item.snapshot_id for item in reads}) == 1
@@ -149,16 +166,16 @@ def _consumed_by(snapshot: Snapshot, table: OwnTable, now: UpstreamRead, keys: C
 
 def agreed(consumptions: Sequence[Consumption]) -> Consumption:
     """Return what the tables of one step say together."""
-    for item in consumptions:
-        if item.until is not None:
-            return item
     different = set(consumptions)
+    pending = next((item for item in consumptions if item.until is not None), None)
+    if pending is not None and different <= {pending, Consumption(pending.since)}:
+        return pending
     if len(different) <= 1:
         return next(iter(different), Consumption())
     unclear = next((item for item in consumptions if item.unclear is not None), None)
     return unclear or Consumption(
         unclear="what the step makes, parts of which have not read equally far: "
-        + ", ".join(sorted(str(item.since or "nothing") for item in different))
+        + ", ".join(sorted(str(item.until or item.since or "nothing") for item in different))
         + " (a run that failed between them is executed again from its failure)"
     )
 
@@ -240,8 +257,13 @@ def refuse_loss(options: WriteOptions, materialization: Materialization, identif
     if not changes:
         return
     names = ", ".join(dict.fromkeys(read.asset_key for read in changes))
-    whole = {read.table for read in reads if read.kind is None}
-    if _replaces(options) and not whole & {str(identifier), *(read.table for read in changes)}:
+    whole = [read for read in reads if read.kind is None and not read.is_partial]
+    has_own = any(read.table == str(identifier) and _holds(read, materialization.scope) for read in whole)
+    has_all = has_own or all(
+        any((other.table, other.scope) in ((read.table, None), (read.table, read.scope)) for other in whole)
+        for read in changes
+    )
+    if _replaces(options) and not has_all:
         raise ConfigurationError.refusing(
             "write",
             str(identifier),
@@ -249,7 +271,7 @@ def refuse_loss(options: WriteOptions, materialization: Materialization, identif
             found=f"`iceberg/write_disposition` {options.write_disposition!r}"
             f"{f' ({options.merge.strategy})' if options.write_disposition == 'merge' else ''}, which removes what was "
             "made of earlier ones",
-            hint="use `append` or `merge`, or read the asset's own table too.",
+            hint="use `append` or `merge`, or read the asset's own rows of the run's partitions too.",
         )
     repeated = next((read for read in changes if read.is_repeated), None)
     if repeated is not None and options.write_disposition == "append":
@@ -293,8 +315,8 @@ def refuse_consumed(
             raise ChangesConsumedError.refusing(
                 "write",
                 subject,
-                expected=f"that the changes of {read.asset_key} since snapshot {read.since or 'its first'} are this "
-                "run's alone",
+                expected=f"that this run alone has read {read.asset_key} "
+                f"{f'after snapshot {read.since}' if read.since else 'from its beginning'}",
                 found=found,
                 hint="run it again: it reads what is new then.",
             )
@@ -357,6 +379,11 @@ def _replaces(options: WriteOptions) -> bool:
     return options.write_disposition == "merge" and (
         rules.has_absentees or rules.strategy in ("replace_where", "delete_insert")
     )
+
+
+def _holds(read: UpstreamRead, scope: PartitionScope) -> bool:
+    """Say whether the rows of the partitions are among those that were read."""
+    return read.scope is None or (not scope.is_whole_table and share_of(read.scope, scope.keys) == "all")
 
 
 def _shown(described: str | None) -> str:

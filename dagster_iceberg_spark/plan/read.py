@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from dagster_iceberg_spark.errors import UpstreamMissingError
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
@@ -124,6 +125,11 @@ def plan_read(
     )
 
 
+def schemas_at(state: TableState, snapshots: Sequence[Snapshot]) -> tuple[Schema, ...]:
+    """Return the columns that the engines read each of the snapshots by."""
+    return tuple(_schema_at(state, snapshot.snapshot_id) for snapshot in snapshots)
+
+
 def at_snapshot(state: TableState, plan: ReadPlan, snapshot_id: int) -> ReadPlan:
     """Return the plan for another snapshot of the table, under the same columns.
 
@@ -160,7 +166,14 @@ def partitions_without_files(
 
 
 def read_of_run(
-    state: TableState, run_id: str, *, step_key: str | None, asset: str, table: str, scope: str | None
+    state: TableState,
+    run_id: str,
+    *,
+    step_key: str | None,
+    asset: str,
+    table: str,
+    scope: str | None,
+    input_name: str,
 ) -> EarlierRead | None:
     """Return what a run has read of another table, by the lineage of what it has written to this one.
 
@@ -171,15 +184,16 @@ def read_of_run(
         asset: The upstream asset.
         table: The upstream table.
         scope: The partitions of it, as the lineage names them.
+        input_name: The step's input.
     """
     return chosen_read(
         run_id,
         [
-            RecordedRead(read.scope == scope, read.snapshot_id, read.since)
+            RecordedRead("all" if read.scope == scope else "some", read.snapshot_id, read.since)
             for snapshot in state.snapshots.values()
             if (snapshot.summary.get(RUN_ID), snapshot.summary.get(STEP_KEY)) == (run_id, step_key)
             for read in upstream_reads(snapshot.summary.get(UPSTREAM, ""))
-            if (read.asset_key, read.table) == (asset, table)
+            if (read.asset_key, read.table) == (asset, table) and read.input_name in (None, input_name)
         ],
     )
 
@@ -189,12 +203,12 @@ class RecordedRead:
     """What a run has read, as it is on record.
 
     Args:
-        is_same_partitions: Whether it was of the very partitions that are asked for.
+        share: How many of the partitions that are asked for it was of.
         snapshot_id: The snapshot; None: there was none yet.
         since: The snapshot after which the changes begin that it has read; None: it has read all rows.
     """
 
-    is_same_partitions: bool
+    share: Literal["all", "some", "none"]
     snapshot_id: int | None
     since: int | None = None
 
@@ -206,7 +220,7 @@ def chosen_read(run_id: str, reads: Sequence[RecordedRead]) -> EarlierRead | Non
         run_id: The run.
         reads: What is on record of it, oldest first.
     """
-    same = [read for read in reads if read.is_same_partitions]
+    same = [read for read in reads if read.share == "all"]
     ranges = {(read.snapshot_id, read.since) for read in same[-1:] or reads}
     if len(ranges) != 1:
         return None

@@ -181,6 +181,11 @@ class Merge:
     materialization: Materialization
     boundary: dt.datetime | None = None
 
+    @property
+    def reads_changes(self) -> bool:
+        """Whether the batch is made of changes, which no other run may have read."""
+        return self.materialization.reads_changes
+
 
 WriteAction: TypeAlias = Append | AppendAlone | Overwrite | Merge
 
@@ -525,8 +530,7 @@ def _action(
 ) -> WriteAction:
     base = state.base(options.branch) if state else None
     if options.write_disposition == "append":
-        reads_changes = any(read.kind is not None for read in materialization.upstream)
-        return AppendAlone(base.snapshot_id if base else None) if reads_changes else Append()
+        return AppendAlone(base.snapshot_id if base else None) if materialization.reads_changes else Append()
     owned = own.predicate()
     if options.merges:
         rules, keys = options.merge, _frame_names(options.merge_keys, frame)

@@ -4,6 +4,7 @@ from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark.plan.write import WritePlan
 from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark.columns import functions_of
 from dagster_iceberg_spark.spark.session import IcebergSession
 
 
@@ -24,3 +25,21 @@ def append(session: IcebergSession, plan: WritePlan, frame: DataFrame) -> None:
     for key, value in options_of(plan).items():
         writer = writer.option(key, value)
     writer.append()
+
+
+def append_alone(session: IcebergSession, plan: WritePlan, frame: DataFrame, base_snapshot_id: int | None) -> None:
+    """Add the rows unless others have added some: an overwrite of no row, which is validated against all that is new.
+
+    That the filter of such a validation is everything is `BaseOverwriteFiles.dataConflictDetectionFilter` of 1.12.
+
+    Args:
+        session: The session of the frame.
+        plan: Where the rows go.
+        frame: The rows, of which there may be none.
+        base_snapshot_id: The snapshot since which nobody may have added rows; None: from the beginning.
+    """
+    since = {} if base_snapshot_id is None else {"validate-from-snapshot-id": str(base_snapshot_id)}
+    writer = frame.writeTo(target(session, plan))
+    for key, value in {**options_of(plan), **since, "isolation-level": "serializable"}.items():
+        writer = writer.option(key, value)
+    writer.overwrite(functions_of(session.spark).lit(False))  # noqa: FBT003

@@ -39,7 +39,7 @@ from dagster_iceberg_spark.spark.comparison import (
     fingerprint,
 )
 from dagster_iceberg_spark.spark.counts import RowCounts
-from dagster_iceberg_spark.spark.destination import append, target
+from dagster_iceberg_spark.spark.destination import append, append_alone, target
 from dagster_iceberg_spark.spark.execution import TaggedWork
 from dagster_iceberg_spark.spark.failures import MOVED_MARKER
 from dagster_iceberg_spark.spark.session import IcebergSession
@@ -64,7 +64,11 @@ def merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
     changes, tally = comparison.changes()
     _require_unmoved(session, plan, action)
     if not tally:
-        append(session, plan, comparison.stored.limit(0))
+        nothing = comparison.stored.limit(0)
+        if action.reads_changes:
+            append_alone(session, plan, nothing, action.base_snapshot_id)
+        else:
+            append(session, plan, nothing)
     else:
         _execute(comparison, changes, work)
     inserts, updates = tally.get(INSERT, 0) + tally.get(FIRST, 0), tally.get(UPDATE, 0)

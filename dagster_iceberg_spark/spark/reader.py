@@ -1,6 +1,7 @@
 """Reading a plan as a Spark DataFrame."""
 
 import hashlib
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, types
 
@@ -47,11 +48,10 @@ def _rows(session: IcebergSession, plan: ReadPlan) -> DataFrame:
     if plan.snapshot_id is None or scan == "nothing":
         frame = session.spark.table(name).where(functions.lit(False))  # noqa: FBT003
         return _as_insertions(frame, None) if is_changelog else frame
-    if scan in ("rows", "files") or changes is None or changes.since is None:
-        stored = session.spark.read.option("versionAsOf", str(plan.snapshot_id)).table(name)
-        if scan == "files":
-            stored = stored.where(functions.col("_file").isin(_added_files(session, plan)))
-        frame = _projected(stored, plan)
+    if scan == "files":
+        return _of_added_files(session, plan)
+    if scan == "rows" or changes is None or changes.since is None:
+        frame = _projected(session.spark.read.option("versionAsOf", str(plan.snapshot_id)).table(name), plan)
         return _as_insertions(frame, plan.snapshot_id) if is_changelog else frame
     if scan == "changelog":
         return _changelog(session, plan, changes.since)
@@ -87,14 +87,19 @@ def _changelog(session: IcebergSession, plan: ReadPlan, since: int) -> DataFrame
     return session.spark.table(view)
 
 
-def _added_files(session: IcebergSession, plan: ReadPlan) -> list[str]:
-    """Return the files that the plan's snapshots have added."""
-    snapshots = plan.changes.snapshots if plan.changes else ()
-    return [
-        file.path
-        for snapshot_id in snapshots
-        for file in added_files(session.catalog, plan.identifier, snapshot_id, ())
-    ]
+def _of_added_files(session: IcebergSession, plan: ReadPlan) -> DataFrame:
+    """Return the rows of the files that the plan's snapshots have added, each as it was then: later ones move rows."""
+    functions, changes = functions_of(session.spark), plan.changes
+    name = sql.table_name(session.catalog.name, plan.identifier)
+    frame = None
+    for snapshot_id, stored in zip(changes.snapshots, changes.stored, strict=True) if changes else ():
+        paths = [file.path for file in added_files(session.catalog, plan.identifier, snapshot_id, ())]
+        if paths:
+            added = session.spark.read.option("versionAsOf", str(snapshot_id)).table(name)
+            added = added.where(functions.col("_file").isin(paths))
+            added = _projected(added, replace(plan, snapshot_id=snapshot_id, stored=stored))
+            frame = added if frame is None else frame.unionByName(added)
+    return session.spark.table(name).where(functions.lit(False)) if frame is None else frame  # noqa: FBT003
 
 
 def _projected(frame: DataFrame, plan: ReadPlan) -> DataFrame:

@@ -6,7 +6,7 @@ from dagster_iceberg_spark.plan.write import Append, AppendAlone, Guard, Merge, 
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import column_of, functions_of, schema_of, with_all_fields
 from dagster_iceberg_spark.spark.counts import Counters, RowCounts
-from dagster_iceberg_spark.spark.destination import append, options_of, target
+from dagster_iceberg_spark.spark.destination import append, append_alone, options_of, target
 from dagster_iceberg_spark.spark.execution import TaggedWork
 from dagster_iceberg_spark.spark.failures import NULL_MARKER
 from dagster_iceberg_spark.spark.guard import refusal
@@ -39,24 +39,10 @@ def write(session: IcebergSession, plan: WritePlan, frame: DataFrame, work: Tagg
         case Overwrite() as action:
             _overwrite(session, plan, action, guarded)
         case AppendAlone() as action:
-            _append_alone(session, plan, action, guarded)
+            append_alone(session, plan, guarded, action.base_snapshot_id)
         case Append():
             append(session, plan, guarded)
     return counters.counts()
-
-
-def _append_alone(session: IcebergSession, plan: WritePlan, action: AppendAlone, frame: DataFrame) -> None:
-    """Add the rows unless others have added some: an overwrite of no row, which is validated against all that is new.
-
-    That the filter of such a validation is everything is `BaseOverwriteFiles.dataConflictDetectionFilter` of 1.12.
-    """
-    functions = functions_of(session.spark)
-    base = action.base_snapshot_id
-    validated = {} if base is None else {"validate-from-snapshot-id": str(base)}
-    writer = frame.writeTo(target(session, plan))
-    for key, value in {**options_of(plan), **validated, "isolation-level": "serializable"}.items():
-        writer = writer.option(key, value)
-    writer.overwrite(functions.lit(False))  # noqa: FBT003
 
 
 def _overwrite(session: IcebergSession, plan: WritePlan, action: Overwrite, frame: DataFrame) -> None:

@@ -58,7 +58,8 @@ class UpstreamRead:
         digest: Of the exact set of partitions, where changes were read.
         input_name: The input, where changes were read.
         upon: The snapshot that each table of the step had then, by its asset. It is not written down.
-        is_repeated: Whether rows were read that had been read before. It is not written down.
+        is_repeated: Whether rows were read that had been read before.
+        is_partial: Whether rows were left out by a filter, a limit or another time. It is not written down.
     """
 
     asset_key: str
@@ -71,6 +72,7 @@ class UpstreamRead:
     input_name: str | None = None
     upon: tuple[tuple[str, int | None], ...] = ()
     is_repeated: bool = False
+    is_partial: bool = False
 
     @property
     def range(self) -> tuple[Any, ...]:
@@ -82,7 +84,8 @@ class UpstreamRead:
         said = {"asset": self.asset_key, "table": self.table, "snapshot_id": self.snapshot_id, "scope": self.scope}
         if self.kind is None:
             return said
-        return said | {"read": self.kind, "since": self.since, "partitions": self.digest, "input": self.input_name}
+        read = {"read": self.kind, "since": self.since, "partitions": self.digest, "input": self.input_name}
+        return said | read | ({"repeated": True} if self.is_repeated else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,11 @@ class Materialization:
     commit_token: str
     package_version: str
     started_at: dt.datetime | None = None
+
+    @property
+    def reads_changes(self) -> bool:
+        """Whether it is made of changes of an input."""
+        return any(read.kind is not None for read in self.upstream)
 
     def properties(self) -> dict[str, str]:
         """Return the summary's keys and values."""
@@ -174,6 +182,7 @@ def upstream_reads(document: str) -> tuple[UpstreamRead, ...]:
             since=row.get("since"),
             digest=row.get("partitions"),
             input_name=row.get("input"),
+            is_repeated=bool(row.get("repeated")),
         )
         for row in rows
     )

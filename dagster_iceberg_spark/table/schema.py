@@ -152,6 +152,19 @@ class Schema:
         return next((name for name, field in walk(self.fields) if field.field_id == field_id), None)
 
 
+def is_orderable(column_type: IcebergType) -> bool:
+    """Say whether values of the type can be sorted: those with maps, and variants, cannot."""
+    match column_type:
+        case MapType():
+            return False
+        case StructType():
+            return all(is_orderable(field.type) for field in column_type.fields)
+        case ListType():
+            return is_orderable(column_type.element)
+        case _:
+            return str(column_type) != "variant"
+
+
 def walk(fields: Sequence[Field], prefix: str = "") -> Iterator[tuple[str, Field]]:
     """Yield every named field with its dotted path, depth first, through structs only."""
     for field in fields:

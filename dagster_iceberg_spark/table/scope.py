@@ -131,7 +131,7 @@ class PartitionScope:
 def listed_keys(described: str) -> frozenset[str] | None:
     """Return the keys that a description lists; None where it only says how many there are."""
     if not described.startswith("["):
-        return None if described.endswith(")") else frozenset({described})
+        return None if _FIRST_AND_LAST.fullmatch(described) else frozenset({described})
     try:
         return frozenset(json.loads(described))
     except ValueError:  # a key that an older version, or someone else, wrote as it is

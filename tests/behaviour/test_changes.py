@@ -39,6 +39,7 @@ def copy_of(
     *,
     asked: dict[str, Any] | None = None,
     change: Callable[[Any], Any] = lambda rows: rows,
+    mapping: dg.PartitionMapping | None = None,
     **kwargs: Any,
 ) -> dg.AssetsDefinition:
     """An asset that stores what is new in `events`."""
@@ -47,7 +48,7 @@ def copy_of(
         return change(events)
 
     body.__annotations__["events"] = annotation
-    ins = {"events": dg.AssetIn("events", metadata={**CHANGES, **(asked or {})})}
+    ins = {"events": dg.AssetIn("events", metadata={**CHANGES, **(asked or {})}, partition_mapping=mapping)}
     asset: dg.AssetsDefinition = dg.asset(
         name="copied", ins=ins, io_manager_key="iceberg", metadata={**APPEND, **(metadata or {})}, **kwargs
     )(body)
@@ -253,7 +254,13 @@ def test_an_own_history_that_has_expired_is_unclear_only_where_it_is_needed(lake
     assert lake.rows("copied") == [1, 2]
     lake.session.sql("insert into lake.db.copied values (100)")
     lake.session.sql(EXPIRE.format("copied"))
-    error = refused(lake, reader)
+    lake.materialize(events("(3)"))
+    read_on(lake, reader)
+    assert lake.rows("copied") == [1, 2, 3, 100]
+    lake.session.sql("insert into lake.db.copied values (101)")
+    lake.session.sql(EXPIRE.format("copied"))
+    with dg.DagsterInstance.ephemeral() as other:
+        error = refused(Lake(lake.spark, lake.io_manager, other, lake.directory), reader)
     assert error.class_name == "ChangesUnknownError"
     assert "a history of the asset's own table that begins with snapshot" in str(error)
 
@@ -618,6 +625,7 @@ def test_a_limit_would_lose_rows_and_an_op_has_read_nothing(lake: Lake) -> None:
 
 
 def test_partitions_one_by_one_take_what_is_new_of_each(lake: Lake) -> None:
+    """Of some of them: of all there may be more tomorrow."""
     upstream = frame_asset("events", "select 1 as id, '{key}' as day", partitions_def=DAYS, metadata=BY_DAY)
     for key in DAYS.get_partition_keys():
         lake.materialize(upstream, partition_key=key)
@@ -627,8 +635,118 @@ def test_partitions_one_by_one_take_what_is_new_of_each(lake: Lake) -> None:
         seen.append({key: part.column("id").to_pylist() for key, part in parts.items()})
         return pa.concat_tables(parts.values())
 
-    reader = copy_of(dict[str, pa.Table], change=note)
+    error = lake.failure(copy_of(dict[str, pa.Table]), upstream.to_source_asset(), selection=["copied"])
+    assert "expected a mapping to some of the partitions" in str(error)
+    some = dg.SpecificPartitionsPartitionMapping(["a", "b"])
+    reader = copy_of(dict[str, pa.Table], change=note, mapping=some)
     read_on_of(lake, reader, upstream)
-    lake.session.sql("insert into lake.db.events values (2, 'b')")
+    lake.session.sql("insert into lake.db.events values (2, 'b'), (2, 'c')")
     read_on_of(lake, reader, upstream)
-    assert seen == [{"a": [1], "b": [1], "c": [1]}, {"a": [], "b": [2], "c": []}]
+    assert seen == [{"a": [1], "b": [1]}, {"a": [], "b": [2]}]
+
+
+def test_added_files_are_read_as_they_were_before_they_were_compacted(lake: Lake) -> None:
+    """Beside delete files, which Iceberg's own scan of insertions does not take."""
+    lake.materialize(events("(1), (2)"))
+    lake.session.sql("alter table lake.db.events set tblproperties ('write.delete.mode' = 'merge-on-read')")
+    lake.session.sql("delete from lake.db.events where id = 1")
+    reader = copy_of(DataFrame)
+    read_on(lake, reader)
+    lake.session.range(3, 5).writeTo("lake.db.events").overwrite(_column("id > 2"))
+    lake.session.sql("alter table lake.db.events rename column id to number")
+    lake.session.sql("insert into lake.db.events values (5)")
+    lake.session.sql(
+        "call lake.system.rewrite_data_files(table => 'lake.db.events', options => map('rewrite-all', 'true'))"
+    )
+    lake.session.sql("alter table lake.db.events rename column number to id")
+    read_on(lake, reader)
+    assert lake.rows("copied") == [2, 3, 4, 5]
+
+
+def test_full_reads_are_not_appended_where_it_is_unclear_what_was_read(lake: Lake) -> None:
+    lake.materialize(events("(1)"))
+    full = copy_of(DataFrame, asked={"iceberg/changes_fallback": "full"})
+    read_on(lake, full)
+    lake.session.sql("insert into lake.db.copied values (100)")
+    lake.session.sql(EXPIRE.format("copied"))
+    with dg.DagsterInstance.ephemeral() as other:
+        error = refused(Lake(lake.spark, lake.io_manager, other, lake.directory), full)
+    assert "of which some were read before" in str(error)
+    assert lake.rows("copied") == [1, 100]
+
+
+def test_where_own_snapshots_have_expired_dagster_s_event_log_tells(lake: Lake) -> None:
+    upstream = frame_asset("events", "select 1 as id, '{key}' as day", partitions_def=DAYS, metadata=BY_DAY)
+    reader = copy_of(DataFrame, BY_DAY, partitions_def=DAYS)
+    source = upstream.to_source_asset()
+    for key in DAYS.get_partition_keys():
+        lake.materialize(upstream, partition_key=key)
+    for key in ("a", "b"):
+        lake.materialize(reader, source, selection=[reader], partition_key=key)
+    lake.session.sql(EXPIRE.format("copied"))
+    lake.session.sql("insert into lake.db.events values (2, 'a')")
+    for key in ("a", "c"):
+        lake.materialize(reader, source, selection=[reader], partition_key=key)
+    assert lake.rows("copied", "day", "id") == [("a", 1), ("a", 2), ("b", 1), ("c", 1)]
+    lake.session.sql(EXPIRE.format("copied"))
+    with dg.DagsterInstance.ephemeral() as instance:
+        other = Lake(lake.spark, lake.io_manager, instance, lake.directory)
+        error = other.failure(reader, source, selection=[reader], partition_key="a")
+    assert "older ones have expired" in str(error)
+
+
+def test_an_upstream_table_that_was_gone_for_a_run_is_not_read_again(lake: Lake) -> None:
+    reader = copy_of(
+        pa.Table | None, change=lambda rows: pa.table({"id": pa.array([], pa.int32())}) if rows is None else rows
+    )
+    lake.materialize(events("(1)"))
+    read_on(lake, reader)
+    location = lake.table("events").metadata_location
+    lake.session.sql("drop table lake.db.events")
+    read_on(lake, reader)
+    assert lake.rows("copied") == [1]
+    lake.session.sql(f"call lake.system.register_table('lake.db.events', '{location}')")
+    lake.materialize(events("(2)"))
+    read_on(lake, reader)
+    assert lake.rows("copied") == [1, 2]
+
+
+def test_assets_of_one_run_read_on_by_themselves(lake: Lake) -> None:
+    """Both have an input of the same name, and are stored elsewhere; one of them comes late."""
+    seen: dict[str, list[list[int]]] = {"early": [], "late": []}
+
+    def sink(name: str, **kwargs: Any) -> dg.AssetsDefinition:
+        def body(events: pa.Table) -> None:
+            seen[name].append(sorted(events.column("id").to_pylist()))
+            if name == "early":
+                lake.session.sql("insert into lake.db.events values (2)")
+
+        asset: dg.AssetsDefinition = dg.asset(name=name, ins={"events": dg.AssetIn(metadata=CHANGES)}, **kwargs)(body)
+        return asset
+
+    early, late = sink("early"), sink("late", deps=["early"])
+    lake.materialize(events("(1)"))
+    source = events("(0)").to_source_asset()
+    lake.materialize(early, late, source, selection=[early, late])
+    lake.materialize(early, late, source, selection=[early, late])
+    assert seen == {"early": [[1], [2]], "late": [[1, 2], [2]]}
+
+
+def test_a_function_that_stores_nothing_reads_on_by_the_event_log(lake: Lake) -> None:
+    seen: list[list[int]] = []
+
+    @dg.asset(ins={"events": dg.AssetIn(metadata=CHANGES)}, io_manager_key="iceberg")
+    def told(events: pa.Table) -> dg.MaterializeResult[Any]:
+        seen.append(events.column("id").to_pylist())
+        return dg.MaterializeResult(metadata={"sent": events.num_rows})
+
+    for values in ("(1)", "(2)"):
+        lake.materialize(events(values))
+        read_on(lake, told)
+    assert seen == [[1], [2]]
+
+
+def test_a_changelog_of_maps_is_refused_before_anything_is_read(lake: Lake) -> None:
+    lake.materialize(frame_asset("events", "select 1 as id, map('a', 1) as m", metadata=APPEND))
+    error = refused(lake, copy_of(DataFrame, asked={"iceberg/read": "changelog"}))
+    assert "found the column 'm', which has a map or a variant in it" in str(error)
