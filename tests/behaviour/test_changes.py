@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark.spark import commit, writer
+from dagster_iceberg_spark.spark.columns import functions_of
 from tests.conftest import Lake, StepError, frame_asset, resuming
 
 pytestmark = pytest.mark.spark
@@ -168,24 +169,22 @@ def test_an_overwrite_that_only_adds_rows_is_what_is_new(lake: Lake, annotation:
     lake.session.sql("alter table lake.db.events set tblproperties ('write.delete.mode' = 'merge-on-read')")
     reader = copy_of(annotation)
     read_on(lake, reader)
-    lake.session.range(3, 5).writeTo("lake.db.events").overwrite(_column("id > 2"))
+    lake.session.range(3, 5).writeTo("lake.db.events").overwrite(_column(lake.session, "id > 2"))
     lake.materialize(events("(5)"))
     read_on(lake, reader)
     assert lake.rows("copied") == [1, 2, 3, 4, 5]
     lake.session.sql("delete from lake.db.events where id = 1")
     merging = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
     read_on(lake, copy_of(annotation, merging, asked={"iceberg/changes_fallback": "full"}))
-    lake.session.range(6, 8).writeTo("lake.db.events").overwrite(_column("id > 5"))
+    lake.session.range(6, 8).writeTo("lake.db.events").overwrite(_column(lake.session, "id > 5"))
     assert lake.summaries("events")[-1]["operation"] == "overwrite"
     assert lake.summaries("events")[-1]["total-delete-files"] == "1"
     read_on(lake, reader)
     assert lake.rows("copied") == [1, 2, 3, 4, 5, 6, 7]
 
 
-def _column(condition: str) -> Any:
-    from pyspark.sql import functions
-
-    return functions.expr(condition)
+def _column(session: Any, condition: str) -> Any:
+    return functions_of(session).expr(condition)
 
 
 @WAYS
@@ -564,7 +563,8 @@ def test_a_changelog_of_some_columns_and_rows_is_merged_into_a_copy(lake: Lake) 
     def last_of_each_key(rows: DataFrame) -> DataFrame:
         order = "named_struct('n', _change_ordinal, 'is_there', _change_type = 'INSERT')"
         last = rows.groupBy("id").agg(
-            _column(f"max_by(v, {order})").alias("v"), _column(f"max_by(_change_type, {order})").alias("last")
+            _column(rows.sparkSession, f"max_by(v, {order})").alias("v"),
+            _column(rows.sparkSession, f"max_by(_change_type, {order})").alias("last"),
         )
         return last.selectExpr("id", "v", "last = 'DELETE' as gone")
 
@@ -652,7 +652,7 @@ def test_added_files_are_read_as_they_were_before_they_were_compacted(lake: Lake
     lake.session.sql("delete from lake.db.events where id = 1")
     reader = copy_of(DataFrame)
     read_on(lake, reader)
-    lake.session.range(3, 5).writeTo("lake.db.events").overwrite(_column("id > 2"))
+    lake.session.range(3, 5).writeTo("lake.db.events").overwrite(_column(lake.session, "id > 2"))
     lake.session.sql("alter table lake.db.events rename column id to number")
     lake.session.sql("insert into lake.db.events values (5)")
     lake.session.sql(

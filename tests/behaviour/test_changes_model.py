@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark.spark import commit, writer
+from dagster_iceberg_spark.spark.columns import functions_of
 from tests.conftest import Lake, frame_asset, resuming
 
 if TYPE_CHECKING:
@@ -49,12 +50,7 @@ class World:
         self.rows().writeTo("lake.db.events").append()
 
     def overwrite_nothing(self) -> None:
-        self.rows().writeTo("lake.db.events").overwrite(self._never())
-
-    def _never(self) -> Any:
-        from pyspark.sql import functions
-
-        return functions.col("id") < 0
+        self.rows().writeTo("lake.db.events").overwrite(functions_of(self._lake.session).expr("id < 0"))
 
     def compact(self) -> None:
         self._lake.session.sql(
