@@ -54,10 +54,12 @@ class _Output:
     Args:
         context: Dagster's.
         stored: Its table, and the table's catalog; None: it is stored elsewhere, or not at all.
+        is_ours: Whether it would be stored by this package, if there were anything to store.
     """
 
     context: dg.OutputContext
     stored: tuple[OwnTable, CatalogDescription] | None
+    is_ours: bool = True
 
 
 def read_so_far(
@@ -84,7 +86,7 @@ def read_so_far(
         )
     stored = [item for item in outputs if item.stored is not None]
     told = [_by_lineage(context, question, item) for item in stored] or [
-        _by_event_log(context, question, item.context) for item in outputs
+        _by_event_log(context, question, item) for item in outputs
     ]
     tables = [item.stored[0] for item in stored if item.stored is not None]
     return ReadSoFar(agreed(told), tuple((table.asset, table.head) for table in tables))
@@ -114,7 +116,7 @@ def _output(
 ) -> _Output:
     ours = as_ours(manager)
     if ours is None:
-        return _Output(output, None)
+        return _Output(output, None, is_ours=False)
     catalog, write = ours.question_of(output)
     recorded: dict[str, int | None] = {}
 
@@ -147,7 +149,7 @@ def _by_lineage(context: dg.InputContext, question: ReadQuestion, output: _Outpu
     found = consumed(table, input_identity(context, question), question.scope.keys)
     if not found.is_cut or table.state is None:
         return found
-    logged = _by_event_log(context, question, output.context, is_sure=True)
+    logged = _by_event_log(context, question, output, is_sure=True)
     if logged is None:
         return found if _has_rows(table, table.state, catalog) else Consumption()
     return found if logged.unclear else logged
@@ -163,17 +165,17 @@ def _has_rows(table: OwnTable, state: TableState, catalog: CatalogDescription) -
 
 
 @overload
-def _by_event_log(context: dg.InputContext, question: ReadQuestion, output: dg.OutputContext) -> Consumption: ...
+def _by_event_log(context: dg.InputContext, question: ReadQuestion, output: _Output) -> Consumption: ...
 
 
 @overload
 def _by_event_log(
-    context: dg.InputContext, question: ReadQuestion, output: dg.OutputContext, *, is_sure: Literal[True]
+    context: dg.InputContext, question: ReadQuestion, output: _Output, *, is_sure: Literal[True]
 ) -> Consumption | None: ...
 
 
 def _by_event_log(
-    context: dg.InputContext, question: ReadQuestion, output: dg.OutputContext, *, is_sure: bool = False
+    context: dg.InputContext, question: ReadQuestion, output: _Output, *, is_sure: bool = False
 ) -> Consumption | None:
     """Ask for the runs that have last materialized what the step makes, and what these have read.
 
@@ -183,10 +185,11 @@ def _by_event_log(
     Args:
         context: Dagster's, of the input.
         question: What the input asks for.
-        output: Dagster's, of the asset.
+        output: The asset.
         is_sure: Whether a materialization of which no read is known is unclear; and None stands for none at all.
     """
-    keys: Sequence[str | None] = tuple(output.asset_partition_keys) if output.has_asset_partitions else (None,)
+    of_output = output.context
+    keys: Sequence[str | None] = tuple(of_output.asset_partition_keys) if of_output.has_asset_partitions else (None,)
     found = [_of_partition(context, question, output, key) for key in keys]
     if is_sure:
         if all(not has_record for has_record, _ in found):
@@ -197,14 +200,18 @@ def _by_event_log(
 
 
 def _of_partition(
-    context: dg.InputContext, question: ReadQuestion, output: dg.OutputContext, partition: str | None
+    context: dg.InputContext, question: ReadQuestion, output: _Output, partition: str | None
 ) -> tuple[bool, Consumption | None]:
-    """Return whether there is a materialization, and what the last one has read that has read the input."""
+    """Return whether there is a materialization, and what the last one has read that has read the input.
+
+    What another IO manager has stored of an asset that is to have a table now was made of whole reads.
+    """
     has_record = False
-    for run_id, step_key in materializations(output, partition):
+    has_nothing = output.is_ours and output.stored is None
+    for run_id, step_key in materializations(output.context, partition):
         has_record = True
         for read in reversed(reads_of_run(context, question, run_id, step_key=step_key)):
-            if read.snapshot_id is None or read.share == "none":
+            if read.snapshot_id is None or read.share == "none" or (has_nothing and not read.is_of_changes):
                 continue
             if read.share == "all":
                 return True, Consumption(read.snapshot_id)

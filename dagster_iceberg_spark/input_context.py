@@ -43,6 +43,7 @@ _READ: Final = {
     "snapshot_id": "iceberg/read_snapshot_id",
     "since": "iceberg/read_since_snapshot_id",
     "scope": "iceberg/partitions",
+    "kind": "iceberg/read",
 }
 """Keys of an engine event that says what a step has read."""
 
@@ -239,6 +240,7 @@ def record_read(
             _READ["snapshot_id"]: "" if snapshot_id is None else str(snapshot_id),
             _READ["since"]: "" if since is None else str(since),
             _READ["scope"]: scope or "",
+            _READ["kind"]: question.options.read,
         },
     )
 
@@ -290,6 +292,7 @@ def reads_of_run(
             share=_share_of(event, question.read_scope),
             snapshot_id=int(event[_READ["snapshot_id"]] or 0) or None,
             since=int(event.get(_READ["since"]) or 0) or None,
+            is_of_changes=event.get(_READ["kind"], "snapshot") != "snapshot",
         )
         for event in (engine_events(facts.instance, run_id) if facts else ())
         if wanted.items() <= event.items()

@@ -206,11 +206,13 @@ class RecordedRead:
         share: How many of the partitions that are asked for it was of.
         snapshot_id: The snapshot; None: there was none yet.
         since: The snapshot after which the changes begin that it has read; None: it has read all rows.
+        is_of_changes: Whether changes were asked for.
     """
 
     share: Literal["all", "some", "none"]
     snapshot_id: int | None
     since: int | None = None
+    is_of_changes: bool = False
 
 
 def chosen_read(run_id: str, reads: Sequence[RecordedRead]) -> EarlierRead | None:

@@ -746,6 +746,19 @@ def test_a_function_that_stores_nothing_reads_on_by_the_event_log(lake: Lake) ->
     assert seen == [[1], [2]]
 
 
+def test_a_table_that_takes_the_place_of_another_store_has_all_rows(lake: Lake) -> None:
+    """What the other store had was made of whole reads, and is not in the table."""
+    lake.materialize(events("(1)"))
+
+    @dg.asset(name="copied")
+    def elsewhere(events: pa.Table) -> pa.Table:
+        return events
+
+    for reader in (elsewhere, copy_of(pa.Table)):
+        read_on(lake, reader)
+    assert lake.rows("copied") == [1]
+
+
 def test_a_changelog_of_maps_is_refused_before_anything_is_read(lake: Lake) -> None:
     lake.materialize(frame_asset("events", "select 1 as id, map('a', 1) as m", metadata=APPEND))
     error = refused(lake, copy_of(DataFrame, asked={"iceberg/read": "changelog"}))
