@@ -355,6 +355,7 @@ def _remote_session(settings: SessionSettings, remote: str) -> SparkSession:
         else:
             session = SparkSession.builder.remote(remote).create()
         _leave_at_exit(session)
+        _leave_to_its_stop(type(session))
         return _configured(session, settings.conf)
     except ENGINE_ERRORS as error:
         raise translated(error, action="attach to", subject=_address(remote)) from error
@@ -363,6 +364,16 @@ def _remote_session(settings: SessionSettings, remote: str) -> SparkSession:
 def _leave_at_exit(session: Any) -> None:
     """Let the process end at once where the server is gone: pyspark's clean-up at exit tries for ten minutes."""
     atexit.register(session.client.set_retry_policies, ())
+
+
+def _leave_to_its_stop(connect_session: Any) -> None:
+    """Take the finalizer from sessions of Spark Connect: it waits for threads, wherever Python collects garbage.
+
+    In a thread that is just ending another, as a server's is, it waits for itself; and it closes what all sessions of
+    the process share (`ExecutePlanResponseReattachableIterator.shutdown` of 4.1). `stop` closes a session all the same.
+    """
+    if hasattr(connect_session, "__del__"):
+        del connect_session.__del__
 
 
 @contextmanager
