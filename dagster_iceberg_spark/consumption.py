@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, Protocol, overload
+from typing import Any, Protocol
 
 import dagster as dg
 
@@ -86,7 +86,7 @@ def read_so_far(
         )
     stored = [item for item in outputs if item.stored is not None]
     told = [_by_lineage(context, question, item) for item in stored] or [
-        _by_event_log(context, question, item) for item in outputs
+        consumption or Consumption() for item in outputs for _, consumption in _by_event_log(context, question, item)
     ]
     tables = [item.stored[0] for item in stored if item.stored is not None]
     return ReadSoFar(agreed(told), tuple((table.asset, table.head) for table in tables))
@@ -149,10 +149,13 @@ def _by_lineage(context: dg.InputContext, question: ReadQuestion, output: _Outpu
     found = consumed(table, input_identity(context, question), question.scope.keys)
     if not found.is_cut or table.state is None:
         return found
-    logged = _by_event_log(context, question, output, is_sure=True)
-    if logged is None:
+    logged = _by_event_log(context, question, output)
+    if not any(has_record for has_record, _ in logged):
         return found if _has_rows(table, table.state, catalog) else Consumption()
-    return found if logged.unclear else logged
+    if any(has_record and item is None for has_record, item in logged):
+        return found
+    said = agreed([item or Consumption() for _, item in logged])
+    return found if said.unclear else said
 
 
 def _has_rows(table: OwnTable, state: TableState, catalog: CatalogDescription) -> bool:
@@ -164,39 +167,20 @@ def _has_rows(table: OwnTable, state: TableState, catalog: CatalogDescription) -
     return any(within_file(bound, file).boxes for file in files)
 
 
-@overload
-def _by_event_log(context: dg.InputContext, question: ReadQuestion, output: _Output) -> Consumption: ...
-
-
-@overload
 def _by_event_log(
-    context: dg.InputContext, question: ReadQuestion, output: _Output, *, is_sure: Literal[True]
-) -> Consumption | None: ...
-
-
-def _by_event_log(
-    context: dg.InputContext, question: ReadQuestion, output: _Output, *, is_sure: bool = False
-) -> Consumption | None:
-    """Ask for the runs that have last materialized what the step makes, and what these have read.
+    context: dg.InputContext, question: ReadQuestion, output: _Output
+) -> list[tuple[bool, Consumption | None]]:
+    """Ask for the runs that have last materialized each partition of the run, and what these have read.
 
     What is stored elsewhere has no snapshot that says it: a run that fails between its effect and Dagster's record has
     not read anything.
 
-    Args:
-        context: Dagster's, of the input.
-        question: What the input asks for.
-        output: The asset.
-        is_sure: Whether a materialization of which no read is known is unclear; and None stands for none at all.
+    Returns:
+        Of each partition, whether there is a materialization, and what the last one has read that has read the input.
     """
     of_output = output.context
     keys: Sequence[str | None] = tuple(of_output.asset_partition_keys) if of_output.has_asset_partitions else (None,)
-    found = [_of_partition(context, question, output, key) for key in keys]
-    if is_sure:
-        if all(not has_record for has_record, _ in found):
-            return None
-        if any(has_record and item is None for has_record, item in found):
-            return Consumption(unclear="a materialization of which it is not known what it has read")
-    return agreed([item or Consumption() for _, item in found])
+    return [_of_partition(context, question, output, key) for key in keys]
 
 
 def _of_partition(

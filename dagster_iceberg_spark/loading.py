@@ -143,24 +143,32 @@ class InputLoader:
         if kind == "changelog":
             self._require_orderable(state, plan)
         plan = plan if consumption.until is None else at_snapshot(state, plan, consumption.until)
-        found = consumption.unclear
-        if found is None and since is None:
-            return replace(plan, changes=Changes(kind, None, is_repeated=consumption.is_repeated))
-        if found is None and since is not None:
-            snapshots = new_snapshots(state, plan, since, is_head=options.is_head)
-            found = f"a history without snapshot {since}, which was read last: it has expired, or was rolled back"
-            if snapshots is not None:
-                found = self._what_hides_changes(plan, kind, snapshots)
-            if snapshots is not None and found is None:
-                ids = tuple(snapshot.snapshot_id for snapshot in snapshots)
-                scan = scan_of(kind, snapshots)
-                stored = schemas_at(state, snapshots) if scan == "files" else ()
-                return replace(plan, changes=Changes(kind, since, ids, stored, scan))
-        refuse_unclear(plan.identifier, self.question.asset, options, found or "")
+        told: Changes | str
+        if consumption.unclear is not None:
+            told = consumption.unclear
+        elif since is None:
+            told = Changes(kind, None, is_repeated=consumption.is_repeated)
+        else:
+            told = self._changes_since(state, plan, kind, since)
+        if isinstance(told, Changes):
+            return replace(plan, changes=told)
+        refuse_unclear(plan.identifier, self.question.asset, options, told)
         self.context.log.warning(
-            f"Reading all rows of {plan.identifier}, as `{CHANGES_FALLBACK}` asks, because of {found}."
+            f"Reading all rows of {plan.identifier}, as `{CHANGES_FALLBACK}` asks, because of {told}."
         )
         return replace(plan, changes=Changes(kind, None, is_repeated=True))
+
+    def _changes_since(self, state: TableState, plan: ReadPlan, kind: ReadKind, since: int) -> Changes | str:
+        """Return what has changed since a snapshot, or what makes that it cannot be told."""
+        snapshots = new_snapshots(state, plan, since, is_head=self.question.options.is_head)
+        if snapshots is None:
+            return f"a history without snapshot {since}, which was read last: it has expired, or was rolled back"
+        hidden = self._what_hides_changes(plan, kind, snapshots)
+        if hidden is not None:
+            return hidden
+        scan = scan_of(kind, snapshots)
+        stored = schemas_at(state, snapshots) if scan == "files" else ()
+        return Changes(kind, since, tuple(snapshot.snapshot_id for snapshot in snapshots), stored, scan)
 
     def _require_orderable(self, state: TableState, plan: ReadPlan) -> None:
         """Refuse what Iceberg cannot tell of a commit's rows that are as they were: it sorts them."""

@@ -13,11 +13,10 @@ from functools import cache
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
-from pyiceberg.catalog import rest
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.types import IcebergType
 
-from dagster_iceberg_spark.table.schema import Field, ListType, MapType, StructType
+from dagster_iceberg_spark.table.schema import DecimalType, Field, PrimitiveType, types_within
 from dagster_iceberg_spark.table.schema import IcebergType as ColumnType
 
 _documents: ContextVar[list[dict[str, Any]] | None] = ContextVar("documents", default=None)
@@ -41,19 +40,11 @@ def without_unknown_columns() -> Iterator[list[dict[str, Any]]]:
 
 def unknown_columns(fields: Sequence[Field]) -> tuple[str, ...]:
     """Return the names of the columns whose type, or a type inside of it, pyiceberg does not have."""
-    return tuple(field.name for field in fields if not _is_known(field.type))
+    return tuple(field.name for field in fields if not all(_has(name) for name in _primitives_of(field.type)))
 
 
-def _is_known(column_type: ColumnType) -> bool:
-    match column_type:
-        case StructType():
-            return all(_is_known(field.type) for field in column_type.fields)
-        case ListType():
-            return _is_known(column_type.element)
-        case MapType():
-            return _is_known(column_type.key) and _is_known(column_type.value)
-        case _:
-            return _has(str(column_type))
+def _primitives_of(column_type: ColumnType) -> Iterator[str]:
+    return (str(item) for item in types_within(column_type) if isinstance(item, PrimitiveType | DecimalType))
 
 
 @cache
@@ -87,6 +78,8 @@ def _teach() -> None:
     """Let what pyiceberg reads table metadata with pass by here; a second time nothing is done."""
     if getattr(TableMetadataUtil.parse_raw, "__wrapped__", None) is not None:
         return
+    from pyiceberg.catalog import rest  # which other catalogs do without
+
     of_file, of_answer = TableMetadataUtil.parse_raw, rest.TableResponse.model_validate_json
 
     def parse_raw(data: str) -> Any:

@@ -9,7 +9,7 @@ from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.merging import OF_RUN, MergeRules
 from dagster_iceberg_spark.plan.options import MERGE
 from dagster_iceberg_spark.table.lineage import BOUNDARY, HISTORY, Materialization
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
+from dagster_iceberg_spark.table.snapshot import TableState
 
 
 def boundary_of(
@@ -60,7 +60,7 @@ def refuse_late(
         DataError: A snapshot with versions of the same rows has a later boundary.
     """
     history = said_of_history(boundary, own)[HISTORY]
-    for snapshot in state.ancestors(branch if branch in state.refs else MAIN_BRANCH) if state else ():
+    for snapshot in state.base_ancestors(branch) if state else ():
         summary = snapshot.summary
         known = summary.get(BOUNDARY)
         if known is None:

@@ -27,7 +27,7 @@ from dagster_iceberg_spark.table.lineage import (
 )
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.scope import PartitionScope, share_of
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
+from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 CHANGE_COLUMNS: Final = ("_change_type", "_change_ordinal", "_commit_snapshot_id")
 """What a changelog says of each row besides its values: the names of Iceberg's changelog scan."""
@@ -119,7 +119,7 @@ def consumed(table: OwnTable, now: UpstreamRead, keys: Collection[str]) -> Consu
     """
     state = table.state
     oldest: Snapshot | None = None
-    for snapshot in () if state is None else state.ancestors(_branch(state, table.branch)):
+    for snapshot in () if state is None else state.base_ancestors(table.branch):
         found = consumed_by(snapshot, table, now, keys)
         if found is not None:
             return found
@@ -325,7 +325,7 @@ def refuse_consumed(
 def _taken(table: OwnTable, read: UpstreamRead, known: int | None) -> str | None:
     """Say what has become of the changes since the own table's snapshot was known; None: nothing."""
     state = table.state
-    for snapshot in () if state is None else state.ancestors(_branch(state, table.branch)):
+    for snapshot in () if state is None else state.base_ancestors(table.branch):
         if snapshot.snapshot_id == known:
             return None
         if table.is_pending(snapshot) or _share_of_run(snapshot, table) == "none":
@@ -333,10 +333,6 @@ def _taken(table: OwnTable, read: UpstreamRead, known: int | None) -> str | None
         if _reads_of(snapshot, read) or not has_all_reads(snapshot.summary.get(UPSTREAM, "")):
             return f"snapshot {snapshot.snapshot_id} of the same asset, which has read them too"
     return None if known is None else f"a table without the snapshot {known} that it had when they were read"
-
-
-def _branch(state: TableState, branch: str) -> str:
-    return branch if branch in state.refs else MAIN_BRANCH
 
 
 def _share_of_run(snapshot: Snapshot, table: OwnTable) -> str:

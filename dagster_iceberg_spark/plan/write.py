@@ -181,11 +181,6 @@ class Merge:
     materialization: Materialization
     boundary: dt.datetime | None = None
 
-    @property
-    def reads_changes(self) -> bool:
-        """Whether the batch is made of changes, which no other run may have read."""
-        return self.materialization.reads_changes
-
 
 WriteAction: TypeAlias = Append | AppendAlone | Overwrite | Merge
 

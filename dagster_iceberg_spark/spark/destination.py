@@ -1,6 +1,9 @@
 """Where a plan's rows go, and under which options."""
 
-from pyspark.sql import DataFrame
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from pyspark.sql import DataFrame, DataFrameWriterV2
 
 from dagster_iceberg_spark.plan.write import WritePlan
 from dagster_iceberg_spark.spark import sql
@@ -19,12 +22,19 @@ def options_of(plan: WritePlan) -> dict[str, str]:
     return {**plan.write_options, **properties}
 
 
+def writer_to(
+    session: IcebergSession, plan: WritePlan, frame: DataFrame, options: Mapping[str, str] = MappingProxyType({})
+) -> DataFrameWriterV2:
+    """Return the engine's writer of the frame to the plan's table, under the plan's options and those."""
+    writer = frame.writeTo(target(session, plan))
+    for key, value in {**options_of(plan), **options}.items():
+        writer = writer.option(key, value)
+    return writer
+
+
 def append(session: IcebergSession, plan: WritePlan, frame: DataFrame) -> None:
     """Add the frame's rows, of which there may be none, in one snapshot."""
-    writer = frame.writeTo(target(session, plan))
-    for key, value in options_of(plan).items():
-        writer = writer.option(key, value)
-    writer.append()
+    writer_to(session, plan, frame).append()
 
 
 def append_alone(session: IcebergSession, plan: WritePlan, frame: DataFrame, base_snapshot_id: int | None) -> None:
@@ -39,7 +49,5 @@ def append_alone(session: IcebergSession, plan: WritePlan, frame: DataFrame, bas
         base_snapshot_id: The snapshot since which nobody may have added rows; None: from the beginning.
     """
     since = {} if base_snapshot_id is None else {"validate-from-snapshot-id": str(base_snapshot_id)}
-    writer = frame.writeTo(target(session, plan))
-    for key, value in {**options_of(plan), **since, "isolation-level": "serializable"}.items():
-        writer = writer.option(key, value)
+    writer = writer_to(session, plan, frame, {**since, "isolation-level": "serializable"})
     writer.overwrite(functions_of(session.spark).lit(False))  # noqa: FBT003

@@ -65,7 +65,7 @@ def merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
     _require_unmoved(session, plan, action)
     if not tally:
         nothing = comparison.stored.limit(0)
-        if action.reads_changes:
+        if action.materialization.reads_changes:
             append_alone(session, plan, nothing, action.base_snapshot_id)
         else:
             append(session, plan, nothing)
@@ -84,7 +84,7 @@ def _require_unmoved(session: IcebergSession, plan: WritePlan, action: Merge) ->
     """
     base_id = action.base_snapshot_id
     state = look(session.catalog, plan.identifier, back_to=lambda item: item.snapshot_id == base_id)
-    for snapshot in state.ancestors(plan.branch if plan.branch in state.refs else "main") if state else ():
+    for snapshot in state.base_ancestors(plan.branch) if state else ():
         if snapshot.snapshot_id == action.base_snapshot_id:
             return
         is_compaction = snapshot.operation == "replace"

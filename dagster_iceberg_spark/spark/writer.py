@@ -6,7 +6,7 @@ from dagster_iceberg_spark.plan.write import Append, AppendAlone, Guard, Merge, 
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import column_of, functions_of, schema_of, with_all_fields
 from dagster_iceberg_spark.spark.counts import Counters, RowCounts
-from dagster_iceberg_spark.spark.destination import append, append_alone, options_of, target
+from dagster_iceberg_spark.spark.destination import append, append_alone, target, writer_to
 from dagster_iceberg_spark.spark.execution import TaggedWork
 from dagster_iceberg_spark.spark.failures import NULL_MARKER
 from dagster_iceberg_spark.spark.guard import refusal
@@ -51,10 +51,7 @@ def _overwrite(session: IcebergSession, plan: WritePlan, action: Overwrite, fram
     if action.coverage.carries_over:
         complete = frame.unionByName(_carried_rows(session, plan, action), allowMissingColumns=True)
         extra = {"validate-from-snapshot-id": str(action.base_snapshot_id), "isolation-level": "serializable"}
-    writer = complete.writeTo(target(session, plan))
-    for key, value in {**options_of(plan), **extra}.items():
-        writer = writer.option(key, value)
-    writer.overwrite(column_of(functions, action.coverage.filter))
+    writer_to(session, plan, complete, extra).overwrite(column_of(functions, action.coverage.filter))
 
 
 def _carried_rows(session: IcebergSession, plan: WritePlan, action: Overwrite) -> DataFrame:

@@ -152,17 +152,25 @@ class Schema:
         return next((name for name, field in walk(self.fields) if field.field_id == field_id), None)
 
 
+def types_within(column_type: IcebergType) -> Iterator[IcebergType]:
+    """Yield the type and every type inside of it."""
+    yield column_type
+    match column_type:
+        case StructType():
+            inner = [field.type for field in column_type.fields]
+        case ListType():
+            inner = [column_type.element]
+        case MapType():
+            inner = [column_type.key, column_type.value]
+        case _:
+            inner = []
+    for item in inner:
+        yield from types_within(item)
+
+
 def is_orderable(column_type: IcebergType) -> bool:
     """Say whether values of the type can be sorted: those with maps, and variants, cannot."""
-    match column_type:
-        case MapType():
-            return False
-        case StructType():
-            return all(is_orderable(field.type) for field in column_type.fields)
-        case ListType():
-            return is_orderable(column_type.element)
-        case _:
-            return str(column_type) != "variant"
+    return not any(isinstance(item, MapType) or str(item) == "variant" for item in types_within(column_type))
 
 
 def walk(fields: Sequence[Field], prefix: str = "") -> Iterator[tuple[str, Field]]:

@@ -86,7 +86,14 @@ class TableState:
 
     def base(self, branch: str = MAIN_BRANCH) -> Snapshot | None:
         """Return the snapshot that a write to the branch is made upon: a new branch starts where `main` stands."""
-        return self.head(branch if branch in self.refs else MAIN_BRANCH)
+        return self.head(self._start_of(branch))
+
+    def base_ancestors(self, branch: str = MAIN_BRANCH) -> Iterator[Snapshot]:
+        """Yield the snapshots that a write to the branch is made upon, newest first."""
+        return self.ancestors(self._start_of(branch))
+
+    def _start_of(self, branch: str) -> str:
+        return branch if branch in self.refs else MAIN_BRANCH
 
     def ancestors(self, branch: str = MAIN_BRANCH) -> Iterator[Snapshot]:
         """Yield the snapshots that the branch's head was made upon, newest first, the head included."""

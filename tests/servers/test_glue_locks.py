@@ -4,15 +4,16 @@ moto's Glue takes an update of any version of a table, as Amazon's does not: wit
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Barrier
 from typing import Any, Final
 
 import pytest
 
-from dagster_iceberg_spark import GlueCatalog
 from tests.conftest import SPARK_CONF, open_lake
-from tests.servers.s3 import KEYS, REGION, S3Server
+from tests.servers import combinations
+from tests.servers.s3 import S3Server
 from tests.servers.writing import Done, Work, perform, resources_of
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]
@@ -21,16 +22,11 @@ ROUNDS: Final = 3
 LOCKS: Final = "iceberg_locks"
 
 
-def test_appends_of_many_writers_are_all_there(s3: S3Server, tmp_path: Path) -> None:
-    catalog = GlueCatalog(
-        warehouse=f"s3://{s3.bucket}/{tmp_path.name}",
-        region=REGION,
-        endpoint=s3.endpoint,
-        credentials=KEYS,
-        store=s3.store(),
-        lock_table=LOCKS,
-        properties={"dynamodb.endpoint": s3.endpoint},
-    )
+def test_appends_of_many_writers_are_all_there(s3: S3Server, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        catalog = combinations.glue(combinations.Asked(request, tmp_path, stack))
+    locked = {"lock_table": LOCKS, "properties": {"dynamodb.endpoint": s3.endpoint}}
+    catalog = catalog.model_copy(update=locked)
     writers = [
         resources_of(catalog, {**SPARK_CONF, "spark.sql.shuffle.partitions": str(number)})
         for number in range(2, 2 + WRITERS)
