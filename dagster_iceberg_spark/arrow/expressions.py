@@ -32,6 +32,7 @@ from dagster_iceberg_spark.table.predicate import (
     And,
     Comparison,
     In,
+    InPartitions,
     IsNaN,
     IsNull,
     LiteralValue,
@@ -62,8 +63,12 @@ _starts_with: Any = PyIcebergStartsWith
 _not_starts_with: Any = NotStartsWith
 
 
-def expression_of(predicate: Predicate) -> BooleanExpression:  # noqa: PLR0911 - one for each kind of predicate
-    """Return the predicate as pyiceberg evaluates and pushes it down: the rows that it is true of."""
+def expression_of(predicate: Predicate) -> BooleanExpression:  # noqa: C901, PLR0911 - one for each kind of predicate
+    """Return the predicate as pyiceberg evaluates and pushes it down: the rows that it is true of.
+
+    Raises:
+        NotImplementedError: It is of partitions, which no read asks for: pyiceberg filters by columns alone.
+    """
     match predicate:
         case Always():
             return AlwaysTrue() if predicate == EVERY_ROW else AlwaysFalse()
@@ -83,6 +88,8 @@ def expression_of(predicate: Predicate) -> BooleanExpression:  # noqa: PLR0911 -
             return PyIcebergAnd(*map(expression_of, predicate.terms))
         case Or():
             return PyIcebergOr(*map(expression_of, predicate.terms))
+        case InPartitions():
+            raise NotImplementedError(predicate)
 
 
 def _membership(predicate: In) -> BooleanExpression:
@@ -101,7 +108,7 @@ def _comparison(comparison: Comparison) -> BooleanExpression:
     return compared  # type: ignore[no-any-return]
 
 
-def _negation(predicate: Predicate) -> BooleanExpression:  # noqa: PLR0911 - one for each kind of predicate
+def _negation(predicate: Predicate) -> BooleanExpression:  # noqa: C901, PLR0911 - one for each kind
     """Return the rows that the predicate is false of: not those of which it is NULL, as pyiceberg's own `Not` does."""
     match predicate:
         case Always():
@@ -126,6 +133,8 @@ def _negation(predicate: Predicate) -> BooleanExpression:  # noqa: PLR0911 - one
             return PyIcebergOr(*map(_negation, predicate.terms))
         case Or():
             return PyIcebergAnd(*map(_negation, predicate.terms))
+        case InPartitions():
+            raise NotImplementedError(predicate)
 
 
 def _literal(value: LiteralValue) -> Any:

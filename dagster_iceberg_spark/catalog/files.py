@@ -16,7 +16,7 @@ from dagster_iceberg_spark.catalog.values import bounds_of_value, python_value
 from dagster_iceberg_spark.errors import CommitConflictError
 from dagster_iceberg_spark.plan.coverage import ColumnBounds, DataFile
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.partitioning import parse_transform
+from dagster_iceberg_spark.table.partitioning import Transform, parse_transform
 
 
 def data_files(
@@ -169,7 +169,10 @@ def _column_bounds(file: ManifestDataFile, spec: PyIcebergSpec, field: Any) -> C
         lower = low if lower is None else max(lower, low)
         upper = high if upper is None else min(upper, high)
         may_hold_null = False
-    return ColumnBounds(lower=lower, upper=upper, may_hold_null=may_hold_null, is_null=is_null)
+    partitions = {
+        transform: value for transform, value in _partition_values(file, spec, field) if transform.argument is not None
+    }
+    return ColumnBounds(lower=lower, upper=upper, may_hold_null=may_hold_null, is_null=is_null, partitions=partitions)
 
 
 def _metric(bounds: Mapping[int, bytes] | None, field: Any) -> Any:
@@ -179,9 +182,14 @@ def _metric(bounds: Mapping[int, bytes] | None, field: Any) -> Any:
 
 
 def _partition_bounds(file: ManifestDataFile, spec: PyIcebergSpec, field: Any) -> Iterator[tuple[Any, Any]]:
+    for transform, value in _partition_values(file, spec, field):
+        bounds = bounds_of_value(transform, value, field.field_type)
+        if bounds is not None:
+            yield bounds
+
+
+def _partition_values(file: ManifestDataFile, spec: PyIcebergSpec, field: Any) -> Iterator[tuple[Transform, Any]]:
     for position, partition_field in enumerate(spec.fields):
         value = file.partition[position]
         if partition_field.source_id == field.field_id and value is not None:
-            bounds = bounds_of_value(parse_transform(str(partition_field.transform)), value, field.field_type)
-            if bounds is not None:
-                yield bounds
+            yield parse_transform(str(partition_field.transform)), value

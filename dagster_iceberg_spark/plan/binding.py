@@ -10,11 +10,13 @@ from zoneinfo import ZoneInfo
 
 from dagster_iceberg_spark.errors import PartitioningError
 from dagster_iceberg_spark.plan.calendar import date_edge, wall_clock_edge
+from dagster_iceberg_spark.table.partitioning import Transform
 from dagster_iceberg_spark.table.predicate import (
     EVERY_ROW,
     NO_ROW,
     Comparison,
     In,
+    InPartitions,
     IsNull,
     LiteralValue,
     Not,
@@ -83,7 +85,20 @@ class Values:
         return any_of([held, IsNull(self.column) if self.has_null else NO_ROW])
 
 
-Constraint: TypeAlias = Intervals | Values
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """Partitions of a column under a transform that leaves nothing else to tell them by, such as `bucket`."""
+
+    column: str
+    transform: Transform
+    values: tuple[LiteralValue, ...]
+
+    def predicate(self) -> Predicate:
+        """Return the rows of the partitions."""
+        return InPartitions(self.column, self.transform, self.values)
+
+
+Constraint: TypeAlias = Intervals | Values | Partitions
 BoundBox: TypeAlias = tuple[Constraint, ...]
 
 

@@ -8,11 +8,17 @@ own are carried over, in the same commit.
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dagster_iceberg_spark.plan.binding import BoundBox, BoundScope, Interval, Intervals, Values
-from dagster_iceberg_spark.table.partitioning import TIME_TRANSFORMS, PartitionSpec, TimeTransform, granule_floor
+from dagster_iceberg_spark.plan.binding import BoundBox, BoundScope, Constraint, Interval, Intervals, Partitions, Values
+from dagster_iceberg_spark.table.partitioning import (
+    TIME_TRANSFORMS,
+    PartitionSpec,
+    TimeTransform,
+    Transform,
+    granule_floor,
+)
 from dagster_iceberg_spark.table.predicate import LiteralValue, Predicate
 
 _RESOLUTION: Final = dt.timedelta(microseconds=1)
@@ -27,12 +33,14 @@ class ColumnBounds:
         upper: No value is above it; None where unknown.
         may_hold_null: Whether a row may hold NULL.
         is_null: Whether all rows hold NULL.
+        partitions: Values that the rows have in common under transforms of which bounds do not tell.
     """
 
     lower: LiteralValue | None
     upper: LiteralValue | None
     may_hold_null: bool
     is_null: bool = False
+    partitions: Mapping[Transform, LiteralValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +104,7 @@ def hull(scope: BoundScope) -> BoundScope:
     """Return a wider scope of few terms: for each column that every box constrains, all that they have of it."""
     if scope.is_whole_table or not scope.boxes:
         return scope
-    by_column: dict[str, list[Intervals | Values]] = {}
+    by_column: dict[str, list[Constraint]] = {}
     for box in scope.boxes:
         for constraint in box:
             by_column.setdefault(constraint.column, []).append(constraint)
@@ -105,12 +113,12 @@ def hull(scope: BoundScope) -> BoundScope:
     return BoundScope((tuple(outline for outline in outlines if outline is not None),))
 
 
-def _outline(column: str, constraints: Sequence[Intervals | Values]) -> Intervals | Values | None:
-    """Return what holds in all of the constraints; None where values and intervals are mixed."""
+def _outline(column: str, constraints: Sequence[Constraint]) -> Constraint | None:
+    """Return what holds in all of the constraints; None where they are of several kinds."""
+    if len({type(item) for item in constraints}) > 1 or isinstance(constraints[0], Partitions):
+        return None
     intervals = [pair for item in constraints if isinstance(item, Intervals) for pair in item.intervals]
     listed = [item for item in constraints if isinstance(item, Values)]
-    if intervals and listed:
-        return None
     if intervals:
         starts, ends = [start for start, _ in intervals], [end for _, end in intervals]
         return Intervals(column, ((_extreme(min, starts), _extreme(max, ends)),))
@@ -130,7 +138,7 @@ def within_file(scope: BoundScope, file: DataFile) -> BoundScope:
 
 
 def _box_within(box: BoundBox, file: DataFile) -> BoundBox | None:
-    kept: list[Intervals | Values] = []
+    kept: list[Constraint] = []
     for constraint in box:
         bounds = file.bounds[constraint.column]
         if not _may_match(constraint, bounds):
@@ -140,9 +148,9 @@ def _box_within(box: BoundBox, file: DataFile) -> BoundBox | None:
     return tuple(kept)
 
 
-def _overlapping(constraint: Intervals | Values, bounds: ColumnBounds) -> Intervals | Values:
+def _overlapping(constraint: Constraint, bounds: ColumnBounds) -> Constraint:
     lower, upper = bounds.lower, bounds.upper
-    if lower is None or upper is None:
+    if lower is None or upper is None or isinstance(constraint, Partitions):
         return constraint
     if isinstance(constraint, Values):
         kept = tuple(value for value in constraint.values if lower <= value <= upper)  # type: ignore[operator]
@@ -178,9 +186,13 @@ def _holds(box: BoundBox, file: DataFile) -> bool:
     return all(_contains(constraint, file.bounds[constraint.column]) for constraint in box)
 
 
-def _constraint_follows(constraint: Intervals | Values, spec: PartitionSpec) -> bool:
+def _constraint_follows(constraint: Constraint, spec: PartitionSpec) -> bool:
     fields = spec.on(constraint.column)
-    if any(field.transform.name == "identity" for field in fields):
+    has_values = any(field.transform.name == "identity" for field in fields)
+    if isinstance(constraint, Partitions):
+        # Iceberg 1.12 takes a transform's value for the column's own, where a spec has that (`Identity.project`).
+        return not has_values and any(field.transform == constraint.transform for field in fields)
+    if has_values:
         return True
     if isinstance(constraint, Values):
         return bool(fields) and not constraint.values  # NULL is apart from all others in every transform
@@ -222,12 +234,14 @@ def _straddles(box: BoundBox, file: DataFile) -> bool:
     )
 
 
-def _may_match(constraint: Intervals | Values, bounds: ColumnBounds) -> bool:
+def _may_match(constraint: Constraint, bounds: ColumnBounds) -> bool:
     lower, upper = bounds.lower, bounds.upper
     if isinstance(constraint, Values) and constraint.has_null and bounds.may_hold_null:
         return True
     if bounds.is_null or (isinstance(constraint, Values) and not constraint.values):
         return False
+    if isinstance(constraint, Partitions):
+        return bounds.partitions.get(constraint.transform, constraint.values[0]) in constraint.values
     if lower is None or upper is None:
         return True
     if isinstance(constraint, Values):
@@ -235,10 +249,12 @@ def _may_match(constraint: Intervals | Values, bounds: ColumnBounds) -> bool:
     return any(_has_begun(pair, upper) and not _has_ended(pair, lower) for pair in constraint.intervals)
 
 
-def _contains(constraint: Intervals | Values, bounds: ColumnBounds) -> bool:
+def _contains(constraint: Constraint, bounds: ColumnBounds) -> bool:
     lower, upper = bounds.lower, bounds.upper
     if bounds.is_null:
         return isinstance(constraint, Values) and constraint.has_null
+    if isinstance(constraint, Partitions):
+        return bounds.partitions.get(constraint.transform) in constraint.values
     if lower is None or upper is None or bounds.may_hold_null:
         return False  # also where NULL is meant: Iceberg does not see that values and NULL together are all rows
     if isinstance(constraint, Values):
@@ -246,12 +262,12 @@ def _contains(constraint: Intervals | Values, bounds: ColumnBounds) -> bool:
     return any(_has_begun(pair, lower) and not _has_ended(pair, upper) for pair in constraint.intervals)
 
 
-def _widen(constraint: Intervals | Values, bounds: ColumnBounds) -> Intervals | Values | None:
+def _widen(constraint: Constraint, bounds: ColumnBounds) -> Constraint | None:
     """Return the constraint with the file inside it; None where only dropping the column does that."""
     if _contains(constraint, bounds):
         return constraint
     lower, upper = bounds.lower, bounds.upper
-    if isinstance(constraint, Values) or bounds.may_hold_null or lower is None or upper is None:
+    if not isinstance(constraint, Intervals) or bounds.may_hold_null or lower is None or upper is None:
         return None
     beyond = successor(upper)
     return None if beyond is None else Intervals(constraint.column, union_of((*constraint.intervals, (lower, beyond))))

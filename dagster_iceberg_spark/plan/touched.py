@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from dagster_iceberg_spark.errors import PartitioningError
-from dagster_iceberg_spark.plan.binding import BoundScope, Constraint, Edge, Intervals, Values
+from dagster_iceberg_spark.plan.binding import BoundScope, Constraint, Edge, Intervals, Partitions, Values
 from dagster_iceberg_spark.plan.options import WRITE_DISPOSITION
 from dagster_iceberg_spark.table.partitioning import TIME_TRANSFORMS, PartitionField, granule_start
 from dagster_iceberg_spark.table.schema import (
+    BINARY,
     BOOLEAN,
     DATE,
     INTEGERS,
@@ -23,12 +24,16 @@ from dagster_iceberg_spark.table.schema import (
 
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock by design
 _IDENTITIES: Final[frozenset[IcebergType]] = frozenset({BOOLEAN, DATE, STRING, TIMESTAMP, TIMESTAMPTZ, *INTEGERS})
+_FUNCTIONS: Final[frozenset[IcebergType]] = frozenset({BINARY, DATE, STRING, TIMESTAMP, TIMESTAMPTZ, *INTEGERS})
+"""Of these, Spark's values are the table's: of a uuid, which Spark has as text, a hash is another one."""
 
 
 def with_columns(
     fields: Iterable[PartitionField], schema: Schema, *, subject: str
 ) -> tuple[tuple[PartitionField, Field], ...]:
-    """Return the partition fields, each with its column.
+    """Return the partition fields that tell partitions apart, each with its column.
+
+    What a column's own values tell, other transforms of it do not tell again.
 
     Args:
         fields: The fields of the spec that the rows are written by.
@@ -36,24 +41,28 @@ def with_columns(
         subject: The table, for messages.
 
     Raises:
-        PartitioningError: The partitions of a field are no values or times of a column of the frame.
+        PartitioningError: The partitions of a field cannot be told from a column of the frame.
     """
-    return tuple((field, _source(field, schema, subject)) for field in fields)
+    known = tuple((field, _source(field, schema, subject)) for field in fields)
+    by_value = {column.name for field, column in known if field.transform.name == "identity"}
+    return tuple(
+        (field, column) for field, column in known if field.transform.name == "identity" or column.name not in by_value
+    )
 
 
 def _source(field: PartitionField, schema: Schema, subject: str) -> Field:
     source = schema.field(field.column)
     transform = field.transform.name
+    types = _IDENTITIES if transform == "identity" else _FUNCTIONS
     is_known = source is not None and (
-        transform in TIME_TRANSFORMS
-        or (transform == "identity" and (source.type in _IDENTITIES or isinstance(source.type, DecimalType)))
+        transform in TIME_TRANSFORMS or source.type in types or isinstance(source.type, DecimalType)
     )
     if source is None or not is_known:
         found = "no such column in the DataFrame" if source is None else f"a column of type {source.type}"
         raise PartitioningError.refusing(
             "write",
             subject,
-            expected=f"partitions by values, or by year, month, day or hour, for `{WRITE_DISPOSITION}` = "
+            expected=f"partitions that Spark can tell from a column of the DataFrame, for `{WRITE_DISPOSITION}` = "
             "`overwrite_partitions`",
             found=f"the partition field {field}, of {found}",
             hint="use `replace` with a partitions definition, or `merge`.",
@@ -104,6 +113,8 @@ def _constraints(field: PartitionField, column: Field, values: Sequence[Any], su
     try:
         if field.transform.name == "identity":
             found.append(Values(column.name, tuple(_literal(column.type, value) for value in known)))
+        elif field.transform.argument is not None:
+            found.append(Partitions(column.name, field.transform, tuple(map(_plain, known))))
         else:
             found.append(Intervals(column.name, _joined(_granule(field, column, value) for value in known)))
     except (OverflowError, ValueError) as error:
@@ -120,6 +131,10 @@ def _literal(kind: IcebergType, value: Any) -> Any:
         moment = _EPOCH + dt.timedelta(microseconds=value)
         return moment if kind == TIMESTAMP else moment.replace(tzinfo=dt.timezone.utc)
     return value
+
+
+def _plain(value: Any) -> Any:
+    return bytes(value) if isinstance(value, bytearray) else value
 
 
 def _granule(field: PartitionField, column: Field, ordinal: int) -> tuple[Edge, Edge]:

@@ -107,15 +107,18 @@ def observation_for(session: SparkSession, name: str) -> Any:
     return Observation(name)
 
 
-def column_of(functions: Functions, predicate: Predicate, *, qualifier: str | None = None) -> Column:
+def column_of(
+    functions: Functions, predicate: Predicate, *, qualifier: str | None = None, catalog: str | None = None
+) -> Column:
     """Return the predicate as a column of booleans, NULL where SQL says so.
 
     Args:
         functions: The session's functions.
         predicate: The rows.
         qualifier: Alias or table that the columns belong to, in a join.
+        catalog: The catalog whose functions tell partitions by a transform.
     """
-    return functions.expr(sql.predicate(predicate, qualifier))
+    return functions.expr(sql.predicate(predicate, qualifier, catalog=catalog))
 
 
 def named_column(functions: Functions, name: str, qualifier: str | None = None) -> Column:

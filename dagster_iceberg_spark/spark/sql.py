@@ -30,13 +30,14 @@ from dagster_iceberg_spark.table.changes import (
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN
 from dagster_iceberg_spark.table.ordering import SortField
-from dagster_iceberg_spark.table.partitioning import PartitionField
+from dagster_iceberg_spark.table.partitioning import PartitionField, Transform
 from dagster_iceberg_spark.table.predicate import (
     EVERY_ROW,
     Always,
     And,
     Comparison,
     In,
+    InPartitions,
     IsNaN,
     IsNull,
     LiteralValue,
@@ -136,6 +137,8 @@ def literal(value: LiteralValue) -> str:  # noqa: PLR0911 - one for each type
             return f"DOUBLE({text(repr(value))})"
         case Decimal():
             return f"{value:f}BD"
+        case bytes():
+            return f"X'{value.hex()}'"
         case str():
             return constant_text(value)
 
@@ -147,12 +150,15 @@ def constant_text(value: str) -> str:
     return f"decode(unhex('{value.encode().hex()}'), 'UTF-8')"
 
 
-def predicate(rows: Predicate, qualifier: str | None = None) -> str:  # noqa: PLR0911 - one for each kind
+def predicate(  # noqa: C901, PLR0911 - one for each kind
+    rows: Predicate, qualifier: str | None = None, *, catalog: str | None = None
+) -> str:
     """Return the predicate; where a column is NULL, so is its comparison.
 
     Args:
         rows: The rows.
         qualifier: Alias or table that the columns belong to, in a join.
+        catalog: The Iceberg catalog whose functions tell partitions; needed where these are asked for.
     """
     match rows:
         case Always():
@@ -163,6 +169,9 @@ def predicate(rows: Predicate, qualifier: str | None = None) -> str:  # noqa: PL
             listed = ", ".join(literal(value) for value in rows.values)
             column = _qualified(rows.column, qualifier)
             return f"{column} = {listed}" if len(rows.values) == 1 else f"{column} IN ({listed})"
+        case InPartitions():
+            listed = ", ".join(literal(value) for value in rows.values)
+            return f"{partition_function(catalog, rows.transform, _qualified(rows.column, qualifier))} IN ({listed})"
         case IsNull():
             return f"{_qualified(rows.column, qualifier)} IS NULL"
         case IsNaN():
@@ -171,11 +180,11 @@ def predicate(rows: Predicate, qualifier: str | None = None) -> str:  # noqa: PL
         case StartsWith():
             return f"startswith({_qualified(rows.column, qualifier)}, {constant_text(rows.prefix)})"
         case Not():
-            return f"NOT ({predicate(rows.term, qualifier)})"
+            return f"NOT ({predicate(rows.term, qualifier, catalog=catalog)})"
         case And():
-            return " AND ".join(f"({predicate(term, qualifier)})" for term in rows.terms)
+            return " AND ".join(f"({predicate(term, qualifier, catalog=catalog)})" for term in rows.terms)
         case Or():
-            return " OR ".join(f"({predicate(term, qualifier)})" for term in rows.terms)
+            return " OR ".join(f"({predicate(term, qualifier, catalog=catalog)})" for term in rows.terms)
 
 
 def _comparison(comparison: Comparison, column: str) -> str:
@@ -187,13 +196,23 @@ def _comparison(comparison: Comparison, column: str) -> str:
     return f"({compared} OR isnan({column}))" if is_above else f"({compared} AND NOT isnan({column}))"
 
 
-def partition_value(field: PartitionField, column: Field) -> str:
+def partition_function(catalog: str | None, transform: Transform, column: str) -> str:
+    """Return a transform's value (Iceberg documentation, "Spark Queries", functions)."""
+    if catalog is None or transform.argument is None:
+        message = f"{transform} has to be a function of a catalog"
+        raise ValueError(message)
+    return f"{dotted(catalog, 'system', transform.name)}({transform.argument}, {column})"
+
+
+def partition_value(field: PartitionField, column: Field, catalog: str) -> str:  # noqa: PLR0911 - one for each
     """Return the value of a partition field as what no session's time zone moves: an ordinal, or the value itself.
 
     Dates are days, instants and wall clocks microseconds from 1970; years to hours are counted from there in UTC
     (Iceberg spec, "Partition Transforms").
     """
     name = quote(column.name)
+    if field.transform.argument is not None:
+        return partition_function(catalog, field.transform, name)
     if column.type == DATE:
         value = day = f"unix_date({name})"
     elif column.type in (TIMESTAMP, TIMESTAMPTZ):

@@ -51,7 +51,7 @@ def touched_partitions(
         IcebergSparkError: What the engine says, translated.
     """
     values = [
-        f"{sql.partition_value(field, column)} AS {_NAME.format(index)}"
+        f"{sql.partition_value(field, column, session.catalog.name)} AS {_NAME.format(index)}"
         for index, (field, column) in enumerate(told_by)
     ]
 

@@ -1,6 +1,6 @@
 """Executing a plan: one lazy frame, one commit."""
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 
 from dagster_iceberg_spark.plan.write import Append, AppendAlone, Guard, Merge, Overwrite, WritePlan
 from dagster_iceberg_spark.spark import sql
@@ -12,6 +12,7 @@ from dagster_iceberg_spark.spark.failures import NULL_MARKER
 from dagster_iceberg_spark.spark.guard import refusal
 from dagster_iceberg_spark.spark.merge import merge
 from dagster_iceberg_spark.spark.session import IcebergSession
+from dagster_iceberg_spark.table.predicate import Predicate
 
 
 def write(session: IcebergSession, plan: WritePlan, frame: DataFrame, work: TaggedWork) -> RowCounts:
@@ -46,12 +47,11 @@ def write(session: IcebergSession, plan: WritePlan, frame: DataFrame, work: Tagg
 
 
 def _overwrite(session: IcebergSession, plan: WritePlan, action: Overwrite, frame: DataFrame) -> None:
-    functions = functions_of(session.spark)
     complete, extra = frame, {}
     if action.coverage.carries_over:
         complete = frame.unionByName(_carried_rows(session, plan, action), allowMissingColumns=True)
         extra = {"validate-from-snapshot-id": str(action.base_snapshot_id), "isolation-level": "serializable"}
-    writer_to(session, plan, complete, extra).overwrite(column_of(functions, action.coverage.filter))
+    writer_to(session, plan, complete, extra).overwrite(_rows(session, action.coverage.filter))
 
 
 def _carried_rows(session: IcebergSession, plan: WritePlan, action: Overwrite) -> DataFrame:
@@ -62,8 +62,12 @@ def _carried_rows(session: IcebergSession, plan: WritePlan, action: Overwrite) -
     """
     functions = functions_of(session.spark)
     stored = session.spark.table(target(session, plan))
-    owned = functions.coalesce(column_of(functions, action.coverage.owned), functions.lit(False))  # noqa: FBT003
-    return stored.where(column_of(functions, action.coverage.filter)).where(~owned)
+    owned = functions.coalesce(_rows(session, action.coverage.owned), functions.lit(False))  # noqa: FBT003
+    return stored.where(_rows(session, action.coverage.filter)).where(~owned)
+
+
+def _rows(session: IcebergSession, predicate: Predicate) -> Column:
+    return column_of(functions_of(session.spark), predicate, catalog=session.catalog.name)
 
 
 def _guarded(guard: Guard, frame: DataFrame, counters: Counters) -> DataFrame:

@@ -1,7 +1,8 @@
 """Row predicates as values, so that Spark and pyiceberg filter by the same thing.
 
-A literal's Python type says what it is: `str`, `int`, `bool`, `Decimal` and `date` mean themselves, an aware `datetime`
-is an instant (a `timestamptz` column), a naive one a wall clock (a `timestamp` column, Spark's TIMESTAMP_NTZ).
+A literal's Python type says what it is: `str`, `bytes`, `int`, `bool`, `Decimal` and `date` mean themselves, an aware
+`datetime` is an instant (a `timestamptz` column), a naive one a wall clock (a `timestamp` column, Spark's
+TIMESTAMP_NTZ).
 A predicate means what Spark's SQL means by it: a comparison with NULL is NULL, and NaN is above every number.
 """
 
@@ -11,7 +12,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, TypeAlias
 
-LiteralValue: TypeAlias = str | int | bool | float | Decimal | dt.date | dt.datetime
+from dagster_iceberg_spark.table.partitioning import Transform
+
+LiteralValue: TypeAlias = str | bytes | int | bool | float | Decimal | dt.date | dt.datetime
 Order: TypeAlias = Literal["<", "<=", ">", ">="]
 
 
@@ -40,6 +43,15 @@ class In:
     """The column holds one of the values; never empty."""
 
     column: str
+    values: tuple[LiteralValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InPartitions:
+    """The column's value under a partition transform is one of the values, never empty; only Spark can tell."""
+
+    column: str
+    transform: Transform
     values: tuple[LiteralValue, ...]
 
 
@@ -86,7 +98,7 @@ class Or:
     terms: tuple["Predicate", ...]
 
 
-Predicate: TypeAlias = Always | Comparison | In | IsNull | IsNaN | StartsWith | Not | And | Or
+Predicate: TypeAlias = Always | Comparison | In | InPartitions | IsNull | IsNaN | StartsWith | Not | And | Or
 
 
 def all_of(terms: Iterable[Predicate]) -> Predicate:
@@ -115,6 +127,7 @@ def columns_of(predicate: Predicate) -> frozenset[str]:
         case (
             Comparison(column=column)
             | In(column=column)
+            | InPartitions(column=column)
             | IsNull(column=column)
             | IsNaN(column=column)
             | StartsWith(column=column)

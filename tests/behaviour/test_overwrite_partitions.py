@@ -6,6 +6,7 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from tests.conftest import HOURS, Lake, frame_asset
 
@@ -113,12 +114,101 @@ def test_several_fields_are_one_partition_together(lake: Lake) -> None:
     assert sorted(lake.rows("t", "v")) == [1, 3, 4, 5]
 
 
-def test_partitions_by_hash_are_refused_before_anything_is_computed(lake: Lake) -> None:
-    query = "select cast(raise_error('computed') as int) as k, 1 as v"
-    error = lake.failure(written(query, "bucket(4, k)"))
+def test_partitions_of_which_spark_cannot_tell_are_refused_before_anything_is_computed(lake: Lake) -> None:
+    query = "select cast(raise_error('computed') as double) as k, 1 as v"
+    error = lake.failure(written(query, "k"))
     assert error.class_name == "PartitioningError"
-    assert "found the partition field bucket(4, k)" in str(error)
+    assert "found the partition field k, of a column of type double" in str(error)
     assert not lake.exists("t")
+
+
+KEYS = {
+    "int": "cast({} as int)",
+    "bigint": "cast({} as bigint)",
+    "string": "cast({} + 1000 as string)",
+    "decimal": "cast({} / 4 as decimal(10, 2))",
+    "binary": "cast(cast({} + 1000 as string) as binary)",
+    "date": "date_from_unix_date(cast({} as int))",
+    "timestamp": "timestamp_seconds({} * 40000)",
+    "timestamp_ntz": "cast(timestamp_seconds({} * 40000) as timestamp_ntz)",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "transform"),
+    [(kind, "bucket(4, k)") for kind in KEYS]
+    + [("int", "truncate(7, k)"), ("bigint", "truncate(7, k)"), ("decimal", "truncate(150, k)")]
+    + [("string", "truncate(3, k)"), ("binary", "truncate(3, k)")],
+)
+def test_buckets_and_prefixes_are_replaced_whole(lake: Lake, kind: str, transform: str) -> None:
+    """The manifests say which rows are in one partition."""
+    key = KEYS[kind].format("id")
+    everything = f"select {key} as k, cast(id as int) as v from range(-20, 20) union all select null, 100"
+    some = f"select {key} as k, cast(id + 1000 as int) as v from range(2, 4)"
+    lake.materialize(written(everything, transform))
+    before = partitions(lake)
+    lake.materialize(written(some, transform))
+    stay = [v for held in before.values() if not held & {2, 3} for v in held]
+    assert 0 < len(stay) < 41 - 2
+    assert sorted(lake.rows("t", "v")) == sorted([*stay, 1002, 1003])
+
+
+def partitions(lake: Lake) -> dict[str, set[int]]:
+    """The values of `v` in each of the table's partitions."""
+    found: dict[str, set[int]] = {}
+    for task in lake.table("t").scan().plan_files():
+        rows = parquet.read_table(task.file.file_path.removeprefix("file:"), columns=["v"])
+        found.setdefault(str(task.file.partition), set()).update(rows["v"].to_pylist())
+    return found
+
+
+def test_buckets_and_values_together(lake: Lake) -> None:
+    everything = "select cast(id % 3 as int) as k, cast(id as int) as v from range(60)"
+    lake.materialize(written(everything, "k", "bucket(4, v)"))
+    before = partitions(lake)
+    lake.materialize(written("select 1 as k, 1000 + id as v from range(0)", "k", "bucket(4, v)"))
+    assert partitions(lake) == before
+    lake.materialize(written("select 1 as k, cast(id as int) as v from range(5, 6)", "k", "bucket(4, v)"))
+    own = next(name for name, held in partitions(lake).items() if held == {5})
+    assert sorted(lake.rows("t", "v")) == sorted(
+        [5, *(v for name, held in before.items() if name != own for v in held)]
+    )
+
+
+def test_no_value_is_a_partition_of_its_own_among_buckets(lake: Lake) -> None:
+    lake.materialize(written(values("('a', 1)", "(null, 2)"), "bucket(4, k)"))
+    lake.materialize(written(values("(cast(null as string), 3)"), "bucket(4, k)"))
+    assert sorted(lake.rows("t", "v")) == [1, 3]
+
+
+def test_a_column_that_has_partitions_of_its_own_values_too(lake: Lake) -> None:
+    """Iceberg 1.12 takes a filter by the bucket for one by the value, where a spec has the column itself."""
+    everything = "select cast(id as int) as k, cast(id as int) as v from range(20)"
+    lake.materialize(written(everything, "k", "bucket(4, k)"))
+    lake.materialize(written("select 3 as k, 100 as v", "k", "bucket(4, k)"))
+    assert sorted(lake.rows("t", "v")) == [*(v for v in range(20) if v != 3), 100]
+
+
+@pytest.mark.parametrize("before", [(), ("k",), ("bucket(3, k)",), ("truncate(5, k)",)])
+def test_buckets_over_files_of_an_older_spec(lake: Lake, before: tuple[str, ...]) -> None:
+    """What the older files have of the buckets is replaced; the rest of them is carried over."""
+    everything = "select cast(id as int) as k, cast(id as int) as v from range(20)"
+    lake.materialize(frame_asset("by_bucket", everything, metadata={"iceberg/partition_by": ["bucket(4, k)"]}))
+    lake.materialize(written(everything, *before))
+    lake.materialize(written("select 3 as k, 100 as v", "bucket(4, k)"))
+    tasks = lake.table("by_bucket").scan().plan_files()
+    bucket_of = {
+        v: task.file.partition[0]
+        for task in tasks
+        for v in parquet.read_table(task.file.file_path.removeprefix("file:"), columns=["v"])["v"].to_pylist()
+    }
+    left = [v for v in range(20) if bucket_of[v] != bucket_of[3]]
+    assert sorted(lake.rows("t", "v")) == [*left, 100]
+    carried = lake.summaries("t")[-1].get("dagster_iceberg_spark.carries_over")
+    lake.materialize(written("select 3 as k, 200 as v", "bucket(4, k)"))
+    assert sorted(lake.rows("t", "v")) == [*left, 200]
+    assert carried == "true"
+    assert "dagster_iceberg_spark.carries_over" not in lake.summaries("t")[-1], "all files are of buckets now"
 
 
 def test_rows_of_other_libraries_too(lake: Lake) -> None:

@@ -21,9 +21,10 @@ from dagster_iceberg_spark.table.schema import (
     TIMESTAMPTZ,
     DecimalType,
     Field,
+    PrimitiveType,
     Schema,
 )
-from tests.table.evaluator import matches
+from tests.table.evaluator import matches, partition_of
 from tests.table.samples import utc, wall
 
 SCHEMA = Schema(
@@ -36,6 +37,7 @@ SCHEMA = Schema(
         Field("p", DecimalType(9, 2)),
         Field("f", DOUBLE),
         Field("b", BINARY),
+        Field("u", PrimitiveType("uuid")),
     )
 )
 HOUR = 3_600_000_000
@@ -101,6 +103,32 @@ def test_whole_partitions_need_no_look_at_files(spec: list[str]) -> None:
     assert not follows_spec(scope_of(spec, [one]), [PartitionSpec(fields), PartitionSpec(())])
 
 
+@pytest.mark.parametrize("spec", ["bucket(4, n)", "truncate(5, n)", "bucket(4, s)", "truncate(2, s)"])
+def test_what_a_transform_puts_together(spec: str) -> None:
+    column, transform = spec[-2], parse_partition_field(spec).transform
+    rows: list[dict[str, Any]] = [
+        {column: None},
+        *({column: n if column == "n" else f"{n:04}"} for n in range(-30, 30)),
+    ]
+    found = {partition_of(row[column], transform) for row in rows[1:]}
+    asked = sorted(found)[:2]
+    predicate = scope_of([spec], [(value,) for value in asked]).predicate()
+    matched = [row for row in rows if matches(predicate, row)]
+    assert matched == [row for row in rows[1:] if partition_of(row[column], transform) in asked]
+    assert [row for row in rows if matches(scope_of([spec], [(None,)]).predicate(), row)] == [{column: None}]
+
+
+def test_what_values_tell_is_not_told_again() -> None:
+    """Iceberg 1.12 takes a filter by a bucket for one by the value, where a spec has both."""
+    fields = [parse_partition_field(text) for text in ("bucket(4, n)", "n", "day(t)", "bucket(2, s)")]
+    told_by = with_columns(fields, SCHEMA, subject="db.t")
+    assert [str(field) for field, _ in told_by] == ["n", "day(t)", "bucket(2, s)"]
+    scope = scope_of(["bucket(4, n)"], [(1,)])
+    assert follows_spec(scope, [PartitionSpec((fields[0],))])
+    assert not follows_spec(scope, [PartitionSpec((fields[0], fields[1]))])
+    assert not follows_spec(scope, [PartitionSpec((parse_partition_field("bucket(8, n)"),))])
+
+
 def test_neighbours_are_one_interval() -> None:
     (box,) = scope_of(["day(t)"], [(2,), (0,), (1,)]).boxes
     (constraint,) = box
@@ -110,14 +138,14 @@ def test_neighbours_are_one_interval() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("bucket(4, n)", "found the partition field bucket(4, n), of a column of type long"),
-        ("truncate(2, s)", "expected partitions by values, or by year, month, day or hour"),
+        ("bucket(4, u)", "found the partition field bucket(4, u), of a column of type uuid"),
+        ("s.part", "of no such column in the DataFrame"),
         ("f", "found the partition field f, of a column of type double"),
         ("b", "of a column of type binary"),
         ("nope", "of no such column in the DataFrame"),
     ],
 )
-def test_what_is_no_value_and_no_time_is_refused(spec: str, message: str) -> None:
+def test_what_spark_cannot_tell_is_refused(spec: str, message: str) -> None:
     with pytest.raises(PartitioningError) as caught:
         scope_of([spec], [(1,)])
     assert message in str(caught.value)

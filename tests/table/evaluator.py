@@ -3,12 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pyiceberg.transforms import parse_transform
+from pyiceberg.types import BinaryType, LongType, StringType
+
+from dagster_iceberg_spark.table.partitioning import Transform
 from dagster_iceberg_spark.table.predicate import (
     EVERY_ROW,
     Always,
     And,
     Comparison,
     In,
+    InPartitions,
     IsNaN,
     IsNull,
     Not,
@@ -23,7 +28,7 @@ def matches(predicate: Predicate, row: Mapping[str, Any]) -> bool:
     return truth(predicate, row) is True
 
 
-def truth(predicate: Predicate, row: Mapping[str, Any]) -> bool | None:  # noqa: PLR0911 - one for each kind
+def truth(predicate: Predicate, row: Mapping[str, Any]) -> bool | None:  # noqa: C901, PLR0911 - one for each kind
     """Return what SQL says of the row: true, false, or None for NULL."""
     match predicate:
         case Always():
@@ -32,6 +37,8 @@ def truth(predicate: Predicate, row: Mapping[str, Any]) -> bool | None:  # noqa:
             return _compared(row[column], operator, value)
         case In(column, values):
             return None if row[column] is None else row[column] in values
+        case InPartitions(column, transform, values):
+            return None if row[column] is None else partition_of(row[column], transform) in values
         case IsNull(column):
             return row[column] is None
         case IsNaN(column):
@@ -47,6 +54,12 @@ def truth(predicate: Predicate, row: Mapping[str, Any]) -> bool | None:  # noqa:
         case Or(terms):
             found = [truth(term, row) for term in terms]
             return True if True in found else None if None in found else False
+
+
+def partition_of(value: Any, transform: Transform) -> Any:
+    """Return what pyiceberg says of an integer, a text or bytes."""
+    kind = LongType() if isinstance(value, int) else StringType() if isinstance(value, str) else BinaryType()
+    return parse_transform(str(transform)).transform(kind)(value)
 
 
 def _is_nan(value: Any) -> bool:
