@@ -7,6 +7,10 @@ from pyiceberg.expressions import (
     AlwaysFalse,
     AlwaysTrue,
     BooleanExpression,
+    BoundIsNull,
+    BoundNotNull,
+    BoundTerm,
+    BoundUnaryPredicate,
     EqualTo,
     GreaterThan,
     GreaterThanOrEqual,
@@ -25,11 +29,13 @@ from pyiceberg.expressions import IsNull as PyIcebergIsNull
 from pyiceberg.expressions import NotIn as PyIcebergNotIn
 from pyiceberg.expressions import Or as PyIcebergOr
 from pyiceberg.expressions import StartsWith as PyIcebergStartsWith
+from typing_extensions import Self
 
 from dagster_iceberg_spark.table.predicate import (
     EVERY_ROW,
     Always,
     And,
+    Column,
     Comparison,
     In,
     InPartitions,
@@ -55,12 +61,57 @@ _equal_to: Any = EqualTo
 _not_equal_to: Any = NotEqualTo
 _in: Any = PyIcebergIn
 _not_in: Any = PyIcebergNotIn
-_is_null: Any = PyIcebergIsNull
-_not_null: Any = NotNull
 _is_nan: Any = PyIcebergIsNaN
 _not_nan: Any = NotNaN
 _starts_with: Any = PyIcebergStartsWith
 _not_starts_with: Any = NotStartsWith
+
+
+class BoundIsNullInStruct(BoundIsNull):
+    """A field of a struct that is NULL, as it is also where the struct is, whatever the field's own definition.
+
+    pyiceberg 0.12 takes a field for never NULL that only its own struct may not lack.
+    """
+
+    def __new__(cls, term: BoundTerm) -> Self:  # noqa: ARG004 - as that of its base
+        """Return the predicate also for a required field."""
+        return BoundUnaryPredicate.__new__(cls)
+
+    @property
+    def as_unbound(self) -> type[PyIcebergIsNull]:
+        """The class that is bound to a file's columns."""
+        return IsNullInStruct
+
+
+class BoundNotNullInStruct(BoundNotNull):
+    """A field of a struct that has a value."""
+
+    def __new__(cls, term: BoundTerm) -> Self:  # noqa: ARG004 - as that of its base
+        """Return the predicate also for a required field."""
+        return BoundUnaryPredicate.__new__(cls)
+
+    @property
+    def as_unbound(self) -> type[NotNull]:
+        """The class that is bound to a file's columns."""
+        return NotNullInStruct
+
+
+class IsNullInStruct(PyIcebergIsNull):
+    """A field of a struct that is NULL, not bound yet."""
+
+    @property
+    def as_bound(self) -> type[BoundIsNull]:
+        """The class of what is bound."""
+        return BoundIsNullInStruct
+
+
+class NotNullInStruct(NotNull):
+    """A field of a struct that has a value, not bound yet."""
+
+    @property
+    def as_bound(self) -> type[BoundNotNull]:
+        """The class of what is bound."""
+        return BoundNotNullInStruct
 
 
 def expression_of(predicate: Predicate) -> BooleanExpression:  # noqa: C901, PLR0911 - one for each kind of predicate
@@ -77,11 +128,11 @@ def expression_of(predicate: Predicate) -> BooleanExpression:  # noqa: C901, PLR
         case In():
             return _membership(predicate)
         case IsNull():
-            return _is_null(Reference(predicate.column))  # type: ignore[no-any-return]
+            return _null(predicate.column)
         case IsNaN():
-            return _is_nan(Reference(predicate.column))  # type: ignore[no-any-return]
+            return _is_nan(_reference(predicate.column))  # type: ignore[no-any-return]
         case StartsWith():
-            return _starts_with(Reference(predicate.column), predicate.prefix)  # type: ignore[no-any-return]
+            return _starts_with(_reference(predicate.column), predicate.prefix)  # type: ignore[no-any-return]
         case Not():
             return _negation(predicate.term)
         case And():
@@ -93,7 +144,7 @@ def expression_of(predicate: Predicate) -> BooleanExpression:  # noqa: C901, PLR
 
 
 def _membership(predicate: In) -> BooleanExpression:
-    values, reference = [_literal(value) for value in predicate.values], Reference(predicate.column)
+    values, reference = [_literal(value) for value in predicate.values], _reference(predicate.column)
     if len(values) > 1 and not isinstance(values[0], float):
         return _in(reference, values)  # type: ignore[no-any-return]
     equal = [_equal_to(reference, value) for value in values]  # a set of 0.0 has no -0.0
@@ -101,7 +152,7 @@ def _membership(predicate: In) -> BooleanExpression:
 
 
 def _comparison(comparison: Comparison) -> BooleanExpression:
-    reference = Reference(comparison.column)
+    reference = _reference(comparison.column)
     compared = _COMPARISONS[comparison.operator](reference, _literal(comparison.value))
     if isinstance(comparison.value, float) and comparison.operator in (">", ">="):
         return PyIcebergOr(compared, _is_nan(reference))  # Arrow compares NaN with nothing
@@ -116,17 +167,17 @@ def _negation(predicate: Predicate) -> BooleanExpression:  # noqa: C901, PLR0911
         case Comparison(column, operator, value):
             return _comparison(Comparison(column, _OPPOSITES[operator], value))
         case In():
-            values, reference = [_literal(value) for value in predicate.values], Reference(predicate.column)
+            values, reference = [_literal(value) for value in predicate.values], _reference(predicate.column)
             others = _not_equal_to(reference, values[0]) if len(values) == 1 else _not_in(reference, values)
-            return PyIcebergAnd(others, _not_null(reference))
+            return PyIcebergAnd(others, _known(predicate.column))
         case IsNull():
-            return _not_null(Reference(predicate.column))  # type: ignore[no-any-return]
+            return _known(predicate.column)
         case IsNaN():
-            reference = Reference(predicate.column)
-            return PyIcebergAnd(_not_nan(reference), _not_null(reference))
+            reference = _reference(predicate.column)
+            return PyIcebergAnd(_not_nan(reference), _known(predicate.column))
         case StartsWith():
-            reference = Reference(predicate.column)
-            return PyIcebergAnd(_not_starts_with(reference, predicate.prefix), _not_null(reference))
+            reference = _reference(predicate.column)
+            return PyIcebergAnd(_not_starts_with(reference, predicate.prefix), _known(predicate.column))
         case Not():
             return expression_of(predicate.term)
         case And():
@@ -135,6 +186,21 @@ def _negation(predicate: Predicate) -> BooleanExpression:  # noqa: C901, PLR0911
             return PyIcebergAnd(*map(_negation, predicate.terms))
         case InPartitions():
             raise NotImplementedError(predicate)
+
+
+def _null(column: Column) -> BooleanExpression:
+    kind: Any = PyIcebergIsNull if isinstance(column, str) else IsNullInStruct
+    return kind(_reference(column))  # type: ignore[no-any-return]
+
+
+def _known(column: Column) -> BooleanExpression:
+    kind: Any = NotNull if isinstance(column, str) else NotNullInStruct
+    return kind(_reference(column))  # type: ignore[no-any-return]
+
+
+def _reference(column: Column) -> Reference:
+    """Return what pyiceberg finds the column by, or a field of structs by its dotted path."""
+    return Reference(column if isinstance(column, str) else ".".join(column))
 
 
 def _literal(value: LiteralValue) -> Any:

@@ -1,4 +1,4 @@
-"""Conditions that a user writes in SQL, as predicates: comparisons of columns with constants.
+"""Conditions that a user writes in SQL, as predicates: comparisons of columns, or fields of structs, with constants.
 
 The language is the part of Spark's SQL that Iceberg can prune files by and that means the same to every engine: `=`,
 `<>`, `<=>`, `<`, `<=`, `>`, `>=`, `BETWEEN`, `IN`, `IS [NOT] NULL`, `IS [NOT] TRUE`, `isnan`, `LIKE 'text%'`,
@@ -12,6 +12,7 @@ import re
 import struct
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import Any, Final
@@ -25,6 +26,7 @@ from dagster_iceberg_spark.table.predicate import (
     EVERY_ROW,
     NO_ROW,
     And,
+    Column,
     Comparison,
     In,
     IsNaN,
@@ -61,7 +63,7 @@ _ORDERS: Final[dict[type, Order]] = {syntax.LT: "<", syntax.LTE: "<=", syntax.GT
 _TURNED: Final[dict[Order, Order]] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _BITS: Final = {INT: 31, LONG: 63}
 _COMPARABLE: Final = frozenset({INT, LONG, BOOLEAN, DATE, DOUBLE, FLOAT, STRING, TIMESTAMP, TIMESTAMPTZ})
-_PARTS: Final = frozenset({"this", "expression", "expressions", "low", "high"})
+_PARTS: Final = frozenset({"this", "expression", "expressions", "low", "high", "table", "db", "catalog"})
 """What a node is read by: one that has more, such as `negate`, means something else."""
 MAXIMUM_TERMS: Final = 200
 """Of more, the engines' evaluation by recursion comes to its end."""
@@ -129,84 +131,92 @@ class _Reader:
                 return Not(self.predicate(node.this))
             case syntax.Boolean():
                 return EVERY_ROW if node.this else NO_ROW
-            case syntax.Column():
-                return In(self._field(node, "a boolean column", {BOOLEAN}).name, (True,))
+            case syntax.Column() | syntax.Dot():
+                return In(self._operand(node, "a boolean column", {BOOLEAN})[0], (True,))
             case syntax.EQ() | syntax.NEQ() | syntax.NullSafeEQ():
                 return self._equality(node)
             case syntax.LT() | syntax.LTE() | syntax.GT() | syntax.GTE():
                 return self._comparison(node)
             case syntax.Between():
-                field = self._field(node.this)
+                column, field = self._operand(node.this)
                 low, high = (_value(field, node.args[side], partial(self._refusal, node)) for side in ("low", "high"))
-                return all_of([Comparison(field.name, ">=", low), Comparison(field.name, "<=", high)])
+                return all_of([Comparison(column, ">=", low), Comparison(column, "<=", high)])
             case syntax.In() if node.expressions:
-                field = self._field(node.this)
+                column, field = self._operand(node.this)
                 values = (_value(field, item, partial(self._refusal, node)) for item in node.expressions)
-                return In(field.name, tuple(dict.fromkeys(values)))
+                return In(column, tuple(dict.fromkeys(values)))
             case syntax.Is():
                 return self._is(node)
             case syntax.IsNan():
-                return IsNaN(self._field(node.this, "a column of floating-point numbers", {FLOAT, DOUBLE}).name)
+                return IsNaN(self._operand(node.this, "a column of floating-point numbers", {FLOAT, DOUBLE})[0])
             case syntax.StartsWith():
-                field = self._field(node.this, "a column of texts", {STRING})
-                return StartsWith(field.name, str(_value(field, node.expression, partial(self._refusal, node))))
+                column, field = self._operand(node.this, "a column of texts", {STRING})
+                return StartsWith(column, str(_value(field, node.expression, partial(self._refusal, node))))
             case syntax.Like():
                 return self._like(node)
         raise self._refusal(node, "a comparison of a column with constants")
 
     def _equality(self, node: Any) -> Predicate:
-        column, constant = (node.right, node.left) if _is_turned(node) else (node.left, node.right)
+        operand, constant = (node.right, node.left) if _is_turned(node) else (node.left, node.right)
         if isinstance(node, syntax.NullSafeEQ) and isinstance(constant, syntax.Null):
-            return IsNull(self._field_of_any_value(column).name)
-        field = self._field(column)
-        equal = In(field.name, (_value(field, constant, partial(self._refusal, node)),))
+            return IsNull(self._column_of_any_value(operand))
+        column, field = self._operand(operand)
+        equal = In(column, (_value(field, constant, partial(self._refusal, node)),))
         if isinstance(node, syntax.NullSafeEQ):
-            return And((equal, Not(IsNull(field.name))))
+            return And((equal, Not(IsNull(column))))
         return Not(equal) if isinstance(node, syntax.NEQ) else equal
 
     def _comparison(self, node: Any) -> Predicate:
-        order, column, constant = _ORDERS[type(node)], node.left, node.right
+        order, operand, constant = _ORDERS[type(node)], node.left, node.right
         if _is_turned(node):
-            order, column, constant = _TURNED[order], constant, column
-        field = self._field(column)
-        return Comparison(field.name, order, _value(field, constant, partial(self._refusal, node)))
+            order, operand, constant = _TURNED[order], constant, operand
+        column, field = self._operand(operand)
+        return Comparison(column, order, _value(field, constant, partial(self._refusal, node)))
 
     def _is(self, node: syntax.Is) -> Predicate:
         if isinstance(node.expression, syntax.Null):
-            return IsNull(self._field_of_any_value(node.this).name)
+            return IsNull(self._column_of_any_value(node.this))
         if not isinstance(node.expression, syntax.Boolean):
             raise self._refusal(node, "IS NULL, IS TRUE or IS FALSE")
-        field = self._field(node.this, "a boolean column", {BOOLEAN})
-        return And((In(field.name, (bool(node.expression.this),)), Not(IsNull(field.name))))
+        column, _ = self._operand(node.this, "a boolean column", {BOOLEAN})
+        return And((In(column, (bool(node.expression.this),)), Not(IsNull(column))))
 
     def _like(self, node: syntax.Like) -> Predicate:
-        field = self._field(node.this, "a column of texts", {STRING})
+        column, _ = self._operand(node.this, "a column of texts", {STRING})
         pattern = _constant_text(node.expression)
         if pattern is None or "\\" in pattern or "_" in pattern or "%" in pattern[:-1]:
             raise self._refusal(node, "a pattern that ends in its only wildcard, such as LIKE 'text%'")
-        return StartsWith(field.name, pattern[:-1]) if pattern.endswith("%") else In(field.name, (pattern,))
+        return StartsWith(column, pattern[:-1]) if pattern.endswith("%") else In(column, (pattern,))
 
-    def _field(
+    def _operand(
         self,
         node: Any,
         expected: str = "a column of numbers, texts, dates, timestamps or booleans",
         types: AbstractSet[IcebergType] | None = _COMPARABLE,
-    ) -> Field:
-        if not isinstance(node, syntax.Column) or node.table:
+    ) -> tuple[Column, Field]:
+        """Return the column, or the path of a field of structs, and what it is, by its full name."""
+        if not _is_column(node):
             raise self._refusal(node, "a column of the table itself")
-        field = self._schema.field(node.name)
-        if field is None:
-            raise self._refusal(node, f"one of the columns {', '.join(self._schema.names)}")
+        path: list[str] = []
+        fields, field = self._schema, Field("", StructType(()))
+        for part in node.parts:
+            found = fields.field(part.name)
+            if found is None:
+                what = f"one of the fields of {'.'.join(path)!r}:" if path else "one of the columns"
+                raise self._refusal(node, f"{what} {', '.join(fields.names) or 'none'}")
+            path.append(found.name)
+            field, fields = found, fields.like(found.type.fields if isinstance(found.type, StructType) else ())
+        field = replace(field, name=".".join(path))
         is_decimal = types is _COMPARABLE and isinstance(field.type, DecimalType)
         if types is not None and field.type not in types and not is_decimal:
             raise self._refusal(node, expected, found=f"{field.name!r} of type {field.type}")
-        return field
+        return path[0] if len(path) == 1 else tuple(path), field
 
-    def _field_of_any_value(self, node: Any) -> Field:
-        field = self._field(node, types=None)
+    def _column_of_any_value(self, node: Any) -> Column:
+        column, field = self._operand(node, types=None)
         if isinstance(field.type, ListType | MapType | StructType):
             raise self._refusal(node, "a column without parts", found=f"{field.name!r} of type {field.type}")
-        return field
+        return column
 
     def _refusal(self, node: Any, expected: str, found: str | None = None) -> MetadataKeyError:
         shown = node.sql(dialect="spark") if isinstance(node, syntax.Expr) else repr(node)
@@ -217,7 +227,14 @@ class _Reader:
 
 def _is_turned(node: Any) -> bool:
     """Whether the constant is on the left."""
-    return isinstance(node.right, syntax.Column) and not isinstance(node.left, syntax.Column)
+    return _is_column(node.right) and not _is_column(node.left)
+
+
+def _is_column(node: Any) -> bool:
+    """Whether it is a column, or a field of one by its dotted path."""
+    return isinstance(node, syntax.Column | syntax.Dot) and all(
+        isinstance(part, syntax.Identifier) for part in node.parts
+    )
 
 
 def _value(field: Field, node: Any, refusal: Callable[[str], MetadataKeyError]) -> LiteralValue:

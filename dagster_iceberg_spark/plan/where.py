@@ -33,7 +33,7 @@ def where_scope(condition: str, columns: Schema, *, subject: str) -> BoundScope:
             f"`{WHERE}` of {subject}",
             expected="=, <, <=, >, >=, BETWEEN, IN and IS NULL, joined by AND and OR",
             found=f"`{condition}`",
-            hint="say which rows are meant, not which are left out.",
+            hint="say which rows are meant, not which are left out, by columns and not by fields of structs.",
         )
     return scope
 
@@ -42,20 +42,20 @@ def _scope(predicate: Predicate) -> BoundScope | None:
     match predicate:
         case Always():
             return BoundScope(((),) if predicate == EVERY_ROW else ())
-        case In(column, values):
+        case In(str() as column, values):
             is_exact = not any(isinstance(value, float) for value in values)
             return BoundScope(((Values(column, values),),)) if is_exact else None
-        case IsNull(column):
+        case IsNull(str() as column):
             return BoundScope(((Values(column, (), has_null=True),),))
-        case Comparison():
-            return _interval(predicate)
+        case Comparison(str() as column):
+            return _interval(column, predicate)
         case And(terms) | Or(terms):
             return _combined([_scope(term) for term in terms], is_and=isinstance(predicate, And))
         case _:
             return None
 
 
-def _interval(comparison: Comparison) -> BoundScope | None:
+def _interval(column: str, comparison: Comparison) -> BoundScope | None:
     value = comparison.value
     if isinstance(value, float):
         return None
@@ -63,7 +63,7 @@ def _interval(comparison: Comparison) -> BoundScope | None:
     if edge is None:
         return None
     interval = (None, edge) if comparison.operator in ("<", "<=") else (edge, None)
-    return BoundScope(((Intervals(comparison.column, (interval,)),),))
+    return BoundScope(((Intervals(column, (interval,)),),))
 
 
 def _combined(scopes: list[BoundScope | None], *, is_and: bool) -> BoundScope | None:

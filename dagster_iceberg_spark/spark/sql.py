@@ -35,6 +35,7 @@ from dagster_iceberg_spark.table.predicate import (
     EVERY_ROW,
     Always,
     And,
+    Column,
     Comparison,
     In,
     InPartitions,
@@ -442,8 +443,9 @@ def transform(field: PartitionField) -> str:
     return f"{name}({column})" if argument is None else f"{name}({argument}, {column})"
 
 
-def _qualified(column: str, qualifier: str | None) -> str:
-    return quote(column) if qualifier is None else dotted(qualifier, column)
+def _qualified(column: Column, qualifier: str | None) -> str:
+    path = (column,) if isinstance(column, str) else column
+    return dotted(*path) if qualifier is None else dotted(qualifier, *path)
 
 
 def _column(field: Field) -> str:

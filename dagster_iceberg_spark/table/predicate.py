@@ -16,6 +16,8 @@ from dagster_iceberg_spark.table.partitioning import Transform
 
 LiteralValue: TypeAlias = str | bytes | int | bool | float | Decimal | dt.date | dt.datetime
 Order: TypeAlias = Literal["<", "<=", ">", ">="]
+Column: TypeAlias = str | tuple[str, ...]
+"""A column's name; or the path of a field inside of structs: its column's name, then those of the fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ NO_ROW = Always("no row")
 class Comparison:
     """`column < value` and its like; NULL matches none of them."""
 
-    column: str
+    column: Column
     operator: Order
     value: LiteralValue
 
@@ -42,7 +44,7 @@ class Comparison:
 class In:
     """The column holds one of the values; never empty."""
 
-    column: str
+    column: Column
     values: tuple[LiteralValue, ...]
 
 
@@ -59,21 +61,21 @@ class InPartitions:
 class IsNull:
     """The column is NULL."""
 
-    column: str
+    column: Column
 
 
 @dataclass(frozen=True, slots=True)
 class IsNaN:
     """The column, of floating-point numbers, is NaN."""
 
-    column: str
+    column: Column
 
 
 @dataclass(frozen=True, slots=True)
 class StartsWith:
     """The column's text starts with that text."""
 
-    column: str
+    column: Column
     prefix: str
 
 
@@ -119,23 +121,3 @@ def any_of(terms: Iterable[Predicate]) -> Predicate:
     if len(kept) <= 1:
         return kept[0] if kept else NO_ROW
     return Or(tuple(kept))
-
-
-def columns_of(predicate: Predicate) -> frozenset[str]:
-    """Return the names of the columns that the predicate reads."""
-    match predicate:
-        case (
-            Comparison(column=column)
-            | In(column=column)
-            | InPartitions(column=column)
-            | IsNull(column=column)
-            | IsNaN(column=column)
-            | StartsWith(column=column)
-        ):
-            return frozenset({column})
-        case Not(term=term):
-            return columns_of(term)
-        case And(terms=terms) | Or(terms=terms):
-            return frozenset().union(*(columns_of(term) for term in terms))
-        case _:
-            return frozenset()

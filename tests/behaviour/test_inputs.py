@@ -68,6 +68,85 @@ def test_a_row_filter_keeps_the_same_rows_both_ways(lake: Lake, condition: str, 
             assert (name, annotation, sorted(loaded.column("i").to_pylist())) == (name, annotation, expected)
 
 
+NESTED = """
+select * from values
+  (1, named_struct('city', 'Oslo', 'at', named_struct('x.y', 0.5D, 'on', true)), 'a'),
+  (2, named_struct('city', null, 'at', named_struct('x.y', double('nan'), 'on', false)), 'b'),
+  (3, named_struct('city', 'Rome', 'at', null), 'c'),
+  (4, null, 'd')
+as t(i, place, `a.b`)
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("place.city = 'Oslo'", [1]),
+        ("place.city <> 'Oslo'", [3]),
+        ("not (place.city = 'Oslo')", [3]),
+        ("place.city is null", [2, 4]),
+        ("PLACE.City like 'R%' or i = 2", [2, 3]),
+        ("place.at.`x.y` > 0.4", [1, 2]),
+        ("isnan(place.at.`x.y`)", [2]),
+        ("not place.at.on", [2]),
+        ("place.at.on is not true", [2, 3, 4]),
+        ("`a.b` = 'd'", [4]),
+    ],
+)
+def test_a_row_filter_looks_into_structs(lake: Lake, condition: str, expected: list[int]) -> None:
+    """In one file, and in a file for each row: NULL is what a field of no struct is."""
+    for name, metadata in {"one": None, "each": {"iceberg/partition_by": ["i"]}}.items():
+        upstream = frame_asset(name, NESTED, metadata=metadata)
+        lake.materialize(upstream)
+        for annotation in (DataFrame, pa.Table):
+            loaded = capture(lake, upstream, annotation, input_metadata={"iceberg/row_filter": condition})
+            assert (name, annotation, sorted(loaded.column("i").to_pylist())) == (name, annotation, expected)
+            asked = {"iceberg/row_filter": condition, "columns": ["i"]}
+            loaded = capture(lake, upstream, annotation, input_metadata=asked)
+            assert (loaded.column_names, sorted(loaded.column("i").to_pylist())) == (["i"], expected)
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("s.x is null", [3]),
+        ("s.x is not null", [1, 2]),
+        ("s.y.z is null", [2, 3]),
+        ("s.y.z is not null", [1]),
+        ("s.x not in (1, 7)", [2]),
+        ("s.y.z not like 'b%'", [1]),
+        ("s.y.z = 'a' or s.y.z is null", [1, 2, 3]),
+    ],
+)
+def test_a_field_that_may_not_be_null_is_so_where_its_struct_is(
+    lake: Lake, condition: str, expected: list[int]
+) -> None:
+    lake.session.sql("create namespace if not exists lake.db")
+    schema = "i int, s struct<x: int not null, y: struct<z: string not null>>"
+    lake.session.sql(f"create table lake.db.t ({schema}) using iceberg")
+    one = "(1, named_struct('x', 1, 'y', named_struct('z', 'a')))"
+    rows = f"{one}, (2, named_struct('x', 2, 'y', null)), (3, null)"
+    lake.session.sql(f"insert into lake.db.t select * from values {rows} as t(i, s)")
+    upstream = frame_asset("t", "select 1")
+    asked = {"iceberg/row_filter": condition}
+    for annotation, columns in ((DataFrame, ["i"]), (pa.Table, ["i"]), (pa.Table, None), (pa.RecordBatchReader, None)):
+        chosen = {} if columns is None else {"columns": columns}
+        loaded = capture(lake, upstream, annotation, input_metadata={**asked, **chosen})
+        assert (annotation, sorted(loaded.column("i").to_pylist())) == (annotation, expected)
+
+
+@BOTH_WAYS
+def test_a_row_filter_takes_the_names_that_fields_had_then(lake: Lake, annotation: Any) -> None:
+    upstream = frame_asset("t", "select id, named_struct('a', id, 'b', -id) as s from range(5)")
+    lake.materialize(upstream)
+    then = lake.head("t").snapshot_id
+    lake.session.sql("alter table lake.db.t rename column s.a to c")
+    lake.session.sql("alter table lake.db.t rename column s.b to a")
+    for condition, when in {"s.c = 3": {}, "s.a = -3": {}, "s.a = 3": {"iceberg/snapshot_id": then}}.items():
+        loaded = capture(lake, upstream, annotation, input_metadata={"iceberg/row_filter": condition, **when})
+        assert (condition, loaded.column("id").to_pylist()) == (condition, [3])
+
+
 @ALL_WAYS
 def test_every_type_takes_rows_columns_and_a_limit(lake: Lake, annotation: Any) -> None:
     upstream = frame_asset("t", "select id, id % 3 as m, 'x' as s from range(30)")

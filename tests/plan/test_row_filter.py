@@ -21,6 +21,7 @@ from dagster_iceberg_spark.table.schema import (
     TIMESTAMPTZ,
     DecimalType,
     Field,
+    ListType,
     Schema,
     StructType,
 )
@@ -41,7 +42,11 @@ SCHEMA = Schema(
         Field("w", TIMESTAMP),
         Field("it's 1", STRING),
         Field("bin", BINARY),
-        Field("st", StructType((Field("a", INT),))),
+        Field(
+            "st", StructType((Field("a", INT), Field("In", StructType((Field("x.y", STRING), Field("z", BOOLEAN))))))
+        ),
+        Field("li", ListType(StructType((Field("a", INT),)))),
+        Field("st.a", LONG),
     )
 )
 ROW: dict[str, Any] = {
@@ -57,6 +62,8 @@ ROW: dict[str, Any] = {
     "w": wall(2024, 1, 31, 12),
     "it's 1": "x%",
     "bin": b"",
+    "st": {"a": 3, "In": {"x.y": "q", "z": True}},
+    "st.a": 7,
 }
 NULLS: dict[str, Any] = dict.fromkeys(ROW)
 
@@ -119,6 +126,14 @@ def read(condition: str) -> Any:
         ("false or (i = 3 or s = 'x')", True, None),
         ("not (i = 3 and l = 6)", True, None),
         ("i = 3 -- the third", True, None),
+        ("st.a = 3", True, None),
+        ("4 > ST.A", True, None),
+        ("`st.a` = 7", True, None),
+        ("st.a is null", False, True),
+        ("st.in.`x.y` like 'q%'", True, None),
+        ("st.In.z", True, None),
+        ("not st.in.z", False, None),
+        ("st.a in (1, 2) or st.in.z is true", True, None),
     ],
 )
 def test_a_condition_means_what_spark_means(condition: str, *, of_row: bool, of_nulls: bool | None) -> None:
@@ -131,7 +146,14 @@ def test_a_condition_means_what_spark_means(condition: str, *, of_row: bool, of_
     [
         ("i >", "expected a condition in SQL, found 'i >'"),
         ("x = 1", "expected one of the columns i, l, "),
-        ("st.a = 1", "expected a column of the table itself, found `st.a`"),
+        ("st.b = 1", "expected one of the fields of 'st': a, In, found `st.b`"),
+        ("x.a = 1", "expected one of the columns i, l, "),
+        ("i.a = 1", "expected one of the fields of 'i': none"),
+        ("st.a = '1'", "expected a constant of the type int of 'st.a'"),
+        ("st.in is null", "expected a column without parts, found 'st.In' of type"),
+        ("li.a = 1", "expected one of the fields of 'li': none"),
+        ("st['a'] = 1", "expected a column of the table itself"),
+        ("a.b.c.d.e.f = 1", "expected one of the columns i, l, "),
         ("upper(s) = 'X'", "expected a column of the table itself, found `UPPER(s)`"),
         ("i = l", "expected a constant of the type int of 'i', found `i = l`"),
         ("i = '3'", "expected a constant of the type int of 'i'"),

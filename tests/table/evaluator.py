@@ -11,6 +11,7 @@ from dagster_iceberg_spark.table.predicate import (
     EVERY_ROW,
     Always,
     And,
+    Column,
     Comparison,
     In,
     InPartitions,
@@ -34,17 +35,17 @@ def truth(predicate: Predicate, row: Mapping[str, Any]) -> bool | None:  # noqa:
         case Always():
             return predicate == EVERY_ROW
         case Comparison(column, operator, value):
-            return _compared(row[column], operator, value)
+            return _compared(value_of(row, column), operator, value)
         case In(column, values):
-            return None if row[column] is None else row[column] in values
+            return None if value_of(row, column) is None else value_of(row, column) in values
         case InPartitions(column, transform, values):
-            return None if row[column] is None else partition_of(row[column], transform) in values
+            return None if value_of(row, column) is None else partition_of(value_of(row, column), transform) in values
         case IsNull(column):
-            return row[column] is None
+            return value_of(row, column) is None
         case IsNaN(column):
-            return None if row[column] is None else _is_nan(row[column])
+            return None if value_of(row, column) is None else _is_nan(value_of(row, column))
         case StartsWith(column, prefix):
-            return None if row[column] is None else row[column].startswith(prefix)
+            return None if value_of(row, column) is None else value_of(row, column).startswith(prefix)
         case Not(term):
             inner = truth(term, row)
             return None if inner is None else not inner
@@ -54,6 +55,14 @@ def truth(predicate: Predicate, row: Mapping[str, Any]) -> bool | None:  # noqa:
         case Or(terms):
             found = [truth(term, row) for term in terms]
             return True if True in found else None if None in found else False
+
+
+def value_of(row: Mapping[str, Any], column: Column) -> Any:
+    """Return the value of a column, or of a field of its structs: NULL where one of them is."""
+    value: Any = row
+    for name in (column,) if isinstance(column, str) else column:
+        value = None if value is None else value[name]
+    return value
 
 
 def partition_of(value: Any, transform: Transform) -> Any:

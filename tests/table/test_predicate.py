@@ -15,7 +15,6 @@ from dagster_iceberg_spark.table.predicate import (
     Predicate,
     all_of,
     any_of,
-    columns_of,
 )
 from tests.table.evaluator import matches
 
@@ -52,8 +51,3 @@ def test_simplifying_changes_no_rows(terms: list[Predicate], a: int | None, b: i
     row = {"a": a, "b": b}
     assert matches(all_of(terms), row) == all(matches(term, row) for term in terms)
     assert matches(any_of(terms), row) == any(matches(term, row) for term in terms)
-
-
-def test_the_columns_that_a_predicate_reads_are_known() -> None:
-    assert columns_of(Or((And((ATOMS[2], ATOMS[3])), IsNull("c"), In("d", (1,))))) == {"a", "b", "c", "d"}
-    assert columns_of(EVERY_ROW) == frozenset()
