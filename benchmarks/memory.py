@@ -5,10 +5,16 @@ Run it with `make bench-memory`. `--megabytes` says how large the table is, as A
 
 import argparse
 import multiprocessing
+import os
 import resource
+import signal
+import socket
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,19 +22,21 @@ from typing import Any
 import dagster as dg
 import numpy as np
 import pyarrow as pa
+import pyspark
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
+from dagster_iceberg_spark.versions import ICEBERG_EXTENSIONS, ICEBERG_SPARK_RUNTIME, SQLITE_JDBC
 
 BATCH_ROWS = 262_144
 ROW_BYTES = 8 * 4
 MEGABYTE = 1024 * 1024
 
 
-def resources_in(directory: Path) -> dict[str, Any]:
+def resources_in(directory: Path, remote: str | None = None) -> dict[str, Any]:
     """The product, on SQLite and local files."""
     catalog = SqlCatalog(uri=f"sqlite:///{directory}/catalog.db", warehouse=str(directory / "warehouse"))
     conf = {"spark.master": "local[2]", "spark.driver.memory": "2g", "spark.ui.enabled": "false"}
-    spark = IcebergSparkResource(catalog=catalog, spark_config=conf)
+    spark = IcebergSparkResource(catalog=catalog, spark_config={} if remote else conf, remote=remote)
     return {"spark": spark, "iceberg": IcebergPySparkIOManager(spark=spark, namespace="db")}
 
 
@@ -60,15 +68,62 @@ def reader(annotation: Any, consume: Callable[[Any], int], seen: list[int]) -> d
     return dg.asset(name="reader", ins={"large": dg.AssetIn()})(body)
 
 
-def run(directory: Path, asset: dg.AssetsDefinition, *others: Any) -> None:
+def run(directory: Path, asset: dg.AssetsDefinition, *others: Any, remote: str | None = None) -> None:
     """Materialize the asset."""
     with dg.DagsterInstance.ephemeral() as instance:
-        dg.materialize([asset, *others], selection=[asset], resources=resources_in(directory), instance=instance)
+        resources = resources_in(directory, remote)
+        dg.materialize([asset, *others], selection=[asset], resources=resources, instance=instance)
+
+
+@contextmanager
+def connect_server(directory: Path) -> Iterator[str]:
+    """Run a Spark Connect server of 1 GB of heap; yield its address, and say at the end what it has taken."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    home = Path(pyspark.__file__).parent
+    conf = {
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.jars.packages": f"{ICEBERG_SPARK_RUNTIME},{SQLITE_JDBC}",
+        "spark.sql.extensions": ICEBERG_EXTENSIONS,
+        "spark.local.dir": str(directory / "local"),
+        "spark.ui.enabled": "false",
+    }
+    command = [str(home / "bin" / "spark-submit"), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    command += ["--master", "local[2]", "--driver-memory", "1g"]
+    for key, value in conf.items():
+        command += ["--conf", f"{key}={value}"]
+    log = directory / "server.log"
+    with log.open("w") as output:
+        environment = {**os.environ, "SPARK_HOME": str(home)}
+        server = subprocess.Popen(  # noqa: S603 - a command of our own
+            [*command, "spark-internal"], stdout=output, stderr=output, env=environment, start_new_session=True
+        )
+    try:
+        while "Spark Connect server started" not in log.read_text(encoding="utf-8"):
+            if server.poll() is not None:
+                raise RuntimeError(log.read_text(encoding="utf-8")[-2000:])
+            time.sleep(0.2)
+        yield f"sc://127.0.0.1:{port}"
+        status = Path(f"/proc/{server.pid}/status")  # where there is one
+        if status.exists():
+            peak = next(line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+            print(f"{'  the server, of 1 GB of heap':<28} {int(peak) / 1024:8,.0f} MB")
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
 
 
 def write_stream(directory: Path, rows: int) -> int:
     """Write from an iterator of batches."""
     run(directory, writer(partial(batches, rows)))
+    return rows
+
+
+def write_stream_to_server(directory: Path, rows: int) -> int:
+    """Write from an iterator of batches on a Spark Connect server."""
+    with tempfile.TemporaryDirectory(dir=directory) as own, connect_server(Path(own)) as remote:
+        run(Path(own), writer(partial(batches, rows)), remote=remote)
     return rows
 
 
@@ -125,6 +180,7 @@ def measured(name: str, case: Callable[[Path, int], int], directory: Path, rows:
 
 CASES: dict[str, Callable[[Path, int], int]] = {
     "write a stream of batches": write_stream,
+    "write it on a server": write_stream_to_server,
     "read nothing": read_nothing,
     "read batch by batch": read_batches,
     "read as one table": read_table,
@@ -145,8 +201,10 @@ def main() -> None:
             results = context.Queue()
             process = context.Process(target=measured, args=(name, case, Path(directory), rows, results))
             process.start()
-            found = results.get()
             process.join()
+            if process.exitcode:
+                sys.exit(f"{name}: failed")
+            found = results.get()
             print(f"{name:<28} {found['peak'] / MEGABYTE:8,.0f} MB {found['seconds']:7.1f} s", flush=True)
 
 

@@ -202,7 +202,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             earlier_attempts=question.earlier_attempts,
         )
         subject = str(question.table.identifier)
-        with frame_to_write(obj, lambda: self.spark.iceberg_session.spark, subject=subject) as frame:
+        with frame_to_write(obj, lambda: self.spark.iceberg_session, subject=subject) as frame:
             return materialize(self.spark.iceberg_session, publication, frame)
 
     def _report(self, context: dg.OutputContext, question: WriteQuestion, commit: "Commit") -> None:

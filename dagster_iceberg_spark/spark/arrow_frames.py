@@ -1,21 +1,31 @@
 """Arrow batches as a Spark DataFrame."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import reduce
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 from pyarrow import parquet
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import ArrayType, StructField, StructType
 
 from dagster_iceberg_spark.spark.columns import functions_of, is_connect, named_column
+from dagster_iceberg_spark.spark.session import active
 
 CHUNK_BYTES: Final = 64 * 1024 * 1024
 """How much is held here at a time."""
+SENT_BYTES: Final = 16 * 1024 * 1024
+"""How much is sent to a driver at a time, which takes some hundred MB for it, for a moment."""
+_CHUNKS_OF_PARTITION: Final = CHUNK_BYTES // SENT_BYTES
+_INLINE_LIMIT: Final = "spark.sql.session.localRelationCacheThreshold"
+"""Tables of so many bytes are files on a Spark Connect server until the session ends, smaller ones part of a plan."""
+_DEFAULT_INLINE_LIMIT: Final = 1024 * 1024
+_PACKED: Final = "rows"
 
 
 @contextmanager
@@ -23,11 +33,14 @@ def frame_of(spark: SparkSession, rows: pa.RecordBatchReader) -> Iterator[DataFr
     """Yield the rows as a frame, which may be evaluated again and again until the end of the block.
 
     A Spark on this machine reads them from a Parquet file beside it, so that no more than a chunk is held in memory.
-    Any other is sent them chunk by chunk, and its driver holds them as rows, several times as large as in Arrow.
+    Any other is sent them chunk by chunk, and its executors keep them on their disks.
 
     Args:
         spark: The session.
         rows: The rows, in types that Spark has.
+
+    Raises:
+        PySparkException, Py4JError: What the engine says, untranslated, of rows that it is sent.
     """
     is_local = not is_connect(spark) and str(spark.sparkContext.master).partition("[")[0] == "local"
     has_types = not all(pa.types.is_null(field.type) for field in rows.schema)
@@ -35,14 +48,14 @@ def frame_of(spark: SparkSession, rows: pa.RecordBatchReader) -> Iterator[DataFr
         with tempfile.TemporaryDirectory(prefix="dagster-iceberg-") as directory:
             yield _from_parquet(spark, rows, Path(directory) / "rows.parquet")
     else:
-        yield _from_chunks(spark, rows)
+        yield _sent(spark, rows)
 
 
 def _from_parquet(spark: SparkSession, rows: pa.RecordBatchReader, file: Path) -> DataFrame:
     # There is no column without a type in Parquet.
     typed = pa.schema([field for field in rows.schema if not pa.types.is_null(field.type)])
     with parquet.ParquetWriter(file, typed, version="2.6") as writer:
-        for chunk in _chunks(rows):  # each is a row group, whose description is kept until the end
+        for chunk in _chunks(rows, CHUNK_BYTES):  # each is a row group, whose description is kept until the end
             writer.write_table(chunk.select(typed.names))
     reader = spark.read.schema(from_arrow_schema(typed, prefer_timestamp_ntz=True))
     # As they are, whatever the session makes of dates of old writers; on this machine, whatever its default store is.
@@ -59,22 +72,70 @@ def _from_parquet(spark: SparkSession, rows: pa.RecordBatchReader, file: Path) -
     )
 
 
-def _from_chunks(spark: SparkSession, rows: pa.RecordBatchReader) -> DataFrame:
-    schema = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
-    frames = [spark.createDataFrame(chunk, schema) for chunk in _chunks(rows)]
-    # A batch of some thousand rows is a partition of its own.
-    return reduce(lambda whole, frame: whole.unionAll(frame), frames).coalesce(max(1, len(frames)))
+def _sent(spark: SparkSession, rows: pa.RecordBatchReader) -> DataFrame:
+    """Return the rows as the executors keep them; a few are in the plan of whatever is done with them."""
+    chunks = _chunks(rows, SENT_BYTES)
+    first, second = _chunk_sent(spark, next(chunks)), next(chunks, None)
+    if second is None:
+        return first
+    later = (_chunk_sent(spark, chunk) for chunk in chain([second], chunks))
+    with active(spark):  # as a checkpoint's own on Spark Connect
+        kept = [frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY) for frame in chain([first], later)]
+    return _united(kept).coalesce(-(-len(kept) // _CHUNKS_OF_PARTITION))
 
 
-def _chunks(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
+def _chunk_sent(spark: SparkSession, chunk: pa.Table) -> DataFrame:
+    """Return a chunk as one partition.
+
+    Spark makes an object of each row that it is sent, several times as large as in Arrow, and sends them on one by one.
+    So all of them are one row, an array, which executors unfold.
+    """
+    struct = from_arrow_schema(chunk.schema, prefer_timestamp_ntz=True)
+    if not chunk.schema.names:
+        return spark.createDataFrame([], struct)
+    packed = StructType([StructField(_PACKED, ArrayType(struct))])
+    pieces = [spark.createDataFrame(_as_one_row(piece), packed) for piece in _pieces(spark, chunk)]
+    return _united(pieces).selectExpr(f"inline({_PACKED})").coalesce(1)
+
+
+def _pieces(spark: SparkSession, chunk: pa.Table) -> Iterator[pa.Table]:
+    limit = int(spark.conf.get(_INLINE_LIMIT, None) or _DEFAULT_INLINE_LIMIT) if is_connect(spark) else chunk.nbytes
+    # With a margin, for what an array adds.
+    rows = max(1, chunk.num_rows * limit * 9 // (10 * max(chunk.nbytes, 1))) if chunk.nbytes > limit else chunk.num_rows
+    for start in range(0, max(chunk.num_rows, 1), max(rows, 1)):
+        yield chunk.slice(start, rows)
+
+
+def _as_one_row(rows: pa.Table) -> pa.Table:
+    columns = [column.combine_chunks() for column in rows.columns]
+    array = pa.StructArray.from_arrays(columns, names=rows.schema.names)
+    return pa.table({_PACKED: pa.ListArray.from_arrays(pa.array([0, len(array)], pa.int32()), array)})
+
+
+def _united(frames: Sequence[DataFrame]) -> DataFrame:
+    """Return the union, put together by halves: a plan of thousands in a row is deeper than its readers can go."""
+    if len(frames) == 1:
+        return frames[0]
+    middle = len(frames) // 2
+    return _united(frames[:middle]).unionAll(_united(frames[middle:]))
+
+
+def _chunks(rows: pa.RecordBatchReader, size: int) -> Iterator[pa.Table]:
     """Yield the rows in tables of about so many bytes; one without rows where there are none."""
     held: list[pa.RecordBatch] = []
-    size, is_first = 0, True
-    for batch in rows:
+    held_bytes, is_first = 0, True
+    for batch in chain.from_iterable(_parts(batch, size) for batch in rows):
         held.append(batch)
-        size += batch.nbytes
-        if size >= CHUNK_BYTES:
+        held_bytes += batch.nbytes
+        if held_bytes >= size:
             yield pa.Table.from_batches(held, rows.schema)
-            held, size, is_first = [], 0, False
+            held, held_bytes, is_first = [], 0, False
     if held or is_first:
         yield pa.Table.from_batches(held, rows.schema)
+
+
+def _parts(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in parts of so many bytes, if its rows are about as large as each other."""
+    rows = max(1, batch.num_rows * size // max(batch.nbytes, 1))
+    for start in range(0, max(batch.num_rows, 1), rows):
+        yield batch.slice(start, rows)

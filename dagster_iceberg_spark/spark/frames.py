@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final, TypeGuard
 
 from pyspark.sql import DataFrame, SparkSession
@@ -11,6 +11,8 @@ from dagster_iceberg_spark.arrow.outputs import OUTPUT_TYPES, arrow_rows
 from dagster_iceberg_spark.errors import OutputTypeError
 from dagster_iceberg_spark.spark.arrow_frames import frame_of
 from dagster_iceberg_spark.spark.columns import is_connect
+from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
+from dagster_iceberg_spark.spark.session import IcebergSession
 
 _FRAME_MODULES: Final = ("pyspark.sql.dataframe", "pyspark.sql.classic.dataframe", "pyspark.sql.connect.dataframe")
 
@@ -25,7 +27,7 @@ def is_frame_annotation(annotation: object) -> bool:
 
 
 @contextmanager
-def frame_to_write(obj: object, session: Callable[[], SparkSession], *, subject: str) -> Iterator[DataFrame]:
+def frame_to_write(obj: object, session: Callable[[], IcebergSession], *, subject: str) -> Iterator[DataFrame]:
     """Yield what an asset returned as a DataFrame, for as long as it is written.
 
     Args:
@@ -35,12 +37,18 @@ def frame_to_write(obj: object, session: Callable[[], SparkSession], *, subject:
 
     Raises:
         OutputTypeError: It is something else, a stream, or has a column of a type that Iceberg does not have.
+        IcebergSparkError: What the engine says of rows that it is given, translated.
     """
     rows = None if _is_frame(obj) else arrow_rows(obj, subject=subject)
     if rows is None:
         yield require_frame(obj, subject=subject)
         return
-    with frame_of(session(), rows) as frame:
+    held = session()
+    with ExitStack() as stack:
+        try:
+            frame = stack.enter_context(frame_of(held.spark, rows))
+        except ENGINE_ERRORS as error:
+            raise translated(error, action="write", subject=subject, redact=held.catalog.redact) from error
         yield frame
 
 
