@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
@@ -37,6 +37,9 @@ from dagster_iceberg_spark.table.lineage import RUN_ID, ReadKind
 from dagster_iceberg_spark.table.schema import is_orderable
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 SPARK_FRAME: Final = "pyspark.sql.DataFrame"
 _WHOLE: Final = ""
@@ -302,12 +305,16 @@ class InputLoader:
 
         input_type = arrow_reader.input_type_of(self._annotation)
         if input_type is not None:
-            return arrow_reader.read(self.spark.catalog_description, plans, input_type)
+            return arrow_reader.read(
+                self.spark.catalog_description, plans, input_type, lambda plan: self._frame(plan).toArrow()
+            )
         self._require_frame_annotation()
+        return {name: self._frame(plan) for name, plan in plans.items()}
+
+    def _frame(self, plan: ReadPlan) -> "DataFrame":
         from dagster_iceberg_spark.spark import reader
 
-        session = self.spark.iceberg_session
-        return {name: reader.read(session, plan) for name, plan in plans.items()}
+        return reader.read(self.spark.iceberg_session, plan)
 
     @property
     def _annotation(self) -> object:

@@ -15,6 +15,7 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import find_table, translated_answers
 from dagster_iceberg_spark.catalog.unknown_types import unknown_columns
 from dagster_iceberg_spark.errors import ConfigurationError, UpstreamMissingError
+from dagster_iceberg_spark.plan.incremental import CHANGE_COLUMNS
 from dagster_iceberg_spark.plan.read import ReadPlan
 
 
@@ -26,6 +27,28 @@ class Rows(Protocol):
 
     def batches(self) -> pa.RecordBatchReader:
         """Return the rows batch by batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changelog:
+    """Insertions and deletions, which Spark alone can tell, in the types that any other read has.
+
+    Args:
+        planned: The scan of the columns.
+        told: What Spark says: the columns in their order, then those of a changelog.
+    """
+
+    planned: PlannedScan
+    told: pa.Table
+
+    def table(self) -> pa.Table:
+        """Return all rows."""
+        said = [self.told.schema.field(name) for name in CHANGE_COLUMNS]
+        return self.told.cast(pa.schema([*self.planned.schema, *said]))
+
+    def batches(self) -> pa.RecordBatchReader:
+        """Return the rows batch by batch."""
+        return self.table().to_reader()
 
 
 class NoRows:
@@ -93,9 +116,7 @@ def _polars(rows: Rows) -> Any:
 
 
 def _lazy_polars(rows: Rows) -> Any:
-    if isinstance(rows, PlannedScan):
-        return lazy_frame(rows)
-    return importlib.import_module("polars").LazyFrame()
+    return lazy_frame(rows) if isinstance(rows, PlannedScan) else _polars(rows).lazy()
 
 
 def _duckdb(rows: Rows) -> Any:
@@ -136,13 +157,19 @@ def input_type_of(annotation: object) -> InputType | None:
     return next((known for known in INPUT_TYPES if known.path == annotation or known.is_annotated_by(annotation)), None)
 
 
-def read(description: CatalogDescription, plans: Mapping[str, ReadPlan], input_type: InputType) -> dict[str, Any]:
+def read(
+    description: CatalogDescription,
+    plans: Mapping[str, ReadPlan],
+    input_type: InputType,
+    told_by_spark: Callable[[ReadPlan], pa.Table],
+) -> dict[str, Any]:
     """Return the rows of each plan as the input type.
 
     Args:
         description: The catalog.
         plans: Reads of one snapshot of one table, by name; at least one.
         input_type: What to load them as.
+        told_by_spark: Returns the rows of a changelog.
 
     Raises:
         UpstreamMissingError: The table is gone.
@@ -176,24 +203,27 @@ def read(description: CatalogDescription, plans: Mapping[str, ReadPlan], input_t
         )
     with translated_answers(description, action=f"read {plan.identifier} from"):
         return {
-            name: _loaded(input_type, PlannedScan(table, each), subject=str(plan.identifier))
+            name: _loaded(input_type, _rows_of(PlannedScan(table, each), told_by_spark), subject=str(plan.identifier))
             for name, each in plans.items()
         }
 
 
+def _rows_of(planned: PlannedScan, told_by_spark: Callable[[ReadPlan], pa.Table]) -> Rows:
+    changes = planned.plan.changes
+    if changes is not None and changes.kind == "changelog":
+        return Changelog(planned, told_by_spark(planned.plan))
+    return planned
+
+
 def _require_changes_type(plan: ReadPlan, input_type: InputType) -> None:
-    if plan.changes is None or (input_type.takes_changes and plan.changes.kind == "changes"):
+    if plan.changes is None or input_type.takes_changes:
         return
     raise ConfigurationError.refusing(
         "load",
         str(plan.identifier),
-        expected="an input of type pyspark.sql.DataFrame for a changelog"
-        if plan.changes.kind == "changelog"
-        else "a type of rows, for what is new",
+        expected="a type of rows, for what is new",
         found=input_type.path,
-        hint="annotate the input otherwise, or read `changes`: the rows that were added."
-        if plan.changes.kind == "changelog"
-        else "annotate it as pyarrow.Table or pyspark.sql.DataFrame, for instance.",
+        hint="annotate it as pyarrow.Table or pyspark.sql.DataFrame, for instance.",
     )
 
 

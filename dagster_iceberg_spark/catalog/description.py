@@ -11,6 +11,9 @@ from urllib.parse import quote, quote_plus, urlsplit
 from dagster_iceberg_spark.catalog.aws import AwsIdentity
 from dagster_iceberg_spark.errors import ConfigurationError
 
+HDFS_SCHEMES: Final = ("hdfs", "viewfs")
+HDFS_FILE_IO: Final = "dagster_iceberg_spark.catalog.hdfs.HdfsFileIO"
+"""What opens these for pyiceberg."""
 HIDDEN: Final = "********"
 SENSITIVE_NAMES: Final = (
     "(?i)secret|password|token|credential|authorization|cookie|connection[.-]?string"

@@ -6,9 +6,13 @@ from typing import Any, Final
 from pyarrow.fs import FileSelector
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io import PY_IO_IMPL
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import StaticTable, Table
-from pyiceberg.typedef import Identifier
+from pyiceberg.typedef import Identifier, Properties
+
+from dagster_iceberg_spark.catalog.description import HDFS_FILE_IO
+from dagster_iceberg_spark.catalog.hdfs import HdfsFileIO
 
 _SPELLINGS: Final = ("v{}.metadata.json", "v{}.gz.metadata.json")
 """Iceberg's TableMetadataParser, for each codec."""
@@ -30,7 +34,9 @@ class HadoopCatalog(NoopCatalog):
             FileNotFoundError: There is a hint, and not the metadata that it names.
         """
         parts = self.identifier_to_tuple(identifier)
-        metadata = _MetadataDirectory("/".join((self.properties["warehouse"].rstrip("/"), *parts, "metadata")))
+        metadata = _MetadataDirectory(
+            "/".join((self.properties["warehouse"].rstrip("/"), *parts, "metadata")), self.properties
+        )
         version = metadata.hinted_version()
         if version is None:
             version = metadata.listed_version()
@@ -52,9 +58,10 @@ class HadoopCatalog(NoopCatalog):
 
 
 class _MetadataDirectory:
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str, properties: Properties) -> None:
         self._location = location
-        self._io = PyArrowFileIO()
+        is_hdfs = properties.get(PY_IO_IMPL) == HDFS_FILE_IO
+        self._io = HdfsFileIO(properties) if is_hdfs else PyArrowFileIO(properties)
 
     def path(self, name: str) -> str:
         return f"{self._location}/{name}"

@@ -7,7 +7,7 @@ from typing import Any, Final
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, unquote_plus, urlencode, urlsplit
 
 from dagster_iceberg_spark.catalog.aws import AwsIdentity
-from dagster_iceberg_spark.catalog.description import CatalogDescription, holds_secret
+from dagster_iceberg_spark.catalog.description import HDFS_FILE_IO, HDFS_SCHEMES, CatalogDescription, holds_secret
 from dagster_iceberg_spark.errors import ConfigurationError
 
 _IMPLEMENTATIONS: Final = {
@@ -91,6 +91,8 @@ def _translated(conf: Mapping[str, str], description: CatalogDescription) -> dic
     # Iceberg's properties have the same names in pyiceberg, but for what is its own matter.
     shared = {key: value for key, value in conf.items() if key not in _SPARK_ALONE and not key.endswith("io-impl")}
     warehouse = {"warehouse": conf["warehouse"]} if "warehouse" in conf else {}
+    if urlsplit(conf.get("warehouse", "")).scheme in HDFS_SCHEMES:
+        warehouse["py-io-impl"] = HDFS_FILE_IO
     silent = {} if kind != "rest" else {_DELEGATION: None}
     return {**silent, **shared, **warehouse, **_OF_KIND[kind](conf, description)}
 

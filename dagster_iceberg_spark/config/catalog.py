@@ -5,9 +5,16 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
-from dagster_iceberg_spark.catalog.description import CatalogDescription, EngineProperties, holds_secret, joined
+from dagster_iceberg_spark.catalog.description import (
+    HDFS_FILE_IO,
+    HDFS_SCHEMES,
+    CatalogDescription,
+    EngineProperties,
+    holds_secret,
+    joined,
+)
 from dagster_iceberg_spark.config.adls import AdlsStore
-from dagster_iceberg_spark.config.base import Configuration
+from dagster_iceberg_spark.config.base import Configuration, scheme_of
 from dagster_iceberg_spark.config.gcs import GcsStore
 from dagster_iceberg_spark.config.hadoop import HadoopStore
 from dagster_iceberg_spark.config.stores import AutomaticStore, S3Store, StoreConfig, store_of
@@ -94,6 +101,8 @@ class BaseCatalog(Configuration):
             return store.describe(warehouse)
         if isinstance(store, (GcsStore, HadoopStore)):
             return store.describe()
+        if store is None and warehouse is not None and scheme_of(warehouse) in HDFS_SCHEMES:
+            return EngineProperties(pyiceberg={} if "py-io-impl" in self.properties else {"py-io-impl": HDFS_FILE_IO})
         if not isinstance(store, S3Store) or (isinstance(self.store, AutomaticStore) and "io-impl" in self.properties):
             return EngineProperties()
         has_keys = is_vended or "s3.access-key-id" in self.properties

@@ -4,14 +4,16 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from dagster_iceberg_spark.catalog.description import EngineProperties, holds_secret
+from dagster_iceberg_spark.catalog.description import HDFS_FILE_IO, HDFS_SCHEMES, EngineProperties, holds_secret
 from dagster_iceberg_spark.config.base import Configuration
 
-HADOOP_SCHEMES: Final = ("hdfs", "viewfs", "file", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "oss")
+HADOOP_SCHEMES: Final = (*HDFS_SCHEMES, "file", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "oss")
 
 
 class HadoopStore(Configuration):
     """HDFS, or another file system of Hadoop's: in Spark, Hadoop's client of the warehouse's scheme opens it.
+
+    Without a JVM, hdfs-native opens HDFS, under the same configuration (the extra `hdfs`).
 
     Example:
         >>> HadoopStore(configuration={"dfs.client.use.datanode.hostname": "true"}).kind
@@ -21,19 +23,8 @@ class HadoopStore(Configuration):
     kind: Literal["hadoop"] = Field(default="hadoop", description="HDFS or another file system of Hadoop's.")
     configuration: dict[str, str] = Field(
         default={},
-        description="Hadoop's configuration for this catalog alone, in Spark, such as `dfs.nameservices`. Use EnvVar "
-        "for secrets.",
-    )
-    host: str | None = Field(
-        default=None, description="Name node for pyiceberg, where the warehouse's URI does not name one."
-    )
-    port: int | None = Field(default=None, description="Port of `host`.")
-    user: str | None = Field(
-        default=None, description="User for pyiceberg, where the warehouse's URI names no name node."
-    )
-    kerberos_ticket: str | None = Field(
-        default=None,
-        description="Path of the Kerberos ticket cache for pyiceberg, where the warehouse's URI names no name node.",
+        description="Hadoop's configuration for this catalog alone, such as `dfs.nameservices`. Use EnvVar for "
+        "secrets.",
     )
 
     def describe(self) -> EngineProperties:
@@ -47,9 +38,8 @@ class HadoopStore(Configuration):
             },
             spark_secrets=secret,
             pyiceberg={
-                **({"hdfs.host": self.host} if self.host else {}),
-                **({"hdfs.port": str(self.port)} if self.port else {}),
-                **({"hdfs.user": self.user} if self.user else {}),
-                **({"hdfs.kerberos_ticket": self.kerberos_ticket} if self.kerberos_ticket else {}),
+                "py-io-impl": HDFS_FILE_IO,
+                **{key: value for key, value in configured.items() if key not in secret},
             },
+            pyiceberg_secrets=secret,
         )

@@ -137,6 +137,7 @@ def _mention(*signs: str) -> _Mention:
     return _Mention(signs)
 
 
+NO_NAMESPACE: Final = "missing namespace"
 _UNANSWERED: Final = FailureRule(
     "connection lost",
     _ClassName(("SparkConnectGrpcException", "RetriesExceeded")),
@@ -432,7 +433,7 @@ RULES: Final = (
         "run the asset again, with fewer beside it.",
     ),
     FailureRule(
-        "missing namespace",
+        NO_NAMESPACE,
         _mention("NoSuchNamespaceException", "SCHEMA_NOT_FOUND"),
         ConfigurationError,
         "a namespace that is there",

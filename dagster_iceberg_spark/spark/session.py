@@ -27,7 +27,7 @@ from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflict
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import is_connect
 from dagster_iceberg_spark.spark.credentials import aws_properties, tell_jvm
-from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
+from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, NO_NAMESPACE, inspect_failure, rule_for, translated
 from dagster_iceberg_spark.spark.trust import trust_authorities
 from dagster_iceberg_spark.versions import (
     ICEBERG_EXTENSIONS,
@@ -218,6 +218,8 @@ def _open_catalog(session: SparkSession, catalog: CatalogDescription) -> None:
     try:
         session.sql(sql.probe(catalog.name)).collect()
     except ENGINE_ERRORS as error:
+        if rule_for(inspect_failure(error)).name == NO_NAMESPACE:
+            return  # it was loaded: a directory that the first namespace makes
         raise translated(error, action="open", subject=str(catalog), redact=catalog.redact) from error
 
 

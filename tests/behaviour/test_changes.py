@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark.spark import commit, writer
 from dagster_iceberg_spark.spark.columns import functions_of
+from tests.behaviour.test_loads import as_arrow
 from tests.conftest import Lake, StepError, frame_asset, resuming
 
 pytestmark = pytest.mark.spark
@@ -547,8 +548,33 @@ def test_a_changelog_says_what_came_and_what_went(lake: Lake) -> None:
         [],
     ]
     assert lake.rows("copied", "id", "_change_type")[-1] == (4, "INSERT")
-    error = refused(lake, copy_of(pa.Table, asked={"iceberg/read": "changelog"}))
-    assert "expected an input of type pyspark.sql.DataFrame for a changelog" in str(error)
+
+
+@pytest.mark.parametrize("annotation", [pa.Table, pa.RecordBatchReader, pd.DataFrame, pl.DataFrame, pl.LazyFrame])
+def test_a_changelog_is_the_same_in_every_type_of_rows(lake: Lake, annotation: Any) -> None:
+    """In the types of any other read: instants are of UTC, whatever the session's time zone."""
+    query = "select id, timestamp '2024-01-01T00:00:00Z' + make_interval(0, 0, 0, id) as at, array(id) as ids from {}"
+    seen: list[pa.Table] = []
+
+    def note(rows: Any) -> Any:
+        seen.append(as_arrow(rows, None))
+        return pa.table({"n": [1]})
+
+    asked = {"iceberg/read": "changelog", "columns": ["at", "id", "ids"], "iceberg/row_filter": "id <> 3"}
+    reader = copy_of(annotation, asked=asked, change=note)
+    lake.materialize(frame_asset("events", query.format("range(1, 5)"), metadata=APPEND))
+    read_on(lake, reader)
+    lake.session.sql("delete from lake.db.events where id = 1")
+    read_on(lake, reader)
+    read_on(lake, reader)
+    day = dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)
+    for rows, expected in zip(seen, ([1, 2, 4], [1], []), strict=True):
+        assert rows.column_names == ["at", "id", "ids", "_change_type", "_change_ordinal", "_commit_snapshot_id"]
+        assert sorted(rows.column("id").to_pylist()) == expected
+        assert sorted(rows.column("at").to_pylist()) == [day + dt.timedelta(days=number) for number in expected]
+        assert [list(ids) for ids in rows.column("ids").to_pylist()] == [[i] for i in rows.column("id").to_pylist()]
+    assert set(seen[1].column("_change_type").to_pylist()) == {"DELETE"}
+    assert seen[1].column("_commit_snapshot_id").to_pylist() == [lake.head("events").snapshot_id]
 
 
 def test_a_changelog_of_some_columns_and_rows_is_merged_into_a_copy(lake: Lake) -> None:

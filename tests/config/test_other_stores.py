@@ -52,20 +52,15 @@ def test_hadoop_opens_what_it_has_a_client_for(warehouse: str) -> None:
 def test_every_field_of_hadoop_reaches_an_engine() -> None:
     fields: dict[str, Any] = {
         "configuration": {"dfs.nameservices": "lake", "fs.azure.sas.lake.account": "hush"},
-        "host": "namenode",
-        "port": 8020,
-        "user": "me",
-        "kerberos_ticket": "/tmp/krb5cc",
     }
     assert {"kind", *fields} == set(HadoopStore.model_fields)
     description = described("hdfs:///wh", HadoopStore(**fields))
     assert description.spark_properties["hadoop.dfs.nameservices"] == "lake"
     assert description.spark_secrets == {"hadoop.fs.azure.sas.lake.account": "hush"}
     assert without(description.pyiceberg_properties) == {
-        "hdfs.host": "namenode",
-        "hdfs.port": "8020",
-        "hdfs.user": "me",
-        "hdfs.kerberos_ticket": "/tmp/krb5cc",
+        "py-io-impl": "dagster_iceberg_spark.catalog.hdfs.HdfsFileIO",
+        "hadoop.dfs.nameservices": "lake",
+        "hadoop.fs.azure.sas.lake.account": "hush",
     }
     assert "hush" not in f"{description!r}{HadoopStore(**fields)!r}{description.redact('hush')}"
 
