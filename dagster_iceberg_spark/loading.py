@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import dagster as dg
 
@@ -37,9 +37,6 @@ from dagster_iceberg_spark.table.lineage import RUN_ID, ReadKind
 from dagster_iceberg_spark.table.schema import is_orderable
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 SPARK_FRAME: Final = "pyspark.sql.DataFrame"
 _WHOLE: Final = ""
@@ -311,7 +308,7 @@ class InputLoader:
         self._require_frame_annotation()
         return {name: self._frame(plan) for name, plan in plans.items()}
 
-    def _frame(self, plan: ReadPlan) -> "DataFrame":
+    def _frame(self, plan: ReadPlan) -> Any:
         from dagster_iceberg_spark.spark import reader
 
         return reader.read(self.spark.iceberg_session, plan)

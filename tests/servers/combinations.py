@@ -8,7 +8,16 @@ from typing import Any, Final
 
 import pytest
 
-from dagster_iceberg_spark import GlueCatalog, HadoopCatalog, HiveCatalog, OAuth2, RestCatalog, S3Store, SqlCatalog
+from dagster_iceberg_spark import (
+    GlueCatalog,
+    HadoopCatalog,
+    HadoopStore,
+    HiveCatalog,
+    OAuth2,
+    RestCatalog,
+    S3Store,
+    SqlCatalog,
+)
 from tests.servers.guards import GuardedProxy, OAuth2Proxy, SigningProxy, VendingProxy, takes_keys
 from tests.servers.rest import RestServer
 from tests.servers.s3 import KEYS, REGION, S3Server
@@ -132,6 +141,14 @@ def hadoop(asked: Asked) -> Any:
     return HadoopCatalog(warehouse=str(asked.directory / "wh"))
 
 
+def hadoop_hdfs(asked: Asked) -> Any:
+    return HadoopCatalog(warehouse=f"{asked.request.getfixturevalue('hdfs').uri}{asked.directory}/wh")
+
+
+def sqlite_hdfs(asked: Asked) -> Any:
+    return sqlite_on(asked, f"{asked.request.getfixturevalue('hdfs').uri}{asked.directory}/wh", HadoopStore())
+
+
 COMBINATIONS: Final[Mapping[str, Callable[[Asked], Any]]] = {
     "SQLite, local files": sqlite,
     "PostgreSQL, local files": postgresql,
@@ -145,9 +162,11 @@ COMBINATIONS: Final[Mapping[str, Callable[[Asked], Any]]] = {
     "SQLite, S3 (Versity's gateway)": sqlite_versity,
     "SQLite, ADLS (Azurite)": sqlite_adls,
     "SQLite, GCS (fake-gcs-server)": sqlite_gcs,
+    "SQLite, HDFS": sqlite_hdfs,
     "Glue (moto), S3 (moto)": glue,
     "Hive Metastore 2.3, local files": hive,
     "Hadoop, local files": hadoop,
+    "Hadoop, HDFS": hadoop_hdfs,
 }
 """In the order of the page."""
 
@@ -172,11 +191,14 @@ IN_A_FILE: Final = (
     "SQLite, S3 (Versity's gateway)",
     "SQLite, ADLS (Azurite)",
     "SQLite, GCS (fake-gcs-server)",
+    "SQLite, HDFS",
 )
 _LOCAL: Final = "there is no server"
 _OPEN: Final = "the server takes everyone"
+_READ_ONLY: Final = "pyiceberg reads such a catalog, and does not write it"
 IMPOSSIBLE: Final[Mapping[tuple[str, str], str]] = {
-    ("Hadoop, local files", "written by pyiceberg"): "pyiceberg reads such a catalog, and does not write it",
+    ("Hadoop, local files", "written by pyiceberg"): _READ_ONLY,
+    ("Hadoop, HDFS", "written by pyiceberg"): _READ_ONLY,
     ("Hadoop, local files", "first writes race"): "on a local disk one process alone may write",
     ("Hadoop, local files", "commit conflicts"): "on a local disk one process alone may write",
     ("Glue (moto), S3 (moto)", "Spark Connect"): "a Connect server signs for Glue as itself, and the tests' is nobody",
@@ -194,6 +216,8 @@ IMPOSSIBLE: Final[Mapping[tuple[str, str], str]] = {
             "Nessie, S3 (moto)",
             "SQLite, S3 (moto)",
             "SQLite, GCS (fake-gcs-server)",
+            "SQLite, HDFS",
+            "Hadoop, HDFS",
             "Glue (moto), S3 (moto)",
             "Hive Metastore 2.3, local files",
         )

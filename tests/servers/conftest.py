@@ -15,6 +15,7 @@ from tests.conftest import Lake, open_lake
 from tests.servers import combinations
 from tests.servers.azurite import Azurite
 from tests.servers.gcs import GcsServer
+from tests.servers.hdfs import HdfsServer
 from tests.servers.hive import HiveServer
 from tests.servers.mysql import MySqlServer
 from tests.servers.nessie import Nessie
@@ -48,6 +49,13 @@ def s3() -> Iterator[S3Server]:
     server = S3Server()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsServer]:
+    server = HdfsServer(tmp_path_factory.mktemp("hdfs"))
+    yield server
+    server.kill()
 
 
 @pytest.fixture(scope="session")

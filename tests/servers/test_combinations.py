@@ -229,7 +229,7 @@ def test_a_refused_login_is_the_configuration_s_fault(
 @pytest.mark.feature("server down")
 def test_a_server_that_is_down_is_told_apart(lake: Lake, request: pytest.FixtureRequest) -> None:
     catalog, port = lake.spark.catalog, free_port()
-    field = "endpoint" if catalog.kind == "glue" else "uri"
+    field = {"glue": "endpoint", "hadoop": "warehouse"}.get(catalog.kind, "uri")
     if catalog.kind == "sql":
         nowhere = request.getfixturevalue(urlsplit(catalog.uri).scheme).uri(port=port)
     else:

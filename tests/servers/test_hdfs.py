@@ -19,13 +19,6 @@ pytestmark = [pytest.mark.server, pytest.mark.spark]
 HADOOP_HA = "org.apache.hadoop.hdfs.server.namenode.ha"
 
 
-@pytest.fixture(scope="module")
-def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsServer]:
-    server = HdfsServer(tmp_path_factory.mktemp("hdfs"))
-    yield server
-    server.kill()
-
-
 def catalogs(hdfs: HdfsServer, directory: Path) -> dict[str, Any]:
     """Each with a directory of its own there; the last names a service, of which its configuration says where it is."""
     own, sqlite = f"{hdfs.uri}{directory}", f"sqlite:///{directory}/catalog.db"
