@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark import SparkCatalogByName
-from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.description import HDFS_FILE_IO, CatalogDescription
 from dagster_iceberg_spark.catalog.of_session import resolved
 from dagster_iceberg_spark.errors import ConfigurationError
 
@@ -85,11 +85,16 @@ def told(conf: dict[str, str], **properties: str) -> CatalogDescription:
                 "uri": "thrift://a:9083,thrift://b",
                 "hive.hive2-compatible": "true",
                 "warehouse": "hdfs://n/lake",
+                "py-io-impl": HDFS_FILE_IO,
             },
         ),
         (
             {"type": "hadoop", "warehouse": "hdfs://n/lake"},
-            {"py-catalog-impl": "dagster_iceberg_spark.catalog.hadoop.HadoopCatalog", "warehouse": "hdfs://n/lake"},
+            {
+                "py-catalog-impl": "dagster_iceberg_spark.catalog.hadoop.HadoopCatalog",
+                "warehouse": "hdfs://n/lake",
+                "py-io-impl": HDFS_FILE_IO,
+            },
         ),
     ],
 )

@@ -233,9 +233,10 @@ def test_a_server_that_is_down_is_told_apart(lake: Lake, request: pytest.Fixture
     if catalog.kind == "sql":
         nowhere = request.getfixturevalue(urlsplit(catalog.uri).scheme).uri(port=port)
     else:
-        nowhere = f"{urlsplit(getattr(catalog, field)).scheme}://127.0.0.1:{port}"
+        there = urlsplit(getattr(catalog, field))
+        nowhere = f"{there.scheme}://127.0.0.1:{port}{there.path if field == 'warehouse' else ''}"
     bad = another(lake, catalog=catalog.model_copy(update={field: nowhere}))
     error = bad.failure(of_session(lake))
-    assert error.class_name == "CatalogUnavailableError"
+    assert error.class_name == "CatalogUnavailableError", error
     assert error.allow_retries
     assert not lake.exists("t")
