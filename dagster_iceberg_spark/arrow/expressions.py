@@ -1,6 +1,7 @@
 """Predicates as pyiceberg's expressions."""
 
 import datetime as dt
+from abc import ABC
 from typing import Any, Final
 
 from pyiceberg.expressions import (
@@ -67,15 +68,19 @@ _starts_with: Any = PyIcebergStartsWith
 _not_starts_with: Any = NotStartsWith
 
 
-class BoundIsNullInStruct(BoundIsNull):
-    """A field of a struct that is NULL, as it is also where the struct is, whatever the field's own definition.
+class _BoundInStruct(BoundUnaryPredicate, ABC):
+    """What is asked of a field of a struct, which is NULL also where the struct is, whatever its own definition.
 
     pyiceberg 0.12 takes a field for never NULL that only its own struct may not lack.
     """
 
-    def __new__(cls, term: BoundTerm) -> Self:  # noqa: ARG004 - as that of its base
+    def __new__(cls, term: BoundTerm) -> Self:  # noqa: ARG004 - as those of pyiceberg
         """Return the predicate also for a required field."""
         return BoundUnaryPredicate.__new__(cls)
+
+
+class BoundIsNullInStruct(_BoundInStruct, BoundIsNull):
+    """A field of a struct that is NULL."""
 
     @property
     def as_unbound(self) -> type[PyIcebergIsNull]:
@@ -83,12 +88,8 @@ class BoundIsNullInStruct(BoundIsNull):
         return IsNullInStruct
 
 
-class BoundNotNullInStruct(BoundNotNull):
+class BoundNotNullInStruct(_BoundInStruct, BoundNotNull):
     """A field of a struct that has a value."""
-
-    def __new__(cls, term: BoundTerm) -> Self:  # noqa: ARG004 - as that of its base
-        """Return the predicate also for a required field."""
-        return BoundUnaryPredicate.__new__(cls)
 
     @property
     def as_unbound(self) -> type[NotNull]:

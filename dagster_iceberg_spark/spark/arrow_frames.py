@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -26,6 +26,7 @@ _INLINE_LIMIT: Final = "spark.sql.session.localRelationCacheThreshold"
 """Tables of so many bytes are files on a Spark Connect server until the session ends, smaller ones part of a plan."""
 _DEFAULT_INLINE_LIMIT: Final = 1024 * 1024
 _PACKED: Final = "rows"
+_RowsT = TypeVar("_RowsT", pa.RecordBatch, pa.Table)
 
 
 @contextmanager
@@ -74,17 +75,17 @@ def _from_parquet(spark: SparkSession, rows: pa.RecordBatchReader, file: Path) -
 
 def _sent(spark: SparkSession, rows: pa.RecordBatchReader) -> DataFrame:
     """Return the rows as the executors keep them; a few are in the plan of whatever is done with them."""
-    chunks = _chunks(rows, SENT_BYTES)
-    first, second = _chunk_sent(spark, next(chunks)), next(chunks, None)
+    limit = int(spark.conf.get(_INLINE_LIMIT, None) or _DEFAULT_INLINE_LIMIT) if is_connect(spark) else SENT_BYTES
+    frames = (_chunk_sent(spark, chunk, limit) for chunk in _chunks(rows, SENT_BYTES))
+    first, second = next(frames), next(frames, None)
     if second is None:
         return first
-    later = (_chunk_sent(spark, chunk) for chunk in chain([second], chunks))
     with active(spark):  # as a checkpoint's own on Spark Connect
-        kept = [frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY) for frame in chain([first], later)]
+        kept = [frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY) for frame in chain([first, second], frames)]
     return _united(kept).coalesce(-(-len(kept) // _CHUNKS_OF_PARTITION))
 
 
-def _chunk_sent(spark: SparkSession, chunk: pa.Table) -> DataFrame:
+def _chunk_sent(spark: SparkSession, chunk: pa.Table, limit: int) -> DataFrame:
     """Return a chunk as one partition.
 
     Spark makes an object of each row that it is sent, several times as large as in Arrow, and sends them on one by one.
@@ -94,16 +95,9 @@ def _chunk_sent(spark: SparkSession, chunk: pa.Table) -> DataFrame:
     if not chunk.schema.names:
         return spark.createDataFrame([], struct)
     packed = StructType([StructField(_PACKED, ArrayType(struct))])
-    pieces = [spark.createDataFrame(_as_one_row(piece), packed) for piece in _pieces(spark, chunk)]
+    size = limit * 9 // 10  # with a margin, for what an array adds
+    pieces = [spark.createDataFrame(_as_one_row(piece), packed) for piece in _parts(chunk, size)]
     return _united(pieces).selectExpr(f"inline({_PACKED})").coalesce(1)
-
-
-def _pieces(spark: SparkSession, chunk: pa.Table) -> Iterator[pa.Table]:
-    limit = int(spark.conf.get(_INLINE_LIMIT, None) or _DEFAULT_INLINE_LIMIT) if is_connect(spark) else chunk.nbytes
-    # With a margin, for what an array adds.
-    rows = max(1, chunk.num_rows * limit * 9 // (10 * max(chunk.nbytes, 1))) if chunk.nbytes > limit else chunk.num_rows
-    for start in range(0, max(chunk.num_rows, 1), max(rows, 1)):
-        yield chunk.slice(start, rows)
 
 
 def _as_one_row(rows: pa.Table) -> pa.Table:
@@ -134,8 +128,8 @@ def _chunks(rows: pa.RecordBatchReader, size: int) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held, rows.schema)
 
 
-def _parts(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in parts of so many bytes, if its rows are about as large as each other."""
-    rows = max(1, batch.num_rows * size // max(batch.nbytes, 1))
-    for start in range(0, max(batch.num_rows, 1), rows):
-        yield batch.slice(start, rows)
+def _parts(whole: _RowsT, size: int) -> Iterator[_RowsT]:
+    """Yield rows in parts of so many bytes, if they are about as large as each other."""
+    rows = max(1, whole.num_rows * size // max(whole.nbytes, 1))
+    for start in range(0, max(whole.num_rows, 1), rows):
+        yield whole.slice(start, rows)

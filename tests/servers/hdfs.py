@@ -1,16 +1,11 @@
 """HDFS: Hadoop's own name node and data node in one process, as `MiniDFSCluster` starts them."""
 
-import os
-import subprocess
 from pathlib import Path
-from typing import Any, Final
-
-import pyspark
-import pytest
-from py4j.java_gateway import GatewayParameters, JavaGateway
+from typing import Final
 
 from tests.conftest import free_port
-from tests.servers.jars import fetched, java
+from tests.servers.gateway import JavaProcess
+from tests.servers.jars import fetched
 
 HADOOP: Final = "3.4.2"
 """The version that pyspark ships clients of."""
@@ -29,7 +24,6 @@ _IVY: Final = f"""\
   </dependencies>
 </ivy-module>
 """
-_OPENED: Final = ("java.net", "java.lang", "java.util")
 
 
 class HdfsServer:
@@ -42,8 +36,7 @@ class HdfsServer:
     def __init__(self, directory: Path) -> None:
         self.port = free_port()
         self._directory = directory
-        self._process: subprocess.Popen[str] | None = None
-        self._gateway: JavaGateway | None = None
+        self._java: JavaProcess | None = None
         self._start(is_first=True)
 
     @property
@@ -55,45 +48,28 @@ class HdfsServer:
         self._start(is_first=False)
 
     def _start(self, *, is_first: bool) -> None:
-        classes = [*map(str, fetched("hdfs", _IVY)), f"{Path(pyspark.__file__).parent / 'jars'}/*"]
-        options = ["-Xmx512m", *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED)]
         log = self._directory / "server.log"
-        with log.open("a") as output:
-            self._process = subprocess.Popen(
-                [java(), *options, "-cp", os.pathsep.join(classes), "py4j.GatewayServer", "--die-on-broken-pipe", "0"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                cwd=self._directory,
-                text=True,
-            )
-        assert self._process.stdout is not None
-        port = self._process.stdout.readline().strip()
-        if not port:
-            pytest.fail(f"the process of HDFS died:\n{log.read_text()[-4000:]}")
-        # Nothing is told to a server that was killed: Java objects live as long as it does.
-        parameters = GatewayParameters(port=int(port), enable_memory_management=False)
-        self._gateway = JavaGateway(gateway_parameters=parameters)
-        jvm: Any = self._gateway.jvm
+        self._java = JavaProcess(self._directory, log, fetched("hdfs", _IVY))
+        try:
+            self._serve(self._java, is_first=is_first)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _serve(self, running: JavaProcess, *, is_first: bool) -> None:
+        jvm = running.jvm
         configuration = jvm.org.apache.hadoop.hdfs.HdfsConfiguration()
         configuration.set("hdfs.minidfs.basedir", str(self._directory / "data"))
         configuration.set("dfs.namenode.safemode.extension", "0")
         builder = jvm.java.lang.Class.forName("org.apache.hadoop.hdfs.MiniDFSCluster$Builder")
         constructor = next(item for item in builder.getConstructors() if item.getParameterCount() == 1)
-        arguments = self._gateway.new_array(jvm.java.lang.Object, 1)
+        arguments = running.gateway.new_array(jvm.java.lang.Object, 1)
         arguments[0] = configuration
         cluster = constructor.newInstance(arguments).nameNodePort(self.port).numDataNodes(1).format(is_first).build()
         cluster.waitActive()
 
     def kill(self) -> None:
         """End the process, and with it both nodes."""
-        if self._gateway is not None:
-            self._gateway.close()
-            self._gateway = None
-        if self._process is not None:
-            for pipe in (self._process.stdin, self._process.stdout):
-                if pipe is not None:
-                    pipe.close()
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        if self._java is not None:
+            self._java.kill()
+            self._java = None

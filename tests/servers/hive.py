@@ -5,18 +5,12 @@ made by nothing but Hive's own tests. So the same handler is put into a Thrift s
 gateway of py4j.
 """
 
-import os
-import subprocess
 from pathlib import Path
 from typing import Any, Final
 from xml.sax.saxutils import escape
 
-import pyspark
-import pytest
-from py4j.java_gateway import GatewayParameters, JavaGateway
-
 from tests.conftest import free_port, wait_for_port
-from tests.servers.jars import java
+from tests.servers.gateway import JavaProcess
 
 START_SECONDS: Final = 120
 LOG4J: Final = """\
@@ -28,8 +22,6 @@ appender.err.target = SYSTEM_ERR
 appender.err.layout.type = PatternLayout
 appender.err.layout.pattern = %d %p %c: %m%n%ex
 """
-OPENED: Final = ("java.net", "java.lang", "java.util")
-"""What DataNucleus looks into."""
 
 
 class HiveServer:
@@ -44,8 +36,7 @@ class HiveServer:
         self.warehouse = directory / "warehouse"
         self._directory = directory
         self._log = directory / "server.log"
-        self._process: subprocess.Popen[str] | None = None
-        self._gateway: JavaGateway | None = None
+        self._java: JavaProcess | None = None
         self._write_settings()
         self.start()
 
@@ -55,45 +46,28 @@ class HiveServer:
 
     @property
     def is_running(self) -> bool:
-        return self._process is not None
+        return self._java is not None
 
     def start(self) -> None:
-        classes = os.pathsep.join([str(self._directory), f"{Path(pyspark.__file__).parent / 'jars'}/*"])
-        options = ["-Xmx512m", *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPENED), "-cp", classes]
-        with self._log.open("a") as log:
-            self._process = subprocess.Popen(
-                [java(), *options, "py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                cwd=self._directory,
-                text=True,
-            )
+        self._java = JavaProcess(self._directory, self._log, [self._directory])
         try:
-            self._serve(self._process)
+            self._serve(self._java)
         except BaseException:
             self.stop()
             raise
 
     def stop(self) -> None:
         """Kill it, and with it every connection; its locks stay, as those of any metastore."""
-        if self._gateway is not None:
-            self._gateway.close()
-            self._gateway = None
-        if self._process is not None:
-            for pipe in (self._process.stdin, self._process.stdout):
-                if pipe is not None:
-                    pipe.close()
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        if self._java is not None:
+            self._java.kill()
+            self._java = None
 
     close = stop
 
     def expire_locks(self) -> None:
         """Do now what the metastore's housekeeping does from time to time: end locks without a heartbeat."""
-        assert self._gateway is not None
-        jvm: Any = self._gateway.jvm
+        assert self._java is not None
+        jvm = self._java.jvm
         jvm.org.apache.hadoop.hive.metastore.txn.TxnUtils.getTxnStore(self._conf(jvm)).performTimeOuts()
 
     def _write_settings(self) -> None:
@@ -113,15 +87,8 @@ class HiveServer:
         (self._directory / "hive-site.xml").write_text(f"<configuration>\n{properties}</configuration>\n")
         (self._directory / "log4j2.properties").write_text(LOG4J)
 
-    def _serve(self, process: "subprocess.Popen[str]") -> None:
-        assert process.stdout is not None
-        port, token = (process.stdout.readline().strip() for _ in range(2))
-        if not token:
-            pytest.fail(f"the metastore's process died:\n{self._log.read_text()[-4000:]}")
-        # Nothing is told to a server that was killed: Java objects live as long as it does.
-        parameters = GatewayParameters(port=int(port), auth_token=token, enable_memory_management=False)
-        self._gateway = JavaGateway(gateway_parameters=parameters)
-        jvm: Any = self._gateway.jvm
+    def _serve(self, running: JavaProcess) -> None:
+        jvm = running.jvm
         metastore, thrift = jvm.org.apache.hadoop.hive.metastore, jvm.org.apache.thrift
         handler = metastore.HiveMetaStore.HMSHandler("metastore", self._conf(jvm), False)
         handler = metastore.HiveMetaStore.newRetryingHMSHandler(handler, self._conf(jvm))
@@ -133,7 +100,7 @@ class HiveServer:
         server = thrift.server.TThreadPoolServer(arguments.processor(metastore.TSetIpAddressProcessor(handler)))
         serving = jvm.java.beans.EventHandler.create(jvm.java.lang.Class.forName("java.lang.Runnable"), server, "serve")
         jvm.java.lang.Thread(serving).start()
-        wait_for_port(self.port, process, self._log, seconds=START_SECONDS)
+        wait_for_port(self.port, running.process, self._log, seconds=START_SECONDS)
 
     @staticmethod
     def _conf(jvm: Any) -> Any:

@@ -8,11 +8,11 @@ import dagster as dg
 import polars as pl
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark import HadoopCatalog, HadoopStore, SqlCatalog
 from tests.conftest import Lake, frame_asset, open_lake
 from tests.servers.hdfs import HdfsServer
+from tests.servers.reading import readers_into
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]
 
@@ -44,25 +44,19 @@ def hdfs_lake(engine: str, request: pytest.FixtureRequest, tmp_path: Path, hdfs:
 
 
 def test_every_disposition_is_written_and_read_by_both_engines(hdfs_lake: Lake) -> None:
-    read: list[list[int]] = []
+    read: dict[str, list[int]] = {}
 
     @dg.asset
-    def by_spark(t: DataFrame) -> None:
-        read.append(sorted(row.id for row in t.collect()))
+    def lazy_frame(t: pl.LazyFrame) -> None:
+        read["lazy polars"] = sorted(t.filter(pl.col("id") < 10).collect()["id"].to_list())
 
-    @dg.asset
-    def by_pyiceberg(t: pa.Table) -> None:
-        read.append(sorted(t.column("id").to_pylist()))
-
-    @dg.asset
-    def by_polars(t: pl.LazyFrame) -> None:
-        read.append(sorted(t.filter(pl.col("id") < 10).collect()["id"].to_list()))
+    readers = (*readers_into(read), lazy_frame)
 
     for disposition, expected in {"replace": [0, 1, 2], "append": [0, 0, 1, 1, 2, 2]}.items():
         metadata = {"iceberg/write_disposition": disposition, "iceberg/partition_by": ["id"]}
         table = frame_asset("t", "select id from range(3)", metadata=metadata)
-        hdfs_lake.materialize(table, by_spark, by_pyiceberg, by_polars)
-        assert read == [expected] * 3
+        hdfs_lake.materialize(table, *readers)
+        assert read == dict.fromkeys(("spark", "pyarrow", "pandas", "polars", "lazy polars"), expected)
         read.clear()
     merge = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"], "iceberg/merge": {"sync": True}}
     hdfs_lake.materialize(frame_asset("m", "select id from range(3)", metadata=merge))
