@@ -8,8 +8,8 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
@@ -51,15 +51,15 @@ _FORGOTTEN: Final = 0
 _AnswerT = TypeVar("_AnswerT")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _OpenedCatalog:
-    """A catalog of the process; one that stays silent holds up nobody else's."""
+    """A catalog of the process, and the keys that it signs with."""
 
-    catalog: Catalog | None = None
-    keys: AwsKeys | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    catalog: Catalog
+    keys: AwsKeys | None
 
 
+_TABLES_OF_SQL_CATALOG: Final = 2
 _UNKNOWN_TYPE: Final = "Unsupported field type: '"
 """What pyiceberg says of a type that it does not have."""
 _catalogs: dict[tuple[object, ...], _OpenedCatalog] = {}
@@ -189,15 +189,20 @@ def translated_answers(description: CatalogDescription, *, action: str) -> Itera
 
 
 def open_catalog(description: CatalogDescription) -> Catalog:
-    """Return the process's pyiceberg catalog for that description."""
-    with _lock:
-        opened = _catalogs.setdefault(description.identity, _OpenedCatalog())
-    with opened.lock:
-        keys = _keys_of(description)
-        if opened.catalog is None or opened.keys != keys:
-            require_reachable(description)
-            opened.catalog, opened.keys = _load(description, keys), keys
-        return opened.catalog
+    """Return the process's pyiceberg catalog for that description.
+
+    No lock is held while a catalog is loaded: a server that stays silent would keep it. Of several threads that load
+    the same catalog, the first one's is kept.
+    """
+    identity, keys = description.identity, _keys_of(description)
+    opened = _catalogs.get(identity)
+    if opened is None or opened.keys != keys:
+        require_reachable(description)
+        loaded = _OpenedCatalog(_load(description, keys), keys)
+        with _lock:
+            known = _catalogs.get(identity)
+            opened = _catalogs[identity] = loaded if known is None or known.keys != keys else known
+    return opened.catalog
 
 
 def require_reachable(description: CatalogDescription) -> None:
@@ -337,11 +342,11 @@ def _load(description: CatalogDescription, keys: AwsKeys | None) -> Catalog:
         properties["s3.session-token"] = keys.session_token
     if description.is_hive:
         _require_metastore_client(properties)
-    try:
-        return load_catalog(description.name, **properties)
-    except SQLAlchemyError:
-        # Two processes that open a new SQL catalog at once both create its tables; the second finds them.
-        return load_catalog(description.name, **properties)
+    for _ in range(_TABLES_OF_SQL_CATALOG):
+        # Two that open a new SQL catalog at once both create its tables; the next try finds what the other has made.
+        with suppress(SQLAlchemyError):
+            return load_catalog(description.name, **properties)
+    return load_catalog(description.name, **properties)
 
 
 def _require_metastore_client(properties: Mapping[str, Any]) -> None:
@@ -364,6 +369,7 @@ def _answer_in_time(description: CatalogDescription, question: Callable[[], _Ans
     try:
         return answer_within(ANSWER_TIMEOUT_SECONDS, question, thread_name="iceberg-look")
     except FutureTimeoutError:  # a client's own too
+        _catalogs.pop(description.identity, None)  # with connections on which questions still wait
         raise CatalogUnavailableError.refusing(
             "ask",
             str(description),

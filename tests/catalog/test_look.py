@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -299,13 +300,16 @@ def test_a_server_that_stays_silent_is_waited_for_so_long(
 
 
 @pytest.fixture
-def answering() -> Iterator[Callable[[int, Any], CatalogDescription]]:
+def answering() -> Iterator[Callable[..., CatalogDescription]]:
     """A REST catalog that answers every question about a table with one status and one document."""
     servers: list[http.server.ThreadingHTTPServer] = []
 
-    def serve(status: int, document: Any) -> CatalogDescription:
+    def serve(status: int, document: Any, silences: Iterator[threading.Event] = iter(())) -> CatalogDescription:
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
+                for silence in silences:
+                    silence.wait()
+                    return
                 code, answer = (200, {"defaults": {}, "overrides": {}}) if "config" in self.path else (status, document)
                 body = json.dumps(answer).encode()
                 self.send_response(code)
@@ -367,3 +371,24 @@ def test_one_silent_catalog_does_not_hold_up_another(tmp_path: Path, monkeypatch
         thread.start()
         thread.join(10)
         assert not thread.is_alive()
+
+
+def test_a_catalog_that_was_silent_once_is_reached_by_the_next_question(
+    answering: Callable[..., CatalogDescription], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silence = threading.Event()
+    lake = answering(404, refusal(404, "NoSuchTableException"), iter([silence]))
+    with monkeypatch.context() as patched:
+        patched.setattr(look_module, "ANSWER_TIMEOUT_SECONDS", 0.3)
+        with pytest.raises(CatalogUnavailableError, match="found a connection that stays silent"):
+            look(lake, FLIGHTS)
+    try:
+        assert look(lake, FLIGHTS) is None
+    finally:
+        silence.set()
+
+
+def test_threads_that_open_a_new_catalog_at_once_share_it(lake: CatalogDescription) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        opened = set(threads.map(lambda _: id(open_catalog(lake)), range(8)))
+    assert opened == {id(open_catalog(lake))}
