@@ -65,6 +65,7 @@ def table_state(document: Document, identifier: TableIdentifier, snapshots: Snap
         schemas=schemas,
         identifier_fields=tuple(sorted(current.name_of(item) or "?" for item in identifiers)),
         sort_order=tuple(_sort_field(item, current) for item in orders[document["default-sort-order-id"]]),
+        snapshot_log=tuple((item["timestamp-ms"], item["snapshot-id"]) for item in document.get("snapshot-log") or ()),
     )
 
 

@@ -281,7 +281,7 @@ def _loaded(catalog: Catalog, identifier: TableIdentifier) -> _LoadedTable:
 def _state_of(
     table: Table, identifier: TableIdentifier, back_to: Callable[[Snapshot], bool] | None = None
 ) -> TableState:
-    history = {"snapshots", "snapshot_log", "metadata_log"}
+    history = {"snapshots", "metadata_log"}
     document = table.metadata.model_dump(mode="json", by_alias=True, exclude=history)
     by_id = {item.snapshot_id: item for item in table.metadata.snapshots}
     state = table_state(document, identifier, Snapshots(by_id, _documented))

@@ -1,9 +1,10 @@
 """What an input reads: one snapshot, some rows, some columns."""
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 from dagster_iceberg_spark.errors import UpstreamMissingError
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
@@ -17,6 +18,8 @@ from dagster_iceberg_spark.table.predicate import EVERY_ROW, Predicate, all_of
 from dagster_iceberg_spark.table.schema import Field, Schema, are_same_columns
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
+
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,16 +276,41 @@ def _resolve_snapshot(state: TableState, options: ReadOptions) -> int | None:
     branch = options.ref or MAIN_BRANCH
     if options.as_of is None:
         return state.refs.get(branch)
-    limit_ms = int(options.as_of.timestamp() * 1000)
-    for snapshot in state.ancestors(branch):
-        if snapshot.committed_at_ms <= limit_ms:
-            return snapshot.snapshot_id
+    found = _head_at(state, branch, (options.as_of - _EPOCH) // dt.timedelta(milliseconds=1))
+    if found in state.snapshots:
+        return found
     raise UpstreamMissingError.refusing(
         "read",
         str(state.identifier),
-        expected=f"a snapshot of {branch!r} not younger than {options.as_of.isoformat()}",
+        expected=f"the snapshot that {branch!r} had at {options.as_of.isoformat()}",
         found="none: the table is younger, its older snapshots have expired, or the catalog shows the newest alone",
     )
+
+
+def _head_at(state: TableState, branch: str, instant_ms: int) -> int | None:
+    """Return the snapshot that a branch had at an instant; None if it cannot be told.
+
+    Only `main` has a log (Iceberg spec, "snapshot-log"). On another branch each snapshot counts from its commit.
+    """
+    if branch != MAIN_BRANCH or not state.snapshot_log:
+        commits = ((item.committed_at_ms, item.snapshot_id) for item in state.ancestors(branch))
+        return next((snapshot_id for since_ms, snapshot_id in commits if since_ms <= instant_ms), None)
+    log = state.snapshot_log
+    last = max((place for place, (since_ms, _) in enumerate(log) if since_ms <= instant_ms), default=None)
+    if last is None or (last + 1 < len(log) and _has_lost_parent(state, log[last + 1][1])):
+        return None
+    return log[last][1]
+
+
+def _has_lost_parent(state: TableState, snapshot_id: int) -> bool:
+    """Return whether a snapshot that came after another one has no parent.
+
+    pyiceberg takes expired snapshots out of the log, and out of their children. Iceberg's Java library removes all
+    older entries of the log too.
+    """
+    snapshot = state.snapshots.get(snapshot_id)
+    is_first = snapshot_id == state.snapshot_log[0][1]
+    return snapshot is not None and snapshot.parent_snapshot_id is None and not is_first
 
 
 def _read_before(state: TableState, earlier: EarlierRead) -> int | None:

@@ -22,7 +22,7 @@ CHANGES_FALLBACK: Final = "iceberg/changes_fallback"
 
 RUN_KEYS: Final[Mapping[str, str]] = {
     SNAPSHOT_ID: "id of the snapshot to read",
-    AS_OF: "instant, with its zone: the newest snapshot of the branch that is not younger is read",
+    AS_OF: "instant, with its zone: the snapshot that the branch had then is read",
     AS_OF_RUN: "id of an earlier run: the very snapshot that its step of the same name has read is read",
     REF: "branch or tag to read",
 }

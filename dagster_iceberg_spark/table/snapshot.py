@@ -54,6 +54,7 @@ class TableState:
         identifier_fields: Columns that identify a row, by their dotted names.
         sort_order: The order of rows in new files.
         branches: Names of the refs that move; a tag stays where it is.
+        snapshot_log: When `main` came to stand on which snapshot, in milliseconds since 1970, oldest first.
     """
 
     identifier: TableIdentifier
@@ -69,6 +70,7 @@ class TableState:
     identifier_fields: tuple[str, ...] = ()
     sort_order: tuple[SortField, ...] = ()
     branches: frozenset[str] = frozenset({MAIN_BRANCH})
+    snapshot_log: tuple[tuple[int, int], ...] = ()
 
     @property
     def spec(self) -> PartitionSpec:

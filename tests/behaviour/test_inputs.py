@@ -336,6 +336,10 @@ class TestInstants:
         return found
 
     def value(self, lake: Lake, metadata: dict[str, Any] | None = None, **kwargs: Any) -> int:
+        (found,) = self.values(lake, metadata, **kwargs)
+        return found
+
+    def values(self, lake: Lake, metadata: dict[str, Any] | None = None, **kwargs: Any) -> list[int]:
         found: list[int] = []
 
         @dg.asset(ins={"up": dg.AssetIn(metadata=metadata, input_manager_key="iceberg")})
@@ -343,7 +347,7 @@ class TestInstants:
             found.extend(up.column("id").to_pylist())
 
         lake.materialize(reader, frame_asset("up", "").to_source_asset(), selection=[reader], **kwargs)
-        return found[0]
+        return sorted(found)
 
     def test_the_run_s_tags_say_it_for_every_input(self, lake: Lake, ids: list[int]) -> None:
         second = lake.table("up").snapshot_by_id(ids[1])
@@ -354,6 +358,24 @@ class TestInstants:
         assert self.value(lake, tags={"iceberg/snapshot_id": str(ids[0])}) == 1
         assert self.value(lake, tags={"iceberg/as_of": instant}) == 2
         assert self.value(lake, tags={"iceberg/ref": "audited"}) == 1
+
+    def test_an_instant_shows_what_main_showed_then(self, lake: Lake, ids: list[int]) -> None:
+        """Staged rows count from their publication; rows that were rolled back are seen by who asks for then."""
+        for statement in (
+            "alter table lake.db.up create branch staged",
+            "insert into lake.db.up.branch_staged values (4)",
+            "call lake.system.fast_forward('db.up', 'main', 'staged')",
+            f"call lake.system.rollback_to_snapshot('db.up', {ids[0]})",
+        ):
+            lake.session.sql(statement)
+        log = [(item.timestamp_ms, item.snapshot_id) for item in lake.table("up").history()]
+        assert [number for _, number in log[:3]] + [log[4][1]] == [*ids, ids[0]]
+        published, rolled_back = (
+            dt.datetime.fromtimestamp(log[place][0] / 1000, UTC) - dt.timedelta(milliseconds=1) for place in (3, 4)
+        )
+        assert self.value(lake, tags={"iceberg/as_of": published.isoformat()}) == 3
+        assert self.values(lake, tags={"iceberg/as_of": rolled_back.isoformat()}) == [3, 4]
+        assert self.value(lake) == 1
 
     def test_the_run_s_configuration_says_it_for_one_input(self, lake: Lake, ids: list[int]) -> None:
         """Dagster takes it of inputs that name their IO manager by `input_manager_key`."""

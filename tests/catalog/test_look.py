@@ -126,6 +126,23 @@ def test_a_look_sees_every_snapshot_and_its_summary(lake: CatalogDescription, ca
     assert head.committed_at_ms == table.snapshots()[1].timestamp_ms
 
 
+@pytest.mark.parametrize("is_pointed_at", [True, False])
+def test_a_look_sees_when_main_came_to_stand_on_what(
+    lake: CatalogDescription, catalog: Catalog, is_pointed_at: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = catalog.create_table(("nyc", "flights"), COLUMNS)
+    for carrier in ("AA", "UA"):
+        table.append(rows(row(NOON, carrier)))
+    first = table.snapshots()[0]
+    table.manage_snapshots().rollback_to_snapshot(first.snapshot_id).commit()
+    if not is_pointed_at:
+        monkeypatch.setattr(look_module, "is_in_current_form", lambda _: False)
+    state = look(lake, FLIGHTS)
+    assert state is not None
+    assert state.snapshot_log == tuple((item.timestamp_ms, item.snapshot_id) for item in table.history())
+    assert [number for _, number in state.snapshot_log][::2] == [first.snapshot_id] * 2
+
+
 def test_a_look_is_fresh(lake: CatalogDescription, catalog: Catalog) -> None:
     table = catalog.create_table(("nyc", "flights"), COLUMNS)
     before = look(lake, FLIGHTS)

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -51,6 +52,50 @@ def test_an_input_is_pinned_to_the_snapshot_that_it_asks_for(options: ReadOption
     assert plan_read(history(), WHOLE, options).snapshot_id == snapshot_id
 
 
+@pytest.mark.parametrize(
+    ("log", "second", "snapshot_id"),
+    [
+        ([(10, 10), (40, 30)], 39.999, 10),  # 20 and 30 were staged on a branch, and published at 40
+        ([(10, 10), (40, 30)], 40, 30),
+        ([(10, 10), (20, 20), (30, 30), (40, 10)], 35, 30),  # rolled back at 40
+        ([(10, 10), (20, 20), (30, 30), (40, 10)], 40, 10),
+        ([(10, 10), (20, 20), (30, 30), (40, 10), (50, 20)], 45, 10),  # and brought back at 50
+        ([(10, 10), (21, 30), (20, 20)], 22, 20),  # by a clock that goes slow
+        ([(30, 30)], 30, 30),
+    ],
+)
+def test_an_instant_shows_what_main_showed_then(log: list[tuple[float, int]], second: float, snapshot_id: int) -> None:
+    state = replace(history(), snapshot_log=tuple((int(at * 1000), number) for at, number in log))
+    assert plan_read(state, WHOLE, ReadOptions(as_of=seconds(second))).snapshot_id == snapshot_id
+    assert plan_read(state, WHOLE, ReadOptions(as_of=seconds(second), ref="main")).snapshot_id == snapshot_id
+
+
+@pytest.mark.parametrize(
+    ("log", "second"),
+    [
+        ([(30, 30)], 29.999),  # the log begins later
+        ([(10, 10), (15, 15), (20, 20)], 19),  # 15 has expired
+        ([(5, 25), (10, 10), (20, 20)], 9),  # what was between 25 and 10 has been taken out of the log
+    ],
+)
+def test_what_main_showed_and_has_expired_is_missing(log: list[tuple[int, int]], second: float) -> None:
+    state = replace(history(), snapshot_log=tuple((at * 1000, number) for at, number in log))
+    with pytest.raises(UpstreamMissingError, match="expected the snapshot that 'main' had at 1970-01-01T00:00:"):
+        plan_read(state, WHOLE, ReadOptions(as_of=seconds(second)))
+
+
+def test_an_instant_is_a_snapshot_s_to_the_millisecond() -> None:
+    items = chain(*(Snapshot(number, None, 1_700_000_000_000 + number, "append", {}) for number in range(1000)))
+    state = table(NEW, snapshots=items, snapshot_log=[(item.committed_at_ms, item.snapshot_id) for item in items])
+    found = [
+        plan_read(
+            state, WHOLE, ReadOptions(as_of=seconds(1_700_000_000) + dt.timedelta(milliseconds=number))
+        ).snapshot_id
+        for number in range(1000)
+    ]
+    assert found == list(range(1000))
+
+
 def test_the_zone_of_an_instant_does_not_matter() -> None:
     tokyo = seconds(20).astimezone(dt.timezone(dt.timedelta(hours=9)))
     assert plan_read(history(), WHOLE, ReadOptions(as_of=tokyo)).snapshot_id == 20
@@ -61,7 +106,7 @@ def test_the_zone_of_an_instant_does_not_matter() -> None:
     [
         (ReadOptions(snapshot_id=99), "expected the snapshot 99, found 4 other snapshots. Hint: it may have expired"),
         (ReadOptions(ref="gone"), "expected a branch or tag 'gone', found the refs audit, main, v1."),
-        (ReadOptions(as_of=seconds(9.999)), "expected a snapshot of 'main' not younger than 1970-01-01T00:00:09.999"),
+        (ReadOptions(as_of=seconds(9.999)), "expected the snapshot that 'main' had at 1970-01-01T00:00:09.999"),
         (
             ReadOptions(columns=("ts", "no", "nor")),
             "expected the columns no, nor of `columns`, found the columns ts, carrier, Delay.",

@@ -107,6 +107,7 @@ def table(
     refs: Mapping[str, int] | None = None,
     schemas: Mapping[int, Schema] | None = None,
     branches: Iterable[str] = ("main",),
+    snapshot_log: Iterable[tuple[int, int]] = (),
 ) -> TableState:
     """Return a table's state; `main` is the last of the snapshots."""
     heads = {"main": snapshots[-1].snapshot_id} if snapshots else {}
@@ -122,4 +123,5 @@ def table(
         refs=heads if refs is None else refs,
         schemas=schemas or {},
         branches=frozenset(branches),
+        snapshot_log=tuple(snapshot_log),
     )
