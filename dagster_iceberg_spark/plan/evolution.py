@@ -40,6 +40,12 @@ SchemaEvolution: TypeAlias = Literal["strict", "add_columns", "full"]
 StorageVerdict: TypeAlias = Literal["as is", "stored", "widened", "refused"]
 PartitionEvolution: TypeAlias = Literal["evolve", "error"]
 
+RESERVED_COLUMNS: Final = frozenset(
+    {"_file", "_pos", "_partition", "_deleted", "_spec_id", "_row_id", "_last_updated_sequence_number"}
+)
+"""Names of Iceberg's metadata columns, which it compares exactly (Iceberg documentation, "Spark Queries")."""
+OWN_PREFIX: Final = "__dagster_"
+
 _DIGITS_OF: Final = {INT: 10, LONG: 19}
 """Decimal digits that the integers need."""
 _UNKNOWN: Final = PrimitiveType("unknown")
@@ -164,6 +170,24 @@ def refuse_repeated_columns(frame: Schema, *, subject: str) -> None:
                 hint="rename one of them.",
             )
         seen[folded] = name
+
+
+def refuse_reserved_columns(frame: Schema, *, subject: str) -> None:
+    """Refuse columns whose names are taken: Spark could not read the table any more.
+
+    Raises:
+        SchemaMismatchError: A column has the name of one of Iceberg's metadata columns, or one of this package's own.
+    """
+    for name in frame.names:
+        if name in RESERVED_COLUMNS or name.startswith(OWN_PREFIX):
+            owner = "this package" if name.startswith(OWN_PREFIX) else "Iceberg"
+            raise SchemaMismatchError.refusing(
+                "write",
+                subject,
+                expected=f"column names that {owner} does not reserve",
+                found=f"the column {name!r}",
+                hint="rename it in the asset.",
+            )
 
 
 def plan_spec_changes(

@@ -35,6 +35,7 @@ from dagster_iceberg_spark.plan.evolution import (
     plan_schema_changes,
     plan_spec_changes,
     refuse_repeated_columns,
+    refuse_reserved_columns,
     storage_verdict,
     with_docs,
 )
@@ -285,6 +286,16 @@ def test_one_name_for_two_columns_is_refused(
         return
     with pytest.raises(SchemaMismatchError, match=f"found the columns {refused}"):
         refuse_repeated_columns(frame, subject="t")
+
+
+@pytest.mark.parametrize("name", ["_file", "_row_id", "__dagster_change"])
+def test_a_reserved_column_is_refused(name: str) -> None:
+    with pytest.raises(SchemaMismatchError, match=f"found the column '{name}'"):
+        refuse_reserved_columns(Schema((Field("a", INT), Field(name, INT))), subject="t")
+
+
+def test_a_reserved_name_is_free_inside_of_a_struct_and_in_another_case() -> None:
+    refuse_reserved_columns(schema(_FILE="int", s=struct(_file="int")), subject="t")
 
 
 def test_names_are_compared_as_the_session_compares_them() -> None:
