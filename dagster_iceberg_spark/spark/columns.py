@@ -1,6 +1,7 @@
 """Predicates and schemas, between the vocabulary and Spark."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, Protocol, cast
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions, types
@@ -67,6 +68,9 @@ class Functions(Protocol):
 
     def transform(self, column: Column, function: Callable[[Column], Column]) -> Column:
         """Return the array with each element put through the function."""
+
+    def transform_keys(self, column: Column, function: Callable[[Column, Column], Column]) -> Column:
+        """Return the map with each key put through the function, which gets its value too."""
 
     def transform_values(self, column: Column, function: Callable[[Column, Column], Column]) -> Column:
         """Return the map with each value put through the function, which gets its key too."""
@@ -160,6 +164,29 @@ def with_all_fields(
     return frame.select(*columns)
 
 
+def as_stored(frame: DataFrame, stored: DataFrame, *, is_case_sensitive: bool, subject: str) -> DataFrame:
+    """Return the frame's columns in the types of the table's, fields of structs matched by name at every depth.
+
+    Spark's own `unionByName` takes the fields of structs inside of maps by position.
+
+    Args:
+        frame: The rows.
+        stored: The table.
+        is_case_sensitive: Whether names that differ in case alone are different names.
+        subject: The table, for messages.
+    """
+    functions, is_same = functions_of(frame.sparkSession), names_alike(is_case_sensitive=is_case_sensitive)
+    wanted = replace(schema_of(stored, subject=subject), is_case_sensitive=is_case_sensitive)
+    columns = []
+    for field in schema_of(frame, subject=subject):
+        column, known = named_column(functions, field.name), wanted.field(field.name)
+        if known is not None:
+            # Spark has more types than Iceberg, such as small integers: the last cast is for these.
+            column = _cast(reshaped(functions, column, field.type, known.type, is_same=is_same), known.type)
+        columns.append(column.alias(field.name))
+    return frame.select(*columns)
+
+
 def reshaped(
     functions: Functions,
     column: Column,
@@ -199,6 +226,10 @@ def reshaped(
                 column, lambda item: reshaped(functions, item, held.element, wanted.element, is_same=is_same)
             )
         case vocabulary.MapType(), vocabulary.MapType():
+            if not vocabulary.is_same_type(held.key, wanted.key):
+                column = functions.transform_keys(
+                    column, lambda key, _: reshaped(functions, key, held.key, wanted.key, is_same=is_same)
+                )
             return functions.transform_values(
                 column, lambda _, item: reshaped(functions, item, held.value, wanted.value, is_same=is_same)
             )

@@ -4,7 +4,7 @@ from pyspark.sql import Column, DataFrame
 
 from dagster_iceberg_spark.plan.write import Append, AppendAlone, Guard, Merge, Overwrite, WritePlan
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.columns import column_of, functions_of, schema_of, with_all_fields
+from dagster_iceberg_spark.spark.columns import as_stored, column_of, functions_of, schema_of, with_all_fields
 from dagster_iceberg_spark.spark.counts import Counters, RowCounts
 from dagster_iceberg_spark.spark.destination import append, append_alone, target, writer_to
 from dagster_iceberg_spark.spark.execution import TaggedWork
@@ -49,19 +49,20 @@ def write(session: IcebergSession, plan: WritePlan, frame: DataFrame, work: Tagg
 def _overwrite(session: IcebergSession, plan: WritePlan, action: Overwrite, frame: DataFrame) -> None:
     complete, extra = frame, {}
     if action.coverage.carries_over:
-        complete = frame.unionByName(_carried_rows(session, plan, action), allowMissingColumns=True)
+        stored = session.spark.table(target(session, plan))
+        fitted = as_stored(frame, stored, is_case_sensitive=session.is_case_sensitive, subject=str(plan.identifier))
+        complete = fitted.unionByName(_carried_rows(session, stored, action), allowMissingColumns=True)
         extra = {"validate-from-snapshot-id": str(action.base_snapshot_id), "isolation-level": "serializable"}
     writer_to(session, plan, complete, extra).overwrite(_rows(session, action.coverage.filter))
 
 
-def _carried_rows(session: IcebergSession, plan: WritePlan, action: Overwrite) -> DataFrame:
+def _carried_rows(session: IcebergSession, stored: DataFrame, action: Overwrite) -> DataFrame:
     """Return the rows of straddling files that the run does not own, under the table's columns as they are now.
 
     A read of the base snapshot itself would have the columns of its time. That these rows are still the base's is
     validated with the commit.
     """
     functions = functions_of(session.spark)
-    stored = session.spark.table(target(session, plan))
     owned = functions.coalesce(_rows(session, action.coverage.owned), functions.lit(False))  # noqa: FBT003
     return stored.where(_rows(session, action.coverage.filter)).where(~owned)
 

@@ -45,6 +45,43 @@ def test_a_new_york_day_has_its_own_length(lake: Lake, day: str, hours: int) -> 
     assert len(rows) == hours + 48
 
 
+NESTED = {
+    "m": "map('k', {struct})",
+    "in_list": "map('k', array({struct}))",
+    "of_maps": "array(map(1, {struct}))",
+    "in_struct": "named_struct('m', map('k', {struct}))",
+    "s": "{struct}",
+}
+"""Where a struct can stand."""
+IN_TABLE = "named_struct('x', 1, 'y', 2, 'z', 3L)"
+IN_FRAME = "named_struct('z', 30S, 'y', 20, 'x', 10Y)"
+"""The same fields: in another order, and of narrower types."""
+
+
+def test_rows_of_others_keep_their_nested_values(lake: Lake) -> None:
+    """Fields of structs are matched by name at every depth, also where files are written again."""
+
+    def asset(struct: str) -> dg.AssetsDefinition:
+        columns = ", ".join(f"{query.format(struct=struct)} as {name}" for name, query in NESTED.items())
+        return frame_asset(
+            "t",
+            f"select explode(array({{keys}})) as k, {columns}",
+            partitions_def=dg.StaticPartitionsDefinition(["a", "b"]),
+            backfill_policy=SINGLE_RUN,
+            metadata={"partition_expr": "k", "iceberg/partition_by": []},
+        )
+
+    lake.materialize_range(asset(IN_TABLE), first="a", last="b")
+    lake.materialize(asset(IN_FRAME), partition_key="a")
+    new, old = ({"x": x, "y": 2 * x, "z": 3 * x} for x in (10, 1))
+    expected = {
+        "m": [("k", {})], "in_list": [("k", [{}])], "of_maps": [[(1, {})]], "in_struct": {"m": [("k", {})]},
+        "s": {},
+    }  # fmt: skip
+    for row, struct in zip(lake.arrow("t").sort_by("k").to_pylist(), (new, old), strict=True):
+        assert str({name: row[name] for name in NESTED}) == str(expected).replace("{}", str(struct))
+
+
 def test_files_that_straddle_the_partition_are_carried_over(lake: Lake) -> None:
     asset = hours_asset(partitions_def=NEW_YORK, backfill_policy=SINGLE_RUN)
     lake.materialize_range(asset, first="2013-01-03", last="2013-01-06")
