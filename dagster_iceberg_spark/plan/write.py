@@ -28,10 +28,12 @@ from dagster_iceberg_spark.plan.definition import (
 from dagster_iceberg_spark.plan.evolution import (
     check_transforms,
     completed_columns,
+    is_promotion,
     lacks_fields_of_structs_only,
     plan_schema_changes,
     plan_spec_changes,
     refuse_repeated_columns,
+    refuse_reserved_columns,
     with_docs,
 )
 from dagster_iceberg_spark.plan.history import boundary_of, refuse_late, said_of_history
@@ -248,6 +250,7 @@ def plan_write(
     subject = str(request.identifier)
     options, scope = request.options, materialization.scope
     refuse_repeated_columns(frame, subject=subject)
+    refuse_reserved_columns(frame, subject=subject)
     refuse_loss(options, materialization, request.identifier)
     check_columns(options, frame, state, subject=subject)
     check_validity(options, frame, subject=subject)
@@ -491,9 +494,16 @@ def _completions(
 
 
 def _columns_to_tell_by(frame: Schema, state: TableState | None) -> Schema:
-    """Return the frame's columns as the table stores them: a partition column must be in the frame."""
-    stored = (None if state is None else state.schema.field(field.name) for field in frame)
-    return frame.like(field if known is None else known for field, known in zip(frame, stored, strict=True))
+    """Return the frame's columns as the table will store them: a partition column must be in the frame."""
+    if state is None:
+        return frame
+    known = ((field, state.schema.field(field.name)) for field in frame)
+    return frame.like(
+        field
+        if stored is None
+        else replace(stored, type=field.type if is_promotion(stored.type, field.type) else stored.type)
+        for field, stored in known
+    )
 
 
 def _guard(own: BoundScope, scope: PartitionScope, options: WriteOptions) -> Guard | None:

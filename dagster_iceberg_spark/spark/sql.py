@@ -209,9 +209,10 @@ def partition_value(field: PartitionField, column: Field, catalog: str) -> str: 
     """Return the value of a partition field as what no session's time zone moves: an ordinal, or the value itself.
 
     Dates are days, instants and wall clocks microseconds from 1970; years to hours are counted from there in UTC
-    (Iceberg spec, "Partition Transforms").
+    (Iceberg spec, "Partition Transforms"). It is the value of the type that the table has: `bucket` and `truncate` make
+    another one of a narrower decimal.
     """
-    name = quote(column.name)
+    name = f"CAST({quote(column.name)} AS {type_name(column.type)})"
     if field.transform.argument is not None:
         return partition_function(catalog, field.transform, name)
     if column.type == DATE:

@@ -153,6 +153,34 @@ def test_buckets_and_prefixes_are_replaced_whole(lake: Lake, kind: str, transfor
     assert sorted(lake.rows("t", "v")) == sorted([*stay, 1002, 1003])
 
 
+@pytest.mark.parametrize(
+    ("stored", "given", "transform"),
+    [
+        ("decimal(12,2)", "decimal(10,1)", "bucket(4, k)"),
+        ("decimal(12,2)", "decimal(10,1)", "truncate(50, k)"),
+        ("decimal(12,2)", "int", "bucket(4, k)"),
+        ("bigint", "int", "k"),
+    ],
+)
+def test_partitions_are_those_of_the_tables_type(classic_lake: Lake, stored: str, given: str, transform: str) -> None:
+    """A narrower value has the bucket that it has once it is stored."""
+    query = "select cast(id as {kind}) as k, cast(id as int) as v from range({rows})"
+    classic_lake.materialize(written(query.format(kind=stored, rows=20), transform))
+    before = partitions(classic_lake)
+    narrow = f"select cast(id as {given}) as k, cast(id + 1000 as int) as v from range(3, 5)"
+    classic_lake.materialize(written(narrow, transform))
+    stay = [v for held in before.values() if not held & {3, 4} for v in held]
+    assert 0 < len(stay) < 20 - 1
+    assert sorted(classic_lake.rows("t", "v")) == sorted([*stay, 1003, 1004])
+
+
+def test_partitions_of_a_column_that_gets_wider(classic_lake: Lake) -> None:
+    large = 2**40
+    classic_lake.materialize(written("select cast(id as int) as k, cast(id as int) as v from range(8)", "k"))
+    classic_lake.materialize(written(f"select id * {large} as k, cast(id + 10 as int) as v from range(2)", "k"))
+    assert sorted(classic_lake.rows("t", "v")) == [*range(1, 8), 10, 11]
+
+
 def partitions(lake: Lake) -> dict[str, set[int]]:
     """The values of `v` in each of the table's partitions."""
     found: dict[str, set[int]] = {}
