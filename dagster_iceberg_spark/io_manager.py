@@ -9,7 +9,7 @@ from pydantic import Field
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import has_namespace, look
-from dagster_iceberg_spark.config.base import refuse_unknown_fields
+from dagster_iceberg_spark.config.base import HIDES_INPUT, require_fields, without_secrets
 from dagster_iceberg_spark.context import WriteQuestion, defined_table, write_question
 from dagster_iceberg_spark.dagster_private import add_partition_metadata, set_data_version, step_facts
 from dagster_iceberg_spark.errors import IcebergSparkError
@@ -33,6 +33,8 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         >>> from dagster_iceberg_spark import IcebergPySparkIOManager
         >>> defs = dg.Definitions(assets=[], resources={"iceberg": IcebergPySparkIOManager()})
     """
+
+    model_config = HIDES_INPUT
 
     spark: dg.ResourceDependency[IcebergSparkResource]
     namespace: str | None = Field(
@@ -106,10 +108,16 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
 
     def __init__(self, **data: Any) -> None:
         """Take the fields as keywords; without `spark` an embedded catalog and local files are used."""
-        refuse_unknown_fields(type(self), data)
+        require_fields(type(self), data)
         if "spark" not in data:
             data["spark"] = IcebergSparkResource()
         super().__init__(**data)
+
+    def __repr__(self) -> str:
+        """Return the configuration without what may be secret."""
+        return without_secrets(self)
+
+    __str__ = __repr__
 
     def inspect_table(self, spec: dg.AssetSpec) -> TableReport:
         """Compare the table of an asset with its definition; nothing is written.

@@ -14,7 +14,7 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.check.catalog import CatalogCheck
 from dagster_iceberg_spark.check.findings import CheckReport, Finding, report_of
 from dagster_iceberg_spark.check.steps import STEP_SECONDS
-from dagster_iceberg_spark.config.base import refuse_unknown_fields
+from dagster_iceberg_spark.config.base import HIDES_INPUT, require_fields, without_secrets
 from dagster_iceberg_spark.config.catalogs import CatalogConfig
 from dagster_iceberg_spark.config.sql import EmbeddedCatalog
 from dagster_iceberg_spark.dagster_private import ReusedConfiguration
@@ -150,6 +150,8 @@ class IcebergSparkResource(ReusedConfiguration):
         >>> spark = IcebergSparkResource(catalog=SqlCatalog(uri="sqlite:///lake/catalog.db", warehouse="lake"))
     """
 
+    model_config = HIDES_INPUT
+
     catalog: CatalogConfig = Field(
         default=EmbeddedCatalog(),
         description="The Iceberg catalog: embedded (the default), SQL, REST, Glue, Hive, Hadoop, in memory, or one "
@@ -184,9 +186,15 @@ class IcebergSparkResource(ReusedConfiguration):
 
     def __init__(self, **data: Any) -> None:
         """Take the fields as keywords; `pyspark` may be a PySparkResource or LazyPySparkResource to wrap."""
-        refuse_unknown_fields(type(self), data)
+        require_fields(type(self), data)
         data.setdefault("pyspark", None)
         super().__init__(**data)
+
+    def __repr__(self) -> str:
+        """Return the configuration without what may be secret."""
+        return without_secrets(self)
+
+    __str__ = __repr__
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Learn where the instance keeps its files; no session is started."""

@@ -59,6 +59,7 @@ class _OpenedCatalog:
     keys: AwsKeys | None
 
 
+_NAMED_PLACES: Final = 3
 _TABLES_OF_SQL_CATALOG: Final = 2
 _UNKNOWN_TYPE: Final = "Unsupported field type: '"
 """What pyiceberg says of a type that it does not have."""
@@ -105,7 +106,7 @@ def look(
     except IcebergSparkError:
         raise
     except (KeyError, ValueError) as error:
-        raise _not_iceberg(identifier, description, first_line(error)) from error
+        raise _not_iceberg(identifier, description, error) from None
 
 
 def find_table(
@@ -259,10 +260,8 @@ def _load_table(description: CatalogDescription, identifier: TableIdentifier) ->
         return _loaded(open_catalog(description), identifier)
     except (NoSuchTableError, NoSuchNamespaceError):
         return None
-    except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
-        raise _not_iceberg(identifier, description, str(error)) from error
-    except (ValidationError, MetadataValidationError) as error:
-        raise _not_iceberg(identifier, description, first_line(error)) from error
+    except (NoSuchIcebergTableError, NoSuchPropertyException, ValidationError, MetadataValidationError) as error:
+        raise _not_iceberg(identifier, description, error) from None
 
 
 def _loaded(catalog: Catalog, identifier: TableIdentifier) -> _LoadedTable:
@@ -378,7 +377,14 @@ def _answer_in_time(description: CatalogDescription, question: Callable[[], _Ans
         ) from None
 
 
-def _not_iceberg(identifier: TableIdentifier, description: CatalogDescription, found: str) -> NotAnIcebergTableError:
+def _not_iceberg(
+    identifier: TableIdentifier, description: CatalogDescription, error: Exception
+) -> NotAnIcebergTableError:
+    """Say what is wrong with what the catalog answers; the error itself may show the credentials in the answer."""
+    found = first_line(error)
+    if isinstance(error, ValidationError):
+        places = sorted({".".join(map(str, item["loc"])) for item in error.errors(include_input=False)})
+        found = f"{found} ({', '.join(places[:_NAMED_PLACES])})"
     return NotAnIcebergTableError.refusing(
         "use",
         str(identifier),

@@ -9,7 +9,7 @@ from pydantic import Field
 from typing_extensions import Self
 
 from dagster_iceberg_spark.catalog.description import EngineProperties
-from dagster_iceberg_spark.config.base import Configuration
+from dagster_iceberg_spark.config.base import Configuration, without_password
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.versions import ICEBERG_AZURE_BUNDLE
 
@@ -179,7 +179,10 @@ class _Place:
         named = host.split(".")[0]
         if not container or not named:
             raise ConfigurationError.refusing(
-                "use", "the ADLS store", expected=f"a `warehouse` of the form {_FORM}", found=repr(warehouse)
+                "use",
+                "the ADLS store",
+                expected=f"a `warehouse` of the form {_FORM}",
+                found=repr(without_password(warehouse)),
             )
         if account not in (None, named):
             raise ConfigurationError.refusing(

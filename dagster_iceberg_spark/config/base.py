@@ -4,9 +4,9 @@ import difflib
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
-from urllib.parse import urlsplit
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, get_args
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import dagster as dg
 from pydantic import BaseModel, ConfigDict
@@ -14,8 +14,15 @@ from pydantic import BaseModel, ConfigDict
 from dagster_iceberg_spark.catalog.description import HIDDEN, holds_secret
 from dagster_iceberg_spark.errors import ConfigurationError
 
-_USER_SECRET: Final = re.compile(r"(://[^:/?#]*):.*@")
-_QUERY_SECRET: Final = re.compile(r"((?:secret|password|token|credential)\w*=)[^&]*", re.IGNORECASE)
+HIDES_INPUT: Final = ConfigDict(hide_input_in_errors=True)
+"""Pydantic's errors show what was given, which may be a secret in a wrong place."""
+
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_USER_SECRET: Final = re.compile(r"(://[^:@]*):.*@")
+_NO_PORT: Final = re.compile(r"(://[^:/?#@\[\]]*):(?!\d{0,5}(?:[/?#,]|$))[^@]*$")
+"""What stands in a port's place is a password where the host was forgotten."""
+_QUERY_SECRET: Final = re.compile(r"((?:secret|password|passwd|pwd|token|credential)\w*=)[^&]*", re.IGNORECASE)
+_PLACES_OF_SECRETS: Final = ("authentication", "credentials", "uri", "store")
 
 
 _warned: set[str] = set()
@@ -25,10 +32,11 @@ _logger = logging.getLogger(__name__)
 class Configuration(dg.Config):
     """Base of the package's configuration classes."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, **HIDES_INPUT)
 
     def __init__(self, **data: Any) -> None:
         """Say once of each field that Dagster's UI shows what stands in it; EnvVar is shown by its name."""
+        require_fields(type(self), data)
         super().__init__(**data)
         for field in self._literal_secrets():
             if field not in _warned:
@@ -44,38 +52,92 @@ class Configuration(dg.Config):
 
     def __repr__(self) -> str:
         """Return the configuration without what may be secret."""
-        shown = (f"{name}={_shown(name, value)!r}" for name, value in self if name != "kind")
-        return f"{type(self).__name__}({', '.join(shown)})"
+        return without_secrets(self)
 
     __str__ = __repr__
 
 
 def scheme_of(uri: str) -> str:
     """Return the URI's scheme in small letters; of a path, nothing."""
-    return urlsplit(uri).scheme.lower()
+    match = _SCHEME.match(uri)
+    return match[1].lower() if match else ""
+
+
+def parts_of(uri: str) -> SplitResult | None:
+    """Return the URI's parts; None: its host or port cannot be read, as where a password is not percent-encoded."""
+    try:
+        parts = urlsplit(uri)
+        has_port = parts.port is None or parts.port >= 0
+    except ValueError:
+        return None
+    return parts if has_port else None
+
+
+def holds_login(uri: str) -> bool:
+    """Say whether a text is a URI with a password in it."""
+    if "://" not in uri:
+        return False
+    parts = parts_of(uri)
+    if parts is None:
+        return "@" in uri
+    return parts.password is not None or any(holds_secret(name) for name, _ in parse_qsl(parts.query))
 
 
 def without_password(uri: str) -> str:
     """Return the URI with what may be a password hidden, be it well-formed or not."""
-    return _QUERY_SECRET.sub(rf"\1{HIDDEN}", _USER_SECRET.sub(rf"\1:{HIDDEN}@", uri))
+    hidden = _NO_PORT.sub(rf"\1:{HIDDEN}", _USER_SECRET.sub(rf"\1:{HIDDEN}@", uri))
+    return _QUERY_SECRET.sub(rf"\1{HIDDEN}", hidden)
 
 
-def refuse_unknown_fields(model: type[BaseModel], given: Iterable[str]) -> None:
-    """Refuse keywords that the model has no field for: Dagster's own classes ignore them.
+def without_secrets(model: BaseModel) -> str:
+    """Return the configuration as it would be written, without what may be secret."""
+    shown = (f"{name}={_shown(name, value)!r}" for name, value in model if name != "kind")
+    return f"{type(model).__name__}({', '.join(shown)})"
+
+
+def require_fields(model: type[BaseModel], given: Mapping[str, Any]) -> None:
+    """Refuse keywords that the model has no field for, and text for a choice of classes, without showing a value.
 
     Raises:
         ConfigurationError: Names the nearest field.
     """
-    for name in given:
+    for name, value in given.items():
         if name not in model.model_fields:
-            nearest = difflib.get_close_matches(name, model.model_fields, n=1)
             raise ConfigurationError.refusing(
                 "configure",
                 model.__name__,
                 expected=f"one of the fields {', '.join(model.model_fields)}",
                 found=repr(name),
-                hint=f"did you mean `{nearest[0]}`?" if nearest else None,
+                hint=_place_of(name, model),
             )
+        kinds = [kind.__name__ for kind in _configurations(model, name)]
+        if len(kinds) > 1 and not isinstance(value, (Mapping, BaseModel)):
+            raise ConfigurationError.refusing(
+                "configure",
+                model.__name__,
+                expected=f"`{name}` to be one of {', '.join(kinds)}",
+                found=type(value).__name__,
+            )
+
+
+def _place_of(name: str, model: type[BaseModel]) -> str | None:
+    """Say where a value of that name goes."""
+    places = [
+        f"`{field}={kind.__name__}({name}=...)`"
+        for field in reversed(model.model_fields)
+        for kind in _configurations(model, field)
+        if name in kind.model_fields
+    ] or [f"`{nearest}`" for nearest in difflib.get_close_matches(name, model.model_fields, n=1)]
+    if places:
+        return f"did you mean {' or '.join(places)}?"
+    secrets = [f"`{field}`" for field in _PLACES_OF_SECRETS if field in model.model_fields]
+    return f"give it in {secrets[0]}, with EnvVar." if secrets and holds_secret(name) else None
+
+
+def _configurations(model: type[BaseModel], field: str) -> list[type[Configuration]]:
+    annotation = model.model_fields[field].annotation
+    kinds = get_args(annotation) or (annotation,)
+    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Configuration)]
 
 
 def _shown(name: str, value: object) -> object:

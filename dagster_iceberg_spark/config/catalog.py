@@ -1,7 +1,6 @@
 """What every catalog configuration has in common."""
 
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
@@ -14,7 +13,7 @@ from dagster_iceberg_spark.catalog.description import (
     joined,
 )
 from dagster_iceberg_spark.config.adls import AdlsStore
-from dagster_iceberg_spark.config.base import Configuration, scheme_of
+from dagster_iceberg_spark.config.base import Configuration, holds_login, parts_of, scheme_of, without_password
 from dagster_iceberg_spark.config.gcs import GcsStore
 from dagster_iceberg_spark.config.hadoop import HadoopStore
 from dagster_iceberg_spark.config.stores import AutomaticStore, S3Store, StoreConfig, store_of
@@ -72,7 +71,16 @@ class BaseCatalog(Configuration):
                     expected="properties that no other field sets",
                     found=f"{key!r}",
                 )
-        hidden = {key: value for key, value in self.properties.items() if holds_secret(key)}
+        for key, value in known.spark.items():
+            if holds_login(value):
+                raise ConfigurationError.refusing(
+                    "use",
+                    f"the catalog {self.name!r}",
+                    expected="URIs without passwords",
+                    found=f"one in {key!r}",
+                    hint="give credentials in the fields for them, with EnvVar.",
+                )
+        hidden = {key: value for key, value in self.properties.items() if holds_secret(key) or holds_login(value)}
         shown = {key: value for key, value in self.properties.items() if key not in hidden}
         return CatalogDescription(
             name=self.name,
@@ -112,14 +120,21 @@ class BaseCatalog(Configuration):
 
 
 def host_of(uri: str) -> tuple[str, int]:
-    """Return host and port of an HTTP URI."""
-    parts = urlsplit(uri)
+    """Return host and port of an HTTP URI.
+
+    Raises:
+        ConfigurationError: It has none that can be read.
+    """
+    parts = parts_of(uri)
+    if parts is None:
+        found = repr(without_password(uri))
+        raise ConfigurationError.refusing("reach", "the service", expected="a URI with host and port", found=found)
     return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def as_uri(warehouse: str) -> str:
     """Return the warehouse as a URI: a path becomes an absolute `file://` one."""
-    return warehouse if urlsplit(warehouse).scheme else f"file://{Path(warehouse).absolute()}"
+    return warehouse if scheme_of(warehouse) else f"file://{Path(warehouse).absolute()}"
 
 
 def make_directory(directory: Path, subject: str) -> None:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription, EngineProperties
 from dagster_iceberg_spark.config.aws import AwsCredentials
-from dagster_iceberg_spark.config.base import scheme_of
+from dagster_iceberg_spark.config.base import scheme_of, without_password
 from dagster_iceberg_spark.config.catalog import BaseCatalog, as_uri, host_of, make_directory
 from dagster_iceberg_spark.config.hive import HiveCatalog
 from dagster_iceberg_spark.config.local import InMemoryCatalog, SparkCatalogByName
@@ -101,7 +101,7 @@ class HadoopCatalog(BaseCatalog):
                 "use",
                 f"the Hadoop catalog {self.name!r}",
                 expected="a `warehouse` on a local disk or HDFS, where a rename is one step",
-                found=repr(self.warehouse),
+                found=repr(without_password(self.warehouse)),
                 hint="in an object store two writers would overwrite each other: use a SQL, REST or Glue catalog.",
             )
         if scheme_of(warehouse) == "file":

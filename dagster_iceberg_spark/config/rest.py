@@ -2,7 +2,6 @@
 
 from pathlib import Path
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field
 from typing_extensions import Self
@@ -16,7 +15,7 @@ from dagster_iceberg_spark.config.authentication import (
     SigV4,
 )
 from dagster_iceberg_spark.config.aws import AwsCredentials
-from dagster_iceberg_spark.config.base import without_password
+from dagster_iceberg_spark.config.base import parts_of, without_password
 from dagster_iceberg_spark.config.catalog import BaseCatalog, host_of
 from dagster_iceberg_spark.config.stores import S3Store
 from dagster_iceberg_spark.errors import ConfigurationError
@@ -161,8 +160,8 @@ class RestCatalog(BaseCatalog):
         Raises:
             ConfigurationError: The URI is not one of HTTP, or fields contradict each other.
         """
-        parts = urlsplit(self.uri)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
+        parts = parts_of(self.uri)
+        if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
             raise ConfigurationError.refusing(
                 "use",
                 f"the REST catalog {self.name!r}",

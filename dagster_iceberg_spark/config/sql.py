@@ -3,12 +3,12 @@
 import re
 from pathlib import Path
 from typing import Final, Literal
-from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode
 
 from pydantic import Field
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription, EngineProperties, holds_secret
-from dagster_iceberg_spark.config.base import without_password
+from dagster_iceberg_spark.config.base import parts_of, scheme_of, without_password
 from dagster_iceberg_spark.config.catalog import BaseCatalog, as_uri, make_directory
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.versions import MYSQL_JDBC, POSTGRESQL_JDBC, SQLITE_JDBC
@@ -63,7 +63,7 @@ class SqlCatalog(BaseCatalog):
         Raises:
             ConfigurationError: The URI is of a database that is not supported.
         """
-        scheme = urlsplit(self.uri).scheme.split("+")[0]
+        scheme = scheme_of(self.uri).split("+")[0]
         if scheme == "sqlite":
             return self._describe_sqlite()
         if scheme in ("postgresql", "postgres"):
@@ -85,7 +85,7 @@ class SqlCatalog(BaseCatalog):
                 "use",
                 f"the SQL catalog {self.name!r}",
                 expected="a file, as in sqlite:///lake/catalog.db or sqlite:////data/lake/catalog.db",
-                found=repr(self.uri),
+                found=repr(without_password(self.uri)),
                 hint="Spark and pyiceberg share the catalog through the file.",
             )
         path = Path(match["path"]).absolute()
@@ -146,12 +146,10 @@ class SqlCatalog(BaseCatalog):
         )
 
     def _parts(self, default_port: int) -> tuple[SplitResult, str, int]:
-        try:
-            parts = urlsplit(self.uri)
-            host, port = parts.hostname or "localhost", parts.port or default_port
-        except ValueError:
-            raise self._unreadable_uri() from None
-        return parts, host, port
+        parts = parts_of(self.uri)
+        if parts is None or "@" in f"{parts.path}{parts.fragment}{_without_account(parts.query)}":
+            raise self._unreadable_uri()
+        return parts, parts.hostname or "localhost", parts.port or default_port
 
     def _describe_postgresql(self) -> CatalogDescription:
         parts, host, port = self._parts(_POSTGRESQL_PORT)
@@ -195,13 +193,17 @@ class SqlCatalog(BaseCatalog):
             "use",
             f"the SQL catalog {self.name!r}",
             expected="a `uri` of the form postgresql://user:password@host:5432/database, or mysql:// likewise",
-            found=repr(without_password(self.uri)),
+            found="another one",
             hint="percent-encode special characters of the password, `@` as %40, `/` as %2F.",
         )
 
     @property
     def _warehouse_uri(self) -> str:
         return as_uri(self.warehouse)
+
+
+def _without_account(query: str) -> str:
+    return "&".join(item for item in query.split("&") if not item.startswith(("user=", "password=")))
 
 
 def _jdbc(uri: str, warehouse: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from dagster_iceberg_spark.catalog.aws import DEFAULT_REGION
 from dagster_iceberg_spark.catalog.description import EngineProperties
 from dagster_iceberg_spark.config.adls import ADLS_SCHEMES, AdlsStore
 from dagster_iceberg_spark.config.aws import AwsCredentials, named_keys
-from dagster_iceberg_spark.config.base import Configuration, scheme_of
+from dagster_iceberg_spark.config.base import Configuration, scheme_of, without_password
 from dagster_iceberg_spark.config.gcs import GCS_SCHEMES, GcsStore
 from dagster_iceberg_spark.config.hadoop import HADOOP_SCHEMES, HadoopStore
 from dagster_iceberg_spark.errors import ConfigurationError
@@ -124,7 +124,7 @@ def store_of(configured: StoreConfig, warehouse: str | None, subject: str, *, de
             "use",
             subject,
             expected=f"a `warehouse` that is a path, or a URI of {', '.join((*S3_SCHEMES, *OTHER_SCHEMES))}",
-            found=repr(warehouse),
+            found=repr(without_password(warehouse or "")),
         )
     if isinstance(configured, AutomaticStore):
         return default if scheme == "s3" else None
@@ -135,7 +135,7 @@ def store_of(configured: StoreConfig, warehouse: str | None, subject: str, *, de
             subject,
             expected=f"a `warehouse` that is a URI of {' or '.join(schemes)} where `store` is "
             f"{type(configured).__name__}",
-            found=repr(warehouse),
+            found=repr(without_password(warehouse or "")),
             hint="correct the `warehouse`, or give the `store` of its scheme.",
         )
     return configured

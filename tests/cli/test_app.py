@@ -137,7 +137,7 @@ def test_a_host_that_is_down_ends_with_code_1(
         ([], "Name one of"),
         (["-m", "a", "--kind", "sql"], "Name one of"),
         (["--kind", "rast"], "'embedded'"),
-        (["--kind", "rest", "--uri", "http://h", "--set", "ur=x"], "catalog.rest.ur"),
+        (["--kind", "rest", "--uri", "http://h", "--set", "ur=x"], "did you mean `uri`?"),
         (["--kind", "rest", "--uri", "http://h", "--set", "store.endpoint=x"], "without its `kind`"),
         (["--kind", "rest", "--set", "uri"], "expected name=value"),
         (["--kind", "sql", "--set", "store.kind=hadoop", "--set", "store.configuration.a.b=c"], "catalog.sql.uri"),

@@ -225,7 +225,7 @@ def test_rest_reaches_both_engines(uri: str, host: tuple[str, int], warehouse: s
         (HiveCatalog(uri="http://h:9083", warehouse="/w"), "found 'http://h:9083'"),
         (HiveCatalog(uri="thrift://a:9083,b:9083", warehouse="/w"), "found 'thrift://a:9083,b:9083'"),
         (HiveCatalog(uri="thrift://u:hunter2@h", warehouse="/w"), "found 'thrift://u:********@h'"),
-        (HiveCatalog(uri="thrift://h:port", warehouse="/w"), "found 'thrift://h:port'"),
+        (HiveCatalog(uri="thrift://h:port", warehouse="/w"), "found 'thrift://h:********'"),
         (HiveCatalog(uri="thrift://", warehouse="/w"), "found 'thrift://'"),
         (HiveCatalog(uri="h:9083", warehouse="/w"), "found 'h:9083'"),
     ],
@@ -234,6 +234,47 @@ def test_rest_reaches_both_engines(uri: str, host: tuple[str, int], warehouse: s
 def test_a_uri_of_another_kind_is_refused_without_its_password(catalog: Any, found: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(found)):
         catalog.describe("/unused")
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
+@pytest.mark.parametrize(
+    "account", [f"me:{mark}{PASSWORD}" for mark in "p/?#[℀"] + ["me:12/x", "me:1?a=b", "m/e:hunter2"]
+)
+def test_a_password_that_is_not_percent_encoded_is_refused_unseen(scheme: str, account: str) -> None:
+    with pytest.raises(ConfigurationError, match="percent-encode special characters") as caught:
+        SqlCatalog(uri=f"{scheme}://{account}@db.example.com/lake", warehouse="/w").describe("")
+    assert account.partition(":")[2] not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "catalog",
+    [
+        RestCatalog(uri="http://h:hunter2"),
+        RestCatalog(uri="http://h?token=hunter2"),
+        RestCatalog(uri="http://h", warehouse="http://me:hunter2@h"),
+        RestCatalog(uri="http://h", store=S3Store(endpoint="http://me:hunter2@h")),
+        RestCatalog(
+            uri="http://h", authentication=OAuth2(client_id="a", client_secret="b", server_uri="http://me:hunter2@h")
+        ),
+        GlueCatalog(endpoint="http://me:hunter2@h", warehouse="s3://w"),
+        GlueCatalog(endpoint="http://h:hunter2", warehouse="s3://w"),
+        HadoopCatalog(warehouse="hdfs://me:hunter2@h/w"),
+        HadoopCatalog(warehouse="s3n://me:hunter2@h/w"),
+        SqlCatalog(uri="postgresql://me:hunter2", warehouse="/w"),
+        SqlCatalog(uri="sqlite+pysqlcipher://:hunter2@/w", warehouse="/w"),
+    ],
+    ids=repr,
+)
+def test_a_password_in_a_uri_that_takes_none_is_refused_unseen(catalog: Any) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        catalog.describe("")
+    assert "hunter2" not in str(caught.value) + repr(catalog)
+
+
+def test_a_password_in_a_free_property_is_a_secret() -> None:
+    properties = {"http.proxy": "http://me:hunter2@proxy"}
+    assert RestCatalog(uri="http://h", properties=properties).describe("").spark_secrets == properties
 
 
 @pytest.mark.parametrize("key", ["type", "uri", "warehouse", "jdbc.schema-version", "jdbc.user", "jdbc.password"])
