@@ -197,7 +197,8 @@ def _of_partition(
         for read in reversed(reads_of_run(context, question, run_id, step_key=step_key)):
             if read.snapshot_id is None or read.share == "none" or (has_nothing and not read.is_of_changes):
                 continue
-            if read.share == "all":
+            is_partial = not read.is_of_changes and read.left_out not in (None, question.options.left_out)
+            if read.share == "all" and not is_partial:
                 return True, Consumption(read.snapshot_id)
             return True, Consumption(unclear=f"run {run_id}, which has read only some of what is read now")
     return has_record, None

@@ -44,6 +44,7 @@ _READ: Final = {
     "since": "iceberg/read_since_snapshot_id",
     "scope": "iceberg/partitions",
     "kind": "iceberg/read",
+    "left_out": "iceberg/left_out",
 }
 """Keys of an engine event that says what a step has read."""
 
@@ -189,6 +190,7 @@ def input_identity(context: dg.InputContext, question: ReadQuestion) -> Upstream
         kind=question.options.kind,
         digest=question.read_scope.digest,
         input_name=_input_name(context),
+        left_out=question.options.left_out,
     )
 
 
@@ -216,18 +218,12 @@ def record_read(
     if facts is None:
         return
     scope, name = question.described_scope, _input_name(context)
-    options = question.options
-    is_partial = options.row_filter is not None or options.limit is not None or not options.is_head
-    read = UpstreamRead(question.asset, str(question.identifier), snapshot_id, scope, is_partial=is_partial)
+    read = replace(input_identity(context, question), snapshot_id=snapshot_id)
     since = None if changes is None else changes.since
-    if changes is not None:
-        read = replace(
-            input_identity(context, question),
-            snapshot_id=snapshot_id,
-            since=since,
-            upon=upon,
-            is_repeated=changes.is_repeated,
-        )
+    if changes is None:
+        read = replace(read, digest=None, input_name=None, is_pinned=not question.options.is_head)
+    else:
+        read = replace(read, since=since, upon=upon, is_repeated=changes.is_repeated)
     LEDGER.record(facts.run_id, facts.step_key, f"{name}\0{question.asset}\0{question.identifier}", read)
     facts.record_event(
         f"Reading {_described_range(question, snapshot_id, changes)}{f', partitions {scope}' if scope else ''}.",
@@ -241,6 +237,7 @@ def record_read(
             _READ["since"]: "" if since is None else str(since),
             _READ["scope"]: scope or "",
             _READ["kind"]: question.options.read,
+            _READ["left_out"]: question.options.left_out or "",
         },
     )
 
@@ -293,6 +290,7 @@ def reads_of_run(
             snapshot_id=int(event[_READ["snapshot_id"]] or 0) or None,
             since=int(event.get(_READ["since"]) or 0) or None,
             is_of_changes=event.get(_READ["kind"], "snapshot") != "snapshot",
+            left_out=event.get(_READ["left_out"]) or None,
         )
         for event in (engine_events(facts.instance, run_id) if facts else ())
         if wanted.items() <= event.items()

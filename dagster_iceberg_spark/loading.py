@@ -162,7 +162,10 @@ class InputLoader:
         """Return what has changed since a snapshot, or what makes that it cannot be told."""
         snapshots = new_snapshots(state, plan, since, is_head=self.question.options.is_head)
         if snapshots is None:
-            return f"a history without snapshot {since}, which was read last: it has expired, or was rolled back"
+            return (
+                f"a history without snapshot {since}, which was read last: it has expired, was rolled back, or is of a "
+                "branch"
+            )
         hidden = self._what_hides_changes(plan, kind, snapshots)
         if hidden is not None:
             return hidden

@@ -105,7 +105,7 @@ SUMMARY: Final = {
     lineage.CODE_VERSION: "the asset's code version, if it has one",
     lineage.COMMIT_TOKEN: "the [commit token](exactly-once.md)",
     lineage.UPSTREAM: "JSON list of the inputs that the package loaded for the step: `asset`, `table`, `snapshot_id`, "
-    "`scope`; above 2 kB their digest and count",
+    "`scope`, `left_out` (what left rows out); above 2 kB their digest and count",
     lineage.WRITE_DISPOSITION: "`replace`, `append` or `merge`",
     lineage.PACKAGE_VERSION: "version of this package",
     lineage.BOUNDARY: "when the versions begin that a merge has added to a history",

@@ -155,13 +155,17 @@ def consumed_by(snapshot: Snapshot, table: OwnTable, now: UpstreamRead, keys: Co
     read = next((read for read in told if _share_read(read, now, keys) != "none"), None)
     if read is None:
         return None
-    is_one = len({item.snapshot_id for item in reads}) == 1
+    partial = next((item for item in reads if item.kind is None and item.left_out not in (None, now.left_out)), None)
+    is_one = partial is None and len({item.snapshot_id for item in reads}) == 1
     if is_one and share == _share_read(read, now, keys) == "all":
         return Consumption(read.snapshot_id)
-    return Consumption(
-        unclear=f"snapshot {snapshot.snapshot_id} of the asset, which has read {_shown(read.scope)} for "
-        f"{_shown(snapshot.summary.get(PARTITION_KEYS))}: only some of what is read now, or more than one state of it"
+    what = (
+        f"read {_shown(read.scope)} for {_shown(snapshot.summary.get(PARTITION_KEYS))}: only some of what is read now, "
+        "or more than one state of it"
+        if partial is None
+        else f"not read all rows of {partial.table} ({partial.left_out})"
     )
+    return Consumption(unclear=f"snapshot {snapshot.snapshot_id} of the asset, which has {what}")
 
 
 def agreed(consumptions: Sequence[Consumption]) -> Consumption:
@@ -257,7 +261,7 @@ def refuse_loss(options: WriteOptions, materialization: Materialization, identif
     if not changes:
         return
     names = ", ".join(dict.fromkeys(read.asset_key for read in changes))
-    whole = [read for read in reads if read.kind is None and not read.is_partial]
+    whole = [read for read in reads if read.kind is None and not read.is_pinned and read.left_out is None]
     has_own = any(read.table == str(identifier) and _holds(read, materialization.scope) for read in whole)
     has_all = has_own or all(
         any((other.table, other.scope) in ((read.table, None), (read.table, read.scope)) for other in whole)

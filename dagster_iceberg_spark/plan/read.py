@@ -210,12 +210,14 @@ class RecordedRead:
         snapshot_id: The snapshot; None: there was none yet.
         since: The snapshot after which the changes begin that it has read; None: it has read all rows.
         is_of_changes: Whether changes were asked for.
+        left_out: What left rows of the snapshot out; None: nothing did.
     """
 
     share: Literal["all", "some", "none"]
     snapshot_id: int | None
     since: int | None = None
     is_of_changes: bool = False
+    left_out: str | None = None
 
 
 def chosen_read(run_id: str, reads: Sequence[RecordedRead]) -> EarlierRead | None:

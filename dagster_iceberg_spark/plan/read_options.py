@@ -1,6 +1,7 @@
 """What an input asks for: its metadata, the run's configuration and the run's tags, resolved once."""
 
 import datetime as dt
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NoReturn
@@ -72,6 +73,15 @@ class ReadOptions:
     def kind(self) -> ReadKind | None:
         """Which changes are read; None: all rows."""
         return None if self.read == "snapshot" else self.read
+
+    @property
+    def left_out(self) -> str | None:
+        """What leaves rows of the snapshot out, for the lineage: a limit, or which row filter; None: nothing does."""
+        if self.limit is not None:
+            return LIMIT
+        if self.row_filter is None:
+            return None
+        return f"{ROW_FILTER} {hashlib.sha256(self.row_filter.encode()).hexdigest()[:16]}"
 
     @property
     def is_head(self) -> bool:

@@ -59,7 +59,8 @@ class UpstreamRead:
         input_name: The input, where changes were read.
         upon: The snapshot that each table of the step had then, by its asset. It is not written down.
         is_repeated: Whether rows were read that had been read before.
-        is_partial: Whether rows were left out by a filter, a limit or another time. It is not written down.
+        is_pinned: Whether the table was read as it was at another time, or on a branch. It is not written down.
+        left_out: What left rows of the snapshot out: a limit, or which row filter; None: nothing did.
     """
 
     asset_key: str
@@ -72,7 +73,8 @@ class UpstreamRead:
     input_name: str | None = None
     upon: tuple[tuple[str, int | None], ...] = ()
     is_repeated: bool = False
-    is_partial: bool = False
+    is_pinned: bool = False
+    left_out: str | None = None
 
     @property
     def range(self) -> tuple[Any, ...]:
@@ -82,6 +84,7 @@ class UpstreamRead:
     def document(self) -> dict[str, Any]:
         """Return the read as the summary has it."""
         said = {"asset": self.asset_key, "table": self.table, "snapshot_id": self.snapshot_id, "scope": self.scope}
+        said |= {"left_out": self.left_out} if self.left_out else {}
         if self.kind is None:
             return said
         read = {"read": self.kind, "since": self.since, "partitions": self.digest, "input": self.input_name}
@@ -183,6 +186,7 @@ def upstream_reads(document: str) -> tuple[UpstreamRead, ...]:
             digest=row.get("partitions"),
             input_name=row.get("input"),
             is_repeated=bool(row.get("repeated")),
+            left_out=row.get("left_out"),
         )
         for row in rows
     )

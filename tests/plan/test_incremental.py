@@ -14,12 +14,15 @@ from dagster_iceberg_spark.plan.incremental import (
     scan_of,
     snapshots_since,
 )
+from dagster_iceberg_spark.plan.read_options import parse_read_options
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import UpstreamRead, has_all_reads, upstream_document, upstream_reads
 from dagster_iceberg_spark.table.partitioning import PartitionSpec
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, PartitionSlice, share_of
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+
+CHANGES = {"iceberg/read": "changes"}
 
 
 def table(snapshots: Sequence[Snapshot]) -> TableState:
@@ -101,6 +104,37 @@ def test_a_plain_read_counts_as_one_of_everything_until_then() -> None:
     assert told(line(wrote(plain, read(6)))) == Consumption(6)
     elsewhere = UpstreamRead("up", "db.other", 7, None)
     assert told(line(wrote(elsewhere))) == Consumption()
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "is_basis"),
+    [
+        ({}, {}, True),
+        ({"columns": ["id"]}, {}, True),
+        ({"iceberg/limit": 1}, {}, False),
+        ({"iceberg/row_filter": "a > 1"}, {}, False),
+        ({"iceberg/row_filter": "a > 1"}, {"iceberg/row_filter": "a > 2"}, False),
+        ({"iceberg/row_filter": "a > 1"}, {"iceberg/row_filter": "a > 1"}, True),
+        ({}, {"iceberg/row_filter": "a > 1"}, True),
+        ({"iceberg/row_filter": "a > 1", "iceberg/limit": 1}, {"iceberg/row_filter": "a > 1"}, False),
+        ({"iceberg/row_filter": "a > 1", **CHANGES}, {}, True),  # among what is new, it chooses for good
+    ],
+)
+def test_a_read_that_left_rows_out_is_no_beginning(
+    then: dict[str, Any], now: dict[str, Any], *, is_basis: bool
+) -> None:
+    earlier, asked = (parse_read_options(item, subject="up") for item in (then, {**now, **CHANGES}))
+    own = OwnTable(
+        "own",
+        "main",
+        PartitionScope(),
+        line(wrote(read(6)), wrote(read(7, kind=earlier.kind, left_out=earlier.left_out))),
+        is_pending=lambda _: False,
+        is_recorded=lambda _: False,
+    )
+    found = consumed(own, read(None, left_out=asked.left_out), ())
+    assert (found.since == 7, found.unclear is None) == (is_basis, is_basis)
+    assert is_basis or "has not read all rows of db.up (iceberg/" in str(found.unclear)
 
 
 def test_two_inputs_of_one_table_read_on_by_themselves() -> None:
