@@ -1,5 +1,6 @@
 """How far an asset has read an input whose changes it asks for: as its own tables say, or else Dagster's event log."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +23,8 @@ from dagster_iceberg_spark.input_context import ReadQuestion, input_identity, re
 from dagster_iceberg_spark.plan.adoption import has_read_changes
 from dagster_iceberg_spark.plan.binding import bind_scope
 from dagster_iceberg_spark.plan.coverage import within_file
-from dagster_iceberg_spark.plan.incremental import Consumption, OwnTable, agreed, consumed, consumed_by
+from dagster_iceberg_spark.plan.incremental import Consumption, OwnTable, agreed, consumed, consumed_by, furthest
+from dagster_iceberg_spark.plan.read import RecordedRead
 from dagster_iceberg_spark.plan.read_options import READ
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
@@ -63,7 +65,11 @@ class _Output:
 
 
 def read_so_far(
-    context: dg.InputContext, question: ReadQuestion, *, as_ours: Callable[[Any], StoresTables | None]
+    context: dg.InputContext,
+    question: ReadQuestion,
+    *,
+    as_ours: Callable[[Any], StoresTables | None],
+    upstream: Callable[[], TableState | None],
 ) -> ReadSoFar:
     """Say how far the asset that asks for an input has read it.
 
@@ -71,12 +77,14 @@ def read_so_far(
         context: Dagster's, of the input.
         question: What the input asks for.
         as_ours: Returns an IO manager of this package as what it is; None of any other.
+        upstream: Returns the table that is read, as it is now.
 
     Raises:
         MetadataKeyError: The input is none of an asset's step.
         CatalogUnavailableError: The catalog of the asset's own table does not answer.
     """
     outputs = [_output(context, question, *each, as_ours=as_ours) for each in outputs_of(context)]
+    log = _EventLog(context, question, upstream)
     if not outputs:
         raise MetadataKeyError.refusing(
             "use",
@@ -85,8 +93,8 @@ def read_so_far(
             found="an op or a script",
         )
     stored = [item for item in outputs if item.stored is not None]
-    told = [_by_lineage(context, question, item) for item in stored] or [
-        consumption or Consumption() for item in outputs for _, consumption in _by_event_log(context, question, item)
+    told = [_by_lineage(context, question, item, log) for item in stored] or [
+        consumption or Consumption() for item in outputs for _, consumption in log.of_output(item)
     ]
     tables = [item.stored[0] for item in stored if item.stored is not None]
     return ReadSoFar(agreed(told), tuple((table.asset, table.head) for table in tables))
@@ -141,7 +149,7 @@ def _output(
     return _Output(output, (replace(table, state=state), catalog))
 
 
-def _by_lineage(context: dg.InputContext, question: ReadQuestion, output: _Output) -> Consumption:
+def _by_lineage(context: dg.InputContext, question: ReadQuestion, output: _Output, log: "_EventLog") -> Consumption:
     """Ask the snapshots of the asset's own table; where they have expired, Dagster's event log, if it knows."""
     if output.stored is None:
         return Consumption()
@@ -149,7 +157,7 @@ def _by_lineage(context: dg.InputContext, question: ReadQuestion, output: _Outpu
     found = consumed(table, input_identity(context, question), question.scope.keys)
     if not found.is_cut or table.state is None:
         return found
-    logged = _by_event_log(context, question, output)
+    logged = log.of_output(output)
     if not any(has_record for has_record, _ in logged):
         return found if _has_rows(table, table.state, catalog) else Consumption()
     if any(has_record and item is None for has_record, item in logged):
@@ -167,38 +175,62 @@ def _has_rows(table: OwnTable, state: TableState, catalog: CatalogDescription) -
     return any(within_file(bound, file).boxes for file in files)
 
 
-def _by_event_log(
-    context: dg.InputContext, question: ReadQuestion, output: _Output
-) -> list[tuple[bool, Consumption | None]]:
-    """Ask for the runs that have last materialized each partition of the run, and what these have read.
+@dataclass(frozen=True, slots=True)
+class _EventLog:
+    """What Dagster's event log says of the runs that have last materialized each partition of the run.
 
     What is stored elsewhere has no snapshot that says it: a run that fails between its effect and Dagster's record has
     not read anything.
 
-    Returns:
-        Of each partition, whether there is a materialization, and what the last one has read that has read the input.
+    Args:
+        context: Dagster's, of the input.
+        question: What the input asks for.
+        upstream: Returns the table that is read, as it is now.
     """
-    of_output = output.context
-    keys: Sequence[str | None] = tuple(of_output.asset_partition_keys) if of_output.has_asset_partitions else (None,)
-    return [_of_partition(context, question, output, key) for key in keys]
 
+    context: dg.InputContext
+    question: ReadQuestion
+    upstream: Callable[[], TableState | None]
 
-def _of_partition(
-    context: dg.InputContext, question: ReadQuestion, output: _Output, partition: str | None
-) -> tuple[bool, Consumption | None]:
-    """Return whether there is a materialization, and what the last one has read that has read the input.
+    def of_output(self, output: _Output) -> list[tuple[bool, Consumption | None]]:
+        """Return of each partition whether there is a materialization, and how far it has read the input."""
+        of_output = output.context
+        keys: Sequence[str | None] = (
+            tuple(of_output.asset_partition_keys) if of_output.has_asset_partitions else (None,)
+        )
+        return [self._of_partition(output, key) for key in keys]
 
-    What another IO manager has stored of an asset that is to have a table now was made of whole reads.
-    """
-    has_record = False
-    has_nothing = output.is_ours and output.stored is None
-    for run_id, step_key in materializations(output.context, partition):
-        has_record = True
-        for read in reversed(reads_of_run(context, question, run_id, step_key=step_key)):
-            if read.snapshot_id is None or read.share == "none" or (has_nothing and not read.is_of_changes):
+    def _of_partition(self, output: _Output, partition: str | None) -> tuple[bool, Consumption | None]:
+        """Return what the last materialization has read that has read the input, or one that overlapped it.
+
+        Of runs that overlap, the one that has read less may be recorded last.
+        """
+        has_record = False
+        found: list[int] = []
+        asked_at = math.inf
+        for run_id, step_key, recorded_at in materializations(output.context, partition):
+            if found and recorded_at < asked_at:
+                break
+            has_record = True
+            read = self._last_read(output, run_id, step_key)
+            if read is None or read.snapshot_id is None:
                 continue
-            is_partial = not read.is_of_changes and read.left_out not in (None, question.options.left_out)
+            is_partial = not read.is_of_changes and read.left_out not in (None, self.question.options.left_out)
             if read.share == "all" and not is_partial:
-                return True, Consumption(read.snapshot_id)
-            return True, Consumption(unclear=f"run {run_id}, which has read only some of what is read now")
-    return has_record, None
+                found.append(read.snapshot_id)
+                asked_at = min(asked_at, read.asked_at)
+            elif not found:
+                return True, Consumption(unclear=f"run {run_id}, which has read only some of what is read now")
+        if not found:
+            return has_record, None
+        return True, Consumption(found[0] if len(set(found)) == 1 else furthest(self.upstream(), found))
+
+    def _last_read(self, output: _Output, run_id: str, step_key: str | None) -> RecordedRead | None:
+        """Return what a run has last read of the input.
+
+        What another IO manager has stored of an asset that is to have a table now was made of whole reads.
+        """
+        has_nothing = output.is_ours and output.stored is None
+        reads = reversed(reads_of_run(self.context, self.question, run_id, step_key=step_key))
+        told = (read for read in reads if read.snapshot_id is not None and read.share != "none")
+        return next((read for read in told if read.is_of_changes or not has_nothing), None)

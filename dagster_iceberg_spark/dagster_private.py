@@ -233,15 +233,19 @@ def outputs_of(context: dg.InputContext) -> list[tuple[dg.OutputContext, Any]]:
     return found
 
 
-def materializations(context: dg.OutputContext, partition_key: str | None) -> Iterator[tuple[str, str | None]]:
-    """Yield run and step of the materializations of an output's asset, or of one partition of it, newest first."""
+def materializations(context: dg.OutputContext, partition_key: str | None) -> Iterator[tuple[str, str | None, float]]:
+    """Yield the materializations of an output's asset, or of one partition of it, newest first.
+
+    Yields:
+        Run, step, and when it was recorded, in seconds since 1970.
+    """
     step = _step_context(context)
     keys = None if partition_key is None else [partition_key]
     records = dg.AssetRecordsFilter(asset_key=context.asset_key, asset_partitions=keys)
     cursor: str | None = None
     while step is not None:
         answer = step.instance.fetch_materializations(records, limit=20, cursor=cursor)
-        yield from ((record.run_id, record.event_log_entry.step_key) for record in answer.records)
+        yield from ((record.run_id, record.event_log_entry.step_key, record.timestamp) for record in answer.records)
         if not answer.has_more:
             return
         cursor = answer.cursor

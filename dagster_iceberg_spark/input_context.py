@@ -45,6 +45,7 @@ _READ: Final = {
     "scope": "iceberg/partitions",
     "kind": "iceberg/read",
     "left_out": "iceberg/left_out",
+    "asked_at": "iceberg/asked_at",
 }
 """Keys of an engine event that says what a step has read."""
 
@@ -204,6 +205,8 @@ def record_read(
     snapshot_id: int | None,
     changes: Changes | None = None,
     upon: tuple[tuple[str, int | None], ...] = (),
+    *,
+    asked_at: float,
 ) -> None:
     """Remember what the step has loaded, for what it writes and for runs that are to read the same.
 
@@ -213,6 +216,7 @@ def record_read(
         snapshot_id: The snapshot that was read.
         changes: Which changes until then; None: its rows.
         upon: The snapshot that each table of the step had, by its asset.
+        asked_at: When the load began, in seconds since 1970.
     """
     facts = step_facts(context)
     if facts is None:
@@ -237,6 +241,7 @@ def record_read(
             _READ["since"]: "" if since is None else str(since),
             _READ["scope"]: scope or "",
             _READ["kind"]: question.options.read,
+            _READ["asked_at"]: str(asked_at),
             _READ["left_out"]: question.options.left_out or "",
         },
     )
@@ -291,6 +296,7 @@ def reads_of_run(
             since=int(event.get(_READ["since"]) or 0) or None,
             is_of_changes=event.get(_READ["kind"], "snapshot") != "snapshot",
             left_out=event.get(_READ["left_out"]) or None,
+            asked_at=float(event.get(_READ["asked_at"], "inf")),
         )
         for event in (engine_events(facts.instance, run_id) if facts else ())
         if wanted.items() <= event.items()

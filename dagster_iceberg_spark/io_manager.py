@@ -1,5 +1,6 @@
 """The IO manager: `handle_output` and `load_input`, each a short story told in the rooms' words."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
@@ -169,9 +170,9 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             RetryableError: The same may succeed when it is tried again.
         """
         with _final_errors(context):
-            question = read_question(context, namespace=self.namespace)
+            question, asked_at = read_question(context, namespace=self.namespace), time.time()
             loaded = InputLoader(self.spark, context, question, self.input_type, _as_ours).load()
-            record_read(context, question, loaded.snapshot_id, loaded.changes, loaded.upon)
+            record_read(context, question, loaded.snapshot_id, loaded.changes, loaded.upon, asked_at=asked_at)
             return loaded.value
 
     def question_of(self, context: dg.OutputContext) -> tuple[CatalogDescription, WriteQuestion]:

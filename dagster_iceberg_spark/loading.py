@@ -90,8 +90,8 @@ class InputLoader:
         question, wanted = self.question, self.question.wanted
         kind, so_far = question.options.kind, ReadSoFar(Consumption())
         if kind is not None:  # before the upstream table is looked at, which then has what anybody has read of it
-            so_far = read_so_far(self.context, question, as_ours=self.as_ours)
-        state = look(self.spark.catalog_description, question.identifier)
+            so_far = read_so_far(self.context, question, as_ours=self.as_ours, upstream=self._look)
+        state = self._look()
         if state is None:
             since = so_far.consumption.since
             nothing = None if kind is None else Changes(kind, since, scan="nothing")
@@ -118,6 +118,9 @@ class InputLoader:
         there = {key: each for key, each in plans.items() if not (wanted.is_optional and key in missing)}
         rows = self._rows(there) if there else {}
         return LoadedInput({key: rows.get(key) for key in plans}, plan.snapshot_id, plan.changes, so_far.upon)
+
+    def _look(self) -> TableState | None:
+        return look(self.spark.catalog_description, self.question.identifier)
 
     def _consumption(self, so_far: ReadSoFar, earlier: EarlierRead | None) -> Consumption:
         """Return how far the asset has read the table, or an earlier run had, whose read is to be repeated."""

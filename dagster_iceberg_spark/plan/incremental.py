@@ -196,6 +196,15 @@ def snapshots_since(state: TableState, since: int, until: int | None) -> tuple[S
     return None
 
 
+def furthest(state: TableState | None, snapshot_ids: Sequence[int]) -> int:
+    """Return the snapshot that the history reaches last; of those that it does not tell, the first."""
+    found, *others = snapshot_ids
+    for other in others:
+        if state is not None and snapshots_since(state, found, other) is not None:
+            found = other
+    return found
+
+
 def may_delete(snapshot: Snapshot) -> bool:
     """Say whether rows may have gone with the snapshot. Compaction moves them only."""
     if snapshot.operation in ("append", "replace"):

@@ -1,6 +1,7 @@
 """What an input reads: one snapshot, some rows, some columns."""
 
 import datetime as dt
+import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -211,6 +212,7 @@ class RecordedRead:
         since: The snapshot after which the changes begin that it has read; None: it has read all rows.
         is_of_changes: Whether changes were asked for.
         left_out: What left rows of the snapshot out; None: nothing did.
+        asked_at: When the load began, in seconds since 1970; infinite where it is not on record.
     """
 
     share: Literal["all", "some", "none"]
@@ -218,6 +220,7 @@ class RecordedRead:
     since: int | None = None
     is_of_changes: bool = False
     left_out: str | None = None
+    asked_at: float = math.inf
 
 
 def chosen_read(run_id: str, reads: Sequence[RecordedRead]) -> EarlierRead | None:

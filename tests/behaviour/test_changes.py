@@ -489,6 +489,26 @@ def test_an_asset_that_is_stored_elsewhere_reads_on_by_the_event_log(lake: Lake,
     assert seen == [[1], [2], [2, 3], []]
 
 
+def test_what_is_stored_elsewhere_goes_on_from_the_run_that_has_read_furthest(lake: Lake) -> None:
+    """Of two that overlap, the one that has read less is recorded last."""
+    seen: list[list[int]] = []
+
+    @dg.asset(ins={"events": dg.AssetIn(metadata=CHANGES)})
+    def sender(events: pa.Table) -> None:
+        seen.append(sorted(events.column("id").to_pylist()))
+        if seen == [[1]]:
+            lake.materialize(events_of_two)
+            read_on(lake, sender)
+
+    events_of_two = events("(2)")
+    lake.materialize(events("(1)"))
+    read_on(lake, sender)
+    lake.materialize(events("(3)"))
+    read_on(lake, sender)
+    read_on(lake, sender)
+    assert seen == [[1], [1, 2], [3], []]
+
+
 def test_the_changes_that_a_run_has_read_are_read_again_after_a_roll_back(lake: Lake) -> None:
     reader = copy_of(DataFrame)
     lake.materialize(events("(1)"))

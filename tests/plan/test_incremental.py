@@ -10,6 +10,7 @@ from dagster_iceberg_spark.plan.incremental import (
     OwnTable,
     agreed,
     consumed,
+    furthest,
     may_delete,
     scan_of,
     snapshots_since,
@@ -267,3 +268,9 @@ def test_how_many_of_the_keys_a_description_is_of() -> None:
     assert share_of("a..c (40)", ["b"]) is None
     assert share_of("a..c (40)", ["d"]) == "none"
     assert share_of("what (someone wrote)", ["d"]) == "none"
+
+
+@pytest.mark.parametrize(("read", "expected"), [([1, 3, 2], 3), ([2], 2), ([9, 3], 9), ([2, 9, 1], 2)])
+def test_the_furthest_of_several_reads_is_the_last_in_the_history(read: list[int], expected: int) -> None:
+    assert furthest(line({}, {}, {}), read) == expected
+    assert furthest(None, read) == read[0]
