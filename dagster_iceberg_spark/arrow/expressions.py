@@ -174,8 +174,7 @@ def _negation(predicate: Predicate) -> BooleanExpression:  # noqa: C901, PLR0911
         case IsNull():
             return _known(predicate.column)
         case IsNaN():
-            reference = _reference(predicate.column)
-            return PyIcebergAnd(_not_nan(reference), _known(predicate.column))
+            return PyIcebergOr(_not_nan(_reference(predicate.column)), _null(predicate.column))
         case StartsWith():
             reference = _reference(predicate.column)
             return PyIcebergAnd(_not_starts_with(reference, predicate.prefix), _known(predicate.column))

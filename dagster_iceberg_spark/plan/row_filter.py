@@ -3,7 +3,8 @@
 The language is the part of Spark's SQL that Iceberg can prune files by and that means the same to every engine: `=`,
 `<>`, `<=>`, `<`, `<=`, `>`, `>=`, `BETWEEN`, `IN`, `IS [NOT] NULL`, `IS [NOT] TRUE`, `isnan`, `LIKE 'text%'`,
 `startswith`, `AND`, `OR`, `NOT`. Constants take the type of their column, exactly or not at all; a
-floating-point number is the nearest one.
+floating-point number is the nearest one. Literals are read as Spark 4 reads them by default, whatever a session's
+settings are: a condition is also read where there is no session.
 """
 
 import datetime as dt
@@ -13,12 +14,13 @@ import struct
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import sqlglot
 from sqlglot import expressions as syntax
+from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
 from dagster_iceberg_spark.errors import MetadataKeyError
@@ -67,11 +69,23 @@ _PARTS: Final = frozenset({"this", "expression", "expressions", "low", "high", "
 """What a node is read by: one that has more, such as `negate`, means something else."""
 MAXIMUM_TERMS: Final = 200
 """Of more, the engines' evaluation by recursion comes to its end."""
-_DIGITS_OF_SECOND: Final = re.compile(r"\.\d{7}")
+_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_MOMENT: Final = re.compile(_DATE.pattern + r"([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d(:\d\d)?)?)?", re.ASCII)
+_EXACT_AS_DOUBLE: Final = 2**53
+_DIGITS_OF_DOUBLE: Final = 15
+"""Every number of so many digits is another one as a double."""
 _HINT: Final = (
     "compare columns with constants, by =, <>, <, <=, >, >=, BETWEEN, IN, IS NULL, isnan, LIKE 'text%', joined by AND, "
     "OR and NOT; filter by anything else in the asset itself."
 )
+
+
+class _Spark4(Spark):
+    """Spark 4's SQL, in which a doubled quote stands for one; sqlglot joins the two texts, as older Sparks do."""
+
+    class Tokenizer(Spark.Tokenizer):
+        STRING_ESCAPES: ClassVar = ["\\", "'", '"']
 
 
 def row_filter(condition: str, schema: Schema, *, key: str, subject: str) -> Predicate:
@@ -101,7 +115,7 @@ def row_filter(condition: str, schema: Schema, *, key: str, subject: str) -> Pre
 
 def _parsed(condition: str, key: str, subject: str) -> syntax.Expr:
     try:
-        return sqlglot.parse_one(condition, dialect="spark")
+        return sqlglot.parse_one(condition, dialect=_Spark4)
     except SqlglotError as error:
         raise MetadataKeyError.refusing(
             "use", f"`{key}` of {subject}", expected="a condition in SQL", found=repr(condition), hint=_HINT
@@ -182,9 +196,9 @@ class _Reader:
         return And((In(column, (bool(node.expression.this),)), Not(IsNull(column))))
 
     def _like(self, node: syntax.Like) -> Predicate:
-        column, _ = self._operand(node.this, "a column of texts", {STRING})
-        pattern = _constant_text(node.expression)
-        if pattern is None or "\\" in pattern or "_" in pattern or "%" in pattern[:-1]:
+        column, field = self._operand(node.this, "a column of texts", {STRING})
+        pattern = str(_value(field, node.expression, partial(self._refusal, node)))
+        if "\\" in pattern or "_" in pattern or "%" in pattern[:-1]:
             raise self._refusal(node, "a pattern that ends in its only wildcard, such as LIKE 'text%'")
         return StartsWith(column, pattern[:-1]) if pattern.endswith("%") else In(column, (pattern,))
 
@@ -239,6 +253,7 @@ def _is_column(node: Any) -> bool:
 
 def _value(field: Field, node: Any, refusal: Callable[[str], MetadataKeyError]) -> LiteralValue:
     """Return a constant as a value of the column's type."""
+    node = node.unnest()
     text, number = _constant_text(node), _constant_number(node)
     try:
         value = _of_type(field, node, text, number)
@@ -257,26 +272,30 @@ _EXAMPLES: Final[dict[Any, str]] = {
 }
 
 
-def _of_type(  # noqa: PLR0911 - one for each type
+def _of_type(  # noqa: C901, PLR0911 - one for each type
     field: Field, node: Any, text: str | None, number: Decimal | None
 ) -> LiteralValue | None:
     match field.type:
         case DecimalType() if number is not None:
-            return field.type.exact(number)
+            return field.type.exact(number) if field.type.precision <= _DIGITS_OF_DOUBLE or _is_exact(node) else None
         case kind if kind in INTEGERS and number is not None:
             integer = int(number)
-            return integer if integer == number and -(2 ** _BITS[kind]) <= integer < 2 ** _BITS[kind] else None
+            is_told_apart = abs(integer) < _EXACT_AS_DOUBLE or _is_exact(node)
+            is_kept = integer == number and -(2 ** _BITS[kind]) <= integer < 2 ** _BITS[kind]
+            return integer if is_told_apart and is_kept else None
         case kind if kind == DOUBLE and number is not None:
             return float(number) if math.isfinite(float(number)) else None
         case kind if kind == FLOAT and number is not None:
             return float(struct.unpack("f", struct.pack("f", number))[0])
-        case kind if kind == STRING:
+        case kind if kind == STRING and not isinstance(node, syntax.Cast):
             return text
         case kind if kind == DATE and text is not None and not _is_cast_to(node, _MOMENTS):
-            return dt.date.fromisoformat(text)
-        case kind if kind in (TIMESTAMP, TIMESTAMPTZ) and text is not None and not _is_cast_to(node, _DATES):
+            return dt.date.fromisoformat(text) if _DATE.fullmatch(text) else None
+        case kind if kind in (TIMESTAMP, TIMESTAMPTZ) and text is not None and not _is_cast_to(node, _NOT_OF[kind]):
+            if not _MOMENT.fullmatch(text):
+                return None
             moment = dt.datetime.fromisoformat(text.replace("Z", "+00:00"))
-            if (moment.tzinfo is not None) != (kind == TIMESTAMPTZ) or _DIGITS_OF_SECOND.search(text):
+            if (moment.tzinfo is not None) != (kind == TIMESTAMPTZ):
                 return None
             return moment.astimezone(dt.timezone.utc) if kind == TIMESTAMPTZ else moment
         case kind if kind == BOOLEAN and isinstance(node, syntax.Boolean):
@@ -285,30 +304,32 @@ def _of_type(  # noqa: PLR0911 - one for each type
 
 
 def _constant_text(node: Any) -> str | None:
-    """Return a text; Spark takes neighbours for one text, and a typed literal for a cast."""
+    """Return a text: Spark takes neighbours for one; and that of a typed literal, which is a cast."""
+    if isinstance(node, syntax.Cast) and node.to.this in _DATES | _MOMENTS:
+        node = node.this
     match node:
         case syntax.Literal() if node.is_string:
             return str(node.this)
-        case syntax.Concat():
-            parts = [_constant_text(item) for item in node.expressions]
-            return None if None in parts else "".join(part for part in parts if part is not None)
-        case syntax.Cast() if node.to.this in _DATES | _MOMENTS:
-            return _constant_text(node.this)
-        case syntax.Paren():
-            return _constant_text(node.this)
+        case syntax.Concat() if all(isinstance(item, syntax.Literal) and item.is_string for item in node.expressions):
+            return "".join(item.this for item in node.expressions)
     return None
 
 
 _DATES: Final = frozenset({syntax.DataType.Type.DATE})
-_MOMENTS: Final = frozenset(
-    {
-        syntax.DataType.Type.TIMESTAMP,
-        syntax.DataType.Type.TIMESTAMPTZ,
-        syntax.DataType.Type.TIMESTAMPLTZ,
-        syntax.DataType.Type.TIMESTAMPNTZ,
-    }
-)
-_EXACT_NUMBERS: Final = frozenset({syntax.DataType.Type.DOUBLE, syntax.DataType.Type.DECIMAL})
+_WALL_CLOCKS: Final = frozenset({syntax.DataType.Type.TIMESTAMPNTZ})
+_MOMENTS: Final = _WALL_CLOCKS | {
+    syntax.DataType.Type.TIMESTAMP,
+    syntax.DataType.Type.TIMESTAMPTZ,
+    syntax.DataType.Type.TIMESTAMPLTZ,
+}
+_NOT_OF: Final = {TIMESTAMP: _DATES, TIMESTAMPTZ: _DATES | _WALL_CLOCKS}
+"""Types of literals that Spark makes something else of by the session's time zone."""
+_BITS_OF_LITERAL: Final = {
+    syntax.DataType.Type.TINYINT: 7,
+    syntax.DataType.Type.SMALLINT: 15,
+    syntax.DataType.Type.INT: 31,
+    syntax.DataType.Type.BIGINT: 63,
+}
 
 
 def _is_cast_to(node: Any, kinds: AbstractSet[Any]) -> bool:
@@ -319,23 +340,33 @@ def _constant_number(node: Any) -> Decimal | None:
     match node:
         case syntax.Neg():
             number = _constant_number(node.this)
-            return None if number is None else -number
+            return None if number is None else number.copy_negate()
         case syntax.Literal() if not node.is_string:
             return Decimal(node.this)
-        case syntax.Cast() if isinstance(node.this, syntax.Literal):
-            return _cast_number(node.this.this, node.to.this)
+        case syntax.Cast() if isinstance(node.this, syntax.Literal) and _NUMBER.fullmatch(node.this.this):
+            number = Decimal(node.this.this)
+            return number if _is_kept(number, node.to) else None
         case syntax.Paren():
             return _constant_number(node.this)
     return None
 
 
-def _cast_number(written: str, kind: Any) -> Decimal | None:
-    """Return the number of a literal with a suffix, such as `5L` or `1.5BD`, where the type changes nothing of it."""
-    try:
-        number = Decimal(written)
-    except InvalidOperation:
-        return None
-    is_kept = kind in _EXACT_NUMBERS or (
-        kind in syntax.DataType.SIGNED_INTEGER_TYPES and number == number.to_integral_value()
+def _is_kept(number: Decimal, kind: syntax.DataType) -> bool:
+    """Return whether a number is the same as that type, such as that of `5L` or `1.5BD`."""
+    if kind.this == syntax.DataType.Type.DECIMAL:
+        precision, scale = [*([int(part.name) for part in kind.expressions] or [10]), 0][:2]
+        return DecimalType(precision, scale).exact(number) is not None
+    if kind.this in _BITS_OF_LITERAL:
+        limit = 2 ** _BITS_OF_LITERAL[kind.this]
+        return number == number.to_integral_value() and -limit <= number < limit
+    return bool(kind.this == syntax.DataType.Type.DOUBLE)
+
+
+def _is_exact(node: Any) -> bool:
+    """Return whether a number is no double, with which Spark compares integers and decimals as doubles."""
+    return not any(
+        "e" in part.name.lower() and not part.is_string
+        if isinstance(part, syntax.Literal)
+        else _is_cast_to(part, {syntax.DataType.Type.DOUBLE})
+        for part in node.walk()
     )
-    return number if number.is_finite() and is_kept else None

@@ -176,8 +176,7 @@ def predicate(  # noqa: C901, PLR0911 - one for each kind
         case IsNull():
             return f"{_qualified(rows.column, qualifier)} IS NULL"
         case IsNaN():
-            column = _qualified(rows.column, qualifier)
-            return f"CASE WHEN {column} IS NOT NULL THEN isnan({column}) END"  # isnan(NULL) is false
+            return f"isnan({_qualified(rows.column, qualifier)})"
         case StartsWith():
             return f"startswith({_qualified(rows.column, qualifier)}, {constant_text(rows.prefix)})"
         case Not():

@@ -66,7 +66,7 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class IsNaN:
-    """The column, of floating-point numbers, is NaN."""
+    """The column, of floating-point numbers, is NaN; NULL is not."""
 
     column: Column
 

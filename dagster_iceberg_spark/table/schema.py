@@ -3,9 +3,11 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
-from typing import Any, TypeAlias
+from decimal import Context, Decimal, InvalidOperation
+from typing import Any, Final, TypeAlias
 
+_CONTEXT: Final = Context(prec=38)
+"""Decimals have at most so many digits; Python's own calculations have 28."""
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 
 
@@ -34,7 +36,7 @@ class DecimalType:
     def exact(self, number: Decimal) -> Decimal | None:
         """Return the number with the type's scale; None if it is no value of the type."""
         try:
-            scaled = number.quantize(Decimal(1).scaleb(-self.scale))
+            scaled = number.quantize(Decimal(1).scaleb(-self.scale), context=_CONTEXT)
         except InvalidOperation:
             return None
         return scaled if scaled == number and len(scaled.as_tuple().digits) <= self.precision else None

@@ -43,7 +43,7 @@ def truth(predicate: Predicate, row: Mapping[str, Any]) -> bool | None:  # noqa:
         case IsNull(column):
             return value_of(row, column) is None
         case IsNaN(column):
-            return None if value_of(row, column) is None else _is_nan(value_of(row, column))
+            return _is_nan(value_of(row, column))
         case StartsWith(column, prefix):
             return None if value_of(row, column) is None else value_of(row, column).startswith(prefix)
         case Not(term):
