@@ -9,6 +9,7 @@ own are carried over, in the same commit.
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Final
 
 from dagster_iceberg_spark.plan.binding import BoundBox, BoundScope, Constraint, Interval, Intervals, Partitions, Values
@@ -269,7 +270,9 @@ def _widen(constraint: Constraint, bounds: ColumnBounds) -> Constraint | None:
     lower, upper = bounds.lower, bounds.upper
     if not isinstance(constraint, Intervals) or bounds.may_hold_null or lower is None or upper is None:
         return None
-    beyond = successor(upper)
+    # Of a decimal's greatest value Iceberg evaluates no filter with what comes after it: another type's.
+    may_be_greatest = isinstance(upper, Decimal) and set(upper.as_tuple().digits) == {9}
+    beyond = None if may_be_greatest else successor(upper)
     return None if beyond is None else Intervals(constraint.column, union_of((*constraint.intervals, (lower, beyond))))
 
 
@@ -287,6 +290,8 @@ def successor(value: LiteralValue) -> LiteralValue | None:  # noqa: PLR0911 - on
                 return value + 1
             case str():
                 return value + "\0"
+            case Decimal():
+                return value + Decimal(1).scaleb(int(value.as_tuple().exponent))  # its exponent is its type's scale
             case _:
                 return None
     except OverflowError:  # the last day of the calendar, which stands for "never" in many tables

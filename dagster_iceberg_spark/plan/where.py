@@ -1,14 +1,15 @@
 """The rows that a condition means, in the form in which they can be replaced."""
 
+from decimal import Decimal
 from typing import Final
 
 from dagster_iceberg_spark.errors import MetadataKeyError
-from dagster_iceberg_spark.plan.binding import BoundScope, Intervals, Values
+from dagster_iceberg_spark.plan.binding import BoundScope, Interval, Intervals, Values
 from dagster_iceberg_spark.plan.coverage import successor
 from dagster_iceberg_spark.plan.options import MERGE
 from dagster_iceberg_spark.plan.row_filter import row_filter
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, Always, And, Comparison, In, IsNull, Or, Predicate
-from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.table.schema import DecimalType, Field, Schema
 
 MAXIMUM_BOXES: Final = 1000
 WHERE: Final = f"{MERGE}: where"
@@ -26,7 +27,7 @@ def where_scope(condition: str, columns: Schema, *, subject: str) -> BoundScope:
         MetadataKeyError: It is no such condition.
     """
     predicate = row_filter(condition, columns, key=WHERE, subject=subject)
-    scope = _scope(predicate)
+    scope = _scope(predicate, columns)
     if scope is None or len(scope.boxes) > MAXIMUM_BOXES:
         raise MetadataKeyError.refusing(
             "use",
@@ -38,7 +39,7 @@ def where_scope(condition: str, columns: Schema, *, subject: str) -> BoundScope:
     return scope
 
 
-def _scope(predicate: Predicate) -> BoundScope | None:
+def _scope(predicate: Predicate, columns: Schema) -> BoundScope | None:
     match predicate:
         case Always():
             return BoundScope(((),) if predicate == EVERY_ROW else ())
@@ -48,22 +49,26 @@ def _scope(predicate: Predicate) -> BoundScope | None:
         case IsNull(str() as column):
             return BoundScope(((Values(column, (), has_null=True),),))
         case Comparison(str() as column):
-            return _interval(column, predicate)
+            return _interval(columns.field(column), predicate)
         case And(terms) | Or(terms):
-            return _combined([_scope(term) for term in terms], is_and=isinstance(predicate, And))
+            return _combined([_scope(term, columns) for term in terms], is_and=isinstance(predicate, And))
         case _:
             return None
 
 
-def _interval(column: str, comparison: Comparison) -> BoundScope | None:
-    value = comparison.value
-    if isinstance(value, float):
+def _interval(field: Field | None, comparison: Comparison) -> BoundScope | None:
+    value, is_below = comparison.value, comparison.operator in ("<", "<=")
+    if field is None or isinstance(value, float):
         return None
     edge = value if comparison.operator in ("<", ">=") else successor(value)
     if edge is None:
         return None
-    interval = (None, edge) if comparison.operator in ("<", "<=") else (edge, None)
-    return BoundScope(((Intervals(column, (interval,)),),))
+    interval: Interval = (None, edge) if is_below else (edge, None)
+    if isinstance(edge, Decimal) and isinstance(field.type, DecimalType) and field.type.exact(edge) is None:
+        if not is_below:
+            return BoundScope(())  # above the greatest value
+        interval = (None, None)
+    return BoundScope(((Intervals(field.name, (interval,)),),))
 
 
 def _combined(scopes: list[BoundScope | None], *, is_and: bool) -> BoundScope | None:

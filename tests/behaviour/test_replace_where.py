@@ -54,6 +54,29 @@ def test_the_rows_of_the_condition_are_replaced(
     assert len(lake.summaries("t")) == 2
 
 
+@pytest.mark.parametrize("spec", [(), ("amount",), ("bucket(2, name)",)], ids=str)
+@pytest.mark.parametrize(
+    ("where", "kept"),
+    [
+        ("name = 'O''Brien'", ["OBrien", "least", "most", "null"]),
+        ("amount > 10.5", ["O'Brien", "least", "null"]),
+        ("amount > -9999999.99 and amount <= 10.5", ["OBrien", "least", "most", "null"]),
+        ("amount <= 9999999.99", ["null"]),
+        ("amount > 9999999.98", ["O'Brien", "OBrien", "least", "null"]),
+    ],
+)
+def test_texts_and_decimals_are_told_apart_exactly(
+    lake: Lake, spec: tuple[str, ...], where: str, kept: list[str]
+) -> None:
+    rows = (
+        """values ("O'Brien", 10.5), ('OBrien', 10.51), ('least', -9999999.99), ('most', 9999999.99), ('null', null)"""
+    )
+    query = f"select name, cast(amount as decimal(9, 2)) as amount from {rows} as t(name, amount)"
+    lake.materialize(frame_asset("t", query, metadata={"iceberg/partition_by": list(spec)} if spec else None))
+    lake.materialize(replacing(where, f"{query} where false"))
+    assert lake.rows("t", "name") == kept
+
+
 def test_rows_that_do_not_meet_the_condition_are_refused_or_dropped(lake: Lake) -> None:
     first(lake)
     query = "select cast(id as int) as n, concat('s', id) as s, 'new' as v from range(5)"

@@ -91,7 +91,7 @@ def test_no_file_is_partly_matched_by_what_is_overwritten(condition: str, files:
 
 
 @pytest.mark.parametrize(
-    "condition", ["n <> 1", "NOT n = 1", "s LIKE 'a%'", "f > 1", "isnan(f)", "p <= 1.5", "b IS TRUE"]
+    "condition", ["n <> 1", "NOT n = 1", "s LIKE 'a%'", "f > 1", "isnan(f)", "f <= 1.5", "b IS TRUE"]
 )
 def test_what_cannot_be_told_by_values_and_ranges_is_refused(condition: str) -> None:
     with pytest.raises(MetadataKeyError, match="expected =, <, <=, >, >=, BETWEEN, IN and IS NULL"):
@@ -103,6 +103,9 @@ def test_what_cannot_be_told_by_values_and_ranges_is_refused(condition: str) -> 
     [
         ("p = 1.5", {"p": Decimal("1.50")}),
         ("p < 1.5", {"p": Decimal("1.49")}),
+        ("p <= 1.5", {"p": Decimal("1.50")}),
+        ("p > 1.5", {"p": Decimal("1.51")}),
+        ("p <= 9999999.99", {"p": Decimal("9999999.99")}),
         ("b", {"b": True}),
         ("t >= '2024-01-01T00:00:00Z'", {"t": dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)}),
         ("d <= '9999-12-30'", {"d": dt.date(9999, 12, 30)}),
@@ -110,6 +113,17 @@ def test_what_cannot_be_told_by_values_and_ranges_is_refused(condition: str) -> 
 )
 def test_other_types(condition: str, row: dict[str, Any]) -> None:
     assert matches(where_scope(condition, SCHEMA, subject="db.t").predicate(), row)
+
+
+def test_the_ends_of_a_range_of_decimals_are_exact() -> None:
+    rows = [{"p": Decimal(number)} for number in ("-0.01", "0.00", "1.50", "1.51", "9999999.99")]
+    for condition, expected in {
+        "p > 0 AND p <= 1.5": [False, False, True, False, False],
+        "p <= 9999999.99": [True] * 5,
+        "p > 9999999.99 OR p < 0": [True, False, False, False, False],
+    }.items():
+        scope = where_scope(condition, SCHEMA, subject="db.t").predicate()
+        assert [matches(scope, row) for row in rows] == expected
 
 
 def test_more_combinations_than_anybody_writes_are_refused() -> None:
