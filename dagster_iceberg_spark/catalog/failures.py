@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
+from pydantic import ValidationError
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     ForbiddenError,
@@ -14,6 +15,7 @@ from pyiceberg.exceptions import (
     RESTError,
     UnauthorizedError,
 )
+from requests import HTTPError
 from sqlalchemy.exc import SQLAlchemyError
 
 from dagster_iceberg_spark.errors import (
@@ -52,6 +54,19 @@ _REFUSED_BY_AZURE: Final = (
 )
 _REFUSED_BY_GOOGLE: Final = ("access denied: gs://", "UNAUTHENTICATED", "PERMISSION_DENIED")
 """What pyarrow says of a file, and what Google's client says below it."""
+_WRONG_DATABASE: Final = (
+    'FATAL:  database "',
+    "FATAL:  role ",
+    "no pg_hba.conf entry",
+    "server does not support SSL",
+    "invalid sslmode value",
+    "root certificate file",
+    "invalid dsn",
+    "unrecognized configuration parameter",
+    "Unknown database",
+    "insecure transport are prohibited",
+)
+"""What PostgreSQL and its client say, and MySQL."""
 _EXTRAS: Final = ("adlfs", "azure", "psycopg2", "pymysql")
 """What pyiceberg imports when it opens such a store or catalog."""
 _AZURE_ERRORS: Final = "azure.core.exceptions"
@@ -61,6 +76,11 @@ _CATALOG_ERRORS: Final = (AuthorizationExpiredError, *_REFUSED_LOGINS, *_UNANSWE
 _OF_THE_METASTORE: Final = {"thrift.Thrift": "TException", "kerberos": "GSSError"}
 """What the client of a Hive Metastore raises, by the modules that are there only where somebody has loaded them."""
 _OF_AZURE: Final = {_AZURE_ERRORS: "AzureError"}
+
+_PASSING_STATUSES: Final = (408, 409, 425, 429)
+"""What a server answers to a request that it may take later; other statuses from 400 to 499 are of a wrong request."""
+_NAMED_PLACES: Final = 3
+_MAXIMUM_LINE: Final = 400
 
 RESTORE_HINT: Final = (
     "bring the file back from a backup; where it is lost for good, roll the table back to a snapshot that does without "
@@ -89,6 +109,12 @@ def _is_azure_s(error: Exception) -> bool:
 
 def _is(*classes: type[Exception]) -> Callable[[Exception], bool]:
     return lambda error: isinstance(error, classes)
+
+
+def _is_wrong_request(error: Exception) -> bool:
+    answer = error.__cause__.response if isinstance(error.__cause__, HTTPError) else None
+    is_refused = answer is not None and 400 <= answer.status_code < 500 and answer.status_code not in _PASSING_STATUSES  # noqa: PLR2004
+    return isinstance(error, RESTError) and is_refused
 
 
 def catalog_errors() -> tuple[type[Exception], ...]:
@@ -197,6 +223,38 @@ RULES: Final = (
         "check the catalog's credentials in the resource configuration.",
     ),
     CatalogFailureRule(
+        "no rights in the database",
+        lambda error: (
+            isinstance(error, SQLAlchemyError)
+            and _says("permission denied for ", "is not permitted to log in", "command denied to user")(error)
+        ),
+        ConfigurationError,
+        "a user that may use the catalog's database",
+        "grant the user of the catalog's `uri` CONNECT and CREATE, and SELECT, INSERT, UPDATE and DELETE on the tables "
+        "`iceberg_tables` and `iceberg_namespace_properties`.",
+    ),
+    CatalogFailureRule(
+        "wrong address of the database",
+        lambda error: isinstance(error, SQLAlchemyError) and _says(*_WRONG_DATABASE)(error),
+        ConfigurationError,
+        "a database and parameters that the server and its client know",
+        "correct the catalog's `uri`: the database's name, `sslmode` and other parameters.",
+    ),
+    CatalogFailureRule(
+        "wrong request",
+        _is_wrong_request,
+        ConfigurationError,
+        "an Iceberg REST catalog that has the warehouse",
+        "correct `uri`, `warehouse` and `prefix` of the catalog.",
+    ),
+    CatalogFailureRule(
+        "another service",
+        _is(ValidationError),
+        ConfigurationError,
+        "the JSON of an Iceberg REST catalog",
+        "correct `uri` and `prefix` of the catalog.",
+    ),
+    CatalogFailureRule(
         "damaged catalog",
         _says("file is not a database", "database disk image is malformed"),
         InvestigationError,
@@ -277,5 +335,9 @@ def rule_for(error: Exception) -> CatalogFailureRule | None:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of the error's message, or its class where it has none."""
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
+    """Return the first line of the error's message, or its class where it has none; of what was parsed, no value."""
+    if isinstance(error, ValidationError):
+        details = error.errors(include_url=False, include_context=False, include_input=False)
+        named = ("".join(f"{part}." for part in item["loc"])[:-1] + f": {item['msg']}" for item in details)
+        return f"{error.title}: {'; '.join(item.removeprefix(': ') for item in list(named)[:_NAMED_PLACES])}"
+    return next(iter(str(error).splitlines()), "")[:_MAXIMUM_LINE] or type(error).__name__

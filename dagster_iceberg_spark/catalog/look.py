@@ -59,8 +59,8 @@ class _OpenedCatalog:
     keys: AwsKeys | None
 
 
-_NAMED_PLACES: Final = 3
 _TABLES_OF_SQL_CATALOG: Final = 2
+_NO_JSON: Final = "json_invalid"
 _UNKNOWN_TYPE: Final = "Unsupported field type: '"
 """What pyiceberg says of a type that it does not have."""
 _catalogs: dict[tuple[object, ...], _OpenedCatalog] = {}
@@ -256,11 +256,14 @@ class _LoadedTable:
 
 
 def _load_table(description: CatalogDescription, identifier: TableIdentifier) -> _LoadedTable | None:
+    catalog = open_catalog(description)
     try:
-        return _loaded(open_catalog(description), identifier)
+        return _loaded(catalog, identifier)
     except (NoSuchTableError, NoSuchNamespaceError):
         return None
     except (NoSuchIcebergTableError, NoSuchPropertyException, ValidationError, MetadataValidationError) as error:
+        if isinstance(error, ValidationError) and error.errors(include_input=False)[0]["type"] == _NO_JSON:
+            raise
         raise _not_iceberg(identifier, description, error) from None
 
 
@@ -381,14 +384,10 @@ def _not_iceberg(
     identifier: TableIdentifier, description: CatalogDescription, error: Exception
 ) -> NotAnIcebergTableError:
     """Say what is wrong with what the catalog answers; the error itself may show the credentials in the answer."""
-    found = first_line(error)
-    if isinstance(error, ValidationError):
-        places = sorted({".".join(map(str, item["loc"])) for item in error.errors(include_input=False)})
-        found = f"{found} ({', '.join(places[:_NAMED_PLACES])})"
     return NotAnIcebergTableError.refusing(
         "use",
         str(identifier),
         expected=f"an Iceberg table in the {description}",
-        found=description.redact(found),
+        found=description.redact(first_line(error)),
         hint="choose another name with `iceberg/table`.",
     )

@@ -119,11 +119,21 @@ class _ClassName:
 
 
 @dataclass(frozen=True, slots=True)
+class _Every:
+    """Tells a failure by several signs together."""
+
+    signs: tuple[_Mention, ...]
+
+    def __call__(self, failure: EngineFailure) -> bool:
+        return all(sign(failure) for sign in self.signs)
+
+
+@dataclass(frozen=True, slots=True)
 class FailureRule:
     """A kind of engine error, what tells it, and what it becomes."""
 
     name: str
-    applies: _Condition | _Mention | _ClassName
+    applies: _Condition | _Mention | _ClassName | _Every
     error: type[IcebergSparkError]
     expected: str
     hint: str | None = None
@@ -138,6 +148,8 @@ def _mention(*signs: str) -> _Mention:
 
 
 NO_NAMESPACE: Final = "missing namespace"
+WRONG_ADDRESS: Final = "another service"
+_REST_CATALOG: Final = ("the answers of an Iceberg REST catalog", "correct `uri` and `prefix` of the catalog.")
 _UNANSWERED: Final = FailureRule(
     "connection lost",
     _ClassName(("SparkConnectGrpcException", "RetriesExceeded")),
@@ -359,6 +371,7 @@ RULES: Final = (
             "NotAuthorizedException",
             "ForbiddenException",
             "password authentication failed",
+            "no password was provided",
             "Access denied for user",  # MySQL's words
             "InvalidAccessKeyId",
             "SignatureDoesNotMatch",
@@ -472,6 +485,53 @@ RULES: Final = (
         "run the asset again.",
     ),
     FailureRule(
+        "no rights in the database",
+        _mention(
+            "ERROR: permission denied for ",
+            "FATAL: permission denied for ",
+            "is not permitted to log in",
+            "command denied to user",  # MySQL's words
+        ),
+        ConfigurationError,
+        "a user that may use the catalog's database",
+        "grant the user of the catalog's `uri` CONNECT and CREATE, and SELECT, INSERT, UPDATE and DELETE on the tables "
+        "`iceberg_tables` and `iceberg_namespace_properties`.",
+    ),
+    FailureRule(
+        "wrong address of the database",
+        _mention(
+            'FATAL: database "',
+            "FATAL: role ",
+            "no pg_hba.conf entry",
+            "The server does not support SSL",
+            "Invalid sslmode value",
+            "Could not open SSL root certificate file",
+            "unrecognized configuration parameter",
+            "Unknown database",  # MySQL's words, as the next ones
+            "insecure transport are prohibited",
+        ),
+        ConfigurationError,
+        "a database and parameters that the server and its client know",
+        "correct the catalog's `uri`: the database's name, `sslmode` and other parameters.",
+    ),
+    FailureRule(
+        "wrong request",
+        _mention(
+            "org.apache.iceberg.exceptions.BadRequestException",
+            "org.apache.iceberg.exceptions.NoSuchWarehouseException",
+        ),
+        ConfigurationError,
+        "a request that the REST catalog takes",
+        "correct `uri`, `warehouse` and `prefix` of the catalog, or what the message names.",
+    ),
+    FailureRule(WRONG_ADDRESS, _mention("(code: 404", "(code: 405", "(code: 406"), ConfigurationError, *_REST_CATALOG),
+    FailureRule(
+        WRONG_ADDRESS,
+        _Every((_mention("Error occurred while processing GET request"), _mention("jackson.core.JsonParseException"))),
+        ConfigurationError,
+        *_REST_CATALOG,
+    ),
+    FailureRule(
         "catalog unavailable",
         _mention(
             "ServiceUnavailableException",
@@ -552,6 +612,8 @@ def kind_of(rule: FailureRule, action: str) -> type[IcebergSparkError]:
         return UpstreamMissingError
     if action == "write" and rule.name == "not authorised":
         return CredentialsExpiredError  # the table was looked at, and prepared, a moment before
+    if action == "write" and rule.name == WRONG_ADDRESS:
+        return CatalogUnavailableError  # likewise: something stands in for the service
     if action != "write" and rule.error is CommitOutcomeUnknownError:
         return CatalogUnavailableError  # whatever else is asked of a catalog may be asked again
     return rule.error

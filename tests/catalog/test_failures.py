@@ -7,8 +7,11 @@ import pytest
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ServiceRequestError
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, NoRegionError
 from hive_metastore.ttypes import MetaException
+from pydantic import BaseModel, ValidationError
+from pyiceberg.catalog.rest import ConfigResponse, NamespaceResponse
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
+    BadRequestError,
     ForbiddenError,
     OAuthError,
     RESTError,
@@ -16,8 +19,9 @@ from pyiceberg.exceptions import (
     ServiceUnavailableError,
     UnauthorizedError,
 )
+from requests import HTTPError, Response
 from requests.exceptions import SSLError
-from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.exc import DatabaseError, OperationalError, ProgrammingError
 from thrift.Thrift import TApplicationException
 from thrift.transport.TTransport import TTransportException
 
@@ -28,6 +32,19 @@ from dagster_iceberg_spark.errors import IcebergSparkError
 
 def sql(message: str, kind: type[DatabaseError] = OperationalError) -> DatabaseError:
     return kind("select 1", None, Exception(message))
+
+
+def refused(status: int, message: str = "x", kind: type[RESTError] = RESTError) -> RESTError:
+    error, answer = kind(message), Response()
+    answer.status_code = status
+    error.__cause__ = HTTPError(response=answer)
+    return error
+
+
+def malformed(kind: type[BaseModel], answer: str) -> ValidationError:
+    with pytest.raises(ValidationError) as caught:
+        kind.model_validate_json(answer)
+    return caught.value
 
 
 def aws(code: str, message: str) -> ClientError:
@@ -79,6 +96,32 @@ FAILURES: dict[tuple[str, type[IcebergSparkError]], list[Exception]] = {
         sql("(1045, \"Access denied for user 'me'@'127.0.0.1' (using password: YES)\")"),
         sql("fe_sendauth: no password supplied"),
     ],
+    ("no rights in the database", errors.ConfigurationError): [
+        sql("permission denied for schema public", ProgrammingError),
+        sql("permission denied for table iceberg_tables", ProgrammingError),
+        sql('connection to server at "h", port 1 failed: FATAL:  permission denied for database "closed"'),
+        sql('connection to server at "h", port 1 failed: FATAL:  role "me" is not permitted to log in'),
+        sql("(1142, \"CREATE command denied to user 'me'@'h' for table 'iceberg_tables'\")"),
+    ],
+    ("wrong address of the database", errors.ConfigurationError): [
+        sql('connection to server at "h", port 1 failed: FATAL:  database "nowhere" does not exist'),
+        sql('connection to server at "h", port 1 failed: FATAL:  no pg_hba.conf entry for host "h", no encryption'),
+        sql('connection to server at "h", port 1 failed: server does not support SSL, but SSL was required'),
+        sql('connection to server at "h", port 1 failed: FATAL:  unrecognized configuration parameter "bogus"'),
+        sql('invalid sslmode value: "sometimes"'),
+        sql('invalid dsn: invalid connection option "foo"', ProgrammingError),
+        sql("(1049, \"Unknown database 'nowhere'\")"),
+    ],
+    ("wrong request", errors.ConfigurationError): [
+        refused(404, "RESTError 404: Received unexpected JSON Payload: <html>"),
+        refused(404, "NotFoundException: Warehouse 'x' not found"),
+        refused(400, "BadRequestException: Unknown warehouse 'x'", BadRequestError),
+        refused(405),
+    ],
+    ("another service", errors.ConfigurationError): [
+        malformed(ConfigResponse, "<!DOCTYPE html>"),
+        malformed(NamespaceResponse, '{"hello": "world"}'),
+    ],
     ("damaged catalog", errors.InvestigationError): [
         sql("file is not a database", DatabaseError),
         sql("database disk image is malformed", DatabaseError),
@@ -126,6 +169,7 @@ FAILURES: dict[tuple[str, type[IcebergSparkError]], list[Exception]] = {
         OSError("AWS Error NETWORK_CONNECTION during HeadObject operation"),
         ConnectionResetError("x"),
         RESTError("RESTError 429: TooManyRequestsException: x"),
+        *(refused(status) for status in (408, 409, 425, 429, 500, 502)),
         ServiceUnavailableError("x"),
         OSError("AWS Error SLOW_DOWN during GetObject operation: Please reduce your request rate."),
         TimeoutError("timed out"),

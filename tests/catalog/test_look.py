@@ -329,7 +329,7 @@ def answering() -> Iterator[Callable[..., CatalogDescription]]:
                     silence.wait()
                     return
                 code, answer = (200, {"defaults": {}, "overrides": {}}) if "config" in self.path else (status, document)
-                body = json.dumps(answer).encode()
+                body = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
                 self.send_response(code)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
@@ -361,11 +361,14 @@ def refusal(code: int, kind: str, message: str = "no") -> dict[str, Any]:
         (403, refusal(403, "ForbiddenException"), ConfigurationError, "expected credentials that it accepts"),
         (500, refusal(500, "ServerError", "token hunter2"), CatalogUnavailableError, "expected an answer, found"),
         (503, refusal(503, "ServiceUnavailable"), CatalogUnavailableError, "expected an answer, found"),
+        (502, "<html>Bad gateway</html>", CatalogUnavailableError, "expected an answer, found"),
+        (400, refusal(400, "BadRequestException"), ConfigurationError, "correct `uri`, `warehouse` and `prefix`"),
+        (200, "<html>Welcome hunter2</html>", ConfigurationError, "found TableResponse: Invalid JSON"),
         (
             200,
             {"metadata": {}, "config": {"s3.secret-access-key": "hunter2"}},
             NotAnIcebergTableError,
-            r"expected an Iceberg table in the REST catalog 'lake' .* errors? for TableResponse \(metadata",
+            r"expected an Iceberg table in the REST catalog 'lake' .* TableResponse: metadata",
         ),
     ],
 )

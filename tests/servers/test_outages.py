@@ -10,8 +10,9 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 import pytest
+from sqlalchemy import text
 
-from dagster_iceberg_spark import HiveCatalog, RestCatalog, SqlCatalog
+from dagster_iceberg_spark import ConfigurationError, HiveCatalog, RestCatalog, SqlCatalog
 from tests.conftest import Lake, frame_asset, open_lake, while_it_writes
 from tests.servers.conftest import emptied
 from tests.servers.hive import HiveServer
@@ -119,6 +120,39 @@ def test_the_first_run_of_a_process_finds_a_dead_catalog(postgresql_lake: Lake, 
     lakes = open_lake(unopened, postgresql_lake.directory, None)
     assert_unavailable(next(lakes), frame_asset("t", "select 1 as id"))
     next(lakes, None)
+
+
+@pytest.fixture(scope="module")
+def guest(postgresql: PostgreSqlServer) -> str:
+    """The URI of a database in which its user may do nothing."""
+    postgresql.create_database("closed")
+    with postgresql.engine("closed").begin() as connection:
+        connection.execute(text("CREATE ROLE guest LOGIN PASSWORD 'guest'"))
+        connection.execute(text("REVOKE CREATE ON SCHEMA public FROM PUBLIC"))
+    return f"postgresql://guest:guest@127.0.0.1:{postgresql.port}/closed"
+
+
+@pytest.mark.parametrize(
+    ("fault", "found"),
+    [
+        ("database", 'database "nowhere" does not exist'),
+        ("encryption", "does not support SSL"),
+        ("rights", "permission denied for schema public"),
+    ],
+)
+def test_a_fault_of_the_configuration_is_not_said_to_be_an_outage(
+    postgresql: PostgreSqlServer, guest: str, tmp_path: Path, fault: str, found: str
+) -> None:
+    uris = {
+        "database": postgresql.uri(database="nowhere"),
+        "encryption": f"{postgresql.uri()}?sslmode=require",
+        "rights": guest,
+    }
+    catalog = SqlCatalog(name="amiss", uri=uris[fault], warehouse=str(tmp_path / "wh"))
+    for lake in open_lake(catalog, tmp_path, None):
+        for name in ("spark_session", "pyiceberg_catalog"):
+            with pytest.raises(ConfigurationError, match=found):
+                getattr(lake.spark, name)
 
 
 def test_runs_fail_while_a_hive_metastore_is_down_and_work_when_it_is_back(hive_lake: Lake, hive: HiveServer) -> None:

@@ -26,6 +26,7 @@ from dagster_iceberg_spark.spark.failures import (
 )
 
 ICEBERG = "org.apache.iceberg.exceptions."
+SHADED = "org.apache.iceberg.shaded.com.fasterxml.jackson.core."
 HIVE = "org.apache.hadoop.hive.metastore.api."
 INCOMPATIBLE = "The following columns have types incompatible with the existing columns in their respective positions :"
 
@@ -72,6 +73,11 @@ def connect(name: str, message: str) -> UnknownException:
 def sqlite(message: str, action: str = "Unknown failure") -> Py4JJavaError:
     """Return a classic session's error of the SQLite catalog."""
     return java(("org.apache.iceberg.jdbc.UncheckedSQLException", action), ("org.sqlite.SQLiteException", message))
+
+
+def postgresql(message: str) -> Py4JJavaError:
+    """Return a classic session's error of a catalog in PostgreSQL."""
+    return iceberg("UncheckedSQLException", "Failed to connect", ("org.postgresql.util.PSQLException", message))
 
 
 def connect_caused_by(*causes: tuple[str, str]) -> UnknownException:
@@ -278,11 +284,8 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
     ("not authorised", errors.CredentialsExpiredError): [
         iceberg("NotAuthorizedException", "Not authorized: no"),
         iceberg("ForbiddenException", "Forbidden: no"),
-        iceberg(
-            "UncheckedSQLException",
-            "Failed to connect",
-            ("org.postgresql.util.PSQLException", 'FATAL: password authentication failed for user "u"'),
-        ),
+        postgresql('FATAL: password authentication failed for user "u"'),
+        postgresql("The server requested SCRAM-based authentication, but no password was provided."),
         java(
             (
                 "software.amazon.awssdk.services.s3.model.S3Exception",
@@ -376,7 +379,31 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
     ("table vanished", errors.CommitConflictError): [
         spark("TABLE_OR_VIEW_NOT_FOUND", "The table cannot be found", AnalysisException),
     ],
+    ("no rights in the database", errors.ConfigurationError): [
+        postgresql("ERROR: permission denied for schema public"),
+        postgresql("ERROR: permission denied for table iceberg_tables"),
+        postgresql('FATAL: permission denied for database "closed"'),
+        postgresql('FATAL: role "me" is not permitted to log in'),
+    ],
+    ("wrong address of the database", errors.ConfigurationError): [
+        postgresql('FATAL: database "nowhere" does not exist'),
+        postgresql('FATAL: no pg_hba.conf entry for host "h", no encryption'),
+        postgresql("The server does not support SSL."),
+        postgresql("Invalid sslmode value: sometimes"),
+        postgresql('FATAL: unrecognized configuration parameter "bogus"'),
+    ],
+    ("wrong request", errors.ConfigurationError): [
+        iceberg("BadRequestException", "Malformed request: Unknown warehouse 'x'"),
+        iceberg("NoSuchWarehouseException", "Warehouse 'x' not found"),
+        connect(f"{ICEBERG}BadRequestException", "Malformed request: no"),
+    ],
+    ("another service", errors.CatalogUnavailableError): [
+        iceberg("RESTException", "Unable to process (code: 404, type: null): <html>"),
+        iceberg("RESTException", "Error occurred while processing GET request", (f"{SHADED}JsonParseException", "'<'")),
+    ],
     ("catalog unavailable", errors.CatalogUnavailableError): [
+        iceberg("RESTException", "Unable to process (code: 502, type: null): <html>"),
+        postgresql("FATAL: the database system is starting up"),
         iceberg("ServiceUnavailableException", "Service failed: 503"),
         iceberg("ServiceFailureException", "Server error"),
         connect(f"{ICEBERG}RESTException", "Error occurred while processing GET request"),
