@@ -288,7 +288,7 @@ def plan_write(
         required=required_by_definition(options, frame, state),
         action=action,
         guard=guard,
-        write_options=_write_options(options, scope, state),
+        write_options={**_validation(options, action), **_write_options(options, scope, state)},
         snapshot_properties={**materialization.properties(), **said},
         counted_partitions=() if are_listed else tuple((key, part.predicate()) for key, part in counted),
         listed_partitions=partitions if are_listed else (),
@@ -575,6 +575,14 @@ def _columns_to_filter_by(action: WriteAction, own: BoundScope) -> tuple[str, ..
             return own.columns
         case _:
             return ()
+
+
+def _validation(options: WriteOptions, action: WriteAction) -> dict[str, str]:
+    """Return the snapshot after which an isolation level looks for conflicts: by default, Iceberg looks at them all."""
+    if not isinstance(action, Overwrite) or action.base_snapshot_id is None:
+        return {}
+    since = {"validate-from-snapshot-id": str(action.base_snapshot_id)}
+    return since if "isolation-level" in options.write_options else {}
 
 
 def _write_options(options: WriteOptions, scope: PartitionScope, state: TableState | None) -> dict[str, str]:

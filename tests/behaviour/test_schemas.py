@@ -383,9 +383,11 @@ def test_options_of_a_new_table_reach_it(lake: Lake) -> None:
         "iceberg/format_version": 3,
         "iceberg/sort_by": ["b desc nulls last", "a"],
         "iceberg/location": f"file:{lake.directory}/elsewhere",
-        "iceberg/write_options": {"target-file-size-bytes": 1_000_000},
+        "iceberg/write_options": {"target-file-size-bytes": 1_000_000, "isolation-level": "serializable"},
     }
-    lake.materialize(frame_asset("t", "select 1 as a, 2 as b", metadata=metadata))
+    for value in (0, 1, 2):  # each looks for conflicts with what came after the one before it
+        lake.materialize(frame_asset("t", f"select {value} as a, 2 as b", metadata=metadata))
+    assert lake.rows("t", "a") == [2]
     table = lake.table("t")
     assert table.metadata.format_version == 3
     assert table.location() == f"file:{lake.directory}/elsewhere"

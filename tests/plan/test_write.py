@@ -321,6 +321,21 @@ def test_one_partition_is_spread_over_tasks_unless_the_user_decides(
 
 
 @pytest.mark.parametrize(
+    ("state", "asked", "since"),
+    [
+        (existing(), {"isolation-level": "serializable"}, "7"),
+        (existing(), {"isolation-level": "snapshot", "validate-from-snapshot-id": "0"}, "0"),
+        (existing(), {}, None),
+        (None, {"isolation-level": "serializable"}, None),
+    ],
+)
+def test_a_replace_looks_for_conflicts_after_the_snapshot_that_it_was_planned_on(
+    state: TableState | None, asked: dict[str, str], since: str | None
+) -> None:
+    assert planned(state, write_options=asked).write_options.get("validate-from-snapshot-id") == since
+
+
+@pytest.mark.parametrize(
     ("count", "counted"),
     [(0, 0), (1, 0), (2, 2), (MAXIMUM_COUNTED_PARTITIONS, 50), (MAXIMUM_COUNTED_PARTITIONS + 1, 0)],
 )
