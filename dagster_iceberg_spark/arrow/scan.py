@@ -12,7 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.arrow.field_ids import skip_columns_without_ids
-from dagster_iceberg_spark.arrow.nulls import keep_nulls
+from dagster_iceberg_spark.arrow.nested import rebuild_lists_and_maps
 from dagster_iceberg_spark.arrow.streaming import batches_of
 from dagster_iceberg_spark.catalog.files import describe_file, files_added_by
 from dagster_iceberg_spark.plan.binding import Intervals
@@ -20,7 +20,7 @@ from dagster_iceberg_spark.plan.coverage import DataFile, hull, within_file
 from dagster_iceberg_spark.plan.read import ReadPlan
 from dagster_iceberg_spark.table.predicate import NO_ROW, Predicate, all_of
 
-keep_nulls()
+rebuild_lists_and_maps()
 skip_columns_without_ids()
 
 MAXIMUM_TERMS: Final = 16

@@ -1,0 +1,58 @@
+"""Lists and maps are read as they were written.
+
+pyiceberg builds lists and maps of structs anew when it reads them, without their NULLs: a NULL list becomes an empty
+one (apache/iceberg-python#3833, open). The same methods cast lists and maps of lists and maps instead. A cast matches
+the fields of structs by name, not by id: fields that were renamed, or whose names Iceberg escapes in files, read as
+NULL. So the methods are replaced for all of the process: a `DataScan` is run by the user.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io.pyarrow import ArrowProjectionVisitor
+from pyiceberg.types import ListType, MapType
+
+
+def rebuild_lists_and_maps() -> None:
+    """Let pyiceberg's projection build every list and map of its parts; a second time nothing is done."""
+    for name, rebuilt in (("list", _rebuilt_list), ("map", _rebuilt_map)):
+        method = getattr(ArrowProjectionVisitor, name)
+        if not hasattr(method, "__wrapped__"):
+            setattr(ArrowProjectionVisitor, name, _replacing(method, rebuilt))
+
+
+def _replacing(method: Callable[..., Any], rebuilt: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def project(self: Any, kind: Any, array: Any, *parts: Any) -> Any:
+        if any(part is None for part in parts) or not isinstance(array, pa.ListArray | pa.LargeListArray | pa.MapArray):
+            return method(self, kind, array, *parts)
+        return rebuilt(self, kind, array, *parts)
+
+    return project
+
+
+def _rebuilt_list(visitor: Any, kind: ListType, array: pa.Array, elements: pa.Array) -> pa.Array:
+    elements = visitor._cast_if_needed(kind.element_field, elements)  # noqa: SLF001 - stands in for a method
+    of = pa.large_list if isinstance(array, pa.LargeListArray) else pa.list_
+    built = of(visitor._construct_field(kind.element_field, elements.type))  # noqa: SLF001
+    return type(array).from_arrays(_offsets(array), elements, type=built, mask=_nulls(array))
+
+
+def _rebuilt_map(visitor: Any, kind: MapType, array: pa.MapArray, keys: pa.Array, values: pa.Array) -> pa.Array:
+    parts = ((kind.key_field, keys), (kind.value_field, values))
+    keys, values = (visitor._cast_if_needed(field, part) for field, part in parts)  # noqa: SLF001
+    fields = ((kind.key_field, keys), (kind.value_field, values))
+    built = pa.map_(*(visitor._construct_field(field, part.type) for field, part in fields))  # noqa: SLF001
+    return pa.MapArray.from_arrays(_offsets(array), keys, values, built, mask=_nulls(array))
+
+
+def _offsets(array: pa.Array) -> pa.Array:
+    """Return the offsets as an array of their own: Arrow takes no mask with a slice, which a large row group has."""
+    return pc.add(array.offsets, 0)
+
+
+def _nulls(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None
