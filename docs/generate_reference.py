@@ -225,7 +225,8 @@ def _lines() -> Iterator[str]:
 
 
 def _failure_row(rule: FailureRule) -> tuple[str, str, str, str]:
-    signs = ", ".join(f"`{sign}`" for sign in rule.applies.signs) or "anything else"
+    joint = " together with " if rule.needs_every_sign else ", "
+    signs = joint.join(f"`{sign}`" for sign in rule.applies.signs) or "anything else"
     error = kind_of(rule, "write")
     if issubclass(error, CommitOutcomeUnknownError):
         then = "the token is looked for"

@@ -120,12 +120,12 @@ class _ClassName:
 
 @dataclass(frozen=True, slots=True)
 class _Every:
-    """Tells a failure by several signs together."""
+    """Tells a failure by several signs that it has together."""
 
-    signs: tuple[_Mention, ...]
+    signs: tuple[str, ...]
 
     def __call__(self, failure: EngineFailure) -> bool:
-        return all(sign(failure) for sign in self.signs)
+        return all(failure.mentions(sign) for sign in self.signs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +137,11 @@ class FailureRule:
     error: type[IcebergSparkError]
     expected: str
     hint: str | None = None
+
+    @property
+    def needs_every_sign(self) -> bool:
+        """Whether one of the signs does not do."""
+        return isinstance(self.applies, _Every)
 
 
 def _condition(*signs: str) -> _Condition:
@@ -527,7 +532,7 @@ RULES: Final = (
     FailureRule(WRONG_ADDRESS, _mention("(code: 404", "(code: 405", "(code: 406"), ConfigurationError, *_REST_CATALOG),
     FailureRule(
         WRONG_ADDRESS,
-        _Every((_mention("Error occurred while processing GET request"), _mention("jackson.core.JsonParseException"))),
+        _Every(("Error occurred while processing GET request", "jackson.core.JsonParseException")),
         ConfigurationError,
         *_REST_CATALOG,
     ),
