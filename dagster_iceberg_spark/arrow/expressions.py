@@ -169,8 +169,9 @@ def _negation(predicate: Predicate) -> BooleanExpression:  # noqa: C901, PLR0911
             return _comparison(Comparison(column, _OPPOSITES[operator], value))
         case In():
             values, reference = [_literal(value) for value in predicate.values], _reference(predicate.column)
-            others = _not_equal_to(reference, values[0]) if len(values) == 1 else _not_in(reference, values)
-            return PyIcebergAnd(others, _known(predicate.column))
+            if len(values) > 1 and not isinstance(values[0], float):
+                return PyIcebergAnd(_not_in(reference, values), _known(predicate.column))
+            return PyIcebergAnd(*(_not_equal_to(reference, value) for value in values), _known(predicate.column))
         case IsNull():
             return _known(predicate.column)
         case IsNaN():

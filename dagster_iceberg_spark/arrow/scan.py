@@ -14,6 +14,7 @@ from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.arrow.field_ids import skip_columns_without_ids
 from dagster_iceberg_spark.arrow.nested import rebuild_lists_and_maps
 from dagster_iceberg_spark.arrow.streaming import batches_of
+from dagster_iceberg_spark.arrow.widened import keep_constants
 from dagster_iceberg_spark.catalog.files import describe_file, files_added_by
 from dagster_iceberg_spark.plan.binding import Intervals
 from dagster_iceberg_spark.plan.coverage import DataFile, hull, within_file
@@ -22,6 +23,7 @@ from dagster_iceberg_spark.table.predicate import NO_ROW, Predicate, all_of
 
 rebuild_lists_and_maps()
 skip_columns_without_ids()
+keep_constants()
 
 MAXIMUM_TERMS: Final = 16
 """pyiceberg evaluates each term of a filter for each file; of more terms only those that a file may need are kept."""
