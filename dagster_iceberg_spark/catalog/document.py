@@ -85,11 +85,11 @@ def _spec(document: Document, schemas: Iterable[Schema]) -> PartitionSpec:
 
 
 def _sort_field(document: Document, schema: Schema) -> SortField:
-    column, transform = schema.name_of(document["source-id"]) or "?", document["transform"]
     return SortField(
-        column if transform == "identity" else f"{transform}({column})",
+        schema.name_of(document["source-id"]) or "?",
         document["direction"],
         "first" if document["null-order"] == "nulls-first" else "last",
+        document["transform"],
     )
 
 

@@ -19,6 +19,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.sorting import SortDirection, SortField, SortOrder
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
 from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestampType, TimestamptzType
 
@@ -36,6 +37,7 @@ from dagster_iceberg_spark.errors import (
     NotAnIcebergTableError,
 )
 from dagster_iceberg_spark.plan.coverage import ColumnBounds
+from dagster_iceberg_spark.table import ordering
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from tests.table.samples import TABLE, utc, wall
 
@@ -100,7 +102,10 @@ def test_a_look_sees_what_the_table_is(lake: CatalogDescription, catalog: Catalo
     spec = PartitionSpec(
         PartitionField(1, 1000, DayTransform(), "d"), PartitionField(2, 1001, BucketTransform(4), "shard")
     )
-    table = catalog.create_table(("nyc", "flights"), COLUMNS, partition_spec=spec, properties={"a": "b"})
+    order = SortOrder(SortField(5), SortField(2, transform=BucketTransform(4), direction=SortDirection.DESC))
+    table = catalog.create_table(
+        ("nyc", "flights"), COLUMNS, partition_spec=spec, sort_order=order, properties={"a": "b"}
+    )
     state = look(lake, FLIGHTS)
     assert state is not None
     assert (state.identifier, state.location, state.format_version) == (FLIGHTS, table.location(), 2)
@@ -109,6 +114,10 @@ def test_a_look_sees_what_the_table_is(lake: CatalogDescription, catalog: Catalo
         ("ts", "timestamptz", True, None, 1), ("carrier", "string", False, "two letters", 2),
     ]  # fmt: skip
     assert state.properties["a"] == "b"
+    assert state.sort_order == (
+        ordering.SortField("id", "asc", "first"),
+        ordering.SortField("carrier", "desc", "last", "bucket[4]"),
+    )
     assert (state.snapshots, state.refs, state.head()) == ({}, {}, None)
 
 

@@ -1,5 +1,6 @@
 """The plan of one write: everything that is decided before anything is done."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -34,8 +35,10 @@ from dagster_iceberg_spark.table.changes import (
     DropPartitionField,
     RenameColumn,
     SetProperties,
+    SetSortOrder,
 )
 from dagster_iceberg_spark.table.lineage import Materialization
+from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionSpec, parse_partition_field
 from dagster_iceberg_spark.table.predicate import EVERY_ROW
 from dagster_iceberg_spark.table.schema import STRING, TIMESTAMPTZ, Field, Schema, parse_type
@@ -461,6 +464,17 @@ def test_columns_of_a_table_that_several_assets_write_are_not_dropped(
             planned(state, frame=schema(ts="timestamptz", carrier="string"), **asked)
     else:
         planned(state, frame=schema(ts="timestamptz", carrier="string"), **asked)
+
+
+@pytest.mark.parametrize("transform", ["identity", "bucket[4]", "truncate[2]", "void"])
+def test_a_column_that_sorts_the_files_is_dropped_after_its_order_alone(transform: str) -> None:
+    """Another engine may sort by a transform's value."""
+    state = replace(existing(), sort_order=(SortField("delay", transform=transform),))
+    narrow = schema(ts="timestamptz", carrier="string")
+    with pytest.raises(SchemaMismatchError, match="the column 'delay', by which the table's files are sorted"):
+        planned(state, frame=narrow, schema_evolution="full")
+    plan = planned(state, frame=narrow, schema_evolution="full", sort_by=[])
+    assert plan.changes == (SetSortOrder((), is_partitioned=True),)
 
 
 def test_what_waited_for_the_data_is_planned_on_the_columns_of_the_plan() -> None:
