@@ -76,7 +76,7 @@ _PLAIN_TEXT = re.compile(r"[^'\\$]*")
 _TYPES: Final = {
     "int": "INT",
     "long": "BIGINT",
-    "timestamptz": "TIMESTAMP",
+    "timestamptz": "TIMESTAMP_LTZ",
     "timestamp": "TIMESTAMP_NTZ",
     "uuid": "STRING",
     "unknown": "VOID",

@@ -114,6 +114,24 @@ def test_every_type_is_stored_unchanged_wherever_the_plan_says_so(lake: Lake) ->
         assert comparable(found[row][column]) == comparable(expected[row][column]), pairs[int(column[1:])]
 
 
+def test_an_instant_stays_one_whatever_the_session_calls_a_timestamp(lake: Lake) -> None:
+    """The table is made, gets a column, is replaced and merged into."""
+    instant = "timestamp_ltz '2024-01-02 00:00:00Z'"
+    merging = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
+    lake.session.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        lake.materialize(frame_asset("t", f"select 1 as id, {instant} as ts"))
+        for metadata in ({}, merging):
+            lake.materialize(
+                frame_asset("t", f"select 1 as id, {instant} as ts, struct({instant} as at) as n", metadata=metadata)
+            )
+    finally:
+        lake.session.conf.unset("spark.sql.timestampType")
+    assert str(lake.table("t").schema().find_field("ts").field_type) == "timestamptz"
+    moment = dt.datetime(2024, 1, 2, tzinfo=dt.timezone.utc)
+    assert lake.arrow("t").to_pylist() == [{"id": 1, "ts": moment, "n": {"at": moment}}]
+
+
 def comparable(value: Any) -> str:
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         value = value.astimezone(dt.timezone.utc)

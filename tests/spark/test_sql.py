@@ -106,7 +106,7 @@ def test_a_date_is_a_date() -> None:
         (parse_type("long"), "BIGINT"),
         (parse_type("boolean"), "BOOLEAN"),
         (parse_type("double"), "DOUBLE"),
-        (parse_type("timestamptz"), "TIMESTAMP"),
+        (parse_type("timestamptz"), "TIMESTAMP_LTZ"),
         (parse_type("timestamp"), "TIMESTAMP_NTZ"),
         (parse_type("uuid"), "STRING"),
         (parse_type("fixed[16]"), "BINARY"),
@@ -130,7 +130,7 @@ def test_a_table_is_created_once_with_all_that_it_has() -> None:
     columns = Schema((Field("ts", parse_type("timestamptz"), doc="when"), Field("weird `name`", INT)))
     statement = sql.create_table("lake", FLIGHTS, create(columns, "day(ts)", "c"), "s3://lake/t")
     assert statement == (
-        "CREATE TABLE IF NOT EXISTS `lake`.`nyc`.`flights` (`ts` TIMESTAMP COMMENT 'when', `weird ``name``` INT) "
+        "CREATE TABLE IF NOT EXISTS `lake`.`nyc`.`flights` (`ts` TIMESTAMP_LTZ COMMENT 'when', `weird ``name``` INT) "
         "USING iceberg PARTITIONED BY (day(`ts`), `c`) LOCATION 's3://lake/t' "
         r"TBLPROPERTIES ('a' = '1', 'b' = 'it\'s')"
     )
