@@ -17,6 +17,7 @@ from dagster_iceberg_spark.table.changes import (
     TableChange,
     WidenColumn,
 )
+from dagster_iceberg_spark.table.identifier import quote_part
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec
 from dagster_iceberg_spark.table.schema import (
     DOUBLE,
@@ -33,7 +34,9 @@ from dagster_iceberg_spark.table.schema import (
     PrimitiveType,
     Schema,
     StructType,
+    all_paths,
     walk,
+    walk_paths,
 )
 
 SchemaEvolution: TypeAlias = Literal["strict", "add_columns", "full"]
@@ -152,24 +155,43 @@ def lacks_fields_of_structs_only(source: IcebergType, complete: IcebergType) -> 
             return source == complete
 
 
-def refuse_repeated_columns(frame: Schema, *, subject: str) -> None:
-    """Refuse a frame in which one name stands for two columns.
+def refuse_repeated_columns(frame: Schema, table: Schema | None = None, *, subject: str) -> None:
+    """Refuse a frame in which one name stands for two columns, or for two fields of a struct at any depth.
+
+    Args:
+        frame: The frame's columns.
+        table: The table's, if there is one.
+        subject: The table, for the message.
 
     Raises:
-        SchemaMismatchError: Two columns have one name, or differ in case only where the session ignores case.
+        SchemaMismatchError: Two columns have one name, or differ in case only where the session ignores case; or their
+            dotted paths are one, by which Iceberg knows them.
     """
-    seen: dict[str, str] = {}
-    for name in frame.names:
-        folded = name if frame.is_case_sensitive else name.casefold()
+    seen: dict[tuple[str, ...], str] = {}
+    for path, field in walk_paths(frame.fields):
+        *parent, name = path
+        folded = (*parent, name if frame.is_case_sensitive else name.casefold())
         if folded in seen:
+            inside = f" of {'.'.join(parent)!r}" if parent else ""
             raise SchemaMismatchError.refusing(
                 "write",
                 subject,
                 expected="column names that differ",
-                found=f"the columns {seen[folded]!r} and {name!r}",
+                found=f"the {'fields' if parent else 'columns'} {seen[folded]!r} and {field.name!r}{inside}",
                 hint="rename one of them.",
             )
         seen[folded] = name
+    known: dict[str, tuple[str, ...]] = {}
+    for path in (*all_paths(frame.fields), *all_paths(table.fields if table else ())):
+        other = known.setdefault(".".join(path), path)
+        if other != path:
+            raise SchemaMismatchError.refusing(
+                "write",
+                subject,
+                expected="columns whose dotted paths differ, by which Iceberg knows them",
+                found=" and ".join(".".join(map(quote_part, item)) for item in (other, path)),
+                hint="rename the column that has a dot in its name.",
+            )
 
 
 def refuse_reserved_columns(frame: Schema, *, subject: str) -> None:
@@ -223,6 +245,56 @@ def plan_spec_changes(
             "`iceberg/partition_by` out to keep the table's spec.",
         )
     return (*map(DropPartitionField, dropped), *renamed, *map(AddPartitionField, added))
+
+
+def refuse_redundant_fields(fields: Sequence[PartitionField], *, subject: str) -> None:
+    """Refuse fields of a new table's spec of which one follows from another: Iceberg does.
+
+    Raises:
+        PartitioningError: Two are the same column's times, buckets or prefixes.
+    """
+    for position, field in enumerate(fields):
+        for other in fields[:position]:
+            if other.column == field.column and other.transform.kind == field.transform.kind:
+                raise PartitioningError.refusing(
+                    "create",
+                    subject,
+                    expected=f"one {field.transform.kind} of the column {field.column!r} in `iceberg/partition_by`",
+                    found=f"{other} and {field}",
+                    hint="keep the finer one: filters by the coarser one use it, too.",
+                )
+
+
+def refuse_taken_names(
+    wanted: Sequence[PartitionField], current: Sequence[PartitionField], columns: Sequence[Field], *, subject: str
+) -> None:
+    """Refuse partition fields whose names, given or derived by the engine, are taken.
+
+    Args:
+        wanted: The fields to have.
+        current: The fields of the table; none if it is new.
+        columns: The table's columns and the frame's.
+        subject: The table, for the message.
+
+    Raises:
+        PartitioningError: Two fields have one name, or one has that of another column.
+    """
+    names = {".".join(path) for path in all_paths(columns)}
+    taken: dict[str, PartitionField] = {}
+    for field in wanted:
+        known = next((other.name for other in current if field.same_partitioning_as(other)), None)
+        name = field.name or known or field.derived_name
+        is_of_column = name in names and not (field.transform.name == "identity" and name == field.column)
+        if name in taken or (is_of_column and name != known):
+            found = f"{name!r} of {taken[name]} and of {field}" if name in taken else f"{name!r} of {field}, a column"
+            raise PartitioningError.refusing(
+                "partition",
+                subject,
+                expected="names of partition fields that differ from each other and from columns",
+                found=found,
+                hint=f'give the field another one, as in "{replace(field, name=None)} as ...".',
+            )
+        taken[name] = field
 
 
 def storage_verdict(source: IcebergType, target: IcebergType) -> StorageVerdict:

@@ -123,6 +123,30 @@ WRITE_OPTION_NAMES: Final = frozenset(
     }
 )
 """Iceberg documentation, "Spark Configuration", write options. The engine ignores any other name in silence."""
+_RESERVED_TABLE_PROPERTIES: Final[Mapping[str, str]] = {
+    "location": f"give it as `{LOCATION}`",
+    "sort-order": f"give it as `{SORT_BY}`",
+    "identifier-fields": f"give them as `{IDENTIFIER_FIELDS}`",
+    **dict.fromkeys(
+        ("owner", "provider", "external", "is_managed_location", "table_type", "collation"), "Spark reserves it"
+    ),
+    **dict.fromkeys(
+        (
+            "uuid",
+            "snapshot-count",
+            "current-snapshot-id",
+            "cherry-pick-snapshot-id",
+            "current-snapshot-summary",
+            "current-snapshot-timestamp-ms",
+            "current-schema",
+            "default-partition-spec",
+            "default-sort-order",
+        ),
+        "Iceberg keeps it itself",
+    ),
+}
+"""Spark's `CatalogV2Util.TABLE_RESERVED_PROPERTIES` as far as SQL refuses them, Iceberg's
+`TableProperties.RESERVED_PROPERTIES` and what `Spark3Util` takes for a command."""
 _SNAPSHOT_PROPERTY: Final = "snapshot-property."
 _RESERVED_SNAPSHOT_PROPERTIES: Final = ("dagster.", "dagster_iceberg_spark.")
 _FORMAT_VERSIONS: Final = (1, 2, 3)
@@ -404,6 +428,10 @@ def _sort_fields(value: Any) -> tuple[SortField, ...]:
 
 
 def _table_properties(value: Any) -> dict[str, str | None]:
+    for name in value if isinstance(value, Mapping) else ():
+        if name in _RESERVED_TABLE_PROPERTIES:
+            message = f"the table property {name!r}: {_RESERVED_TABLE_PROPERTIES[name]}"
+            raise ValueError(message)
     removed = {key: None for key, item in value.items() if item is None} if isinstance(value, Mapping) else {}
     kept = {key: item for key, item in value.items() if item is not None} if removed else value
     return {**string_map(kept), **{text(key): None for key in removed}}

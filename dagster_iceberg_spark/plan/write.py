@@ -32,8 +32,10 @@ from dagster_iceberg_spark.plan.evolution import (
     lacks_fields_of_structs_only,
     plan_schema_changes,
     plan_spec_changes,
+    refuse_redundant_fields,
     refuse_repeated_columns,
     refuse_reserved_columns,
+    refuse_taken_names,
     with_docs,
 )
 from dagster_iceberg_spark.plan.history import boundary_of, refuse_late, said_of_history
@@ -249,7 +251,7 @@ def plan_write(
     """
     subject = str(request.identifier)
     options, scope = request.options, materialization.scope
-    refuse_repeated_columns(frame, subject=subject)
+    refuse_repeated_columns(frame, state.schema if state else None, subject=subject)
     refuse_reserved_columns(frame, subject=subject)
     refuse_loss(options, materialization, request.identifier)
     check_columns(options, frame, state, subject=subject)
@@ -426,12 +428,16 @@ def _creation(request: TableRequest, fields: tuple[PartitionField, ...], frame: 
         raise ConfigurationError.refusing(
             "create", str(request.identifier), expected="at least one column", found="a DataFrame without columns"
         )
+    fields = tuple(dict.fromkeys(fields))
+    unnamed = tuple(field for field in fields if field.name is None)
+    refuse_redundant_fields(unnamed, subject=str(request.identifier))
+    refuse_taken_names(fields, (), frame.fields, subject=str(request.identifier))
     version = {"format-version": str(options.format_version)} if options.format_version else {}
     required = {name for name, is_required in required_columns_of(options).items() if is_required}
     described = with_docs(frame, request.column_docs)
     return CreateTable(
         schema=Schema(tuple(replace(field, is_required=field.name in required) for field in described)),
-        spec=PartitionSpec(tuple(dict.fromkeys(field for field in fields if field.name is None))),
+        spec=PartitionSpec(unnamed),
         properties={**CREATION_PROPERTIES, **version, **wanted_properties(options), **request.ownership()},
         location=options.location,
         sort_by=options.sort_by or (),
@@ -470,6 +476,8 @@ def _changes(
         *order_changes(options, state),
         *identifier_changes(options, state, subject=subject),
     )
+    columns = (*state.schema.fields, *frame.fields)
+    refuse_taken_names(wanted_fields or (), state.spec.live_fields, columns, subject=subject)
     refuse_disagreement(request, state, layout, schema.after)
     refuse_losses_of_main(options, state, schema.after, subject=subject)
     return (*dict.fromkeys((*schema.before, *relaxed)), *layout, *property_changes(request, state))

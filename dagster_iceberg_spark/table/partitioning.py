@@ -58,6 +58,11 @@ class Transform:
         """Return the spec's form, such as `bucket[8]`."""
         return self.name if self.argument is None else f"{self.name}[{self.argument}]"
 
+    @property
+    def kind(self) -> str:
+        """What it makes of a column: `time`, or its own name."""
+        return "time" if self.name in ("year", "month", "day", "hour") else self.name
+
     def accepts(self, column_type: IcebergType) -> bool:
         """Say whether a column of that type can be transformed (spec, "Partition Transforms")."""
         match self.name:
@@ -102,6 +107,13 @@ class PartitionField:
         else:
             call = f"{self.transform.name}({self.transform.argument}, {column})"
         return f"{call} as {quote_part(self.name)}" if self.name else call
+
+    @property
+    def derived_name(self) -> str:
+        """The name that Iceberg gives to the field of a new table."""
+        if self.transform.name == "identity":
+            return self.column
+        return f"{self.column}_{'trunc' if self.transform.name == 'truncate' else self.transform.name}"
 
     def same_partitioning_as(self, other: "PartitionField") -> bool:
         """Say whether both put rows into the same partitions, whatever the fields are called."""

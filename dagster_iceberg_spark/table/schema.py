@@ -203,6 +203,25 @@ def _inner_paths(column_type: IcebergType, path: tuple[str, ...]) -> Iterator[tu
             yield from _inner_paths(column_type.value, (*path, "value"))
 
 
+def all_paths(fields: Sequence[Field]) -> Iterator[tuple[str, ...]]:
+    """Yield the path of everything that has a field id: `element`, `key` and `value` of lists and maps, too."""
+    for field in fields:
+        yield from _paths_in((field.name,), field.type)
+
+
+def _paths_in(path: tuple[str, ...], column_type: IcebergType) -> Iterator[tuple[str, ...]]:
+    yield path
+    match column_type:
+        case StructType():
+            for field in column_type.fields:
+                yield from _paths_in((*path, field.name), field.type)
+        case ListType():
+            yield from _paths_in((*path, "element"), column_type.element)
+        case MapType():
+            yield from _paths_in((*path, "key"), column_type.key)
+            yield from _paths_in((*path, "value"), column_type.value)
+
+
 def are_same_columns(fields: Sequence[Field], others: Sequence[Field]) -> bool:
     """Say whether both are the same fields, by their ids too, of the same names and types at every depth, in order."""
     return len(fields) == len(others) and all(

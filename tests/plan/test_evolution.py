@@ -34,8 +34,10 @@ from dagster_iceberg_spark.plan.evolution import (
     is_promotion,
     plan_schema_changes,
     plan_spec_changes,
+    refuse_redundant_fields,
     refuse_repeated_columns,
     refuse_reserved_columns,
+    refuse_taken_names,
     storage_verdict,
     with_docs,
 )
@@ -288,6 +290,38 @@ def test_one_name_for_two_columns_is_refused(
         refuse_repeated_columns(frame, subject="t")
 
 
+@pytest.mark.parametrize(
+    ("column", "found"),
+    [
+        (struct(a="int", A="int"), "the fields 'a' and 'A' of 's'"),
+        (ListType(struct(a="int", A="int")), "the fields 'a' and 'A' of 's.element'"),
+        (MapType(INT, struct(b=struct(a="int", A="int"))), "the fields 'a' and 'A' of 's.value.b'"),
+    ],
+)
+def test_one_name_for_two_fields_of_a_struct_is_refused(column: IcebergType, found: str) -> None:
+    frame = Schema((Field("s", column), Field("S2", struct(a="int"))))
+    with pytest.raises(SchemaMismatchError, match=f"found {found}"):
+        refuse_repeated_columns(frame, subject="t")
+    refuse_repeated_columns(replace(frame, is_case_sensitive=True), subject="t")
+
+
+@pytest.mark.parametrize(
+    ("column", "dotted"),
+    [
+        (struct(b="int"), "a.b"),
+        (ListType(INT), "a.element"),
+        (MapType(INT, INT), "a.key"),
+        (MapType(INT, INT), "a.value"),
+    ],
+)
+def test_two_columns_of_one_dotted_path_are_refused(column: IcebergType, dotted: str) -> None:
+    one, other = Field("a", column), Field(dotted, INT)
+    for frame, table in ((Schema((one, other)), None), (Schema((one,)), Schema((other,)))):
+        with pytest.raises(SchemaMismatchError, match=r"found .*`a.* Hint: rename the column that has a dot"):
+            refuse_repeated_columns(frame, table, subject="t")
+    refuse_repeated_columns(Schema((other,)), Schema((other, Field("b", INT))), subject="t")
+
+
 @pytest.mark.parametrize("name", ["_file", "_row_id", "__dagster_change"])
 def test_a_reserved_column_is_refused(name: str) -> None:
     with pytest.raises(SchemaMismatchError, match=f"found the column '{name}'"):
@@ -487,6 +521,49 @@ def test_a_partition_field_that_cannot_be_is_refused(field: str, message: str) -
     columns = schema(ts="timestamptz", day="date", id="long", f="double")
     with pytest.raises(PartitioningError, match=re.escape(message)):
         check_transforms([parse_partition_field(field)], columns, subject="t")
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        (["year(ts)", "month(ts)"], "year(ts) and month(ts)"),
+        (["day(ts)", "id", "hour(ts)"], "day(ts) and hour(ts)"),
+        (["bucket(4, id)", "bucket(8, id)"], "bucket(4, id) and bucket(8, id)"),
+        (["truncate(2, id)", "truncate(4, id)"], "truncate(2, id) and truncate(4, id)"),
+        (["id", "bucket(4, id)", "year(ts)", "year(other)"], None),
+    ],
+)
+def test_a_partition_field_that_follows_from_another_is_refused(fields: list[str], found: str | None) -> None:
+    parsed = [parse_partition_field(field) for field in fields]
+    if found is None:
+        refuse_redundant_fields(parsed, subject="t")
+        return
+    with pytest.raises(PartitioningError, match=re.escape(f"found {found}. Hint: keep the finer one")):
+        refuse_redundant_fields(parsed, subject="t")
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        (["day(ts) as x", "id as x"], "'x' of day(ts) as x and of id as x"),
+        (["day(ts)", "id as ts_day"], "'ts_day' of day(ts) and of id as ts_day"),
+        (["day(ts) as id"], "'id' of day(ts) as id, a column"),
+        (["bucket(4, s)"], "'s_bucket' of bucket(4, s), a column"),
+        (["id", "id as other", "day(ts)", "truncate(2, s)"], None),
+    ],
+)
+def test_a_name_of_a_partition_field_that_is_taken_is_refused(fields: list[str], found: str | None) -> None:
+    parsed, columns = (
+        [parse_partition_field(field) for field in fields],
+        schema(ts="date", id="int", s_bucket="int").fields,
+    )
+    if found is None:
+        refuse_taken_names(parsed, (), columns, subject="t")
+        return
+    with pytest.raises(PartitioningError, match=re.escape(f"found {found}.")):
+        refuse_taken_names(parsed, (), columns, subject="t")
+    stored = replace(parsed[0], name=parsed[0].name or parsed[0].derived_name)
+    refuse_taken_names(parsed[:1], [stored], columns, subject="t")
 
 
 def test_the_keys_of_a_map_do_not_change() -> None:
