@@ -33,7 +33,6 @@ from dagster_iceberg_spark.spark.comparison import (
     DELETE,
     FIRST,
     INSERT,
-    SOURCE,
     UPDATE,
     Comparison,
     fingerprint,
@@ -47,6 +46,7 @@ from dagster_iceberg_spark.table.predicate import EVERY_ROW
 from dagster_iceberg_spark.table.schema import Schema
 
 _OWN: Final = (CHANGE, BEFORE)
+_BATCH: Final = "__dagster_batch_of_"
 
 
 def merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFrame, work: TaggedWork) -> RowCounts:
@@ -106,10 +106,12 @@ def _execute(comparison: Comparison, changes: DataFrame, work: TaggedWork) -> No
     session, plan, action, functions = comparison.session, comparison.plan, comparison.action, comparison.functions
     given = schema_of(changes, subject=str(plan.identifier))
     alias = plan.identifier.name if plan.branch == "main" else f"branch_{plan.branch}"
-    rules, change = action.rules, named_column(functions, CHANGE, SOURCE)
-    condition = _condition(functions, action, comparison.batch, comparison.columns, alias)
+    source_alias = f"{_BATCH}{alias}"  # never the table's own name
+    rules, change = action.rules, named_column(functions, CHANGE, source_alias)
+    condition = _condition(functions, action, comparison.batch, comparison.columns, alias, source_alias)
     with _handed_over(session, changes, plan.snapshot_properties, work) as source:
-        new = {field.name: named_column(functions, field.name, SOURCE) for field in given if field.name not in _OWN}
+        own = (field.name for field in given if field.name not in _OWN)
+        new = {name: named_column(functions, name, source_alias) for name in own}
         updated, inserted = dict(new), dict(new)
         for field in given:
             if (whole := plan.completions.get(field.name)) is not None:
@@ -124,7 +126,7 @@ def _execute(comparison: Comparison, changes: DataFrame, work: TaggedWork) -> No
         added = {sql.quote(name): value for name, value in inserted.items()}
         refused = functions.expr(f"raise_error({sql.constant_text(MOVED_MARKER)})").cast("boolean")
         moved = {sql.quote(name): functions.when(refused, new[name]) for name in action.keys[:1]}  # of its type
-        writer = source.alias(SOURCE).mergeInto(target(session, plan), condition)
+        writer = source.alias(source_alias).mergeInto(target(session, plan), condition)
         # Without a clause for rows that match, Iceberg appends: it neither counts nor validates.
         writer = writer.whenMatched(change == functions.lit(DELETE)).delete()
         if rules.is_by_row:
@@ -143,12 +145,14 @@ def _execute(comparison: Comparison, changes: DataFrame, work: TaggedWork) -> No
         writer.merge()
 
 
-def _condition(functions: Functions, action: Merge, batch: Batch, stored: Schema, alias: str) -> Column:
+def _condition(
+    functions: Functions, action: Merge, batch: Batch, stored: Schema, alias: str, source_alias: str
+) -> Column:
     """Return what joins the changes to the rows that they are meant for."""
-    rules, change = action.rules, named_column(functions, CHANGE, SOURCE)
+    rules, change = action.rules, named_column(functions, CHANGE, source_alias)
     null_keys = "match" if rules.has_absentees else rules.null_keys  # rows that the batch lacks may have NULL in a key
     condition = functions.expr(
-        sql.merge_condition(action.keys, target=alias, source=SOURCE, null_keys=null_keys)
+        sql.merge_condition(action.keys, target=alias, source=source_alias, null_keys=null_keys)
     ) & column_of(functions, action.scope, qualifier=alias)
     if not rules.has_absentees:
         condition = condition & functions.expr(batch.place(alias))
@@ -156,7 +160,7 @@ def _condition(functions: Functions, action: Merge, batch: Batch, stored: Schema
         return condition & (change == functions.lit(DELETE))
     if rules.is_by_row:
         found = fingerprint(functions, stored, partial(named_column, functions, qualifier=alias))
-        is_meant = (change != functions.lit(INSERT)) & named_column(functions, BEFORE, SOURCE).eqNullSafe(found)
+        is_meant = (change != functions.lit(INSERT)) & named_column(functions, BEFORE, source_alias).eqNullSafe(found)
         return condition & ((change == functions.lit(FIRST)) | is_meant)
     return condition
 

@@ -53,6 +53,22 @@ def test_rows_that_are_as_they_were_are_not_written(lake: Lake) -> None:
     assert counts(result) == (1, 1, 0, 1)
 
 
+@pytest.mark.parametrize("name", ["source", "target", "Source"])
+def test_a_table_may_have_any_name(classic_lake: Lake, name: str) -> None:
+    metadata = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
+    for rows in ("(1, 'a')", "(1, 'b'), (2, 'c')"):
+        classic_lake.materialize(frame_asset(name, values(rows, "id, n"), metadata=metadata))
+    assert classic_lake.rows(name, "n") == ["b", "c"]
+
+
+@pytest.mark.slow
+def test_two_thousand_columns_are_compared(classic_lake: Lake) -> None:
+    for changed in (0, 1):
+        columns = ", ".join(f"id + {number * (1 + changed)} as c{number}" for number in range(2000))
+        result = classic_lake.materialize(merging(f"select id, {columns} from range(3)"))
+        assert counts(result) == ((0, 3, 0, 0) if changed else (3, 0, 0, 0))
+
+
 def test_a_batch_that_changes_nothing_rewrites_no_file(lake: Lake) -> None:
     result = merged(lake, STORED)
     assert counts(result) == (0, 0, 0, 3)
