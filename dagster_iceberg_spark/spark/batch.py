@@ -147,13 +147,11 @@ def _checked(
     functions = functions_of(session.spark)
     schema = schema_of(staged, subject=str(plan.identifier))
     aliases = {f"k{index}": key for index, key in enumerate(action.keys)}
-    has_null = functions.lit(False)  # noqa: FBT003
-    for key in action.keys:
-        has_null = has_null | named_column(functions, key).isNull()
+    has_null = " OR ".join(f"{sql.quote(key)} IS NULL" for key in action.keys)
     groups = staged.groupBy(*(named_column(functions, key).alias(alias) for alias, key in aliases.items())).agg(
         functions.count(functions.lit(1)).alias(_ROWS),
         functions.count_if(functions.expr(is_marked)).alias("marked"),
-        functions.max(has_null).alias("has_null"),
+        functions.max(functions.expr(has_null)).alias("has_null"),
     )
     ordered = {alias: column for alias, key in aliases.items() if (column := _as_ordered(schema, key, alias))}
     found = groups.agg(*_summary(functions, aliases, ordered)).collect()[0].asDict()

@@ -146,7 +146,7 @@ class Comparison:
             names: The columns; those of the key are left out.
         """
         functions = self.functions
-        same = functions.lit(True)  # noqa: FBT003
+        pairs: list[tuple[Column, Column]] = []
         for name in names:
             if name in self.action.keys:
                 continue
@@ -158,8 +158,12 @@ class Comparison:
             pair = comparable(functions, value, column.type), comparable(functions, before, column.type)
             if pair[0] is None or pair[1] is None:
                 return functions.lit(False)  # noqa: FBT003
-            same = same & pair[0].eqNullSafe(pair[1])
-        return same
+            pairs.append((pair[0], pair[1]))
+        if not pairs:
+            return functions.lit(True)  # noqa: FBT003
+        # Whole rows: thousands of comparisons inside of each other overflow the engine's stack.
+        ours, theirs = zip(*pairs, strict=True)
+        return functions.struct(*ours).eqNullSafe(functions.struct(*theirs))
 
     def _replacements(self) -> DataFrame:
         """Return all rows of the keys whose rows are not what the table has, and those keys."""
