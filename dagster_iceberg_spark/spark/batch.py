@@ -103,10 +103,6 @@ def stage(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
     """
     guard, schema = plan.guard, schema_of(frame, subject=str(plan.identifier))
     is_marked = marked(action, schema)
-    for key in action.keys:
-        field = schema.field(key)
-        if field is not None and field.type == STRING:  # under a collation, texts that differ are one key
-            frame = frame.withColumn(field.name, named_column(functions_of(session.spark), field.name).cast("string"))
     for column in plan.required:
         refused = sql.refusal_of_nulls(column, f"{NULL_MARKER}{column!r}")
         frame = frame.where(f"CASE WHEN {is_marked} THEN TRUE ELSE {refused} END")

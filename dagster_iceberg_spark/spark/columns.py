@@ -131,15 +131,41 @@ def named_column(functions: Functions, name: str, qualifier: str | None = None) 
 
 
 def by_stored_names(frame: DataFrame, given: vocabulary.Schema, names: StoredNames) -> DataFrame:
-    """Return the frame, which has the given columns, under the names that the table still has for them, nested too."""
-    if not names.changes:
+    """Return the frame, which has the given columns, under the names that the table still has for them, nested too.
+
+    Its texts are compared by their bytes, as they are stored: a collation would make equal what the table keeps apart.
+    """
+    held = [field.dataType for field in frame.schema.fields]
+    plain = [_without_collations(data_type) for data_type in held]
+    if not names.changes and plain == held:
         return frame
     functions = functions_of(frame.sparkSession)
     columns = []
-    for field, stored in zip(given, names.of_schema(given), strict=True):
+    for field, stored, before, after in zip(given, names.of_schema(given), held, plain, strict=True):
         column = named_column(functions, field.name)
+        column = column if before == after else column.cast(after)
         columns.append((column if stored.type == field.type else _cast(column, stored.type)).alias(stored.name))
     return frame.select(*columns)
+
+
+def _without_collations(data_type: types.DataType) -> types.DataType:
+    match data_type:
+        case types.StringType():
+            return types.StringType()
+        case types.ArrayType():
+            return types.ArrayType(_without_collations(data_type.elementType), data_type.containsNull)
+        case types.MapType():
+            key, value = _without_collations(data_type.keyType), _without_collations(data_type.valueType)
+            return types.MapType(key, value, data_type.valueContainsNull)
+        case types.StructType():
+            return types.StructType(
+                [
+                    types.StructField(field.name, _without_collations(field.dataType), field.nullable, field.metadata)
+                    for field in data_type.fields
+                ]
+            )
+        case _:
+            return data_type
 
 
 def with_all_fields(
@@ -240,26 +266,11 @@ def reshaped(
 def comparable(functions: Functions, column: Column, held: vocabulary.IcebergType) -> Column | None:
     """Return a value that is equal where the column's is; None for types whose values Spark cannot compare.
 
-    A map becomes its entries in order. Texts are compared by their bytes, as they are stored, whatever collation the
-    frame gives them.
+    A map becomes its entries in order.
     """
-    if _has_text(held):
-        column = _cast(column, held)
     if isinstance(held, vocabulary.MapType):
         return None if _has_incomparable(held.key, held.value) else functions.array_sort(functions.map_entries(column))
     return None if _has_incomparable(held) else column
-
-
-def _has_text(held: vocabulary.IcebergType) -> bool:
-    match held:
-        case vocabulary.MapType():
-            return _has_text(held.key) or _has_text(held.value)
-        case vocabulary.ListType():
-            return _has_text(held.element)
-        case vocabulary.StructType():
-            return any(_has_text(field.type) for field in held.fields)
-        case _:
-            return held == vocabulary.STRING
 
 
 def _has_incomparable(*held: vocabulary.IcebergType) -> bool:

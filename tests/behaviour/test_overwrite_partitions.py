@@ -1,6 +1,7 @@
 """`overwrite_partitions`: the table's partitions that the rows fall in are replaced, and no others."""
 
 import datetime as dt
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -32,6 +33,34 @@ def test_partitions_without_rows_stay(lake: Lake) -> None:
     lake.materialize(written(values("(cast(null as string), 7)"), "k"))
     assert sorted(lake.rows("t", "v")) == [3, 5, 6, 7]
     assert [summary["dagster.write_disposition"] for summary in lake.summaries("t")] == ["overwrite_partitions"] * 3
+
+
+REPLACE_WHERE = {
+    "iceberg/write_disposition": "merge",
+    "iceberg/merge": {"strategy": "replace_where", "where": "o = 'EWR'"},
+}
+
+
+@pytest.mark.parametrize("disposition", [{}, REPLACE_WHERE, OVERWRITE], ids=["replace", "replace_where", "partitions"])
+def test_a_collation_makes_no_texts_equal(lake: Lake, disposition: dict[str, Any]) -> None:
+    """What is stored as another text is another partition's row: the guard refuses it, or it replaces its own alone."""
+    if disposition == OVERWRITE:
+        asset = partial(frame_asset, "t", metadata={**OVERWRITE, "iceberg/partition_by": ["o"]})
+        options: dict[str, Any] = {}
+    elif disposition:
+        asset, options = partial(frame_asset, "t", metadata=disposition), {}
+    else:
+        origins = dg.StaticPartitionsDefinition(["EWR"])
+        asset = partial(frame_asset, "t", metadata={"partition_expr": "o"}, partitions_def=origins)
+        options = {"partition_key": "EWR"}
+    collated = "select '{0}' collate UTF8_LCASE as o, array(named_struct('x', '{0}' collate UTF8_LCASE)) as l"
+    lake.materialize(asset(collated.format("EWR")), **options)
+    if disposition == OVERWRITE:
+        lake.materialize(asset(collated.format("ewr")))
+        assert sorted(lake.rows("t", "o")) == ["EWR", "ewr"]
+    else:
+        assert "o=ewr" in str(lake.failure(asset(collated.format("ewr")), **options))
+        assert lake.rows("t", "o") == ["EWR"]
 
 
 def test_no_rows_are_a_snapshot_that_leaves_all_as_it_was(lake: Lake) -> None:
