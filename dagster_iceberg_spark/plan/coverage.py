@@ -7,9 +7,11 @@ own are carried over, in the same commit.
 """
 
 import datetime as dt
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 from dagster_iceberg_spark.plan.binding import BoundBox, BoundScope, Constraint, Interval, Intervals, Partitions, Values
@@ -212,20 +214,33 @@ def _on_granule(granule: TimeTransform, edge: LiteralValue | None) -> bool:
 
 
 def _grow(box: BoundBox, files: Sequence[DataFile]) -> BoundBox:
-    """Return the smallest union of intervals around the box that no file straddles; a column may drop out of it."""
-    grown = box
-    while True:
-        wider = grown
-        for file in files:
-            if _straddles(wider, file):
-                wider = tuple(
-                    kept
-                    for constraint in wider
-                    if (kept := _widen(constraint, file.bounds[constraint.column])) is not None
-                )
-        if wider == grown:
-            return grown
-        grown = wider
+    """Return the smallest union of intervals around the box that no file straddles; a column may drop out of it.
+
+    Turn by turn upwards by the files' lower bounds and downwards by their upper ones, so that a chain of files that
+    overlap is followed in one turn. What the box has grown around stays inside.
+    """
+    column = next((item.column for item in box if isinstance(item, Intervals)), None)
+    left, downwards, unchanged = list(files), False, 0
+    while unchanged < len((False, True)):
+        if column is not None:
+            left.sort(key=partial(_edge, column=column, is_upper=downwards), reverse=downwards)
+        outside: list[DataFile] = []
+        for file in left:
+            if _straddles(box, file):
+                widened = (_widen(item, file.bounds[item.column]) for item in box)
+                box = tuple(item for item in widened if item is not None)
+            else:
+                outside.append(file)
+        unchanged = unchanged + 1 if len(outside) == len(left) else 0
+        left, downwards = outside, not downwards
+    return box
+
+
+def _edge(file: DataFile, *, column: str, is_upper: bool) -> tuple[bool, Any]:
+    """Return a bound of the file to sort by; unknown ones come together."""
+    bounds = file.bounds[column]
+    edge = bounds.upper if is_upper else bounds.lower
+    return edge is not None, 0 if edge is None else edge
 
 
 def _straddles(box: BoundBox, file: DataFile) -> bool:
@@ -247,7 +262,8 @@ def _may_match(constraint: Constraint, bounds: ColumnBounds) -> bool:
         return True
     if isinstance(constraint, Values):
         return any(lower <= value <= upper for value in constraint.values)  # type: ignore[operator]
-    return any(_has_begun(pair, upper) and not _has_ended(pair, lower) for pair in constraint.intervals)
+    last = _last_begun(constraint, upper)
+    return last is not None and not _has_ended(last, lower)
 
 
 def _contains(constraint: Constraint, bounds: ColumnBounds) -> bool:
@@ -260,7 +276,14 @@ def _contains(constraint: Constraint, bounds: ColumnBounds) -> bool:
         return False  # also where NULL is meant: Iceberg does not see that values and NULL together are all rows
     if isinstance(constraint, Values):
         return lower == upper and lower in constraint.values
-    return any(_has_begun(pair, lower) and not _has_ended(pair, upper) for pair in constraint.intervals)
+    last = _last_begun(constraint, lower)
+    return last is not None and not _has_ended(last, upper)
+
+
+def _last_begun(constraint: Intervals, value: LiteralValue) -> Interval | None:
+    """Return the last interval that has begun at that value."""
+    begun = bisect_right(constraint.intervals, (True, value), key=_by_start)
+    return constraint.intervals[begun - 1] if begun else None
 
 
 def _widen(constraint: Constraint, bounds: ColumnBounds) -> Constraint | None:

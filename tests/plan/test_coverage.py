@@ -15,6 +15,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, StringType, TimestamptzType
 
 from dagster_iceberg_spark.arrow.expressions import expression_of
+from dagster_iceberg_spark.plan import coverage as coverage_module
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_scope
 from dagster_iceberg_spark.plan.coverage import ColumnBounds, DataFile, cover, follows_spec, hull, within_file
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, LiteralValue, Predicate
@@ -234,6 +235,22 @@ def test_the_scope_grows_from_file_to_file_and_no_further() -> None:
         False,
         False,
     ]
+
+
+@pytest.mark.parametrize("step", [1, -1, 7], ids=["upwards", "downwards", "mixed"])
+def test_a_long_chain_of_files_is_followed_in_a_few_turns(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    count, middle = 300, 150
+    chain = [file(NOON + number * HOUR, NOON + number * HOUR + 1.5 * HOUR) for number in range(-middle, middle)]
+    in_order = [chain[number * step % count] for number in range(count)]
+    asked = []
+    straddles = coverage_module._straddles
+    monkeypatch.setattr(
+        coverage_module, "_straddles", lambda box, file: asked.append(file) is None and straddles(box, file)
+    )
+    found = cover(bound(daily("2024-01-02")), in_order).filter
+    first, last = NOON - middle * HOUR, NOON + middle * HOUR + 0.5 * HOUR
+    assert kept(found, first - MICROSECOND, first, last, last + MICROSECOND) == [False, True, True, False]
+    assert len(asked) <= 4 * count
 
 
 def test_a_file_of_unknown_values_makes_the_whole_column_be_overwritten() -> None:
