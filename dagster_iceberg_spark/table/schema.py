@@ -1,5 +1,6 @@
 """Iceberg's types and schemas as values (Iceberg spec, "Schemas and Data Types")."""
 
+import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -125,6 +126,7 @@ class Schema:
     fields: tuple[Field, ...]
     schema_id: int | None = None
     is_case_sensitive: bool = False
+    _by_name: dict[str, list[Field]] = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __iter__(self) -> Iterator[Field]:
         """Iterate over the columns."""
@@ -137,13 +139,14 @@ class Schema:
 
     def field(self, name: str) -> Field | None:
         """Return the column of that name; where case is no matter, also the only one that differs in it."""
-        if self.is_case_sensitive:
-            return next((field for field in self.fields if field.name == name), None)
-        folded = [field for field in self.fields if field.name.casefold() == name.casefold()]
-        exact = [field for field in folded if field.name == name]
-        if exact:
-            return exact[0]
-        return folded[0] if len(folded) == 1 else None
+        if not self._by_name:
+            for field in self.fields:
+                self._by_name.setdefault(field.name.casefold(), []).append(field)
+        alike = self._by_name.get(name.casefold(), ())
+        exact = next((field for field in alike if field.name == name), None)
+        if exact is not None or self.is_case_sensitive:
+            return exact
+        return alike[0] if len(alike) == 1 else None
 
     def like(self, fields: Iterable[Field]) -> "Schema":
         """Return other columns, or the fields of a struct, whose names are compared as these are."""
