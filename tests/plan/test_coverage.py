@@ -16,7 +16,7 @@ from pyiceberg.types import NestedField, StringType, TimestamptzType
 
 from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.plan import coverage as coverage_module
-from dagster_iceberg_spark.plan.binding import BoundScope, bind_scope
+from dagster_iceberg_spark.plan.binding import BoundBox, BoundScope, bind_scope
 from dagster_iceberg_spark.plan.coverage import ColumnBounds, DataFile, cover, follows_spec, hull, within_file
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, LiteralValue, Predicate
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, PartitionSlice, TimeWindow
@@ -244,9 +244,12 @@ def test_a_long_chain_of_files_is_followed_in_a_few_turns(monkeypatch: pytest.Mo
     in_order = [chain[number * step % count] for number in range(count)]
     asked = []
     straddles = coverage_module._straddles
-    monkeypatch.setattr(
-        coverage_module, "_straddles", lambda box, file: asked.append(file) is None and straddles(box, file)
-    )
+
+    def counted(box: BoundBox, data_file: DataFile) -> bool:
+        asked.append(data_file)
+        return straddles(box, data_file)
+
+    monkeypatch.setattr(coverage_module, "_straddles", counted)
     found = cover(bound(daily("2024-01-02")), in_order).filter
     first, last = NOON - middle * HOUR, NOON + middle * HOUR + 0.5 * HOUR
     assert kept(found, first - MICROSECOND, first, last, last + MICROSECOND) == [False, True, True, False]
