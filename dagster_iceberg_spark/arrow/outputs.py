@@ -26,7 +26,7 @@ interface)."""
 _HINT: Final = "cast the column to a type that Iceberg has (Iceberg spec, primitive types), or leave it out."
 
 
-def arrow_rows(obj: object, *, subject: str) -> pa.RecordBatchReader | None:
+def arrow_rows(obj: Any, *, subject: str) -> pa.RecordBatchReader | None:
     """Return the rows batch by batch, in types that Spark and Iceberg have; None of an object that is no rows.
 
     The values are those that were given: a type is replaced by one that holds every value of it, and a value that
@@ -37,8 +37,10 @@ def arrow_rows(obj: object, *, subject: str) -> pa.RecordBatchReader | None:
         subject: Where it is written, for messages.
 
     Raises:
-        OutputTypeError: A column has a type that Iceberg does not have, or an iterator yields something else.
+        OutputTypeError: A column has a type that Iceberg does not have, or an iterator yields something else. What the
+            code of an iterator raises, or of a lazy frame, stays what it is.
     """
+    obj = obj.collect() if _is_a("polars", "LazyFrame", obj) else obj
     try:
         given = _reader(obj, subject)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -51,6 +53,8 @@ def arrow_rows(obj: object, *, subject: str) -> pa.RecordBatchReader | None:
             found=f"{type(obj).__module__}.{type(obj).__qualname__}: {str(error).splitlines()[0]}",
             hint="give each column one type, and each a name of its own.",
         ) from error
+    if given is None and isinstance(obj, Iterator):
+        given = _reader_of_iterator(obj, subject)
     if given is None:
         return None
     _refuse_repeated(given.schema.names, subject)
@@ -65,8 +69,6 @@ def _reader(obj: Any, subject: str) -> pa.RecordBatchReader | None:
         return pa.RecordBatchReader.from_batches(obj.schema, [obj])
     if _is_a("pandas", "DataFrame", obj):
         return _reader_of_pandas(obj, subject)
-    if _is_a("polars", "LazyFrame", obj):
-        obj = obj.collect()
     if _is_a("polars", "DataFrame", obj):
         import polars as pl
 
@@ -75,9 +77,7 @@ def _reader(obj: Any, subject: str) -> pa.RecordBatchReader | None:
             raise _unknown_type(opaque[0], "Object", subject)
         # Categories as Arrow casts them: it has no way to take views by dictionary.
         return obj.to_arrow(compat_level=pl.CompatLevel.oldest()).to_reader()
-    if hasattr(obj, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(obj)
-    return _reader_of_iterator(obj, subject) if isinstance(obj, Iterator) else None
+    return pa.RecordBatchReader.from_stream(obj) if hasattr(obj, "__arrow_c_stream__") else None
 
 
 def _reader_of_pandas(frame: Any, subject: str) -> pa.RecordBatchReader:

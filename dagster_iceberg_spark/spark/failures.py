@@ -49,6 +49,8 @@ _STACK_LINE = re.compile(r"^\t+at \S+\(.*\n?", re.MULTILINE)
 """Of the stacks that Hive's client writes into its messages: what they pass through is no sign of anything."""
 _GRPC = re.compile(r'status = StatusCode\.(?P<status>\w+)\s+details = "(?P<details>.*)"')
 """In what grpc says of an error of its own; the first line names a Python class."""
+_PYTHON_ERROR = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)", re.MULTILINE)
+"""The line that tells the error of a Python function, after where it was raised."""
 _CAUSE: Final = "\n| caused by: "
 _WRAPPERS: Final = ("Exception thrown in awaitResult", "Job aborted", "Writing job aborted")
 """What Spark says around the error of a task; where it has no cause it is all that is known."""
@@ -202,6 +204,13 @@ RULES: Final = (
         SchemaMismatchError,
         "values that the table's column types hold",
         "cast the column in the asset.",
+    ),
+    FailureRule(
+        "Python function",  # with a message of its own, which may contain any other sign
+        _mention("An exception was thrown from the Python worker"),
+        WriteFailedError,
+        "that the DataFrame's own Python functions return",
+        "the error's cause shows where it was raised.",
     ),
     FailureRule(
         "column types that Hive keeps",  # which Iceberg takes for an answer that it did not understand
@@ -649,6 +658,9 @@ def inspect_failure(error: Exception) -> EngineFailure:
 
 
 def _first_line(text: str) -> str:
+    python = _PYTHON_ERROR.findall(text)
+    if python:
+        return str(python[-1])
     azure = _AZURE_SAYS.search(text)
     if azure is not None:
         return f"{azure[1]}: {azure[2]}"

@@ -1,8 +1,10 @@
 """Bad input gets a clear error, and nothing is committed."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
+import pandas as pd
 import pytest
 
 from dagster_iceberg_spark import EmbeddedCatalog, IcebergPySparkIOManager, IcebergSparkResource, RestCatalog
@@ -186,3 +188,15 @@ def test_a_run_without_partitions_does_not_replace_all_of_them(classic_lake: Lak
     error = classic_lake.failure(careless, partition_key=key)
     assert "expected a run of some of the asset's partitions, found a run without partitions" in str(error)
     assert classic_lake.rows("t", "k") == ["a"]
+
+
+def test_the_error_of_a_python_function_is_told(lake: Lake) -> None:
+    def refuse(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for _ in batches:
+            message = "bad row"
+            raise ValueError(message)
+        yield pd.DataFrame()
+
+    error = lake.failure(frame_asset("t", lambda spark: spark.range(1).mapInPandas(refuse, "id bigint")))
+    assert error.class_name == "WriteFailedError"
+    assert "found ValueError: bad row. Hint: " in str(error)

@@ -9,6 +9,7 @@ from pyspark.errors import (
     ParseException,
     PySparkAssertionError,
     PySparkException,
+    PythonException,
     SparkRuntimeException,
 )
 from pyspark.errors.exceptions.connect import SparkConnectException, SparkConnectGrpcException, UnknownException
@@ -29,6 +30,17 @@ ICEBERG = "org.apache.iceberg.exceptions."
 SHADED = "org.apache.iceberg.shaded.com.fasterxml.jackson.core."
 HIVE = "org.apache.hadoop.hive.metastore.api."
 INCOMPATIBLE = "The following columns have types incompatible with the existing columns in their respective positions :"
+
+
+PYTHON_TEXT = """
+  An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "asset.py", line 3, in convert
+    raise ValueError(x)
+    ^^^^^^^^^^^^^^^^^^^
+ValueError: no such conflict: Access Denied
+of a second line
+"""
 
 
 class FakeThrowable:
@@ -442,6 +454,7 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
         SparkConnectGrpcException("[INVALID_HANDLE.SESSION_CHANGED] The handle x is invalid."),
         PySparkAssertionError("Received incorrect server side session identifier for request. (1 != 2)"),
     ],
+    ("Python function", errors.WriteFailedError): [PythonException(PYTHON_TEXT)],
     ("other", errors.WriteFailedError): [
         java(("java.lang.OutOfMemoryError", "Java heap space")),
         spark("DIVIDE_BY_ZERO", "Division by zero"),
@@ -481,6 +494,24 @@ def test_every_error_of_the_table_is_what_the_engine_raises() -> None:
 )
 def test_what_can_only_mean_one_thing_wins_over_what_is_broad(names: tuple[str, ...], text: str, rule: str) -> None:
     assert rule_for(inspect_failure(java(*((name, text) for name in names)))).name == rule
+
+
+@pytest.mark.parametrize(
+    ("traceback", "found"),
+    [
+        (PYTHON_TEXT, "ValueError: no such conflict: Access Denied"),
+        (f"{PYTHON_TEXT}\nJVM stacktrace:\norg.apache.spark.api.python.PythonException: x", "ValueError: no such"),
+        (
+            f"{PYTHON_TEXT}\nDuring handling of the above exception:\n\n{PYTHON_TEXT}".replace("Value", "Key", 1),
+            "Value",
+        ),
+    ],
+)
+def test_the_error_of_a_python_function_is_in_the_message(traceback: str, found: str) -> None:
+    error = translated(PythonException(traceback), action="write", subject="db.t")
+    assert f"found {found}" in str(error)
+    wrapped = java(("org.apache.spark.SparkException", "Job aborted"), ("x.PythonException", traceback))
+    assert found in str(translated(wrapped, action="write", subject="db.t"))
 
 
 def test_what_grpc_says_is_told_by_its_details() -> None:
