@@ -1,9 +1,9 @@
 """Scanning the rows of a plan with pyiceberg."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
@@ -15,7 +15,9 @@ from dagster_iceberg_spark.arrow.field_ids import skip_columns_without_ids
 from dagster_iceberg_spark.arrow.nested import rebuild_lists_and_maps
 from dagster_iceberg_spark.arrow.streaming import batches_of
 from dagster_iceberg_spark.arrow.widened import keep_constants
+from dagster_iceberg_spark.catalog.failures import first_line, rule_for
 from dagster_iceberg_spark.catalog.files import describe_file, files_added_by
+from dagster_iceberg_spark.errors import InvestigationError
 from dagster_iceberg_spark.plan.binding import Intervals
 from dagster_iceberg_spark.plan.coverage import DataFile, hull, within_file
 from dagster_iceberg_spark.plan.read import ReadPlan
@@ -25,6 +27,7 @@ rebuild_lists_and_maps()
 skip_columns_without_ids()
 keep_constants()
 
+_UNNAMED: Final = "Could not open Parquet input source '<Buffer>': "
 MAXIMUM_TERMS: Final = 16
 """pyiceberg evaluates each term of a filter for each file; of more terms only those that a file may need are kept."""
 
@@ -170,7 +173,24 @@ class PlannedScan:
     def _arrow_scan(self, scan: DataScan, predicate: Predicate) -> ArrowScan:
         rows = NO_ROW if self.plan.snapshot_id is None else predicate
         metadata, expression = scan.table_metadata, expression_of(rows)
-        return ArrowScan(metadata, self.source.io, scan.projection(), expression, case_sensitive=True)
+        return _FileByFile(metadata, self.source.io, scan.projection(), expression, case_sensitive=True)
+
+
+class _FileByFile(ArrowScan):
+    """pyiceberg's reader, whose errors say which file is missing or damaged: it opens them without their names."""
+
+    def _record_batches_from_scan_tasks_and_deletes(self, tasks: Iterable[FileScanTask], *rest: Any) -> Any:
+        for task in tasks:
+            try:
+                yield from super()._record_batches_from_scan_tasks_and_deletes([task], *rest)
+            except (pa.ArrowException, OSError) as error:
+                rule = rule_for(error)
+                if rule is None or rule.error is not InvestigationError:
+                    raise
+                path, found = task.file.file_path, first_line(error).replace(_UNNAMED, "").rstrip(".")
+                raise InvestigationError.refusing(
+                    "read", path, expected=rule.expected, found=found, hint=rule.hint
+                ) from error
 
 
 def _first(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:

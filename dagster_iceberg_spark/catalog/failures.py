@@ -300,10 +300,12 @@ RULES: Final = (
             "Couldn't deserialize thrift",
             "Corrupt ",
             "Unexpected end of stream",
+            "Invalid base64 input",  # of the columns, in the footer
         ),
         InvestigationError,
-        "data files that can be read to their end",
-        RESTORE_HINT,
+        "a data file that can be read to its end",
+        "materialize the partition again that the file has rows of, which replaces the file; or bring it back from a "
+        "backup, or roll the table back to a snapshot that does without it.",
     ),
     CatalogFailureRule(
         "refused by the metastore",

@@ -16,7 +16,7 @@ from dagster_iceberg_spark.catalog import look as look_module
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import look, open_catalog
 from dagster_iceberg_spark.config.sql import SqlCatalog
-from dagster_iceberg_spark.errors import UpstreamMissingError
+from dagster_iceberg_spark.errors import InvestigationError, UpstreamMissingError
 from dagster_iceberg_spark.plan.read import ReadPlan, plan_read
 from dagster_iceberg_spark.plan.read_options import ReadOptions
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -77,3 +77,26 @@ def test_a_table_that_went_away_since_the_look_is_missed(distant: CatalogDescrip
 def test_no_rows_are_an_empty_one_of_each_type(known: Any) -> None:
     nothing = no_rows(known, subject="db.numbers")
     assert input_type_of(type(nothing)) is known
+
+
+@pytest.mark.parametrize("known", INPUT_TYPES[:2], ids=lambda it: it.path)
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", r"found Parquet file size is 0 bytes\. Hint: materialize the partition again"),
+        (b"text" * 100, r"found Parquet magic bytes not found.* Hint: materialize the partition again"),
+        (None, r"every file that the table's metadata names, found .* Hint: if its snapshot has expired"),
+    ],
+)
+def test_a_damaged_file_is_named_whenever_it_is_read(
+    distant: CatalogDescription, known: Any, content: bytes | None, message: str
+) -> None:
+    plan = plan_of(distant)
+    (task,) = open_catalog(distant).load_table(NUMBERS.parts).scan().plan_files()
+    file = Path(task.file.file_path.removeprefix("file://"))
+    file.unlink() if content is None else file.write_bytes(content)
+    with pytest.raises(InvestigationError, match=message) as caught:
+        loaded = read(distant, {"": plan}, known, no_spark)[""]
+        loaded.read_all()
+    assert file.name in str(caught.value)
+    assert "<Buffer>" not in str(caught.value)

@@ -1,6 +1,6 @@
 """Bad input gets a clear error, and nothing is committed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import dagster as dg
@@ -191,7 +191,7 @@ def test_a_run_without_partitions_does_not_replace_all_of_them(classic_lake: Lak
 
 
 def test_the_error_of_a_python_function_is_told(lake: Lake) -> None:
-    def refuse(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    def refuse(batches: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         for _ in batches:
             message = "bad row"
             raise ValueError(message)
