@@ -396,7 +396,7 @@ class _Evolution:
             case ListType(), ListType():
                 yield from self.of_type(source.element, target.element, path=(*path, "element"))
             case MapType(), MapType():
-                _refuse_other_keys(source.key, target.key, path=path, subject=self.subject)
+                _refuse_other_keys(source.key, target.key, self.frame, path=path, subject=self.subject)
                 yield from self.of_type(source.value, target.value, path=(*path, "value"))
             case _ if (verdict := storage_verdict(source, target)) == "widened":
                 yield WidenColumn(path, before=target, after=source)
@@ -468,9 +468,26 @@ def _addition(field: Field, path: tuple[str, ...], *, subject: str) -> AddColumn
     return AddColumn(path, field.type, field.doc)
 
 
-def _refuse_other_keys(source: IcebergType, target: IcebergType, *, path: tuple[str, ...], subject: str) -> None:
+def _fits_as_key(source: IcebergType, target: IcebergType, frame: Schema) -> bool:
+    """Return whether the keys of a map can be stored as they are: a struct has all of its fields, and no others."""
+    match source, target:
+        case StructType(), StructType():
+            stored, own = frame.like(target.fields), frame.like(source.fields)
+            pairs = [(field.type, known.type) for field in own if (known := stored.field(field.name))]
+            return len(pairs) == len(own.fields) == len(stored.fields) and all(
+                _fits_as_key(one, other, frame) for one, other in pairs
+            )
+        case ListType(), ListType():
+            return _fits_as_key(source.element, target.element, frame)
+        case _:
+            return is_lossless(source, target)
+
+
+def _refuse_other_keys(
+    source: IcebergType, target: IcebergType, frame: Schema, *, path: tuple[str, ...], subject: str
+) -> None:
     """Raise where the keys of a map differ: they cannot evolve (Iceberg spec, "Schema Evolution")."""
-    if not is_lossless(source, target):
+    if not _fits_as_key(source, target, frame):
         raise SchemaMismatchError.refusing(
             "write",
             subject,

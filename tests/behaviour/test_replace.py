@@ -50,6 +50,7 @@ NESTED = {
     "in_list": "map('k', array({struct}))",
     "of_maps": "array(map(1, {struct}))",
     "in_struct": "named_struct('m', map('k', {struct}))",
+    "as_key": "map({struct}, 1)",
     "s": "{struct}",
 }
 """Where a struct can stand."""
@@ -76,7 +77,7 @@ def test_rows_of_others_keep_their_nested_values(lake: Lake) -> None:
     new, old = ({"x": x, "y": 2 * x, "z": 3 * x} for x in (10, 1))
     expected = {
         "m": [("k", {})], "in_list": [("k", [{}])], "of_maps": [[(1, {})]], "in_struct": {"m": [("k", {})]},
-        "s": {},
+        "as_key": [({}, 1)], "s": {},
     }  # fmt: skip
     for row, struct in zip(lake.arrow("t").sort_by("k").to_pylist(), (new, old), strict=True):
         assert str({name: row[name] for name in NESTED}) == str(expected).replace("{}", str(struct))
