@@ -35,6 +35,7 @@ from dagster_iceberg_spark.table.schema import (
     Schema,
     StructType,
     all_paths,
+    folded,
     walk,
     walk_paths,
 )
@@ -170,17 +171,17 @@ def refuse_repeated_columns(frame: Schema, table: Schema | None = None, *, subje
     seen: dict[tuple[str, ...], str] = {}
     for path, field in walk_paths(frame.fields):
         *parent, name = path
-        folded = (*parent, name if frame.is_case_sensitive else name.casefold())
-        if folded in seen:
+        compared = (*parent, name if frame.is_case_sensitive else folded(name))
+        if compared in seen:
             inside = f" of {'.'.join(parent)!r}" if parent else ""
             raise SchemaMismatchError.refusing(
                 "write",
                 subject,
                 expected="column names that differ",
-                found=f"the {'fields' if parent else 'columns'} {seen[folded]!r} and {field.name!r}{inside}",
+                found=f"the {'fields' if parent else 'columns'} {seen[compared]!r} and {field.name!r}{inside}",
                 hint="rename one of them.",
             )
-        seen[folded] = name
+        seen[compared] = name
     known: dict[str, tuple[str, ...]] = {}
     for path in (*all_paths(frame.fields), *all_paths(table.fields if table else ())):
         other = known.setdefault(".".join(path), path)

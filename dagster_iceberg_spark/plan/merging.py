@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from dagster_iceberg_spark.plan.values import boolean, instant, names, nearest_of, sort_field, text
 from dagster_iceberg_spark.table.notation import NotationError
 from dagster_iceberg_spark.table.ordering import SortField
+from dagster_iceberg_spark.table.schema import folded
 
 MergeStrategy: TypeAlias = Literal["upsert", "insert_only", "delete_insert", "scd2", "replace_where"]
 Retirement: TypeAlias = Literal["never", "partitions", "all"]
@@ -189,7 +190,7 @@ def _refuse_contradictions(rules: MergeRules, given: set[str]) -> None:
         raise NotationError(f"`{others[0]}` with the strategy 'upsert' alone", f"{rules.strategy!r}")
     if rules.strategy != "scd2" and (others := sorted(given.intersection(_OF_SCD2))):
         raise NotationError(f"`{others[0]}` with the strategy 'scd2' alone", f"{rules.strategy!r}")
-    if len(set(map(str.casefold, rules.validity))) < len(rules.validity):
+    if len(set(map(folded, rules.validity))) < len(rules.validity):
         raise NotationError("a column of its own for each of `valid_from`, `valid_to` and `is_current`", "one twice")
     if (rules.strategy == "replace_where") != (rules.where is not None):
         raise NotationError("the strategy 'replace_where' together with `where`", "one of them")

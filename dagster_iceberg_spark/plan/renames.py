@@ -11,7 +11,16 @@ from dagster_iceberg_spark.errors import SchemaMismatchError
 from dagster_iceberg_spark.plan.options import RENAMES, WriteOptions
 from dagster_iceberg_spark.table.changes import DropColumn, RenameColumn, TableChange
 from dagster_iceberg_spark.table.identifier import split_parts
-from dagster_iceberg_spark.table.schema import Field, IcebergType, ListType, MapType, Schema, StructType, walk_paths
+from dagster_iceberg_spark.table.schema import (
+    Field,
+    IcebergType,
+    ListType,
+    MapType,
+    Schema,
+    StructType,
+    folded,
+    walk_paths,
+)
 from dagster_iceberg_spark.table.scope import PartitionScope
 
 
@@ -147,4 +156,4 @@ def _find(schema: Schema, path: tuple[str, ...]) -> tuple[str, ...] | None:
 
 
 def _folded(path: Sequence[str]) -> list[str]:
-    return [part.casefold() for part in path]
+    return [folded(part) for part in path]

@@ -298,7 +298,7 @@ def names_alike(*, is_case_sensitive: bool) -> Callable[[vocabulary.Field, vocab
     """Return what says whether two fields have the same name, as the session compares names."""
     if is_case_sensitive:
         return has_same_name
-    return lambda one, other: one.name.casefold() == other.name.casefold()
+    return lambda one, other: vocabulary.folded(one.name) == vocabulary.folded(other.name)
 
 
 def has_same_id(one: vocabulary.Field, other: vocabulary.Field) -> bool:

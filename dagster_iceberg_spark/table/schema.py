@@ -141,8 +141,8 @@ class Schema:
         """Return the column of that name; where case is no matter, also the only one that differs in it."""
         if not self._by_name:
             for field in self.fields:
-                self._by_name.setdefault(field.name.casefold(), []).append(field)
-        alike = self._by_name.get(name.casefold(), ())
+                self._by_name.setdefault(folded(field.name), []).append(field)
+        alike = self._by_name.get(folded(name), ())
         exact = next((field for field in alike if field.name == name), None)
         if exact is not None or self.is_case_sensitive:
             return exact
@@ -155,6 +155,21 @@ class Schema:
     def name_of(self, field_id: int) -> str | None:
         """Return the dotted name of the field with that id, at any depth."""
         return next((name for name, field in walk(self.fields) if field.field_id == field_id), None)
+
+
+def folded(name: str) -> str:
+    """Return what names have in common that Spark takes for the same where case does not matter.
+
+    It compares them by Java's `String.equalsIgnoreCase`, character by character: a dotless i is an i, and the two small
+    sigmas are one letter, but a sharp s is not ss.
+    """
+    return name.lower() if name.isascii() else "".join(map(_folded_character, name))
+
+
+def _folded_character(character: str) -> str:
+    upper = character.upper()
+    # Java maps a character to one, and leaves alone what would become several.
+    return (upper if len(upper) == 1 else character).lower()[0]
 
 
 def types_within(column_type: IcebergType) -> Iterator[IcebergType]:
