@@ -28,7 +28,7 @@ def read_pointed_document(catalog: SqlCatalog, identifier: TableIdentifier) -> d
     Raises:
         SQLAlchemyError: The catalog does not answer.
         OSError: The file cannot be read.
-        InvestigationError: The file is no JSON.
+        InvestigationError: The file is no JSON object.
     """
     location = _pointer(catalog, identifier)
     if location is None:
@@ -42,11 +42,19 @@ def read_pointed_document(catalog: SqlCatalog, identifier: TableIdentifier) -> d
             raise
         location, content = moved, _content(catalog, moved)
     try:
-        document: dict[str, Any] = from_json(gzip.decompress(content) if content.startswith(_GZIP) else content)
+        document: Any = from_json(gzip.decompress(content) if content.startswith(_GZIP) else content)
     except (ValueError, EOFError, zlib.error) as error:
         raise InvestigationError.refusing(
             "read", str(identifier), expected=f"JSON in {location}", found=first_line(error), hint=RESTORE_HINT
         ) from error
+    if not isinstance(document, dict):
+        raise InvestigationError.refusing(
+            "read",
+            str(identifier),
+            expected=f"a JSON object in {location}",
+            found=f"a {type(document).__name__}",
+            hint=RESTORE_HINT,
+        )
     return document
 
 

@@ -268,6 +268,15 @@ def test_a_metadata_file_that_is_cut_off_is_to_be_looked_into(
         look(lake, FLIGHTS)
 
 
+@pytest.mark.parametrize("content", ["[]", "null", "3"])
+def test_a_metadata_file_that_is_no_object_is_to_be_looked_into(
+    lake: CatalogDescription, catalog: Catalog, content: str
+) -> None:
+    metadata_file(catalog.create_table(("nyc", "flights"), COLUMNS)).write_text(content)
+    with pytest.raises(InvestigationError, match=r"Cannot read nyc\.flights: expected a JSON object in .* Hint: "):
+        look(lake, FLIGHTS)
+
+
 def test_a_metadata_file_of_something_else_is_no_table(lake: CatalogDescription, catalog: Catalog) -> None:
     metadata_file(catalog.create_table(("nyc", "flights"), COLUMNS)).write_text("{}")
     with pytest.raises(NotAnIcebergTableError, match=r"Cannot use nyc\.flights"):
