@@ -19,6 +19,7 @@ from dagster_iceberg_spark.dagster_private import (
 from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.ledger import LEDGER
 from dagster_iceberg_spark.plan.incremental import Changes
+from dagster_iceberg_spark.plan.options import TABLE
 from dagster_iceberg_spark.plan.read import EarlierRead, RecordedRead, chosen_read
 from dagster_iceberg_spark.plan.read_options import AS_OF_RUN, RUN_KEYS, ReadOptions, parse_read_options
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -120,9 +121,20 @@ def read_question(context: dg.InputContext, *, namespace: str | None) -> ReadQue
     definition = plain_metadata(definition_metadata_of(context))
     mapping_key = upstream.mapping_key if upstream is not None and asset_key is None else None
     subject = "/".join(asset_key.path) if asset_key else f"the input {context.name!r}"
-    facts = step_facts(context)
+    facts, asked = step_facts(context), plain_metadata(context.definition_metadata)
+    if TABLE in asked:
+        _require_own_table(definition, asset_key, subject=subject)
+        definition, mapping_key = {TABLE: asked[TABLE]}, None
+    elif asset_key is None and TABLE not in definition:
+        raise MetadataKeyError.refusing(
+            "load",
+            subject,
+            expected=f"the table's name in its metadata, as `{TABLE}`",
+            found="none: the input of an op has no asset key that a table is named after",
+            hint=f'write `In(input_manager_key=..., metadata={{"{TABLE}": "namespace.table"}})`.',
+        )
     options = parse_read_options(
-        plain_metadata(context.definition_metadata),
+        asked,
         subject=f"the input of {subject}",
         config=context.config or None,
         tags=facts.run_tags if facts else None,
@@ -153,6 +165,23 @@ def read_question(context: dg.InputContext, *, namespace: str | None) -> ReadQue
             hint="annotate the input with the type of its rows alone.",
         )
     return question
+
+
+def _require_own_table(definition: Mapping[str, object], asset_key: dg.AssetKey | None, *, subject: str) -> None:
+    """Refuse an input that names a table where what it comes from does.
+
+    Raises:
+        MetadataKeyError: It comes from an asset, or from an op's output that names its table.
+    """
+    if asset_key is None and TABLE not in definition:
+        return
+    raise MetadataKeyError.refusing(
+        "load",
+        subject,
+        expected=f"`{TABLE}` where the rows come from, in the definition of the asset or of the output",
+        found="it in the metadata of the input",
+        hint="leave it out of the input, or read another table by an `AssetSpec` of that table.",
+    )
 
 
 def wanted_input(annotation: object) -> WantedInput:

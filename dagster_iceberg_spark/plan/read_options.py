@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, NoReturn
 
 from dagster_iceberg_spark.errors import MetadataKeyError
+from dagster_iceberg_spark.plan.options import TABLE
 from dagster_iceberg_spark.plan.values import instant, names, nearest_of, text
 from dagster_iceberg_spark.table.lineage import ReadKind
 
@@ -31,6 +32,7 @@ RUN_KEYS: Final[Mapping[str, str]] = {
 
 INPUT_KEYS: Final[Mapping[str, str]] = {
     **RUN_KEYS,
+    TABLE: "`namespace.table`, of an op's input that comes from no asset",
     ROW_FILTER: "condition in SQL: comparisons of columns with constants",
     LIMIT: "number of rows to read at most, whichever",
     MISSING: "`error` or `empty`: what a table or a partition is read as that nobody has written",

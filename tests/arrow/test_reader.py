@@ -96,7 +96,6 @@ def test_a_damaged_file_is_named_whenever_it_is_read(
     file = Path(task.file.file_path.removeprefix("file://"))
     file.unlink() if content is None else file.write_bytes(content)
     with pytest.raises(InvestigationError, match=message) as caught:
-        loaded = read(distant, {"": plan}, known, no_spark)[""]
-        loaded.read_all()
+        list(read(distant, {"": plan}, known, no_spark)[""])
     assert file.name in str(caught.value)
     assert "<Buffer>" not in str(caught.value)

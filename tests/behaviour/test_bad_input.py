@@ -5,6 +5,7 @@ from typing import Any
 
 import dagster as dg
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from dagster_iceberg_spark import EmbeddedCatalog, IcebergPySparkIOManager, IcebergSparkResource, RestCatalog
@@ -84,6 +85,39 @@ def test_an_op_output_without_a_table_name_is_refused(classic_lake: Lake) -> Non
     error = error_of(job.execute_in_process(instance=classic_lake.instance, raise_on_error=False))
     assert error.class_name == "MetadataKeyError"
     assert "iceberg/table" in str(error)
+
+
+def test_an_op_s_input_names_its_table(classic_lake: Lake) -> None:
+    classic_lake.materialize(frame_asset("up", "select 7 as id"))
+    read: list[Any] = []
+
+    def run(**metadata: str) -> dg.ExecuteInProcessResult:
+        @dg.op(ins={"rows": dg.In(input_manager_key="iceberg", metadata=metadata)})
+        def take(rows: pa.Table) -> None:
+            read.extend(rows.to_pylist())
+
+        @dg.job(resource_defs=classic_lake.resources)
+        def job() -> None:
+            take()
+
+        return job.execute_in_process(instance=classic_lake.instance, raise_on_error=False)
+
+    assert run(**{"iceberg/table": "db.up"}).success
+    assert read == [{"id": 7}]
+    error = error_of(run())
+    assert error.class_name == "MetadataKeyError"
+    assert str(error).startswith("Cannot load the input 'rows': expected the table's name")
+    assert 'Hint: write `In(input_manager_key=..., metadata={"iceberg/table"' in str(error)
+
+
+def test_an_input_of_an_asset_names_no_table(classic_lake: Lake) -> None:
+    @dg.asset(ins={"up": dg.AssetIn(metadata={"iceberg/table": "db.other"})})
+    def reader(up: pa.Table) -> None: ...
+
+    upstream = frame_asset("up", "select 1 as id").to_source_asset()
+    error = classic_lake.failure(reader, upstream, selection=[reader])
+    assert error.class_name == "MetadataKeyError"
+    assert "in the definition of the asset" in str(error)
 
 
 def test_a_second_asset_on_the_same_table_is_refused_unless_both_name_it(lake: Lake) -> None:
