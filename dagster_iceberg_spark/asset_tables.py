@@ -10,6 +10,7 @@ import dagster as dg
 
 from dagster_iceberg_spark.check.findings import Finding
 from dagster_iceberg_spark.check.steps import Answer, Step, finding_of
+from dagster_iceberg_spark.config.base import unset_variables
 from dagster_iceberg_spark.config.sql import EmbeddedCatalog
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
@@ -70,6 +71,11 @@ def check_assets(definitions: dg.Definitions, *, namespace: str | None = None, s
     checked: set[object] = set()
     with ExitStack() as stack:
         for key, stored in found.items():
+            unset = ", ".join(unset_variables(stored.resource))
+            if unset:
+                told = f"not set in this environment: {unset}"
+                yield Finding(f"the resource {key}", "configuration", "failed", told, "the environment's variables")
+                continue
             try:
                 io_manager = stack.enter_context(_made(key, stored.resource))
                 catalog = io_manager.spark.session_settings().identity

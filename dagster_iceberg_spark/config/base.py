@@ -120,6 +120,16 @@ def require_fields(model: type[BaseModel], given: Mapping[str, Any]) -> None:
             )
 
 
+def unset_variables(value: object, path: str = "") -> Iterator[str]:
+    """Yield the environment's variables that a configuration names and that are not set, each with its field."""
+    if isinstance(value, dg.EnvVar):
+        if value.env_var_name not in os.environ:
+            yield f"{value.env_var_name} of `{path}`"
+    elif isinstance(value, BaseModel | Mapping):
+        for name, item in value.items() if isinstance(value, Mapping) else value:
+            yield from unset_variables(item, f"{path}.{name}" if path else str(name))
+
+
 def _place_of(name: str, model: type[BaseModel]) -> str | None:
     """Say where a value of that name goes."""
     places = [

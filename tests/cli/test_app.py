@@ -179,7 +179,8 @@ def test_a_variable_that_is_not_set_is_a_finding(location: Path, monkeypatch: py
     location.write_text(text[0].split('name="sqlite')[0] + "warehouse" + text[1])
     result = check("-f", added(location, DEFINITIONS), "--json")
     assert result.exit_code == 1
-    assert "NOT_THERE" in document(result)["findings"][0]["found"]
+    found = document(result)["findings"][0]["found"]
+    assert found == "not set in this environment: NOT_THERE of `spark.catalog.uri`"
 
 
 def test_an_embedded_catalog_needs_to_know_the_instance(location: Path, monkeypatch: pytest.MonkeyPatch) -> None:
