@@ -1,13 +1,16 @@
 """What the manifests say about a table's data files. No data is read."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from itertools import chain
+from typing import Any, Final
 
 from pyiceberg.conversions import from_bytes
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.manifest import DataFile as ManifestDataFile
 from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestEntryStatus
 from pyiceberg.partitioning import PartitionSpec as PyIcebergSpec
-from pyiceberg.table import Table
+from pyiceberg.table import ManifestGroupPlanner, Table
+from pyiceberg.table.snapshots import Snapshot as PyIcebergSnapshot
 from pyiceberg.types import PrimitiveType as PyIcebergPrimitive
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
@@ -18,6 +21,8 @@ from dagster_iceberg_spark.plan.coverage import ColumnBounds, DataFile
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.partitioning import Transform, parse_transform
 
+EVERY_ROW: Final = AlwaysTrue()
+
 
 def data_files(
     description: CatalogDescription,
@@ -26,8 +31,9 @@ def data_files(
     columns: Iterable[str],
     *,
     schema_id: int | None = None,
+    rows: BooleanExpression = EVERY_ROW,
 ) -> tuple[DataFile, ...]:
-    """Return the bounds of those columns in every data file of the snapshot, from the manifests alone.
+    """Return the bounds of those columns in the data files of the snapshot, from the manifests alone.
 
     Args:
         description: The catalog.
@@ -35,6 +41,7 @@ def data_files(
         snapshot_id: One of its snapshots.
         columns: The columns.
         schema_id: The schema that has the columns; None: the current one.
+        rows: The rows that matter: of files without them, as far as that is known, nothing is said.
 
     Raises:
         CatalogUnavailableError: The catalog or the store does not answer.
@@ -42,7 +49,15 @@ def data_files(
     """
 
     def listed(table: Table) -> Iterator[ManifestDataFile]:
-        yield from (task.file for task in table.scan(snapshot_id=snapshot_id).plan_files())
+        # A scan would look for each file's deletes too, and knows no equality deletes.
+        metadata = table.metadata
+        if schema_id is not None:
+            metadata = metadata.model_copy(update={"current_schema_id": schema_id})
+        manifests = _known_snapshot(table, snapshot_id).manifests(table.io)
+        planner = ManifestGroupPlanner(metadata, table.io, row_filter=rows)
+        for entry in chain.from_iterable(planner.plan_manifest_entries(manifests)):
+            if entry.data_file.content == DataFileContent.DATA:
+                yield entry.data_file
 
     return _described_files(description, identifier, snapshot_id, columns, listed, schema_id)
 
@@ -106,7 +121,16 @@ def files_added_by(table: Table, snapshot_id: int) -> Iterator[ManifestDataFile]
 
 
 def _entries_of(table: Table, snapshot_id: int) -> Iterator[ManifestEntry]:
-    """Yield what a snapshot has added and removed.
+    """Yield what a snapshot has added and removed."""
+    for manifest in _known_snapshot(table, snapshot_id).manifests(table.io):
+        if manifest.added_snapshot_id == snapshot_id:
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
+                if entry.status != ManifestEntryStatus.EXISTING and entry.snapshot_id == snapshot_id:
+                    yield entry
+
+
+def _known_snapshot(table: Table, snapshot_id: int) -> PyIcebergSnapshot:
+    """Return the snapshot.
 
     Raises:
         CommitConflictError: It is not there any more.
@@ -120,11 +144,7 @@ def _entries_of(table: Table, snapshot_id: int) -> Iterator[ManifestEntry]:
             found="none of that id: it has expired",
             hint="run it again.",
         )
-    for manifest in snapshot.manifests(table.io):
-        if manifest.added_snapshot_id == snapshot_id:
-            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
-                if entry.status != ManifestEntryStatus.EXISTING and entry.snapshot_id == snapshot_id:
-                    yield entry
+    return snapshot
 
 
 def _described_files(

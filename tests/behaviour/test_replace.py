@@ -3,9 +3,11 @@
 import datetime as dt
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 
 from tests.conftest import Lake, frame_asset, hours_asset, metadata_of
+from tests.equality_deletes import delete_by_equality
 
 UTC = dt.timezone.utc
 NEW_YORK = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-12-31", timezone="America/New_York")
@@ -30,6 +32,21 @@ def test_an_aligned_replace_deletes_files_and_rewrites_none(lake: Lake) -> None:
         lake.materialize(asset, partition_key=day)
     last = lake.summaries("hours")[-1]
     assert (last["added-records"], last["deleted-records"], last["deleted-data-files"]) == ("24", "24", "1")
+
+
+def test_rows_that_are_deleted_by_equality_stay_deleted(lake: Lake) -> None:
+    """Also where they are in a file with rows of the run, whose other rows are carried over."""
+    metadata = {"partition_expr": "ts", "iceberg/partition_by": []}
+    asset = hours_asset(partitions_def=UTC_DAYS, metadata=metadata, backfill_policy=SINGLE_RUN)
+    lake.materialize_range(asset, first="2013-01-01", last="2013-01-03")
+    deleted = dt.datetime(2013, 1, 1, 12, tzinfo=UTC)
+    delete_by_equality(lake.table("hours"), pa.table({"ts": pa.array([deleted], pa.timestamp("us", "UTC"))}))
+    lake.materialize(asset, partition_key="2013-01-02")
+    found = [
+        row.second for row in lake.session.table("lake.db.hours").selectExpr("unix_timestamp(ts) as second").collect()
+    ]
+    assert len(found) == len(set(found)) == 71
+    assert int(deleted.timestamp()) not in found
 
 
 @pytest.mark.parametrize(("day", "hours"), [("2013-03-10", 23), ("2013-11-03", 25), ("2013-07-04", 24)])
