@@ -6,11 +6,13 @@ from typing import Any, Final
 
 import dagster as dg
 
+from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.catalog.files import data_files, removed_files
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.consumption import ReadSoFar, StoresTables, own_tables, read_so_far
 from dagster_iceberg_spark.errors import ChangesUnknownError, ConfigurationError, UpstreamMissingError
 from dagster_iceberg_spark.input_context import ReadQuestion, recorded_read, unrecorded_partitions
+from dagster_iceberg_spark.plan.coverage import hull
 from dagster_iceberg_spark.plan.incremental import (
     Changes,
     Consumption,
@@ -265,6 +267,7 @@ class InputLoader:
                 plan.snapshot_id,
                 plan.scope.columns,
                 schema_id=plan.schema.schema_id,
+                rows=expression_of(hull(plan.scope).predicate()),
             )
         )
         return partitions_without_files(plan, self.question.scope, unrecorded, files)
