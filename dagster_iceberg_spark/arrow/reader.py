@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
+from pyiceberg.table import Table
 
 from dagster_iceberg_spark.arrow.lazy import lazy_frame
-from dagster_iceberg_spark.arrow.scan import PlannedScan
+from dagster_iceberg_spark.arrow.scan import PlannedScan, planned_scans
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import find_table, translated_answers
 from dagster_iceberg_spark.catalog.unknown_types import unknown_columns
@@ -74,7 +75,7 @@ class InputType:
         extra: The extra of this package that installs it, if it is not there anyway.
         needs_columns: Whether there is none of it without columns.
         is_whole_table: Whether it stands for the table itself, of which nothing can be left out.
-        takes_changes: Whether it can be what is new since a snapshot.
+        is_of_rows: Whether it is made of rows that are read here, which may also be those that are new.
     """
 
     module: str
@@ -83,7 +84,7 @@ class InputType:
     extra: str | None = None
     needs_columns: bool = False
     is_whole_table: bool = False
-    takes_changes: bool = True
+    is_of_rows: bool = True
 
     @property
     def path(self) -> str:
@@ -135,14 +136,14 @@ INPUT_TYPES: Final = (
     InputType("polars", "LazyFrame", _lazy_polars, extra="polars"),
     InputType("duckdb", "DuckDBPyRelation", _duckdb, extra="duckdb", needs_columns=True),
     InputType("ibis", "Table", _ibis, extra="ibis", needs_columns=True),
-    InputType("pyiceberg.table", "DataScan", lambda planned: planned.scan(), needs_columns=True, takes_changes=False),
+    InputType("pyiceberg.table", "DataScan", lambda planned: planned.scan(), needs_columns=True, is_of_rows=False),
     InputType(
         "pyiceberg.table",
         "Table",
         lambda planned: planned.source,
         needs_columns=True,
         is_whole_table=True,
-        takes_changes=False,
+        is_of_rows=False,
     ),
 )
 """What an input loads as without a JVM."""
@@ -203,9 +204,16 @@ def read(
         )
     with translated_answers(description, action=f"read {plan.identifier} from"):
         return {
-            name: _loaded(input_type, _rows_of(PlannedScan(table, each), told_by_spark), subject=str(plan.identifier))
-            for name, each in plans.items()
+            name: _loaded(input_type, _rows_of(planned, told_by_spark), subject=str(plan.identifier))
+            for name, planned in _scans(table, plans, input_type).items()
         }
+
+
+def _scans(table: Table, plans: Mapping[str, ReadPlan], input_type: InputType) -> Mapping[str, PlannedScan]:
+    is_changelog = any(plan.changes is not None and plan.changes.kind == "changelog" for plan in plans.values())
+    if len(plans) > 1 and input_type.is_of_rows and not is_changelog:
+        return planned_scans(table, plans)
+    return {name: PlannedScan(table, plan) for name, plan in plans.items()}
 
 
 def _rows_of(planned: PlannedScan, told_by_spark: Callable[[ReadPlan], pa.Table]) -> Rows:
@@ -216,7 +224,7 @@ def _rows_of(planned: PlannedScan, told_by_spark: Callable[[ReadPlan], pa.Table]
 
 
 def _require_changes_type(plan: ReadPlan, input_type: InputType) -> None:
-    if plan.changes is None or input_type.takes_changes:
+    if plan.changes is None or input_type.is_of_rows:
         return
     raise ConfigurationError.refusing(
         "load",

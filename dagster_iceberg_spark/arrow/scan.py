@@ -1,6 +1,6 @@
 """Scanning the rows of a plan with pyiceberg."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
@@ -13,19 +13,22 @@ from pyiceberg.table.metadata import TableMetadata
 from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.arrow.field_ids import skip_columns_without_ids
 from dagster_iceberg_spark.arrow.nested import rebuild_lists_and_maps
+from dagster_iceberg_spark.arrow.residuals import compare_null
 from dagster_iceberg_spark.arrow.streaming import batches_of
 from dagster_iceberg_spark.arrow.widened import keep_constants
 from dagster_iceberg_spark.catalog.failures import first_line, rule_for
 from dagster_iceberg_spark.catalog.files import describe_file, files_added_by
-from dagster_iceberg_spark.errors import InvestigationError
-from dagster_iceberg_spark.plan.binding import Intervals
+from dagster_iceberg_spark.errors import ConfigurationError, InvestigationError
+from dagster_iceberg_spark.plan.binding import BoundScope, Intervals
 from dagster_iceberg_spark.plan.coverage import DataFile, hull, within_file
+from dagster_iceberg_spark.plan.partition_files import partition_files
 from dagster_iceberg_spark.plan.read import ReadPlan
 from dagster_iceberg_spark.table.predicate import NO_ROW, Predicate, all_of
 
 rebuild_lists_and_maps()
 skip_columns_without_ids()
 keep_constants()
+compare_null()
 
 _UNNAMED: Final = "Could not open Parquet input source '<Buffer>': "
 MAXIMUM_TERMS: Final = 16
@@ -39,10 +42,12 @@ class PlannedScan:
     Args:
         source: The table that is scanned.
         plan: What to read.
+        files: The files that may have rows of the plan; None: they are still to be found.
     """
 
     source: Table
     plan: ReadPlan
+    files: tuple[FileScanTask, ...] | None = None
 
     def table(self) -> pa.Table:
         """Return all rows."""
@@ -58,6 +63,37 @@ class PlannedScan:
         pieces = chain.from_iterable(batches_of(scan, self.source.io, tasks) for scan, tasks in self._pieces())
         batches = _first((batch.cast(projected).select(columns) for batch in pieces), self.plan.limit)
         return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def planned_files(self) -> list[FileScanTask]:
+        """Return the files that may have rows of the plan.
+
+        Raises:
+            ConfigurationError: Some of their rows are deleted by equality, which pyiceberg cannot evaluate.
+        """
+        if self.files is not None:
+            return list(self.files)
+        if self._reads_added:
+            return list(self._added())
+        scope = (hull(self.plan.scope) if self._has_many_terms else self.plan.scope).predicate()
+        try:
+            try:
+                return list(self.scan(all_of([scope, self.plan.row_filter])).plan_files())
+            except OverflowError:  # pyiceberg counts beyond its calendar: rows are told apart by the filter in any case
+                return list(self.scan(scope).plan_files())
+        except ValueError as error:
+            if not _has_equality_deletes(self.source, self.plan.snapshot_id):
+                raise
+            raise ConfigurationError.refusing(
+                "load",
+                str(self.plan.identifier),
+                expected="a table without equality deletes, which pyiceberg cannot evaluate",
+                found=f"some in snapshot {self.plan.snapshot_id}",
+                hint="load it as a pyspark.sql.DataFrame, or rewrite its data files, which applies the deletes.",
+            ) from error
+
+    def described(self, task: FileScanTask) -> DataFile:
+        """Return what is known of a file's rows."""
+        return describe_file(task.file, self.source, self.plan.scope.columns, schema_id=self.plan.schema.schema_id)
 
     @property
     def schema(self) -> pa.Schema:
@@ -123,10 +159,7 @@ class PlannedScan:
 
     @property
     def _projected(self) -> pa.Schema:
-        return schema_to_pyarrow(self.scan().projection(), include_field_ids=False)
-
-    def _described(self, task: FileScanTask) -> DataFile:
-        return describe_file(task.file, self.source, self.plan.scope.columns, schema_id=self.plan.schema.schema_id)
+        return schema_to_pyarrow(self.scan(NO_ROW).projection(), include_field_ids=False)
 
     def _ordered(self, table: pa.Table) -> pa.Table:
         return table if self.plan.is_whole_row else table.select(list(self.plan.columns))
@@ -134,19 +167,17 @@ class PlannedScan:
     def _pieces(self) -> Iterator[tuple[ArrowScan, list[FileScanTask]]]:
         """Yield files that need the same filter, each with only those terms that its own rows may meet."""
         if not self._has_many_terms:
-            whole = self.scan()
-            yield self._arrow_scan(whole, self.plan.predicate), self._files()
+            yield self._arrow_scan(self.plan.predicate), self.planned_files()
             return
         scope = self.plan.scope
-        coarse = self.scan(all_of([hull(scope).predicate(), self.plan.row_filter]))
         by_filter: dict[Predicate, list[FileScanTask]] = {}
-        for task in self._added() if self._reads_added else coarse.plan_files():
-            left = within_file(scope, self._described(task))
+        for task in self.planned_files():
+            left = within_file(scope, self.described(task))
             if left.boxes:
                 wanted = all_of([left.predicate(), self.plan.row_filter])
                 by_filter.setdefault(wanted, []).append(task)
         for predicate, tasks in by_filter.items():
-            yield self._arrow_scan(coarse, predicate), tasks
+            yield self._arrow_scan(predicate), tasks
 
     @property
     def _reads_added(self) -> bool:
@@ -157,23 +188,13 @@ class PlannedScan:
         for snapshot_id in self.plan.changes.snapshots if self.plan.changes else ():
             for file in files_added_by(self.source, snapshot_id):
                 task = FileScanTask(data_file=file)
-                if within_file(self.plan.scope, self._described(task)).boxes:
+                if within_file(self.plan.scope, self.described(task)).boxes:
                     yield task
 
-    def _files(self) -> list[FileScanTask]:
-        if self._reads_added:
-            return list(self._added())
-        try:
-            return list(self.scan().plan_files())
-        except (TypeError, OverflowError):
-            # pyiceberg compares partitions of NULL with values, and counts beyond its calendar: rows are told apart
-            # by the whole filter in any case, files then by the partitions that are read alone.
-            return list(self.scan(self.plan.scope.predicate()).plan_files())
-
-    def _arrow_scan(self, scan: DataScan, predicate: Predicate) -> ArrowScan:
-        rows = NO_ROW if self.plan.snapshot_id is None else predicate
-        metadata, expression = scan.table_metadata, expression_of(rows)
-        return _FileByFile(metadata, self.source.io, scan.projection(), expression, case_sensitive=True)
+    def _arrow_scan(self, predicate: Predicate) -> ArrowScan:
+        scan = self.scan(NO_ROW)
+        rows = expression_of(NO_ROW if self.plan.snapshot_id is None else predicate)
+        return _FileByFile(scan.table_metadata, self.source.io, scan.projection(), rows, case_sensitive=True)
 
 
 class _FileByFile(ArrowScan):
@@ -191,6 +212,29 @@ class _FileByFile(ArrowScan):
                 raise InvestigationError.refusing(
                     "read", path, expected=rule.expected, found=found, hint=rule.hint
                 ) from error
+
+
+def planned_scans(source: Table, plans: Mapping[str, ReadPlan]) -> dict[str, PlannedScan]:
+    """Return the scan of each plan, the files of all of them found at once.
+
+    Args:
+        source: The table.
+        plans: Reads that differ in their partitions alone; at least one.
+    """
+    boxes = tuple(dict.fromkeys(box for plan in plans.values() for box in plan.scope.boxes))
+    whole = PlannedScan(source, replace(next(iter(plans.values())), scope=BoundScope(boxes)))
+    tasks = whole.planned_files()
+    found = partition_files([plan.scope for plan in plans.values()], [whole.described(task) for task in tasks])
+    return {
+        name: PlannedScan(source, plan, tuple(tasks[position] for position in positions))
+        for (name, plan), positions in zip(plans.items(), found, strict=True)
+    }
+
+
+def _has_equality_deletes(table: Table, snapshot_id: int | None) -> bool:
+    snapshot = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+    summary = None if snapshot is None else snapshot.summary
+    return summary is not None and summary.additional_properties.get("total-equality-deletes", "0") != "0"
 
 
 def _first(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:

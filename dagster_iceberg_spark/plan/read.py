@@ -9,8 +9,9 @@ from typing import Final, Literal
 
 from dagster_iceberg_spark.errors import UpstreamMissingError
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
-from dagster_iceberg_spark.plan.coverage import DataFile, within_file
+from dagster_iceberg_spark.plan.coverage import DataFile
 from dagster_iceberg_spark.plan.incremental import Changes, snapshots_since
+from dagster_iceberg_spark.plan.partition_files import partition_files
 from dagster_iceberg_spark.plan.read_options import ROW_FILTER, ReadOptions
 from dagster_iceberg_spark.plan.row_filter import row_filter
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -162,11 +163,9 @@ def partitions_without_files(
         files: The snapshot's data files that may have rows of the scope, with the bounds of its columns.
     """
     bound = bind_each_partition(scope, plan.schema, subject=str(plan.identifier))
-    return tuple(
-        key
-        for key, of_partition in bound
-        if key in keys and not any(within_file(of_partition, file).boxes for file in files)
-    )
+    asked = [(key, of_partition) for key, of_partition in bound if key in keys]
+    found = partition_files([of_partition for _, of_partition in asked], files)
+    return tuple(key for (key, _), of_partition in zip(asked, found, strict=True) if not of_partition)
 
 
 def read_of_run(
