@@ -30,9 +30,11 @@ class StoredNames:
 
     Args:
         changes: The pending renames, by the table's names.
+        is_case_sensitive: Whether names that differ in case alone are different names.
     """
 
     changes: tuple[RenameColumn, ...] = ()
+    is_case_sensitive: bool = False
 
     @classmethod
     def of(cls, renames: Mapping[str, str], frame: Schema, table: Schema | None, *, subject: str) -> "StoredNames":
@@ -71,11 +73,12 @@ class StoredNames:
                     hint=f"take {text!r} out of `{RENAMES}`, or drop one of the columns.",
                 )
             pending.append(RenameColumn(stored, name))
-        return cls(tuple(pending))
+        return cls(tuple(pending), is_case_sensitive=frame.is_case_sensitive)
 
     def column(self, name: str) -> str:
         """Return the table's dotted name of a column."""
-        return next((".".join(item.path) for item in self.changes if name == ".".join(_renamed_path(item))), name)
+        pairs = ((".".join(item.path), ".".join(_renamed_path(item))) for item in self.changes)
+        return next((stored for stored, renamed in pairs if self._is_same([name], [renamed])), name)
 
     def of_schema(self, schema: Schema) -> Schema:
         """Return the frame's columns by the table's names."""
@@ -102,7 +105,11 @@ class StoredNames:
 
     def stored_name(self, parent: tuple[str, ...], name: str) -> str:
         """Return the table's name of a field of the struct at that path, itself by the table's names."""
-        return next((item.path[-1] for item in self.changes if (item.path[:-1], item.name) == (parent, name)), name)
+        path = (*parent, name)
+        return next((item.path[-1] for item in self.changes if self._is_same(_renamed_path(item), path)), name)
+
+    def _is_same(self, one: Sequence[str], other: Sequence[str]) -> bool:
+        return list(one) == list(other) or (not self.is_case_sensitive and _folded(one) == _folded(other))
 
     def _replaced(self, fields: Sequence | None) -> tuple | None:  # type: ignore[type-arg]
         return None if fields is None else tuple(replace(item, column=self.column(item.column)) for item in fields)

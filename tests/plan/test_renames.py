@@ -1,5 +1,7 @@
 """Renames that the table has yet to see: until then everything is said by its own names."""
 
+from dataclasses import replace
+
 import pytest
 
 from dagster_iceberg_spark.errors import SchemaMismatchError
@@ -26,6 +28,14 @@ def test_a_rename_is_pending_while_the_table_has_the_old_name() -> None:
     assert names(schema(b="int"), schema(A="int"), a="b").changes == (RenameColumn(("A",), "b"),)
     assert names(schema(b="int"), schema(b="int"), a="b").changes == ()
     assert names(schema(b="int"), None, a="b").changes == ()
+
+
+def test_a_frame_may_write_the_new_name_in_another_case() -> None:
+    found = names(schema(B="int", s=struct(Y="int")), schema(a="int", S=struct(x="int")), a="b", **{"s.x": "y"})
+    assert found.of_schema(schema(B="int", s=struct(Y="int"))) == schema(a="int", s=struct(x="int"))
+    assert found.column("B") == "a"
+    is_exact = replace(schema(B="int"), is_case_sensitive=True)
+    assert names(is_exact, replace(schema(a="int"), is_case_sensitive=True), a="b").column("B") == "B"
 
 
 @pytest.mark.parametrize(
