@@ -120,7 +120,7 @@ def _chunks(rows: pa.RecordBatchReader, size: int) -> Iterator[pa.Table]:
     held_bytes, is_first = 0, True
     for batch in chain.from_iterable(_parts(batch, size) for batch in rows):
         held.append(batch)
-        held_bytes += batch.nbytes
+        held_bytes += _size_of(batch)
         if held_bytes >= size:
             yield pa.Table.from_batches(held, rows.schema)
             held, held_bytes, is_first = [], 0, False
@@ -130,6 +130,15 @@ def _chunks(rows: pa.RecordBatchReader, size: int) -> Iterator[pa.Table]:
 
 def _parts(whole: _RowsT, size: int) -> Iterator[_RowsT]:
     """Yield rows in parts of so many bytes, if they are about as large as each other."""
-    rows = max(1, whole.num_rows * size // max(whole.nbytes, 1))
+    rows = max(1, whole.num_rows * size // max(_size_of(whole), 1))
     for start in range(0, max(whole.num_rows, 1), rows):
         yield whole.slice(start, rows)
+
+
+def _size_of(rows: pa.RecordBatch | pa.Table) -> int:
+    """Return the bytes of the rows as they are sent.
+
+    `nbytes` crashes on what Spark itself makes of nested columns without elements (SPARK-55056).
+    """
+    batches = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches()
+    return sum(pa.ipc.get_record_batch_size(batch) for batch in batches)

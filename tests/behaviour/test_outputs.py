@@ -191,6 +191,14 @@ def test_no_rows_are_a_snapshot_and_keep_the_columns(lake: Lake) -> None:
     assert len(lake.summaries("t")) == 2
 
 
+def test_what_spark_makes_of_nested_columns_without_elements_is_written(lake: Lake) -> None:
+    """pyarrow measures it by a read of offsets that are not there, which ends the process (SPARK-55056)."""
+    query = "select 1 as id, cast(null as map<int, array<string>>) as m, cast(array() as array<map<int, string>>) as l"
+    rows = lake.session.sql(query).toArrow()
+    lake.materialize(returning(lambda: rows))
+    assert lake.arrow("t").to_pylist() == [{"id": 1, "m": None, "l": []}]
+
+
 def test_a_column_of_nothing_but_null_fits_one_that_is_there(lake: Lake) -> None:
     lake.materialize(returning(lambda: BATCH))
     lake.materialize(returning(lambda: pa.table({"s": pa.nulls(1), "id": [7]})))
