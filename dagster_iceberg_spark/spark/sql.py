@@ -112,7 +112,7 @@ def create_changelog_view(
     ends = {"start-snapshot-id": since, **({} if until is None else {"end-snapshot-id": until})}
     options = ", ".join(f"{text(key)}, {text(str(value))}" for key, value in ends.items())
     return (
-        f"CALL {quote(catalog)}.system.create_changelog_view(table => {text(dotted(catalog, *identifier.parts))}, "
+        f"CALL {quote(catalog)}.system.create_changelog_view(`table` => {text(dotted(catalog, *identifier.parts))}, "
         f"options => map({options}), changelog_view => {text(view)})"
     )
 
@@ -167,9 +167,9 @@ def predicate(  # noqa: C901, PLR0911 - one for each kind
         case Comparison():
             return _comparison(rows, _qualified(rows.column, qualifier))
         case In():
-            listed = ", ".join(literal(value) for value in rows.values)
+            values = [literal(value) for value in _with_both_zeros(rows.values)]
             column = _qualified(rows.column, qualifier)
-            return f"{column} = {listed}" if len(rows.values) == 1 else f"{column} IN ({listed})"
+            return f"{column} = {values[0]}" if len(values) == 1 else f"{column} IN ({', '.join(values)})"
         case InPartitions():
             listed = ", ".join(literal(value) for value in rows.values)
             return f"{partition_function(catalog, rows.transform, _qualified(rows.column, qualifier))} IN ({listed})"
@@ -187,9 +187,21 @@ def predicate(  # noqa: C901, PLR0911 - one for each kind
             return " OR ".join(f"({predicate(term, qualifier, catalog=catalog)})" for term in rows.terms)
 
 
+def _with_both_zeros(values: Sequence[LiteralValue]) -> list[LiteralValue]:
+    """Return the values, each zero of floating-point numbers with the other: one is the other's equal in Spark.
+
+    By Iceberg's metrics, by which files are left out, -0.0 is below 0.0.
+    """
+    is_zero = any(isinstance(value, float) and value == 0 for value in values)
+    return [*(value for value in values if not is_zero or value != 0), *((0.0, -0.0) if is_zero else ())]
+
+
 def _comparison(comparison: Comparison, column: str) -> str:
-    compared = f"{column} {comparison.operator} {literal(comparison.value)}"
-    if not isinstance(comparison.value, float):
+    value = comparison.value
+    if isinstance(value, float) and value == 0:
+        value = -0.0 if comparison.operator == ">=" else 0.0  # the one that leaves out no file with the other
+    compared = f"{column} {comparison.operator} {literal(value)}"
+    if not isinstance(value, float):
         return compared
     # NaN is above every number in Spark, but not in Iceberg's metrics, by which files are left out.
     is_above = comparison.operator in (">", ">=")

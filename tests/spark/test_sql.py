@@ -236,3 +236,12 @@ def test_a_predicate_is_written_with_its_columns_quoted() -> None:
         "`c` IS NULL",
         "`c` = 1",
     ]
+
+
+def test_both_zeros_are_looked_for() -> None:
+    """Iceberg leaves out a file of -0.0 alone where 0.0 is looked for, though they are equal in Spark."""
+    assert sql.predicate(In("d", (0.0,))) == "`d` IN (DOUBLE('0.0'), DOUBLE('-0.0'))"
+    assert sql.predicate(In("d", (1.0, -0.0))) == "`d` IN (DOUBLE('1.0'), DOUBLE('0.0'), DOUBLE('-0.0'))"
+    compared = [sql.predicate(Comparison("d", order, 0.0)) for order in ("<", "<=", ">", ">=")]
+    zeros = [text.split("DOUBLE('")[1].split("'")[0] for text in compared]
+    assert zeros == ["0.0", "0.0", "0.0", "-0.0"]
