@@ -228,6 +228,8 @@ def parse_write_options(
     _refuse_addressing(run, definition, subject=subject)
     chosen = {**(defaults or OptionDefaults()).as_metadata(), **definition, **run}
     read = _Reader(chosen, subject)
+    properties: dict[str, str | None] = {**read.value(TABLE_PROPERTIES, _table_properties, {})}
+    version = _Reader({FORMAT_VERSION: properties.pop("format-version", None)}, subject)  # which no table has as one
     options = WriteOptions(
         partition_by=read.value(PARTITION_BY, _partition_fields, None),
         write_disposition=read.choice(WRITE_DISPOSITION, get_args(WriteDisposition)),
@@ -240,9 +242,11 @@ def parse_write_options(
         required_columns=read.value(REQUIRED_COLUMNS, _required_columns, {}),
         identifier_fields=read.value(IDENTIFIER_FIELDS, names, None),
         sort_by=read.value(SORT_BY, _sort_fields, None),
-        table_properties=read.value(TABLE_PROPERTIES, _table_properties, {}),
+        table_properties=properties,
         write_options=read.value(WRITE_OPTIONS, _write_options, {}),
-        format_version=read.value(FORMAT_VERSION, _format_version, None),
+        format_version=read.value(
+            FORMAT_VERSION, _format_version, version.value(FORMAT_VERSION, _format_version, None)
+        ),
         location=read.value(LOCATION, text, None),
         branch=read.value(BRANCH, text, MAIN_BRANCH),
     )

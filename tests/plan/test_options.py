@@ -382,3 +382,17 @@ def test_renames_may_be_a_history() -> None:
     given = {"a": "b", "b": "c", "x": "c", "s.a": "b", "t.a": "b"}
     options = parse_write_options({"iceberg/renames": given}, subject="a")
     assert options.renames == {"a": "c", "b": "c", "x": "c", "s.a": "b", "t.a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("given", "version"),
+    [
+        ({"iceberg/table_properties": {"format-version": "2", "a": "b"}}, 2),
+        ({"iceberg/table_properties": {"format-version": "2", "a": "b"}, "iceberg/format_version": 3}, 3),
+        ({"iceberg/table_properties": {"format-version": None, "a": "b"}}, None),
+    ],
+)
+def test_the_format_is_no_property_that_a_table_has(given: dict[str, Any], version: int | None) -> None:
+    """As one it would be set again in every run."""
+    options = parse_write_options(given, subject="nyc.flights")
+    assert (options.format_version, options.table_properties) == (version, {"a": "b"})
