@@ -3,7 +3,7 @@
 import datetime as dt
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -86,6 +86,8 @@ class _Course:
         retries: How many attempts there were before this one.
         retry_seconds: Seconds that they took.
         computed: The frame, where its rows had to be computed before they are written.
+        changes: What they have changed in the table's metadata, in words.
+        has_created: Whether one of them created the table.
     """
 
     started: float
@@ -93,10 +95,16 @@ class _Course:
     retries: int = 0
     retry_seconds: float = 0.0
     computed: DataFrame | None = None
+    changes: list[str] = field(default_factory=list)
+    has_created: bool = False
 
     def begin_attempt(self, number: int) -> None:
         self.retries = number - 1
         self.retry_seconds = time.monotonic() - self.started if self.retries else 0.0
+
+    def has_prepared(self, plan: WritePlan) -> None:
+        self.changes += [change for change in map(str, plan.changes) if change not in self.changes]
+        self.has_created = self.has_created or plan.create is not None
 
 
 def materialize(session: IcebergSession, publication: Publication, frame: DataFrame) -> Commit:
@@ -199,7 +207,8 @@ def _attempt(
     files = None if state is None else _files(session, stored, scope, given, state, touched)
     plan = plan_write(stored, replace(materialization, scope=scope), given, state, files, touched)
     prepare(session, plan)
-    counts = _write(session, publication, plan, by_stored_names(frame, shape, names), known=course.known)
+    course.has_prepared(plan)
+    counts = _write(session, publication, plan, by_stored_names(frame, shape, names), course)
     finished = time.time()
     commit, after = _committed(session, publication, plan, counts, course, started=started, finished=finished)
     return _finished(session, publication, shape, after, state.schema if state else Schema(()), commit)
@@ -262,12 +271,12 @@ def _files(
 
 
 def _write(
-    session: IcebergSession, publication: Publication, plan: WritePlan, frame: DataFrame, *, known: frozenset[int]
+    session: IcebergSession, publication: Publication, plan: WritePlan, frame: DataFrame, course: _Course
 ) -> RowCounts:
     """Run the plan; an answer that got lost is looked up before anything is said of it."""
     if plan.create is None and not plan.changes:
         refresh(session, plan.identifier)
-    subject = str(plan.identifier)
+    subject, known = str(plan.identifier), course.known or frozenset()
     began = dt.datetime.now(dt.timezone.utc)
     work = TaggedWork(operation_tag(publication.materialization.commit_token), publication.announce)
     try:
@@ -281,7 +290,7 @@ def _write(
             )
     except DataError as error:
         _name_leftovers(session, publication, began)
-        raise _with_what_is_left(error, plan) from error.__cause__
+        raise _with_what_is_left(error, plan, course) from error.__cause__
     except ENGINE_ERRORS as error:
         failure = translated(error, action="write", subject=subject, redact=session.catalog.redact)
         if isinstance(failure, CommitOutcomeUnknownError):
@@ -297,7 +306,7 @@ def _write(
             _name_leftovers(session, publication, began)
         if plan.create is not None and isinstance(failure, CommitConflictError):
             _require_created(session, plan)
-        raise _with_what_is_left(failure, plan) from error
+        raise _with_what_is_left(failure, plan, course) from error
 
 
 def _name_leftovers(session: IcebergSession, publication: Publication, began: dt.datetime) -> None:
@@ -334,10 +343,10 @@ def _require_created(session: IcebergSession, plan: WritePlan) -> None:
         )
 
 
-def _with_what_is_left(error: IcebergSparkError, plan: WritePlan) -> IcebergSparkError:
+def _with_what_is_left(error: IcebergSparkError, plan: WritePlan, course: _Course) -> IcebergSparkError:
     """Return the error with what the preparation has changed: rows and snapshots are as before."""
     left = ["the table was created and is empty"] if plan.create else []
-    left += map(str, plan.changes)
+    left += course.changes
     return type(error)(f"{error} Nothing was committed; what stays: {', '.join(left)}.") if left else error
 
 
@@ -376,8 +385,7 @@ def _committed(
         publication.report(twins)
     counts = _with_listed_rows(session, plan, own[0], counts)
     commit = _commit_of(state, own[0], started=started, finished=finished, course=course)
-    changes = tuple(map(str, plan.changes))
-    return replace(commit, counts=counts, changes=changes, has_created=plan.create is not None), state
+    return replace(commit, counts=counts), state
 
 
 def _commit_of(state: TableState, snapshot: Snapshot, *, started: float, finished: float, course: _Course) -> Commit:
@@ -391,6 +399,8 @@ def _commit_of(state: TableState, snapshot: Snapshot, *, started: float, finishe
         commit_seconds=max(0.0, finished - committed),
         retries=course.retries,
         retry_seconds=course.retry_seconds,
+        changes=tuple(course.changes),
+        has_created=course.has_created,
     )
 
 

@@ -7,6 +7,8 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField, StringType
 
+from dagster_iceberg_spark.errors import CommitConflictError
+from dagster_iceberg_spark.spark import commit, writer
 from tests.conftest import Lake, frame_asset, hours_asset, metadata_of
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
@@ -40,6 +42,23 @@ def test_a_materialization_reports_the_standard_keys_and_its_commit(lake: Lake) 
     assert reported["iceberg/operation"] == "overwrite"
     assert reported["iceberg/retries"] == 0
     assert reported["iceberg/write_seconds"] > 0
+
+
+def test_what_an_attempt_changed_is_reported_by_the_one_that_commits(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.materialize(frame_asset("t", "select 1 as a"))
+    refusals = [CommitConflictError("as another writer was first")]
+
+    def write(*args: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return writer.write(*args)
+
+    monkeypatch.setattr(commit, "write", write)
+    result = lake.materialize(frame_asset("t", "select 1 as a, 2 as b"))
+    reported = metadata_of(result, "t")
+    assert (reported["iceberg/retries"], reported["iceberg/table_changes"]) == (1, ["add column b int"])
 
 
 def test_the_data_version_is_the_snapshot_unless_there_is_a_code_version(lake: Lake) -> None:
