@@ -44,33 +44,44 @@ def frame_of(spark: SparkSession, rows: pa.RecordBatchReader) -> Iterator[DataFr
         PySparkException, Py4JError: What the engine says, untranslated, of rows that it is sent.
     """
     is_local = not is_connect(spark) and str(spark.sparkContext.master).partition("[")[0] == "local"
-    has_types = not all(pa.types.is_null(field.type) for field in rows.schema)
-    if is_local and has_types:
+    typed, names = _with_types(rows), rows.schema.names
+    if is_local and names:
         with tempfile.TemporaryDirectory(prefix="dagster-iceberg-") as directory:
-            yield _from_parquet(spark, rows, Path(directory) / "rows.parquet")
+            yield _without_types(_from_parquet(spark, typed, Path(directory) / "rows.parquet"), rows.schema)
     else:
-        yield _sent(spark, rows)
+        yield _without_types(_sent(spark, typed), rows.schema)
+
+
+def _with_types(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """Return the rows with a type for columns of nothing but NULL: Parquet has none, and Spark takes one row of it."""
+    schema = pa.schema(
+        [field.with_type(pa.bool_()) if pa.types.is_null(field.type) else field for field in rows.schema]
+    )
+    return rows if schema == rows.schema else rows.from_batches(schema, (batch.cast(schema) for batch in rows))
+
+
+def _without_types(frame: DataFrame, given: pa.Schema) -> DataFrame:
+    """Return the frame, whose columns of nothing but NULL have a type, without it: such a column fits any other."""
+    if not any(pa.types.is_null(field.type) for field in given):
+        return frame
+    functions = functions_of(frame.sparkSession)
+    return frame.select(
+        *(
+            functions.lit(None).alias(field.name)
+            if pa.types.is_null(field.type)
+            else named_column(functions, field.name)
+            for field in given
+        )
+    )
 
 
 def _from_parquet(spark: SparkSession, rows: pa.RecordBatchReader, file: Path) -> DataFrame:
-    # There is no column without a type in Parquet.
-    typed = pa.schema([field for field in rows.schema if not pa.types.is_null(field.type)])
-    with parquet.ParquetWriter(file, typed, version="2.6") as writer:
+    with parquet.ParquetWriter(file, rows.schema, version="2.6") as writer:
         for chunk in _chunks(rows, CHUNK_BYTES):  # each is a row group, whose description is kept until the end
-            writer.write_table(chunk.select(typed.names))
-    reader = spark.read.schema(from_arrow_schema(typed, prefer_timestamp_ntz=True))
+            writer.write_table(chunk)
+    reader = spark.read.schema(from_arrow_schema(rows.schema, prefer_timestamp_ntz=True))
     # As they are, whatever the session makes of dates of old writers; on this machine, whatever its default store is.
-    frame = reader.option("datetimeRebaseMode", "CORRECTED").parquet(file.as_uri())
-    if len(typed) == len(rows.schema):
-        return frame
-    functions = functions_of(spark)
-    known = set(typed.names)
-    return frame.select(
-        *(
-            named_column(functions, name) if name in known else functions.lit(None).alias(name)
-            for name in rows.schema.names
-        )
-    )
+    return reader.option("datetimeRebaseMode", "CORRECTED").parquet(file.as_uri())
 
 
 def _sent(spark: SparkSession, rows: pa.RecordBatchReader) -> DataFrame:

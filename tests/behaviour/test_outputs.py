@@ -201,8 +201,10 @@ def test_what_spark_makes_of_nested_columns_without_elements_is_written(lake: La
 
 def test_a_column_of_nothing_but_null_fits_one_that_is_there(lake: Lake) -> None:
     lake.materialize(returning(lambda: BATCH))
-    lake.materialize(returning(lambda: pa.table({"s": pa.nulls(1), "id": [7]})))
-    assert lake.arrow("t").to_pylist() == [{"id": 7, "s": None}]
+    lake.materialize(returning(lambda: pa.table({"s": pa.nulls(2), "id": [7, 8]})))
+    assert lake.arrow("t").to_pylist() == [{"id": 7, "s": None}, {"id": 8, "s": None}]
+    lake.materialize(returning(lambda: pa.table({"s": pa.nulls(3), "id": pa.nulls(3)})))
+    assert lake.arrow("t").to_pylist() == [{"id": None, "s": None}] * 3
 
 
 def test_batches_are_written_as_they_come(lake: Lake, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
