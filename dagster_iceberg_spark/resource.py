@@ -96,9 +96,19 @@ class SessionRegistry:
                     known = None
                 if known is None:
                     known = _SharedSession(open_session(settings))
+                    self._let_go_of_gone()
             self._shared[identity] = known
             known.users.add(user)
             return known.session
+
+    def _let_go_of_gone(self) -> None:
+        """Forget unused sessions of catalogs that nobody can reach any more."""
+        from dagster_iceberg_spark.spark.session import abandon_session
+
+        for identity, shared in list(self._shared.items()):
+            if not shared.users and shared.session.catalog.is_gone:
+                del self._shared[identity]
+                abandon_session(shared.session)
 
     def release(self, user: int, *, stops_when_unused: Literal["yes", "no"]) -> None:
         """Say that the user needs no session any more; the last one's may be stopped."""

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import quote, quote_plus, urlsplit
 
@@ -158,6 +159,11 @@ class CatalogDescription:
         """Whether nothing but this machine answers."""
         is_on_disk = urlsplit(self.warehouse or "").scheme in ("", "file")
         return self.host is None and is_on_disk and not self.needs_region
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it was a SQLite file that somebody has deleted, as an instance of one run deletes its own."""
+        return str(self.pyiceberg_properties.get("uri")).startswith("sqlite:") and not Path(self.endpoint).exists()
 
     @property
     def needs_region(self) -> bool:

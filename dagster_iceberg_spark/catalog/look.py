@@ -55,6 +55,7 @@ _AnswerT = TypeVar("_AnswerT")
 class _OpenedCatalog:
     """A catalog of the process, and the keys that it signs with."""
 
+    description: CatalogDescription
     catalog: Catalog
     keys: AwsKeys | None
 
@@ -199,11 +200,20 @@ def open_catalog(description: CatalogDescription) -> Catalog:
     opened = _catalogs.get(identity)
     if opened is None or opened.keys != keys:
         require_reachable(description)
-        loaded = _OpenedCatalog(_load(description, keys), keys)
+        loaded = _OpenedCatalog(description, _load(description, keys), keys)
         with _lock:
+            _close_gone()
             known = _catalogs.get(identity)
             opened = _catalogs[identity] = loaded if known is None or known.keys != keys else known
     return opened.catalog
+
+
+def _close_gone() -> None:
+    """Let go of catalogs that nobody can reach any more: an ephemeral instance takes its own with it."""
+    for identity, opened in list(_catalogs.items()):
+        if opened.description.is_gone:
+            del _catalogs[identity]
+            opened.catalog.close()
 
 
 def require_reachable(description: CatalogDescription) -> None:

@@ -482,6 +482,19 @@ def close_session(session: IcebergSession) -> None:
         session.spark.stop()
 
 
+def abandon_session(session: IcebergSession) -> None:
+    """Close the connections of a session, and of those beside it, to a catalog that is gone; the JVM goes on."""
+    unused = forget_session(session)
+    for spark in (session.spark, *unused):
+        if is_connect(spark):
+            _stop(spark)
+        elif not is_closed(session):
+            with suppress(*ENGINE_ERRORS):
+                known: Any = spark
+                manager = known._jsparkSession.sessionState().catalogManager()
+                manager.catalog(session.catalog.name).icebergCatalog().close()
+
+
 def _stop(remote: Any) -> None:
     """Stop a session on a server, which is asked once to let go of it: pyspark asks one that is gone for long."""
     if not remote.is_stopped:

@@ -1,6 +1,7 @@
 """The session's life: lazy, shared, counted, wrapped, refused where it cannot work."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from dagster_pyspark import LazyPySparkResource
 from dagster_iceberg_spark import (
     CatalogUnavailableError,
     ConfigurationError,
+    EmbeddedCatalog,
     IcebergPySparkIOManager,
     IcebergSparkResource,
     SparkEnvironmentError,
@@ -117,6 +119,32 @@ def test_two_catalogs_of_one_name_do_not_mix(lake: Lake, tmp_path: Path) -> None
 
 
 KEYS_OF_A_CATALOG = ("io-impl", "mine", "theirs", "defaults")
+
+
+def test_what_an_instance_of_one_run_had_is_let_go_of(classic_lake: Lake, tmp_path: Path) -> None:
+    """The default catalog lies under the instance, and an ephemeral one takes it with it."""
+    merge = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
+    open_files = []
+    for number in range(4):
+        catalog = EmbeddedCatalog(directory=str(tmp_path / str(number)))
+        spark = IcebergSparkResource(catalog=catalog, spark_config=SPARK_CONF, jars="provided")
+        lake = Lake(spark, IcebergPySparkIOManager(spark=spark, namespace="db"), classic_lake.instance, tmp_path)
+        lake.materialize(frame_asset("t", "select 1 as id", metadata=merge))
+        shutil.rmtree(catalog.directory or "")
+        java: Any = classic_lake.session.sparkContext._jvm
+        jvm = int(java.java.lang.ProcessHandle.current().pid())
+        open_files.append([sum(is_below(tmp_path, file) for file in open_by(pid)) for pid in (os.getpid(), jvm)])
+    assert open_files[1:] == [open_files[1]] * 3
+    assert sum(shared.session.catalog.is_gone for shared in SESSIONS._shared.values()) == 1
+
+
+def open_by(pid: int) -> list[str]:
+    """What a process has open."""
+    return [str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir() if entry.is_symlink()]
+
+
+def is_below(directory: Path, file: str) -> bool:
+    return file.startswith(str(directory)) and "catalog.db" in file
 
 
 def test_a_catalog_has_nothing_of_the_one_that_the_jvm_was_started_with(

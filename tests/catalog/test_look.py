@@ -3,6 +3,7 @@
 import datetime as dt
 import http.server
 import json
+import shutil
 import socket
 import threading
 import time
@@ -435,3 +436,17 @@ def test_threads_that_open_a_new_catalog_at_once_share_it(lake: CatalogDescripti
     with ThreadPoolExecutor(8) as threads:
         opened = set(threads.map(lambda _: id(open_catalog(lake)), range(8)))
     assert opened == {id(open_catalog(lake))}
+
+
+def test_a_catalog_that_was_deleted_is_let_go_of_when_another_is_opened(tmp_path: Path) -> None:
+    def opened(name: str) -> CatalogDescription:
+        catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/{name}/catalog.db", warehouse=str(tmp_path / name))
+        description = catalog.describe("")
+        open_catalog(description)
+        return description
+
+    kept, deleted = opened("kept"), opened("deleted")
+    shutil.rmtree(tmp_path / "deleted")
+    last = opened("last")
+    assert set(look_module._catalogs) == {kept.identity, last.identity}
+    assert deleted.is_gone
