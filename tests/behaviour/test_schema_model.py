@@ -7,6 +7,7 @@ draw more, or `MODEL_SEED` to draw one again.
 import os
 import random
 import uuid
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -238,7 +239,7 @@ class World:
     def _change_a_setting(self) -> None:
         name = self.random.choice(list(SETTINGS))
         self.settings[name] = self.random.choice(SETTINGS[name])
-        self.lake.session.conf.set(name, self.settings[name])
+        set_quietly(self.lake, name, self.settings[name])
 
     def _draw_frame(self, *, leaves_out_inside: bool) -> dict[str, Kind]:
         is_sensitive = self.settings.get("spark.sql.caseSensitive") == "true"
@@ -356,7 +357,14 @@ def settings_restored(lake: Lake) -> Iterator[None]:
         yield
     finally:
         for name, value in held.items():
-            lake.session.conf.set(name, str(value))
+            set_quietly(lake, name, str(value))
+
+
+def set_quietly(lake: Lake, name: str, value: str) -> None:
+    """Set it without Spark's warning that it is an old one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        lake.session.conf.set(name, value)
 
 
 def run_history(lake: Lake, seed: int, steps: int) -> None:
