@@ -141,6 +141,7 @@ def _output(
         state=None,
         is_pending=partial(has_read_changes, candidates=write.candidates),
         is_recorded=is_recorded,
+        former=write.table.options.takes_over,
     )
     now, keys = input_identity(context, question), question.scope.keys
     state = look(catalog, write.table.identifier, back_to=lambda item: consumed_by(item, table, now, keys) is not None)

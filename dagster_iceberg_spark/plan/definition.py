@@ -15,7 +15,7 @@ from dagster_iceberg_spark.plan.options import (
     SORT_BY,
     WriteOptions,
 )
-from dagster_iceberg_spark.plan.ownership import shared_by
+from dagster_iceberg_spark.plan.ownership import shared_by, takes_over
 from dagster_iceberg_spark.plan.request import TableRequest
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.changes import (
@@ -43,7 +43,7 @@ def property_changes(request: TableRequest, state: TableState) -> Iterator[Table
     wanted = {
         **({"format-version": str(version)} if version is not None and version > state.format_version else {}),
         **wanted_properties(options),
-        **({} if lineage.OWNER_PROPERTY in state.properties else request.ownership()),
+        **(request.ownership() if lineage.OWNER_PROPERTY not in state.properties or takes_over(request, state) else {}),
         **shared_by(request, state),
     }
     new = {key: value for key, value in wanted.items() if state.properties.get(key) != value}

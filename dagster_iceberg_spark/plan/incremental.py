@@ -70,6 +70,7 @@ class OwnTable:
         state: A fresh look at the table; None: it is not there.
         is_pending: Says of a snapshot whether it is this materialization's own, of an earlier attempt.
         is_recorded: Says of a snapshot whether it is the last one that Dagster has recorded of each of the partitions.
+        former: The key that the asset had before, as older snapshots name it.
     """
 
     asset: str
@@ -78,6 +79,7 @@ class OwnTable:
     state: TableState | None
     is_pending: Callable[[Snapshot], bool]
     is_recorded: Callable[[Snapshot], bool]
+    former: str | None = None
 
     @property
     def head(self) -> int | None:
@@ -300,7 +302,7 @@ def refuse_loss(options: WriteOptions, materialization: Materialization, identif
 def refuse_consumed(
     state: TableState | None,
     materialization: Materialization,
-    branch: str,
+    options: WriteOptions,
     *,
     is_pending: Callable[[Snapshot], bool],
     subject: str,
@@ -310,7 +312,7 @@ def refuse_consumed(
     Args:
         state: A fresh look at the asset's table; None: it is not there.
         materialization: What this attempt would write.
-        branch: The branch that is written.
+        options: How it is written.
         is_pending: Says of a snapshot whether it is this materialization's own, of an earlier attempt.
         subject: The table.
 
@@ -322,7 +324,15 @@ def refuse_consumed(
         if read.kind is None or materialization.asset_key not in upon:
             continue
         known = upon[materialization.asset_key]
-        table = OwnTable(materialization.asset_key, branch, materialization.scope, state, is_pending, lambda _: False)
+        table = OwnTable(
+            asset=materialization.asset_key,
+            branch=options.branch,
+            scope=materialization.scope,
+            state=state,
+            is_pending=is_pending,
+            is_recorded=lambda _: False,
+            former=options.takes_over,
+        )
         found = _taken(table, read, known)
         if found is not None:
             raise ChangesConsumedError.refusing(
@@ -351,7 +361,7 @@ def _taken(table: OwnTable, read: UpstreamRead, known: int | None) -> str | None
 def _share_of_run(snapshot: Snapshot, table: OwnTable) -> str:
     """Say how much of the run's partitions a snapshot is of: `all`, `some`, or `none` where it is of another asset."""
     summary = snapshot.summary
-    if summary.get(ASSET_KEY) != table.asset:
+    if summary.get(ASSET_KEY) not in {table.asset, table.former} - {None}:
         return "none"
     if table.scope.is_whole_table or summary.get(PARTITION_DIGEST) == table.scope.digest:
         return "all"

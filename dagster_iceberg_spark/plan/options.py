@@ -17,6 +17,7 @@ from dagster_iceberg_spark.plan.evolution import PartitionEvolution, SchemaEvolu
 from dagster_iceberg_spark.plan.merging import MERGE_OPTIONS, MergeRules, MergeStrategy, parse_merge_rules
 from dagster_iceberg_spark.plan.values import list_of_text, names, nearest_of, sort_field, string_map, text
 from dagster_iceberg_spark.table.identifier import TableIdentifier, split_parts
+from dagster_iceberg_spark.table.lineage import OWNER_PROPERTY, SHARED_PROPERTY, SHARERS_PROPERTY
 from dagster_iceberg_spark.table.notation import NotationError
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import (
@@ -50,9 +51,10 @@ WRITE_OPTIONS: Final = "iceberg/write_options"
 FORMAT_VERSION: Final = "iceberg/format_version"
 LOCATION: Final = "iceberg/location"
 BRANCH: Final = "iceberg/branch"
+TAKES_OVER: Final = "iceberg/takes_over"
 
-ADDRESSING_KEYS: Final = (SCHEMA, TABLE, PARTITION_EXPR, BRANCH, LOCATION)
-"""Keys that say where the rows are. They are the definition's alone: readers never see run metadata."""
+ADDRESSING_KEYS: Final = (SCHEMA, TABLE, PARTITION_EXPR, BRANCH, LOCATION, TAKES_OVER)
+"""Keys that say where the rows are, and whose. They are the definition's alone: readers never see run metadata."""
 
 KEYS: Final[Mapping[str, str]] = {
     TABLE: "`namespace.table`, for a table not named after its asset",
@@ -75,6 +77,8 @@ KEYS: Final[Mapping[str, str]] = {
     FORMAT_VERSION: "1, 2 or 3: the format of the table; an older one is upgraded, for good",
     LOCATION: "URI of the directory of the table that the asset creates",
     BRANCH: "branch to write instead of `main`",
+    TAKES_OVER: "the key that the asset had before, its parts joined by slashes: the next write takes over the table "
+    "that the asset of that key owns",
 }
 """Every `iceberg/` key of an output, and the values that it takes."""
 
@@ -144,6 +148,7 @@ _RESERVED_TABLE_PROPERTIES: Final[Mapping[str, str]] = {
         ),
         "Iceberg keeps it itself",
     ),
+    **dict.fromkeys((OWNER_PROPERTY, SHARED_PROPERTY, SHARERS_PROPERTY), "this package keeps it itself"),
 }
 """Spark's `CatalogV2Util.TABLE_RESERVED_PROPERTIES` as far as SQL refuses them, Iceberg's
 `TableProperties.RESERVED_PROPERTIES` and what `Spark3Util` takes for a command."""
@@ -197,6 +202,7 @@ class WriteOptions:
     format_version: int | None = None
     location: str | None = None
     branch: str = MAIN_BRANCH
+    takes_over: str | None = None
 
     @property
     def merges(self) -> bool:
@@ -249,6 +255,7 @@ def parse_write_options(
         ),
         location=read.value(LOCATION, text, None),
         branch=read.value(BRANCH, text, MAIN_BRANCH),
+        takes_over=read.value(TAKES_OVER, text, None),
     )
     if options.merges and not options.merge_keys and options.merge.strategy != "scd2":
         raise MetadataKeyError.refusing(
@@ -320,6 +327,7 @@ def metadata_for_table(  # noqa: PLR0913 - one argument for every key
     format_version: Literal[1, 2, 3] | None = None,
     location: str | None = None,
     branch: str | None = None,
+    takes_over: str | None = None,
 ) -> dict[str, Any]:
     """Build and check an asset's metadata; the result is the same plain dict that one could write by hand.
 
@@ -354,6 +362,7 @@ def metadata_for_table(  # noqa: PLR0913 - one argument for every key
         FORMAT_VERSION: format_version,
         LOCATION: location,
         BRANCH: branch,
+        TAKES_OVER: takes_over,
     }
     metadata = {key: value for key, value in given.items() if value is not None}
     parse_write_options(metadata, subject="the asset")

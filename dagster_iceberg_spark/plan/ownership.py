@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 
 from dagster_iceberg_spark.errors import TableOwnershipError
+from dagster_iceberg_spark.plan.options import TAKES_OVER
 from dagster_iceberg_spark.plan.renames import lost_columns
 from dagster_iceberg_spark.plan.request import TableRequest
 from dagster_iceberg_spark.table import lineage
@@ -17,19 +18,38 @@ def check_ownership(request: TableRequest, state: TableState | None) -> None:
     Raises:
         TableOwnershipError: Names the owner.
     """
-    if state is None or request.asset_key is None:
+    owner = None if state is None else owner_of(request, state)
+    is_shared = state is not None and state.properties.get(lineage.SHARED_PROPERTY) == lineage.NAMED_EXPLICITLY
+    if owner in (None, request.asset_key) or (is_shared and request.is_named_explicitly):
         return
-    owner = state.properties.get(lineage.OWNER_PROPERTY)
-    shared = state.properties.get(lineage.SHARED_PROPERTY) == lineage.NAMED_EXPLICITLY
-    if owner is None or owner == request.asset_key or (shared and request.is_named_explicitly):
-        return
+    former = request.options.takes_over
+    hint = (
+        "give one of them another `schema`, or name the table by `iceberg/table` in both if they mean to share it"
+        if request.asset_key is not None
+        else "write another table, or name this one by `iceberg/table` in the definition of the asset, too"
+    )
     raise TableOwnershipError.refusing(
         "write",
         str(request.identifier),
-        expected=f"a table of the asset {request.asset_key!r}",
-        found=f"a table of the asset {owner!r}",
-        hint="give one of them another `schema`, or name the table by `iceberg/table` in both if they mean to share "
-        "it.",
+        expected="a table of no asset" if request.asset_key is None else f"a table of the asset {request.asset_key!r}",
+        found=f"a table of the asset {owner!r}{f', not of {former!r}' if former else ''}",
+        hint=f"{hint}."
+        if request.asset_key is None
+        else f"{hint}; an asset that was {owner!r} before says so by `{TAKES_OVER}`.",
+    )
+
+
+def owner_of(request: TableRequest, state: TableState) -> str | None:
+    """Return the asset that the table belongs to: the request's own, where it takes the table over."""
+    owner = state.properties.get(lineage.OWNER_PROPERTY)
+    return request.asset_key if takes_over(request, state) else owner
+
+
+def takes_over(request: TableRequest, state: TableState) -> bool:
+    """Say whether the table is recorded as one of the asset under its former key."""
+    owner = state.properties.get(lineage.OWNER_PROPERTY)
+    return (
+        request.asset_key is not None and owner is not None and owner == request.options.takes_over != request.asset_key
     )
 
 
@@ -41,7 +61,7 @@ def refuse_disagreement(
     Raises:
         TableOwnershipError: The layout is its owner's to change; the columns of all of them stay.
     """
-    owner, sharers = state.properties.get(lineage.OWNER_PROPERTY), _sharers(state)
+    owner, sharers = owner_of(request, state), _sharers(state)
     others = sorted({owner, *sharers} - {request.asset_key, None})  # type: ignore[type-var]
     losses = lost_columns(request.options.renames, state.schema, after, subject=str(request.identifier))
     refused = [*([] if owner in (None, request.asset_key) else layout), *losses]
@@ -66,7 +86,12 @@ def _sharers(state: TableState) -> tuple[str, ...]:
 
 def shared_by(request: TableRequest, state: TableState) -> dict[str, str]:
     """Return the property that lets the table's other assets know of this one."""
-    owner, sharers = state.properties.get(lineage.OWNER_PROPERTY), _sharers(state)
-    if request.asset_key is None or owner in (None, request.asset_key) or request.asset_key in sharers:
+    owner, sharers = owner_of(request, state), _sharers(state)
+    if request.asset_key is None or owner is None:
+        return {}
+    if owner == request.asset_key:
+        others = [sharer for sharer in sharers if sharer != owner]
+        return {} if len(others) == len(sharers) else {lineage.SHARERS_PROPERTY: json.dumps(others)}
+    if request.asset_key in sharers:
         return {}
     return {lineage.SHARERS_PROPERTY: json.dumps(sorted({*sharers, request.asset_key}))}

@@ -187,7 +187,7 @@ def _attempt(
     refuse_consumed(
         state,
         materialization,
-        request.options.branch,
+        request.options,
         is_pending=partial(has_read_changes, candidates=publication.candidates),
         subject=str(request.identifier),
     )

@@ -132,6 +132,35 @@ def test_a_second_asset_on_the_same_table_is_refused_unless_both_name_it(lake: L
     assert lake.rows("shared", "a") == [1, 1]
 
 
+def test_an_asset_takes_its_table_over_when_its_key_has_changed(classic_lake: Lake) -> None:
+    lake = classic_lake
+    lake.materialize(frame_asset("t", "select 1 as id", key_prefix="old"))
+    for former, is_allowed in (("wrong/t", False), ("old/t", True), ("old/t", True)):
+        renamed = frame_asset("t", "select 2 as id", key_prefix="new", metadata={"iceberg/takes_over": former})
+        result = lake.materialize(renamed, raise_on_error=False)
+        assert result.success == is_allowed
+    assert (lake.rows("t"), lake.table("t").properties["dagster.asset_key"]) == ([2], "new/t")
+    assert len(lake.table("t").history()) == 3
+    error = lake.failure(frame_asset("t", "select 3 as id", key_prefix="old"))
+    assert "found a table of the asset 'new/t'" in str(error)
+
+
+def test_an_op_s_output_does_not_replace_an_asset_s_table(classic_lake: Lake) -> None:
+    classic_lake.materialize(frame_asset("t", "select 1 as id"))
+
+    @dg.op(out=dg.Out(io_manager_key="iceberg", metadata={"iceberg/table": "db.t"}))
+    def make(spark: IcebergSparkResource) -> Any:
+        return spark.spark_session.range(1)
+
+    @dg.job(resource_defs=classic_lake.resources)
+    def job() -> None:
+        make()
+
+    error = error_of(job.execute_in_process(instance=classic_lake.instance, raise_on_error=False))
+    assert error.class_name == "TableOwnershipError"
+    assert "found a table of the asset 't'" in str(error)
+
+
 def test_a_view_under_the_table_s_name_is_told_from_a_table(lake: Lake) -> None:
     lake.materialize(frame_asset("t", "select 1 as a"))
     lake.session.sql("create view lake.db.v as select 1 as a")

@@ -45,7 +45,7 @@ def found(definition: DefinedTable, **changes: Any) -> tuple[str, ...]:
         defined(
             types={"ts": "string", "carrier": "string", "delay": "string"}
         ),  # what a column says of itself by default
-        defined(table_properties={"dagster.asset_key": "nyc/flights"}),
+        defined(takes_over="old/flights"),
     ],
 )
 def test_a_table_as_its_definition_says_has_no_differences(definition: DefinedTable) -> None:
@@ -98,6 +98,11 @@ def test_columns_that_are_to_be_renamed_are_found_under_their_old_names() -> Non
         types={"at": "timestamptz", "carrier": "string", "delay": "int"},
     )
     assert found(definition) == ("rename column ts to at",)
+
+
+def test_a_table_under_the_former_key_changes_its_owner() -> None:
+    former = {"properties": {"dagster.asset_key": "old/flights"}}
+    assert found(defined(takes_over="old/flights"), **former) == ("set dagster.asset_key",)
 
 
 def test_a_table_without_an_owner_gets_one() -> None:

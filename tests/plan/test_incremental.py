@@ -1,6 +1,7 @@
 """How far an asset has read, by the snapshots of its own table; which scan finds what is new."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -97,6 +98,13 @@ def test_the_newest_of_the_asset_s_own_snapshots_tells() -> None:
     assert told(line(wrote(read(7)), wrote())) == Consumption(7)
     assert told(line(wrote(read(None)))) == Consumption(None)
     assert told(line(wrote(read(7)), wrote(read(None)))) == Consumption(7)
+
+
+def test_what_was_read_under_the_asset_s_former_key_counts() -> None:
+    state = line(wrote(read(7), asset="old"), wrote(asset="other"))
+    own = OwnTable("own", "main", PartitionScope(), state, lambda _: False, lambda _: False, former="old")
+    assert consumed(own, read(None), ()) == Consumption(7)
+    assert consumed(replace(own, former=None), read(None), ()) == Consumption()
 
 
 def test_a_plain_read_counts_as_one_of_everything_until_then() -> None:

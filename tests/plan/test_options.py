@@ -184,6 +184,7 @@ def test_keys_of_others_and_of_the_packages_own_reports_are_left_alone() -> None
         ("iceberg/table_properties", ["a"], "found ['a'], which is not a dict"),
         ("iceberg/table_properties", {1: "a"}, "found 1."),
         ("iceberg/table_properties", {"owner": "me"}, "found the table property 'owner': Spark reserves it"),
+        ("iceberg/table_properties", {"dagster.asset_key": "me"}, "'dagster.asset_key': this package keeps it itself"),
         ("iceberg/table_properties", {"location": None}, "'location': give it as `iceberg/location`"),
         ("iceberg/table_properties", {"sort-order": "a"}, "'sort-order': give it as `iceberg/sort_by`"),
         ("iceberg/table_properties", {"current-snapshot-id": 1}, "'current-snapshot-id': Iceberg keeps it itself"),
@@ -195,6 +196,7 @@ def test_keys_of_others_and_of_the_packages_own_reports_are_left_alone() -> None
         ("iceberg/format_version", "two", "expected 1, 2 or 3"),
         ("iceberg/location", "", "found ''"),
         ("iceberg/branch", 3, "found 3"),
+        ("iceberg/takes_over", ["old", "key"], "found ['old', 'key']"),
     ],
 )
 def test_a_value_that_a_key_does_not_take_is_refused_by_the_keys_name(key: str, value: Any, found: str) -> None:
@@ -330,6 +332,7 @@ FULL = {
     "iceberg/format_version": 3,
     "iceberg/location": "s3://lake/t",
     "iceberg/branch": "audit",
+    "iceberg/takes_over": "old/flights",
 }
 
 

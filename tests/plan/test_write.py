@@ -280,7 +280,11 @@ def test_the_type_of_the_table_says_what_a_partition_means() -> None:
         ({"dagster.asset_key": "other"}, {"named": True}, False),
         ({"dagster.asset_key": "other", "dagster.named_by": "iceberg/table"}, {}, False),
         ({"dagster.asset_key": "other", "dagster.named_by": "iceberg/table"}, {"named": True}, True),
-        ({"dagster.asset_key": "other"}, {"asset_key": None}, True),
+        ({"dagster.asset_key": "other"}, {"takes_over": "former"}, False),
+        ({"dagster.asset_key": "other"}, {"asset_key": None, "named": True}, False),
+        ({"dagster.asset_key": "other"}, {"asset_key": None, "named": True, "takes_over": "other"}, False),
+        ({"dagster.asset_key": "other", "dagster.named_by": "iceberg/table"}, {"asset_key": None, "named": True}, True),
+        ({}, {"asset_key": None, "named": True}, True),
     ],
 )
 def test_a_table_belongs_to_one_asset(properties: dict[str, str], asked: dict[str, Any], is_allowed: bool) -> None:
@@ -289,10 +293,22 @@ def test_a_table_belongs_to_one_asset(properties: dict[str, str], asked: dict[st
         changes = planned(state, **asked).changes
         assert all("other" not in change.properties.values() for change in changes if isinstance(change, SetProperties))
         return
-    with pytest.raises(
-        TableOwnershipError, match="expected a table of the asset 'nyc/flights', found a table of the asset 'other'"
-    ):
+    expected = "of no asset" if "asset_key" in asked else "of the asset 'nyc/flights'"
+    with pytest.raises(TableOwnershipError, match=f"expected a table {expected}, found a table of the asset 'other'"):
         planned(state, **asked)
+
+
+def test_an_asset_takes_over_the_table_of_its_former_key_once() -> None:
+    former = {"dagster.asset_key": "old/flights", "dagster.shared_by": '["nyc/flights", "third"]'}
+    own = {"dagster.asset_key": "nyc/flights", "dagster.shared_by": '["third"]'}
+    assert planned(existing(properties=former), takes_over="old/flights").changes == (SetProperties(own),)
+    assert planned(existing(properties=own), takes_over="old/flights").changes == ()
+    layout = planned(
+        existing(properties={"dagster.asset_key": "old/flights"}), takes_over="old/flights", sort_by=["delay"]
+    )
+    assert len(layout.changes) == 2, "the layout is the owner's to change"
+    with pytest.raises(TableOwnershipError, match="found a table of the asset 'nyc/flights'"):
+        planned(existing(properties=own), asset_key="old/flights")
 
 
 def test_a_shared_table_keeps_its_first_owner() -> None:
