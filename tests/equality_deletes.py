@@ -18,7 +18,7 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSnapshotRefUpdate
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, ListType, StructType
@@ -88,21 +88,19 @@ def delete_by_equality(table: Table, rows: pa.Table) -> None:
     listing = table.io.new_output(f"{place}-snap.avro")
     with write_manifest_list(2, listing, snapshot_id, base.snapshot_id, number, "deflate") as manifests:
         manifests.add_manifests([*base.manifests(table.io), manifest.to_manifest_file()])
-    said = {"added-equality-deletes": str(rows.num_rows), "total-equality-deletes": str(rows.num_rows)}
-    snapshot = Snapshot(
-        snapshot_id=snapshot_id,
-        parent_snapshot_id=base.snapshot_id,
-        sequence_number=number,
-        timestamp_ms=int(time.time() * 1000),
-        manifest_list=listing.location,
-        summary=Summary(Operation.DELETE, **said),
-        schema_id=table.schema().schema_id,
-    )
-    _commit(table, snapshot, base.snapshot_id)
-
-
-def _commit(table: Table, snapshot: Snapshot, base_id: int) -> None:
-    head: Any = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=snapshot.snapshot_id)
+    count = str(rows.num_rows)
+    snapshot = {
+        "snapshot-id": snapshot_id,
+        "parent-snapshot-id": base.snapshot_id,
+        "sequence-number": number,
+        "timestamp-ms": int(time.time() * 1000),
+        "manifest-list": listing.location,
+        "summary": {"operation": "delete", "added-equality-deletes": count, "total-equality-deletes": count},
+        "schema-id": table.schema().schema_id,
+    }
+    head = {"ref-name": "main", "type": "branch", "snapshot-id": snapshot_id}
     table.catalog.commit_table(
-        table, (AssertRefSnapshotId(ref="main", snapshot_id=base_id),), (AddSnapshotUpdate(snapshot=snapshot), head)
+        table,
+        (AssertRefSnapshotId.model_validate({"ref": "main", "snapshot-id": base.snapshot_id}),),
+        (AddSnapshotUpdate(snapshot=Snapshot.model_validate(snapshot)), SetSnapshotRefUpdate.model_validate(head)),
     )
