@@ -4,6 +4,7 @@ import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
@@ -152,7 +153,11 @@ def constant_text(value: str) -> str:
 
 
 def predicate(  # noqa: C901, PLR0911 - one for each kind
-    rows: Predicate, qualifier: str | None = None, *, catalog: str | None = None
+    rows: Predicate,
+    qualifier: str | None = None,
+    *,
+    catalog: str | None = None,
+    prefixes: Literal["pushed", "held back"] = "pushed",
 ) -> str:
     """Return the predicate; where a column is NULL, so is its comparison.
 
@@ -160,7 +165,10 @@ def predicate(  # noqa: C901, PLR0911 - one for each kind
         rows: The rows.
         qualifier: Alias or table that the columns belong to, in a join.
         catalog: The Iceberg catalog whose functions tell partitions; needed where these are asked for.
+        prefixes: What becomes of a comparison of how a text starts. Iceberg 1.12 fails at partitions of NULL, which
+            Spark keeps from it where that alone makes the row none of those.
     """
+    of_term = partial(predicate, qualifier=qualifier, catalog=catalog, prefixes=prefixes)
     match rows:
         case Always():
             return "TRUE" if rows == EVERY_ROW else "FALSE"
@@ -177,14 +185,18 @@ def predicate(  # noqa: C901, PLR0911 - one for each kind
             return f"{_qualified(rows.column, qualifier)} IS NULL"
         case IsNaN():
             return f"isnan({_qualified(rows.column, qualifier)})"
+        case StartsWith() if prefixes == "held back":
+            return f"left({_qualified(rows.column, qualifier)}, {len(rows.prefix)}) = {constant_text(rows.prefix)}"
         case StartsWith():
             return f"startswith({_qualified(rows.column, qualifier)}, {constant_text(rows.prefix)})"
+        case Not(StartsWith() as term):
+            return f"NOT ({of_term(term)})"
         case Not():
-            return f"NOT ({predicate(rows.term, qualifier, catalog=catalog)})"
+            return f"NOT ({of_term(rows.term, prefixes='held back')})"
         case And():
-            return " AND ".join(f"({predicate(term, qualifier, catalog=catalog)})" for term in rows.terms)
+            return " AND ".join(f"({of_term(term)})" for term in rows.terms)
         case Or():
-            return " OR ".join(f"({predicate(term, qualifier, catalog=catalog)})" for term in rows.terms)
+            return " OR ".join(f"({of_term(term, prefixes='held back')})" for term in rows.terms)
 
 
 def _with_both_zeros(values: Sequence[LiteralValue]) -> list[LiteralValue]:

@@ -52,6 +52,8 @@ as t(i, l, f, d, n, s, b, day, ts)
         ("n between -1.5 and 1.5", [1, 2, 5]),
         ("s like 'it%' or s = ''", [2, 4]),
         ("s not like 'a%'", [2, 4, 5]),
+        ("s like 'it%' or l = 1", [1, 2]),
+        ("not (s like 'it%' and i = 2) or i = 3", [1, 3, 4, 5]),
         ("not b", [2, 5]),
         ("b is not true", [2, 3, 5]),
         ("day < '1970-01-01' or day = date '9999-12-31'", [4, 5]),

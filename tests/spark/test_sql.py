@@ -29,7 +29,19 @@ from dagster_iceberg_spark.table.changes import (
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionSpec, parse_partition_field
-from dagster_iceberg_spark.table.predicate import EVERY_ROW, NO_ROW, Comparison, In, IsNull, all_of, any_of
+from dagster_iceberg_spark.table.predicate import (
+    EVERY_ROW,
+    NO_ROW,
+    And,
+    Comparison,
+    In,
+    IsNull,
+    Not,
+    Or,
+    StartsWith,
+    all_of,
+    any_of,
+)
 from dagster_iceberg_spark.table.schema import Field, IcebergType, ListType, MapType, Schema, StructType, parse_type
 from tests.table.samples import schema, spec, utc, wall
 
@@ -245,3 +257,12 @@ def test_both_zeros_are_looked_for() -> None:
     compared = [sql.predicate(Comparison("d", order, 0.0)) for order in ("<", "<=", ">", ">=")]
     zeros = [text.split("DOUBLE('")[1].split("'")[0] for text in compared]
     assert zeros == ["0.0", "0.0", "0.0", "-0.0"]
+
+
+def test_how_a_text_starts_is_pushed_down_only_where_spark_keeps_null_from_it() -> None:
+    starts, other = StartsWith("s", "it's"), IsNull("t")
+    constant = sql.constant_text("it's")
+    pushed, held = f"startswith(`s`, {constant})", f"left(`s`, 4) = {constant}"
+    assert sql.predicate(And((starts, Not(starts)))) == f"({pushed}) AND (NOT ({pushed}))"
+    assert sql.predicate(Or((other, Not(starts)))) == f"(`t` IS NULL) OR (NOT ({held}))"
+    assert sql.predicate(Not(And((starts, other)))) == f"NOT (({held}) AND (`t` IS NULL))"
