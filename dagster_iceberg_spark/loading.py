@@ -116,7 +116,7 @@ class InputLoader:
             )
         if not wanted.is_by_partition:
             return LoadedInput(self._rows({_WHOLE: plan})[_WHOLE], plan.snapshot_id, plan.changes, so_far.upon)
-        plans = by_partition(plan, question.scope)
+        plans = by_partition(state, plan, question.scope)
         there = {key: each for key, each in plans.items() if not (wanted.is_optional and key in missing)}
         rows = self._rows(there) if there else {}
         return LoadedInput({key: rows.get(key) for key in plans}, plan.snapshot_id, plan.changes, so_far.upon)

@@ -113,7 +113,7 @@ def plan_read(
     stored = _schema_at(state, snapshot_id)
     schema = state.schema if is_head else stored
     columns = schema.names if options.columns is None else _exact_names(options.columns, schema, subject)
-    bound = bind_scope(scope, schema, subject=subject)
+    bound = bind_scope(_as_named_then(scope, state.schema, schema), schema, subject=subject)
     return ReadPlan(
         identifier=state.identifier,
         snapshot_id=snapshot_id,
@@ -145,9 +145,10 @@ def at_snapshot(state: TableState, plan: ReadPlan, snapshot_id: int) -> ReadPlan
     return replace(plan, snapshot_id=known, stored=_schema_at(state, known))
 
 
-def by_partition(plan: ReadPlan, scope: PartitionScope) -> Mapping[str, ReadPlan]:
+def by_partition(state: TableState, plan: ReadPlan, scope: PartitionScope) -> Mapping[str, ReadPlan]:
     """Return the reads of one partition each, by the partitions' keys."""
-    bound = bind_each_partition(scope, plan.schema, subject=str(plan.identifier))
+    named = _as_named_then(scope, state.schema, plan.schema)
+    bound = bind_each_partition(named, plan.schema, subject=str(plan.identifier))
     return {key: replace(plan, scope=of_partition) for key, of_partition in bound}
 
 
@@ -339,6 +340,21 @@ def _schema_at(state: TableState, snapshot_id: int | None) -> Schema:
     if snapshot is None or snapshot.schema_id is None:
         return state.schema
     return state.schemas.get(snapshot.schema_id, state.schema)
+
+
+def _as_named_then(scope: PartitionScope, now: Schema, then: Schema) -> PartitionScope:
+    """Return the scope under the names that its columns had: `partition_expr` says those that they have now."""
+    return replace(
+        scope,
+        dimensions=tuple(
+            replace(dimension, column=_name_then(dimension.column, now, then)) for dimension in scope.dimensions
+        ),
+    )
+
+
+def _name_then(column: str, now: Schema, then: Schema) -> str:
+    field = now.field(column)
+    return column if field is None or field.field_id is None else then.name_of(field.field_id) or column
 
 
 def _is_known(field: Field, schema: Schema) -> bool:

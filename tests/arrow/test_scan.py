@@ -81,7 +81,9 @@ def test_the_manifests_are_read_once_for_all_partitions(
         return genuine(self, *args, **kwargs)
 
     monkeypatch.setattr(ManifestFile, "fetch_manifest_entry", fetch)
-    loaded = read(lake, by_partition(plan_of(lake, scope), scope), INPUT_TYPES[0], no_spark)
+    state = look(lake, T)
+    assert state is not None
+    loaded = read(lake, by_partition(state, plan_read(state, scope, ReadOptions()), scope), INPUT_TYPES[0], no_spark)
     assert list(loaded) == list(scope.keys)
     assert [rows.column("n").to_pylist() for rows in loaded.values()] == [[], *([day] for day in range(DAYS))]
     assert len(opened) == len(set(opened)) == 4

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.spark
 def as_arrow(loaded: Any, schema: pa.Schema | None = None) -> pa.Table:  # noqa: PLR0911 - one for each type
     """Whatever was loaded, as an Arrow table; what pandas has is of that schema."""
     match loaded:
-        case pa.Table():
+        case pa.Table() | dict():
             return loaded
         case pa.RecordBatchReader():
             return loaded.read_all()
@@ -392,6 +392,22 @@ def test_an_older_snapshot_is_read_by_id_and_by_instant(lake: Lake, annotation: 
     instant = dt.datetime.fromtimestamp(first.timestamp_ms / 1000, UTC).isoformat()
     for metadata in ({"iceberg/snapshot_id": first.snapshot_id}, {"iceberg/as_of": instant}):
         assert capture(lake, upstream, annotation, input_metadata=metadata).to_pylist() == [{"id": 1}]
+
+
+@pytest.mark.parametrize("annotation", [DataFrame, pa.Table, dict[str, pa.Table]], ids=["spark", "arrow", "each"])
+def test_a_partition_is_read_from_before_its_column_was_renamed(lake: Lake, annotation: Any) -> None:
+    """The definition says the name that the column has now."""
+    query = "select date '{key}' as day, 'x' as v"
+    old = frame_asset("t", query, partitions_def=DAYS, metadata={"partition_expr": "day"})
+    for key in ("2013-01-01", "2013-01-02"):
+        lake.materialize(old, partition_key=key)
+    then = lake.head("t").snapshot_id
+    lake.session.sql("alter table lake.db.t rename column day to at")
+    upstream = frame_asset("t", query, partitions_def=DAYS, metadata={"partition_expr": "at"})
+    asked = {"iceberg/snapshot_id": then, "iceberg/row_filter": "v = 'x'"}
+    loaded = capture(lake, upstream, annotation, input_metadata=asked, partitions_def=DAYS, partition_key="2013-01-02")
+    rows = loaded["2013-01-02"] if isinstance(loaded, dict) else loaded
+    assert rows.to_pylist() == [{"day": dt.date(2013, 1, 2), "v": "x"}]
 
 
 def test_a_spark_input_stays_pinned_while_others_write(lake: Lake) -> None:

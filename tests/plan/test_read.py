@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dagster_iceberg_spark.errors import PartitioningError, UpstreamMissingError
-from dagster_iceberg_spark.plan.read import plan_read, reads_everything
+from dagster_iceberg_spark.plan.read import by_partition, plan_read, reads_everything
 from dagster_iceberg_spark.plan.read_options import ReadOptions
 from dagster_iceberg_spark.table.predicate import EVERY_ROW
 from dagster_iceberg_spark.table.scope import PartitionScope
@@ -149,3 +149,14 @@ def test_only_the_rows_of_the_partitions_are_read() -> None:
 def test_partitions_need_their_column_in_the_snapshot_that_is_read() -> None:
     with pytest.raises(PartitioningError, match="expected the column 'Delay'"):
         plan_read(history(), daily("2024-01-02", column="Delay"), ReadOptions(snapshot_id=10))
+
+
+def test_partitions_are_found_by_the_name_that_their_column_had_then() -> None:
+    before = NEW.like(replace(field, field_id=number) for number, field in enumerate(NEW, start=1))
+    now = NEW.like(replace(field, name={"ts": "at", "carrier": "ts"}.get(field.name, field.name)) for field in before)
+    state = replace(history(), schema=now, schemas={0: before, 1: now})
+    scope = daily("2024-01-02", column="at")
+    for snapshot_id, name in {10: "ts", 20: "at"}.items():
+        plan = plan_read(state, scope, ReadOptions(snapshot_id=snapshot_id))
+        assert [matches(plan.predicate, {name: ts}) for ts in (utc(2024, 1, 2), utc(2024, 1, 3))] == [True, False]
+        assert [each.scope.columns for each in by_partition(state, plan, scope).values()] == [(name,)]
