@@ -20,12 +20,15 @@ from dagster_iceberg_spark.table.changes import (
 from dagster_iceberg_spark.table.identifier import quote_part
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec
 from dagster_iceberg_spark.table.schema import (
+    BINARY,
     DOUBLE,
     FLOAT,
     INT,
     LONG,
+    STRING,
     TIMESTAMP,
     TIMESTAMPTZ,
+    UUID,
     DecimalType,
     Field,
     IcebergType,
@@ -306,7 +309,7 @@ def storage_verdict(source: IcebergType, target: IcebergType) -> StorageVerdict:
     """
     if source == target:
         return "as is"
-    if is_lossless(source, target):
+    if is_lossless(source, target) or is_stand_in(source, target):
         return "stored"
     return "widened" if is_promotion(target, source) else "refused"
 
@@ -322,6 +325,46 @@ def is_lossless(source: IcebergType, target: IcebergType) -> bool:
             return target.precision - target.scale >= _DIGITS_OF.get(source, target.precision + 1)
         case _:
             return (source, target) in ((INT, LONG), (FLOAT, DOUBLE), (INT, DOUBLE))
+
+
+def is_stand_in(source: IcebergType, target: IcebergType) -> bool:
+    """Return whether Spark has values of the table's type as the frame's: of each it is seen whether it is one."""
+    return (source, target) == (STRING, UUID) or (source == BINARY and str(target).startswith("fixed["))
+
+
+def columns_to_check(frame: Schema, table: Schema) -> dict[str, IcebergType]:
+    """Return the columns with values of types that Spark lacks, by their types with these in the places of the frame's.
+
+    Args:
+        frame: The frame's columns.
+        table: The table's columns.
+    """
+    known = frame.like(table.fields)
+    wanted = {
+        field.name: _checked(field.type, stored.type, frame) for field in frame if (stored := known.field(field.name))
+    }
+    return {field.name: wanted[field.name] for field in frame if wanted.get(field.name, field.type) != field.type}
+
+
+def _checked(source: IcebergType, target: IcebergType, frame: Schema) -> IcebergType:
+    match source, target:
+        case StructType(), StructType():
+            stored = frame.like(target.fields)
+            return StructType(
+                tuple(
+                    replace(field, type=_checked(field.type, known.type, frame))
+                    if (known := stored.field(field.name))
+                    else field
+                    for field in source.fields
+                )
+            )
+        case ListType(), ListType():
+            return replace(source, element=_checked(source.element, target.element, frame))
+        case MapType(), MapType():
+            key, value = _checked(source.key, target.key, frame), _checked(source.value, target.value, frame)
+            return replace(source, key=key, value=value)
+        case _:
+            return target if is_stand_in(source, target) else source
 
 
 def is_promotion(before: IcebergType, after: IcebergType) -> bool:
@@ -445,7 +488,7 @@ def _type_differences(
         case MapType(), MapType():
             yield from _type_differences(source.key, target.key, frame, path=(*path, "key"))
             yield from _type_differences(source.value, target.value, frame, path=(*path, "value"))
-        case _ if source != target:
+        case _ if source != target and not is_stand_in(source, target):
             yield f"the column {'.'.join(path)} of type {source}, where the table has {target}"
 
 
@@ -481,7 +524,7 @@ def _fits_as_key(source: IcebergType, target: IcebergType, frame: Schema) -> boo
         case ListType(), ListType():
             return _fits_as_key(source.element, target.element, frame)
         case _:
-            return is_lossless(source, target)
+            return storage_verdict(source, target) in ("as is", "stored")
 
 
 def _refuse_other_keys(

@@ -27,6 +27,7 @@ from dagster_iceberg_spark.plan.definition import (
 )
 from dagster_iceberg_spark.plan.evolution import (
     check_transforms,
+    columns_to_check,
     completed_columns,
     is_promotion,
     lacks_fields_of_structs_only,
@@ -199,6 +200,7 @@ class WritePlan:
         create: How to create the table; None if it exists.
         changes: Changes to the table's metadata, in order.
         completions: Columns whose structs lack fields that the table has, with the type that has them all.
+        checked: Columns with values of types that Spark lacks, with the type in which these are the table's.
         required: Columns that may not hold NULL by the definition alone: the table would let them.
         action: How the rows are written.
         guard: Which rows may be written; None: all.
@@ -213,6 +215,7 @@ class WritePlan:
     create: CreateTable | None
     changes: tuple[TableChange, ...]
     completions: Mapping[str, IcebergType]
+    checked: Mapping[str, IcebergType]
     required: tuple[str, ...]
     action: WriteAction
     guard: Guard | None
@@ -287,6 +290,7 @@ def plan_write(
         create=create,
         changes=changes,
         completions=_completions(options, frame, state, subject=subject),
+        checked=columns_to_check(frame, state.schema) if state else {},
         required=required_by_definition(options, frame, state),
         action=action,
         guard=guard,

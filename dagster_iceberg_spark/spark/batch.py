@@ -149,7 +149,11 @@ def _checked(
         functions.count_if(functions.expr(is_marked)).alias("marked"),
         functions.max(functions.expr(has_null)).alias("has_null"),
     )
-    ordered = {alias: column for alias, key in aliases.items() if (column := _as_ordered(schema, key, alias))}
+    ordered = {
+        alias: column
+        for alias, key in aliases.items()
+        if key not in plan.checked and (column := _as_ordered(schema, key, alias))  # whose order is the table's type's
+    }
     found = groups.agg(*_summary(functions, aliases, ordered)).collect()[0].asDict()
     is_repeated = found["worst"] > 1 and action.rules.strategy != "delete_insert"
     is_null = found["nulls"] and action.rules.null_keys == "error"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, Protocol, cast
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions, types
@@ -9,6 +10,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions,
 from dagster_iceberg_spark.errors import SchemaMismatchError
 from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark.failures import VALUE_MARKER
 from dagster_iceberg_spark.table import schema as vocabulary
 from dagster_iceberg_spark.table.predicate import Predicate
 
@@ -32,6 +34,9 @@ _TYPES: Final[dict[type[types.DataType], vocabulary.PrimitiveType]] = {
 }
 """What Iceberg makes of Spark's types (Iceberg documentation, "Spark Writes", type compatibility)."""
 
+_UUID: Final = r"\A[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
+"""The text of a uuid; Java's own reader fills up shorter ones."""
+
 
 class Functions(Protocol):
     """The functions that the package makes columns with; each session has its own module of them."""
@@ -45,6 +50,9 @@ class Functions(Protocol):
     def col(self, name: str) -> Column:
         """Return a column by its name."""
 
+    def concat(self, *columns: Column) -> Column:
+        """Join texts."""
+
     def count(self, column: Column) -> Column:
         """Count values."""
 
@@ -54,14 +62,26 @@ class Functions(Protocol):
     def expr(self, text: str) -> Column:
         """Parse SQL."""
 
+    def hex(self, column: Column) -> Column:
+        """Return bytes as text."""
+
+    def length(self, column: Column) -> Column:
+        """Return the number of characters, or of bytes."""
+
     def lit(self, value: Any) -> Column:
         """Return a literal."""
+
+    def lower(self, column: Column) -> Column:
+        """Return the text in lower case."""
 
     def map_entries(self, column: Column) -> Column:
         """Return the map as an array of its entries."""
 
     def max(self, column: Column | str) -> Column:
         """Return the greatest value."""
+
+    def raise_error(self, message: Column) -> Column:
+        """Fail."""
 
     def struct(self, *columns: Column) -> Column:
         """Return a struct of the columns."""
@@ -130,22 +150,49 @@ def named_column(functions: Functions, name: str, qualifier: str | None = None) 
     return functions.col(sql.quote(name) if qualifier is None else sql.dotted(qualifier, name))
 
 
-def by_stored_names(frame: DataFrame, given: vocabulary.Schema, names: StoredNames) -> DataFrame:
-    """Return the frame, which has the given columns, under the names that the table still has for them, nested too.
+def as_planned(
+    frame: DataFrame,
+    given: vocabulary.Schema,
+    names: StoredNames,
+    checked: Mapping[str, vocabulary.IcebergType],
+) -> DataFrame:
+    """Return the frame under the names that the table still has for its columns, nested too.
 
     Its texts are compared by their bytes, as they are stored: a collation would make equal what the table keeps apart.
+    Values of types that Spark lacks are in the form in which it reads them, or are refused.
+
+    Args:
+        frame: The rows.
+        given: Its columns.
+        names: The table's names.
+        checked: The columns with values of such types, by the table's names, with the type that has them.
     """
     held = [field.dataType for field in frame.schema.fields]
     plain = [_without_collations(data_type) for data_type in held]
-    if not names.changes and plain == held:
+    if not names.changes and not checked and plain == held:
         return frame
     functions = functions_of(frame.sparkSession)
     columns = []
     for field, stored, before, after in zip(given, names.of_schema(given), held, plain, strict=True):
         column = named_column(functions, field.name)
         column = column if before == after else column.cast(after)
-        columns.append((column if stored.type == field.type else _cast(column, stored.type)).alias(stored.name))
+        column = column if stored.type == field.type else _cast(column, stored.type)
+        if stored.name in checked:
+            leaf = partial(_checked, functions, label=stored.name)
+            column = reshaped(functions, column, stored.type, checked[stored.name], is_same=has_same_name, leaf=leaf)
+        columns.append(column.alias(stored.name))
     return frame.select(*columns)
+
+
+def _checked(functions: Functions, column: Column, wanted: vocabulary.IcebergType, *, label: str) -> Column:
+    """Return the values of a uuid, which Spark has as texts, in lower case; those of a fixed as they are."""
+    if wanted == vocabulary.UUID:
+        value, is_one = functions.lower(column), column.rlike(_UUID)
+    else:
+        value, is_one = column, functions.length(column) == int(str(wanted)[len("fixed[") : -1])
+    shown = column.cast("string") if wanted == vocabulary.UUID else functions.hex(column)
+    message = functions.concat(functions.lit(f"{VALUE_MARKER}{wanted} in the column {label!r}: "), shown)
+    return functions.when(column.isNull() | is_one, value).otherwise(functions.raise_error(message))
 
 
 def _without_collations(data_type: types.DataType) -> types.DataType:
@@ -221,6 +268,7 @@ def reshaped(
     *,
     is_same: Callable[[vocabulary.Field, vocabulary.Field], bool],
     stored: Column | None = None,
+    leaf: Callable[[Column, vocabulary.IcebergType], Column] | None = None,
 ) -> Column:
     """Return a column of one type as one of another, fields of structs put in place one by one.
 
@@ -231,7 +279,9 @@ def reshaped(
         wanted: The type to have, in which lists are lists, maps are maps and structs are structs.
         is_same: Says whether a held field is a wanted one.
         stored: A column of the wanted type, whose fields stand in for those that structs lack; None: NULL does.
+        leaf: Makes a value without parts one of another type; None: a cast does.
     """
+    within = partial(reshaped, functions, is_same=is_same, leaf=leaf)
     if vocabulary.is_same_type(held, wanted):
         return column
     match held, wanted:
@@ -242,25 +292,19 @@ def reshaped(
                 stand_in = None if stored is None else stored.getField(field.name)
                 if known is not None:
                     value = column.getField(known.name)
-                    value = reshaped(functions, value, known.type, field.type, is_same=is_same, stored=stand_in)
+                    value = within(value, known.type, field.type, stored=stand_in)
                 else:
                     value = _cast(functions.lit(None), field.type) if stand_in is None else stand_in
                 fields.append(value.alias(field.name))
             return functions.when(column.isNotNull(), functions.struct(*fields))
         case vocabulary.ListType(), vocabulary.ListType():
-            return functions.transform(
-                column, lambda item: reshaped(functions, item, held.element, wanted.element, is_same=is_same)
-            )
+            return functions.transform(column, lambda item: within(item, held.element, wanted.element))
         case vocabulary.MapType(), vocabulary.MapType():
             if not vocabulary.is_same_type(held.key, wanted.key):
-                column = functions.transform_keys(
-                    column, lambda key, _: reshaped(functions, key, held.key, wanted.key, is_same=is_same)
-                )
-            return functions.transform_values(
-                column, lambda _, item: reshaped(functions, item, held.value, wanted.value, is_same=is_same)
-            )
+                column = functions.transform_keys(column, lambda key, _: within(key, held.key, wanted.key))
+            return functions.transform_values(column, lambda _, item: within(item, held.value, wanted.value))
         case _:
-            return _cast(column, wanted)
+            return (leaf or _cast)(column, wanted)
 
 
 def comparable(functions: Functions, column: Column, held: vocabulary.IcebergType) -> Column | None:

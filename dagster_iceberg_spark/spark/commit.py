@@ -46,7 +46,7 @@ from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.request import TableRequest
 from dagster_iceberg_spark.plan.write import WritePlan, columns_that_need_files, plan_finish, plan_write, replaced_by
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.columns import by_stored_names, is_connect, schema_of
+from dagster_iceberg_spark.spark.columns import as_planned, is_connect, schema_of
 from dagster_iceberg_spark.spark.counts import RowCounts
 from dagster_iceberg_spark.spark.execution import TaggedWork, run_stoppable
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
@@ -199,16 +199,16 @@ def _attempt(
     touched, given = None, names.of_schema(shape)
     if request.options.write_disposition == "overwrite_partitions":
         # What is refused is refused before anything is computed.
-        plan_write(stored, replace(materialization, scope=scope), given, state)
+        checked = plan_write(stored, replace(materialization, scope=scope), given, state).checked
         told_by = replaced_by(stored, scope, given, state)
         course.computed = course.computed or computed(session, publication, frame)
         frame = course.computed
-        touched = touched_partitions(session, publication, told_by, by_stored_names(frame, shape, names))
+        touched = touched_partitions(session, publication, told_by, as_planned(frame, shape, names, checked))
     files = None if state is None else _files(session, stored, scope, given, state, touched)
     plan = plan_write(stored, replace(materialization, scope=scope), given, state, files, touched)
     prepare(session, plan)
     course.has_prepared(plan)
-    counts = _write(session, publication, plan, by_stored_names(frame, shape, names), course)
+    counts = _write(session, publication, plan, as_planned(frame, shape, names, plan.checked), course)
     finished = time.time()
     commit, after = _committed(session, publication, plan, counts, course, started=started, finished=finished)
     return _finished(session, publication, shape, after, state.schema if state else Schema(()), commit)

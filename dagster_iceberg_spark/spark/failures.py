@@ -39,6 +39,7 @@ OUTSIDE_MARKER: Final = "dagster-iceberg-spark: row outside of the partition "
 OUTSIDE_END: Final = " (end of the row)"
 NULL_MARKER: Final = "dagster-iceberg-spark: NULL in the required column "
 MOVED_MARKER: Final = "dagster-iceberg-spark: rows that others have changed since they were compared"
+VALUE_MARKER: Final = "dagster-iceberg-spark: no value of the type "
 MICROSECONDS: Final = " microseconds since 1970"
 
 _CONNECT_CLASS = re.compile(r"^\(([\w.$]+)\)\s*(.*)", re.DOTALL)
@@ -197,6 +198,13 @@ RULES: Final = (
         NullValueError,
         "no NULL in a required column",
         "fill or filter the column in the asset.",
+    ),
+    FailureRule(
+        "value of no such type",
+        _mention(VALUE_MARKER),
+        SchemaMismatchError,
+        "uuids as texts such as 'f79c3e09-677c-4bbd-a479-3f349cb785e7', and binary values of the length of a fixed",
+        "correct the column in the asset.",
     ),
     FailureRule(
         "value does not fit",

@@ -91,6 +91,7 @@ TIMESTAMP = PrimitiveType("timestamp")
 TIMESTAMPTZ = PrimitiveType("timestamptz")
 STRING = PrimitiveType("string")
 BINARY = PrimitiveType("binary")
+UUID = PrimitiveType("uuid")
 INTEGERS = frozenset({INT, LONG})
 
 

@@ -7,6 +7,10 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema as IcebergSchema
+from pyiceberg.transforms import BucketTransform, IdentityTransform
+from pyiceberg.types import FixedType, ListType, LongType, NestedField, StructType, UUIDType
 
 from dagster_iceberg_spark.plan.evolution import storage_verdict
 from dagster_iceberg_spark.spark.columns import iceberg_type
@@ -130,6 +134,47 @@ def test_an_instant_stays_one_whatever_the_session_calls_a_timestamp(lake: Lake)
     assert str(lake.table("t").schema().find_field("ts").field_type) == "timestamptz"
     moment = dt.datetime(2024, 1, 2, tzinfo=dt.timezone.utc)
     assert lake.arrow("t").to_pylist() == [{"id": 1, "ts": moment, "n": {"at": moment}}]
+
+
+ONE, OTHER = "f79c3e09-677c-4bbd-a479-3f349cb785e7", "0a9c3e09-677c-4bbd-a479-3f349cb785e7"
+
+
+def of_another_engine(lake: Lake, *partition_by: Any) -> None:
+    """Make a table with columns of types that Spark does not have."""
+    columns = (
+        NestedField(1, "id", LongType()),
+        NestedField(2, "u", UUIDType()),
+        NestedField(3, "f", FixedType(2)),
+        NestedField(4, "n", StructType(NestedField(10, "l", ListType(11, UUIDType(), element_required=False)))),
+    )
+    lake.session.sql("create namespace if not exists lake.db")
+    spec = PartitionSpec(*(PartitionField(2, 1000, transform, "p") for transform in partition_by))
+    lake.spark.pyiceberg_catalog.create_table(("db", "t"), IcebergSchema(*columns), partition_spec=spec)
+
+
+def identified(*rows: tuple[int, str, str], **metadata: Any) -> dg.AssetsDefinition:
+    texts = (f"({number}, '{text}', X'{binary}')" for number, text, binary in rows)
+    columns = "cast(id as bigint) as id, u, f, named_struct('l', array(u)) as n"
+    query = f"select {columns} from values {', '.join(texts)} as t(id, u, f)"
+    return frame_asset("t", query, metadata={f"iceberg/{key}": value for key, value in metadata.items()})
+
+
+@pytest.mark.parametrize("transform", [None, IdentityTransform(), BucketTransform(4)], ids=str)
+def test_texts_and_binary_are_stored_as_uuids_and_fixed(lake: Lake, transform: Any) -> None:
+    of_another_engine(lake, *([transform] if transform else []))
+    lake.materialize(identified((1, ONE.upper(), "0A0B"), schema_evolution="strict"))
+    lake.materialize(identified((2, OTHER, "0C0D"), write_disposition="append"))
+    merging = {"write_disposition": "merge", "merge_keys": ["u"]}
+    again = lake.materialize(identified((3, ONE.upper(), "0C0C"), (2, OTHER.upper(), "0C0D"), **merging))
+    assert metadata_of(again, "t")["iceberg/merge_unchanged_rows"] == 1
+    stored = [(2, OTHER, b"\x0c\x0d", {"l": [OTHER]}), (3, ONE, b"\x0c\x0c", {"l": [ONE]})]
+    frame = lake.session.table("lake.db.t").orderBy("id")
+    assert [(row.id, row.u, bytes(row.f), row.n.asDict()) for row in frame.collect()] == stored
+    for column, row in (("u", (4, "1-1-1-1-1", "0A0B")), ("f", (4, ONE, "0A"))):
+        error = lake.failure(identified(row))
+        assert (error.class_name, f"in the column '{column}'" in str(error)) == ("SchemaMismatchError", True)
+    lake.materialize(identified((5, ONE, "0A0B")))
+    assert lake.session.sql("select id from lake.db.t").collect()[0][0] == 5
 
 
 def comparable(value: Any) -> str:

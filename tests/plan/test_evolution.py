@@ -28,7 +28,9 @@ from pyiceberg.types import IcebergType as TheirType
 from dagster_iceberg_spark.errors import PartitioningError, SchemaMismatchError
 from dagster_iceberg_spark.plan.evolution import (
     SchemaChanges,
+    SchemaEvolution,
     check_transforms,
+    columns_to_check,
     completed_columns,
     is_lossless,
     is_promotion,
@@ -61,7 +63,17 @@ from dagster_iceberg_spark.table.changes import (
 )
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionField, parse_partition_field
-from dagster_iceberg_spark.table.schema import Field, IcebergType, ListType, MapType, Schema, StructType, parse_type
+from dagster_iceberg_spark.table.schema import (
+    BINARY,
+    UUID,
+    Field,
+    IcebergType,
+    ListType,
+    MapType,
+    Schema,
+    StructType,
+    parse_type,
+)
 from tests.table.samples import schema, spec
 
 INT, LONG, STRING, VOID = (parse_type(name) for name in ("int", "long", "string", "unknown"))
@@ -460,6 +472,28 @@ NUMBERS: dict[str, list[float | Fraction]] = {
     "decimal(20, 2)": [Fraction(10**20 - 1, 100)],
     "decimal(38, 10)": [Fraction(10**38 - 1, 10**10)],
 }
+
+
+UUID_AND_FIXED = schema(
+    u="uuid", f="fixed[4]", s=struct(U="uuid", x="int"), l=ListType(UUID), m=MapType(UUID, parse_type("fixed[2]"))
+)
+
+
+@pytest.mark.parametrize("policy", ["strict", "add_columns"])
+def test_texts_and_binary_stand_for_values_of_types_that_spark_lacks(policy: SchemaEvolution) -> None:
+    frame = schema(u="string", f="binary", s=struct(x="int", u="string"), l=ListType(STRING), m=MapType(STRING, BINARY))
+    assert plan_schema_changes(frame, UUID_AND_FIXED, policy=policy, docs={}, subject="t") == SchemaChanges()
+    assert columns_to_check(frame, UUID_AND_FIXED) == {
+        **{field.name: field.type for field in UUID_AND_FIXED if field.name != "s"},
+        "s": struct(x="int", u="uuid"),
+    }
+    assert columns_to_check(schema(u="void", f="string", new="string"), UUID_AND_FIXED) == {}
+
+
+@pytest.mark.parametrize(("name", "given"), [("u", "binary"), ("f", "string"), ("u", "int"), ("l", "string")])
+def test_nothing_else_does(name: str, given: str) -> None:
+    with pytest.raises(SchemaMismatchError):
+        changes(schema(**{name: given}), UUID_AND_FIXED)
 
 
 @pytest.mark.parametrize(("source", "target"), list(itertools.permutations(NUMBERS, 2)))

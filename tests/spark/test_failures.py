@@ -21,6 +21,7 @@ from dagster_iceberg_spark.spark.failures import (
     OUTSIDE_END,
     OUTSIDE_MARKER,
     RULES,
+    VALUE_MARKER,
     inspect_failure,
     rule_for,
     translated,
@@ -132,6 +133,9 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
     ],
     ("rows changed meanwhile", errors.CommitConflictError): [
         java(("org.apache.spark.SparkException", "Job aborted"), ("x.Y", f"[USER_RAISED_EXCEPTION] {MOVED_MARKER}")),
+    ],
+    ("value of no such type", errors.SchemaMismatchError): [
+        spark("USER_RAISED_EXCEPTION", f"{VALUE_MARKER}uuid in the column 'u': x"),
     ],
     ("value does not fit", errors.SchemaMismatchError): [
         spark("CAST_OVERFLOW_IN_TABLE_INSERT", "overflow"),
