@@ -5,7 +5,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dagster_iceberg_spark.plan.branch import new_branch, refuse_losses_of_main
-from dagster_iceberg_spark.plan.definition import check_place, identifier_changes, order_changes, property_changes
+from dagster_iceberg_spark.plan.definition import (
+    check_place,
+    identifier_changes,
+    order_changes,
+    property_changes,
+    refuse_any_schema,
+)
 from dagster_iceberg_spark.plan.evolution import check_transforms, plan_schema_changes, plan_spec_changes
 from dagster_iceberg_spark.plan.options import (
     IDENTIFIER_FIELDS,
@@ -79,6 +85,7 @@ def differences(defined: DefinedTable, state: TableState) -> tuple[str, ...]:
     """
     request, subject = defined.request, str(defined.request.identifier)
     check_ownership(request, state)
+    refuse_any_schema(request.options, state, subject=subject)
     check_place(request.options, state, subject=subject)
     # What no frame is needed for holds for a frame that has the table's own columns, by their new names.
     names = StoredNames.of(request.options.renames, Schema(()), state.schema, subject=subject)

@@ -1,8 +1,9 @@
 """What the definition says of the table itself: properties, order, identifying and required columns, place."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.options import (
@@ -30,6 +31,11 @@ from dagster_iceberg_spark.table.partitioning import PartitionField
 from dagster_iceberg_spark.table.schema import BOOLEAN, TIMESTAMPTZ, Field, Schema
 from dagster_iceberg_spark.table.snapshot import TableState
 
+ACCEPT_ANY_SCHEMA: Final = "write.spark.accept-any-schema"
+WAP_ENABLED: Final = "write.wap.enabled"
+WAP_SETTINGS: Final = ("spark.wap.branch", "spark.wap.id")
+"""Where Spark stages what is written to a table of that property (Iceberg documentation, "Branching and Tagging")."""
+
 
 def wanted_properties(options: WriteOptions) -> dict[str, str]:
     """Return the table properties that the definition sets."""
@@ -52,6 +58,50 @@ def property_changes(request: TableRequest, state: TableState) -> Iterator[Table
     removed = tuple(key for key, value in options.table_properties.items() if value is None and key in state.properties)
     if removed:
         yield RemoveProperties(removed)
+
+
+def is_switched_on(name: str, options: WriteOptions, state: TableState | None) -> bool:
+    """Say whether a property of the table is true, once the definition's are set."""
+    stored = {} if state is None else state.properties
+    return str({**stored, **options.table_properties}.get(name)).lower() == "true"
+
+
+def refuse_any_schema(options: WriteOptions, state: TableState | None, *, subject: str) -> None:
+    """Refuse a table that tells Spark to check nothing: columns would be taken by position, NULL by required ones.
+
+    Raises:
+        ConfigurationError: The table has the property.
+    """
+    if is_switched_on(ACCEPT_ANY_SCHEMA, options, state):
+        raise ConfigurationError.refusing(
+            "write",
+            subject,
+            expected=f"a table without `{ACCEPT_ANY_SCHEMA}`, under which Spark checks neither columns nor NULL",
+            found="it switched on",
+            hint=f'remove it: `"iceberg/table_properties": {{"{ACCEPT_ANY_SCHEMA}": None}}`; new columns are added by '
+            "`iceberg/schema_evolution`.",
+        )
+
+
+def refuse_staging(settings: Mapping[str, str | None], *, subject: str) -> None:
+    """Refuse to write under settings of the session that put the rows of such a table elsewhere.
+
+    Args:
+        settings: What the session says of each of `WAP_SETTINGS`.
+        subject: The table, for the message.
+
+    Raises:
+        ConfigurationError: There is one.
+    """
+    for name, value in settings.items():
+        if value is not None:
+            raise ConfigurationError.refusing(
+                "write",
+                subject,
+                expected=f"a session without `{name}`, which puts the rows of a table with `{WAP_ENABLED}` elsewhere",
+                found=repr(value),
+                hint="unset it; to write a branch, name it by `iceberg/branch`.",
+            )
 
 
 def order_changes(options: WriteOptions, state: TableState) -> Iterator[TableChange]:

@@ -20,6 +20,7 @@ from dagster_iceberg_spark.plan.definition import (
     order_changes,
     property_changes,
     protected_columns,
+    refuse_any_schema,
     required_by_definition,
     required_columns_of,
     stored_columns,
@@ -262,6 +263,7 @@ def plan_write(
     check_marker(options, [dimension.column for dimension in scope.dimensions], frame, subject=subject)
     given, marker, frame = frame, marker_of(options, frame), stored_columns(options, frame)
     check_ownership(request, state)
+    refuse_any_schema(options, state, subject=subject)
     wanted_fields = _wanted_fields(request, scope, frame, state)
     spec = state.spec if state and wanted_fields is None else PartitionSpec(wanted_fields or ())
     request = request.with_properties(PLAIN_PATHS) if _has_long_paths(scope, spec) else request

@@ -40,6 +40,7 @@ from dagster_iceberg_spark.plan.adoption import (
 )
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.coverage import DataFile, rows_by_partition
+from dagster_iceberg_spark.plan.definition import WAP_ENABLED, WAP_SETTINGS, is_switched_on, refuse_staging
 from dagster_iceberg_spark.plan.incremental import refuse_consumed
 from dagster_iceberg_spark.plan.options import RENAMES, SCHEMA_EVOLUTION
 from dagster_iceberg_spark.plan.renames import StoredNames
@@ -191,6 +192,9 @@ def _attempt(
         is_pending=partial(has_read_changes, candidates=publication.candidates),
         subject=str(request.identifier),
     )
+    if is_switched_on(WAP_ENABLED, request.options, state):
+        staging = {name: session.spark.conf.get(name, None) for name in WAP_SETTINGS}
+        refuse_staging(staging, subject=str(request.identifier))
     names = StoredNames.of(
         request.options.renames, shape, state.schema if state else None, subject=str(request.identifier)
     )

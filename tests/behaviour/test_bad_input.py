@@ -263,3 +263,17 @@ def test_the_error_of_a_python_function_is_told(lake: Lake) -> None:
     error = lake.failure(frame_asset("t", lambda spark: spark.range(1).mapInPandas(refuse, "id bigint")))
     assert error.class_name == "WriteFailedError"
     assert "found ValueError: bad row. Hint: " in str(error)
+
+
+@pytest.mark.parametrize("setting", ["spark.wap.branch", "spark.wap.id"])
+def test_a_session_that_stages_writes_elsewhere_is_refused(lake: Lake, setting: str) -> None:
+    wap = {"iceberg/table_properties": {"write.wap.enabled": True}}
+    lake.session.conf.set(setting, "audit")
+    try:
+        error = lake.failure(frame_asset("t", "select 1 as id", metadata=wap))
+        assert (error.class_name, error.allow_retries) == ("ConfigurationError", False)
+        assert f"expected a session without `{setting}`" in str(error)
+        assert not lake.exists("t")
+        assert lake.materialize(frame_asset("other", "select 1 as id")).success
+    finally:
+        lake.session.conf.unset(setting)

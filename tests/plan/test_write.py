@@ -440,6 +440,29 @@ def test_a_new_table_is_refused_before_it_is_created(
         planned(frame=frame, **asked)
 
 
+@pytest.mark.parametrize(
+    ("stored", "asked", "is_refused"),
+    [
+        ("true", None, True),
+        ("TRUE", {}, True),
+        ("false", {"write.spark.accept-any-schema": True}, True),
+        (None, {"write.spark.accept-any-schema": True}, True),
+        ("true", {"write.spark.accept-any-schema": None}, False),
+        ("false", None, False),
+    ],
+)
+def test_a_table_whose_columns_spark_does_not_check_is_refused(
+    stored: str | None, asked: dict[str, Any] | None, is_refused: bool
+) -> None:
+    state = None if stored is None else existing(properties={**OWNED, "write.spark.accept-any-schema": stored})
+    options: dict[str, Any] = {} if asked is None else {"table_properties": asked}
+    if not is_refused:
+        planned(state, **options)
+        return
+    with pytest.raises(ConfigurationError, match=r"expected a table without `write\.spark\.accept-any-schema`"):
+        planned(state, **options)
+
+
 SHARED = {"dagster.asset_key": "nyc/other", "dagster.named_by": "iceberg/table"}
 
 
