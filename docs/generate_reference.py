@@ -289,8 +289,8 @@ def _types() -> Iterator[str]:
         "",
         "`char` and `varchar` are `string` to Iceberg. Refused as new columns: nothing but NULL (`void`); `variant`,",
         "which pyiceberg cannot read; and the types that Iceberg has not: intervals, `time`, `geometry`.",
-        "A column of type `uuid` or `fixed`, which another engine has made, takes `string` or `binary`; a value that is",
-        "none is refused.",
+        "A column of type `uuid` or `fixed`, which another engine has made, takes `string` or `binary`; a value that",
+        "is none is refused.",
     )
 
 
