@@ -4,6 +4,7 @@ pyiceberg's own reader hands all files to its threads at once and keeps what the
 the disk has the whole table in memory.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -14,6 +15,9 @@ from pyiceberg.table import FileScanTask
 
 READ_AHEAD_BYTES: Final = 16 * 1024 * 1024
 """Files that are together no larger, as they are stored, are read side by side: many small ones take as long as one."""
+READ_AHEAD_DECODED_BYTES: Final = 64 * 1024 * 1024
+"""Nor are they larger in memory, as far as their rows tell: what is stored in a few kilobytes may decode to many."""
+_BYTES_OF_UNKNOWN_ROW: Final = 512
 
 
 def batches_of(scan: ArrowScan, io: FileIO, tasks: Iterable[FileScanTask]) -> Iterator[pa.RecordBatch]:
@@ -24,22 +28,34 @@ def batches_of(scan: ArrowScan, io: FileIO, tasks: Iterable[FileScanTask]) -> It
         io: What opens them.
         tasks: The files, with their deletes.
     """
-    for group in _groups(tasks):
-        if len(group) > 1:
-            yield from scan.to_record_batches(group)
-        else:
-            deletes = _read_all_delete_files(io, group)
-            yield from scan._record_batches_from_scan_tasks_and_deletes(group, deletes)  # noqa: SLF001 - none is public
+    left, bytes_of_row = deque(tasks), 0
+    while left:
+        for batch in _read(scan, io, _next_group(left, bytes_of_row or _BYTES_OF_UNKNOWN_ROW)):
+            bytes_of_row = max(bytes_of_row, batch.nbytes // max(batch.num_rows, 1))
+            yield batch
 
 
-def _groups(tasks: Iterable[FileScanTask]) -> Iterator[list[FileScanTask]]:
+def _read(scan: ArrowScan, io: FileIO, group: list[FileScanTask]) -> Iterator[pa.RecordBatch]:
+    if len(group) > 1:
+        yield from scan.to_record_batches(group)
+    else:
+        deletes = _read_all_delete_files(io, group)
+        yield from scan._record_batches_from_scan_tasks_and_deletes(group, deletes)  # noqa: SLF001 - none is public
+
+
+def _next_group(left: deque[FileScanTask], bytes_of_row: int) -> list[FileScanTask]:
+    """Take the files that are read next: one, and more as far as there is room for them.
+
+    Args:
+        left: The files that are not read yet.
+        bytes_of_row: How much memory a row takes.
+    """
     group: list[FileScanTask] = []
-    size = 0
-    for task in tasks:
-        if group and size + task.file.file_size_in_bytes > READ_AHEAD_BYTES:
-            yield group
-            group, size = [], 0
-        group.append(task)
-        size += task.file.file_size_in_bytes
-    if group:
-        yield group
+    stored = decoded = 0
+    while left:
+        stored += left[0].file.file_size_in_bytes
+        decoded += left[0].file.record_count * bytes_of_row
+        if group and (stored > READ_AHEAD_BYTES or decoded > READ_AHEAD_DECODED_BYTES):
+            break
+        group.append(left.popleft())
+    return group
