@@ -21,7 +21,7 @@ from dagster_iceberg_spark.ledger import LEDGER
 from dagster_iceberg_spark.plan.incremental import Changes
 from dagster_iceberg_spark.plan.options import TABLE
 from dagster_iceberg_spark.plan.read import EarlierRead, RecordedRead, chosen_read
-from dagster_iceberg_spark.plan.read_options import AS_OF_RUN, RUN_KEYS, ReadOptions, parse_read_options
+from dagster_iceberg_spark.plan.read_options import AS_OF_RUN, LIMIT, RUN_KEYS, ReadOptions, parse_read_options
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import UpstreamRead
 from dagster_iceberg_spark.table.scope import PartitionScope, share_of
@@ -155,6 +155,14 @@ def read_question(context: dg.InputContext, *, namespace: str | None) -> ReadQue
             expected="a mapping to some of the partitions, for what is new in each by its key",
             found="one to all of them, of which there may be more tomorrow",
             hint="annotate the input with the type of its rows alone: what is new, whatever its partition.",
+        )
+    if question.wanted.is_by_partition and options.limit is not None:
+        raise MetadataKeyError.refusing(
+            "use",
+            f"`{LIMIT}` of the input of {subject}",
+            expected="no limit for an input of each partition by its key",
+            found=str(options.limit),
+            hint="annotate the input with the type of its rows alone: a limit is of all of them.",
         )
     if question.wanted.is_by_partition and question.scope.is_whole_table:
         raise PartitioningError.refusing(

@@ -7,12 +7,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from dagster_iceberg_spark.errors import UpstreamMissingError
+from dagster_iceberg_spark.errors import MetadataKeyError, UpstreamMissingError
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
 from dagster_iceberg_spark.plan.coverage import DataFile
 from dagster_iceberg_spark.plan.incremental import Changes, snapshots_since
 from dagster_iceberg_spark.plan.partition_files import partition_files
-from dagster_iceberg_spark.plan.read_options import ROW_FILTER, ReadOptions
+from dagster_iceberg_spark.plan.read_options import COLUMNS, ROW_FILTER, ReadOptions
 from dagster_iceberg_spark.plan.row_filter import row_filter
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import RUN_ID, STEP_KEY, UPSTREAM, upstream_reads
@@ -102,7 +102,7 @@ def plan_read(
         earlier: What the run has read that it asks for, if it asks for one.
 
     Raises:
-        MetadataKeyError: The row filter is none of the table's columns.
+        MetadataKeyError: The row filter is none of the table's columns, or a column is asked for twice.
         UpstreamMissingError: The snapshot, ref or column that is asked for is not there.
         PartitioningError: The partitions cannot be told apart by the table's columns.
     """
@@ -372,4 +372,9 @@ def _exact_names(names: tuple[str, ...], schema: Schema, subject: str) -> tuple[
             expected=f"the columns {', '.join(missing)} of `columns`",
             found=f"the columns {', '.join(schema.names)}",
         )
-    return tuple(field.name for field in fields.values() if field is not None)
+    exact = [field.name for field in fields.values() if field is not None]
+    if len(set(exact)) < len(names):
+        raise MetadataKeyError.refusing(
+            "use", f"`{COLUMNS}` of {subject}", expected="each column once", found=", ".join(names)
+        )
+    return tuple(exact)

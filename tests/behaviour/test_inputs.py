@@ -627,6 +627,16 @@ class TestPartitionsOneByOne:
         error = lake.failure(reader, upstream.to_source_asset(), selection=[reader])
         assert "Cannot load one: expected an asset with partitions" in str(error)
 
+    def test_a_limit_is_not_of_each(self, lake: Lake) -> None:
+        hours = hours_asset(partitions_def=DAYS)
+
+        @dg.asset(ins={"hours": dg.AssetIn(metadata={"iceberg/limit": 3})}, partitions_def=DAYS)
+        def reader(hours: dict[str, pa.Table]) -> None: ...
+
+        error = lake.failure(reader, hours.to_source_asset(), selection=[reader], partition_key="2013-01-01")
+        assert (error.class_name, error.allow_retries) == ("MetadataKeyError", False)
+        assert "expected no limit for an input of each partition by its key, found 3" in str(error)
+
 
 def test_files_are_read_when_their_batches_are_asked_for(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A consumer that is slower than the disk does not have the table in memory; small files come side by side."""

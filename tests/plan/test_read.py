@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dagster_iceberg_spark.errors import PartitioningError, UpstreamMissingError
+from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError, UpstreamMissingError
 from dagster_iceberg_spark.plan.read import by_partition, plan_read, reads_everything
 from dagster_iceberg_spark.plan.read_options import ReadOptions
 from dagster_iceberg_spark.table.predicate import EVERY_ROW
@@ -136,6 +136,12 @@ def test_an_old_snapshot_has_the_columns_that_it_had() -> None:
     plan = plan_read(history(), WHOLE, ReadOptions(snapshot_id=10))
     assert (plan.columns, plan.schema) == (OLD.names, OLD)
     assert plan_read(history(), WHOLE, ReadOptions()).columns == NEW.names
+
+
+@pytest.mark.parametrize("columns", [("Delay", "Delay"), ("ts", "Delay", "TS")])
+def test_a_column_is_asked_for_once(columns: tuple[str, ...]) -> None:
+    with pytest.raises(MetadataKeyError, match=r"Cannot use `columns` of .*: expected each column once, found"):
+        plan_read(history(), WHOLE, ReadOptions(columns=columns))
 
 
 def test_only_the_rows_of_the_partitions_are_read() -> None:
