@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from random import Random
 from typing import Any, TypeAlias
+from uuid import UUID
 
 UTC = dt.timezone.utc
 Row = dict[str, Any]
@@ -82,8 +83,12 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
     "DATE": DAYS,
     "TIMESTAMP_LTZ": tuple(moment.replace(tzinfo=UTC) for moment in MOMENTS),
     "TIMESTAMP_NTZ": MOMENTS,
+    "UUID": ("f79c3e09-677c-4bbd-a479-3f349cb785e7", "00000000-0000-0000-0000-000000000000"),
+    "FIXED(2)": (b"\x00\xff", b"ab"),
 }
-LEAVES = tuple(map(Leaf, VALUES))
+STAND_INS: Mapping[str, str] = {"UUID": "STRING", "FIXED(2)": "BINARY"}
+"""What Spark has for types that it lacks: only other engines make them."""
+LEAVES = tuple(Leaf(name) for name in VALUES if name not in STAND_INS)
 NARROWER: Mapping[str, tuple[str, ...]] = {
     "BIGINT": ("INT",),
     "DOUBLE": ("FLOAT", "INT"),
@@ -293,7 +298,7 @@ def canonical(value: Any, kind: Kind) -> Any:  # noqa: PLR0911 - one for each ty
         return value.normalize() + 0
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         return value.astimezone(UTC)
-    return bytes(value) if isinstance(value, bytearray) else value
+    return str(value) if isinstance(value, UUID) else value
 
 
 # --------------------------------------------------------------------------------------------------------------- Spark
@@ -303,7 +308,7 @@ def type_name(kind: Kind) -> str:
     """The type as Spark writes it."""
     match kind:
         case Leaf():
-            return kind.sql
+            return STAND_INS.get(kind.sql, kind.sql)
         case Struct():
             return f"STRUCT<{', '.join(f'{quoted(name)}: {type_name(inner)}' for name, inner in kind.fields)}>"
         case List():
