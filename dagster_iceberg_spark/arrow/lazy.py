@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
+
 from dagster_iceberg_spark.arrow.pushdown import pruning
 from dagster_iceberg_spark.arrow.scan import PlannedScan
 from dagster_iceberg_spark.table.predicate import EVERY_ROW
@@ -26,5 +28,5 @@ def lazy_frame(planned: PlannedScan) -> Any:
             frame = pl.DataFrame(pl.from_arrow(batch))
             yield frame if filter_ is None else frame.filter(filter_)
 
-    schema = pl.DataFrame(pl.from_arrow(planned.schema.empty_table())).schema
+    schema = pl.DataFrame(pl.from_arrow(pa.Table.from_batches([], planned.schema))).schema
     return register_io_source(read, schema=schema, is_pure=True)

@@ -54,7 +54,7 @@ class PlannedScan:
         if self.plan.limit is not None:
             return self.batches().read_all()  # of no more files than it takes
         parts = [scan.to_table(tasks) for scan, tasks in self._pieces()]
-        empty = self._projected.empty_table()
+        empty = pa.Table.from_batches([], self._projected)
         return self._ordered(pa.concat_tables([empty, *parts], promote_options="permissive"))
 
     def batches(self) -> pa.RecordBatchReader:
