@@ -94,10 +94,11 @@ def test_merge_by_odd_names_under_an_odd_table(lake: Lake) -> None:
         "iceberg/merge_keys": ["my id", "a.b"],
         "iceberg/table": "db.`my.table`",
     }
-    query = "select * from values (1, 2, {0}), (2, 2, {0}) as t(`my id`, `a.b`, `it's`)"
-    for value in (1, 2):
-        lake.materialize(frame_asset("odd", query.replace("{0}", str(value)), metadata=metadata))
-    assert lake.rows("my.table", "my id", "a.b", "it's") == [(1, 2, 2), (2, 2, 2)]
+    query = "select * from values (1, 2, {0}, 3, 4), (2, 2, {0}, 3, 4) as t(`my id`, `a.b`, `it's`, `{1}`, Masse)"
+    for value, other_case in ((1, "Maße"), (2, "MAẞE")):  # which Spark takes for one column, and `Masse` for another
+        asset = query.replace("{0}", str(value)).replace("{1}", other_case)
+        lake.materialize(frame_asset("odd", asset, metadata=metadata))
+    assert lake.rows("my.table", "my id", "a.b", "it's", "Maße", "Masse") == [(1, 2, 2, 3, 4), (2, 2, 2, 3, 4)]
 
 
 @pytest.mark.parametrize(
