@@ -1,7 +1,7 @@
 """What counts as a Spark DataFrame."""
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final, TypeGuard
 
@@ -39,7 +39,9 @@ def frame_to_write(obj: object, session: Callable[[], IcebergSession], *, subjec
         OutputTypeError: It is something else, a stream, or has a column of a type that Iceberg does not have.
         IcebergSparkError: What the engine says of rows that it is given, translated.
     """
-    rows = None if _is_frame(obj) else arrow_rows(obj, subject=subject)
+    own_errors: list[Exception] = []
+    given = _noting(obj, own_errors) if isinstance(obj, Generator) else obj
+    rows = None if _is_frame(obj) else arrow_rows(given, subject=subject)
     if rows is None:
         yield require_frame(obj, subject=subject)
         return
@@ -48,8 +50,19 @@ def frame_to_write(obj: object, session: Callable[[], IcebergSession], *, subjec
         try:
             frame = stack.enter_context(frame_of(held.spark, rows))
         except ENGINE_ERRORS as error:
+            if any(error is own for own in own_errors):
+                raise
             raise translated(error, action="write", subject=subject, redact=held.catalog.redact) from error
         yield frame
+
+
+def _noting(parts: Iterator[Any], errors: list[Exception]) -> Iterator[Any]:
+    """Yield the parts and note what raises them: that Spark is asked for rows there is no matter of the write's."""
+    try:
+        yield from parts
+    except Exception as error:
+        errors.append(error)
+        raise
 
 
 def require_frame(obj: object, *, subject: str) -> DataFrame:

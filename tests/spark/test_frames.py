@@ -1,0 +1,41 @@
+"""What an asset returns, as a frame that is written."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException
+
+from dagster_iceberg_spark.errors import WriteFailedError
+from dagster_iceberg_spark.spark import frames
+
+HELD: Any = SimpleNamespace(spark=None, catalog=SimpleNamespace(redact=str))
+
+
+def batches(error: Exception | None = None) -> Iterator[pa.RecordBatch]:
+    yield pa.record_batch({"id": [1]})
+    if error is not None:
+        raise error
+
+
+def test_spark_s_errors_in_the_user_s_generator_are_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, engine_s = AnalysisException("theirs"), AnalysisException("the engine's")
+
+    @contextmanager
+    def frame_of(_: Any, rows: pa.RecordBatchReader) -> Iterator[Any]:
+        rows.read_all()
+        raise engine_s
+        yield
+
+    monkeypatch.setattr(frames, "frame_of", frame_of)
+    with pytest.raises(AnalysisException) as caught, frames.frame_to_write(batches(own), lambda: HELD, subject="t"):
+        pass
+    assert caught.value is own
+    with (
+        pytest.raises(WriteFailedError, match="the engine's"),
+        frames.frame_to_write(batches(), lambda: HELD, subject="t"),
+    ):
+        pass
