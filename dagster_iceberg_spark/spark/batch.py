@@ -15,6 +15,7 @@ from dagster_iceberg_spark.spark.guard import refusal
 from dagster_iceberg_spark.spark.session import IcebergSession, active
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.schema import (
+    BINARY,
     BOOLEAN,
     DATE,
     INTEGERS,
@@ -22,12 +23,20 @@ from dagster_iceberg_spark.table.schema import (
     TIMESTAMPTZ,
     DecimalType,
     IcebergType,
+    ListType,
+    MapType,
     Schema,
+    StructType,
 )
 
 MAXIMUM_LISTED_KEYS: Final = 100
 """A batch of more rows is looked for between its least and its greatest keys. Iceberg prunes by lists of up to 200
 values (`ManifestEvaluator` and its like, `IN_PREDICATE_LIMIT`)."""
+
+MAXIMUM_COPIED_BYTES: Final = 32 * 1024 * 1024
+"""A batch of more is not copied to each task."""
+_ROW_BYTES: Final = 64
+_FIELD_BYTES: Final = 16
 
 _AS_NUMBERS: Final[Mapping[IcebergType, tuple[str, str]]] = {
     TIMESTAMPTZ: ("unix_micros", "timestamp_micros"),
@@ -77,6 +86,7 @@ class Batch:
         marked: How many of them mark a key to delete.
         dropped: Rows that were left out because the run does not own them.
         keys: The columns of the key.
+        size_bytes: How many its values take, about; None: that is not known.
     """
 
     frame: DataFrame
@@ -84,6 +94,16 @@ class Batch:
     marked: int
     dropped: int
     keys: tuple[KeyColumn, ...]
+    size_bytes: int | None = None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it fits into the memory of each task."""
+        return self.size_bytes is not None and self.size_bytes <= MAXIMUM_COPIED_BYTES
+
+    def copied(self, frame: DataFrame) -> DataFrame:
+        """Let a join hand the frame, which holds no more than the batch, to each task, where that is small."""
+        return frame.hint("broadcast") if self.is_small else frame
 
     def place(self, qualifier: str | None = None) -> str:
         """Return what holds of every row of the table with a key of the batch."""
@@ -148,6 +168,7 @@ def _checked(
         functions.count(functions.lit(1)).alias(_ROWS),
         functions.count_if(functions.expr(is_marked)).alias("marked"),
         functions.max(functions.expr(has_null)).alias("has_null"),
+        functions.sum(functions.expr(_size_of_row(schema))).alias("size"),
     )
     ordered = {
         alias: column
@@ -169,6 +190,7 @@ def _checked(
         rows=int(found[_ROWS]),
         marked=int(found["marked"]),
         dropped=dropped,
+        size_bytes=None if found["size"] is None else int(found["size"]),
         keys=tuple(
             KeyColumn(
                 name=key,
@@ -186,6 +208,7 @@ def _summary(functions: Functions, aliases: Mapping[str, str], ordered: Mapping[
     for name, aggregate in ((_ROWS, "sum(rows)"), ("worst", "max(rows)"), ("marked", "sum(marked)")):
         yield functions.expr(f"coalesce({aggregate}, 0)").alias(name)
     yield functions.max("has_null").alias("nulls")
+    yield functions.expr("sum(size)").alias("size")
     for alias in aliases:
         yield functions.expr(f"coalesce(bool_or({alias} IS NULL), FALSE)").alias(f"nulls_{alias}")
     for alias, column in ordered.items():
@@ -193,6 +216,15 @@ def _summary(functions: Functions, aliases: Mapping[str, str], ordered: Mapping[
         is_whole = f"bool_and(coalesce(is_valid_utf8({alias}), TRUE))" if column == alias else "TRUE"
         yield functions.expr(f"IF({is_whole}, min({column}), NULL)").alias(f"low_{alias}")
         yield functions.expr(f"IF({is_whole}, max({column}), NULL)").alias(f"high_{alias}")
+
+
+def _size_of_row(schema: Schema) -> str:
+    """Return about how many bytes a row takes, as an expression; NULL where there are types of any length inside."""
+    if any(isinstance(field.type, StructType | ListType | MapType) or str(field.type) == "variant" for field in schema):
+        return "CAST(NULL AS BIGINT)"
+    texts = (sql.quote(field.name) for field in schema if field.type in (STRING, BINARY))
+    lengths = (f"coalesce(octet_length({name}), 0)" for name in texts)
+    return " + ".join([f"{_ROW_BYTES + _FIELD_BYTES * len(schema.fields)}L", *lengths])
 
 
 def _as_ordered(schema: Schema, key: str, alias: str) -> str | None:

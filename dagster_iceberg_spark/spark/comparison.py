@@ -37,6 +37,7 @@ BEFORE: Final = "__dagster_before"
 """The fingerprint of the stored row that a change is meant for."""
 _IN_BATCH: Final = "__dagster_in_batch"
 _IN_TABLE: Final = "__dagster_in_table"
+_IS_SAME: Final = "__dagster_is_same"
 
 ColumnOf: TypeAlias = Callable[[str], Column]
 
@@ -99,29 +100,63 @@ class Comparison:
 
     def _updates(self) -> DataFrame:
         functions, action, rules = self.functions, self.action, self.action.rules
-        source = self.batch.frame.withColumn(_IN_BATCH, functions.lit(True))  # noqa: FBT003
-        stored = self._near().withColumn(_IN_TABLE, functions.lit(True))  # noqa: FBT003
+        source = self._marked_as(self.batch.frame, _IN_BATCH)
+        other = self._near() if rules.is_by_row else self._met(source)
         condition = sql.merge_condition(action.keys, target=TARGET, source=SOURCE, null_keys=rules.null_keys)
-        how = "full" if rules.sync else "left"
-        joined = source.alias(SOURCE).join(stored.alias(TARGET), functions.expr(condition), how)
+        how = "full" if rules.is_by_row and rules.sync else "left"
+        joined = source.alias(SOURCE).join(
+            self._marked_as(other, _IN_TABLE).alias(TARGET), functions.expr(condition), how
+        )
         columns = [self._value(field).alias(field.name) for field in self.given if field.name != action.marker]
         columns.append(self._change().alias(CHANGE))
         if rules.is_by_row:
             before = fingerprint(functions, self.columns, partial(named_column, functions, qualifier=TARGET))
             columns.append(functions.when(named_column(functions, _IN_TABLE, TARGET), before).alias(BEFORE))
         changes = joined.select(*columns).where(f"{CHANGE} IS NOT NULL")
-        # A key may have several rows in a table that others have written.
-        return changes.dropDuplicates([*action.keys, *([BEFORE] if rules.is_by_row else [])])
+        if rules.is_by_row:
+            # A key may have several rows in a table that others have written.
+            return changes.dropDuplicates([*action.keys, BEFORE])
+        return changes.unionByName(self._absentees(), allowMissingColumns=True) if rules.sync else changes
+
+    def _marked_as(self, frame: DataFrame, name: str) -> DataFrame:
+        return frame.withColumn(name, self.functions.lit(True))  # noqa: FBT003
+
+    def _met(self, source: DataFrame) -> DataFrame:
+        """Return the keys of the batch that the table has, each with whether all of its rows there are the batch's.
+
+        Of a small batch each task gets a copy, so that no stored row is shuffled; what is left is but keys.
+        """
+        functions, action = self.functions, self.action
+        condition = sql.merge_condition(action.keys, target=TARGET, source=SOURCE, null_keys=action.rules.null_keys)
+        given, stored = (partial(named_column, functions, qualifier=side) for side in (SOURCE, TARGET))
+        is_same = self.is_same(given, stored, () if action.rules.strategy == "insert_only" else action.updated)
+        pairs = self.batch.copied(source).alias(SOURCE).join(self._near().alias(TARGET), functions.expr(condition))
+        keys = [given(key).alias(key) for key in action.keys]
+        met = pairs.select(*keys, is_same.alias(_IS_SAME)).groupBy(
+            *(named_column(functions, key) for key in action.keys)
+        )
+        return self.batch.copied(met.agg(functions.expr(f"bool_and({_IS_SAME}) AS {_IS_SAME}")))
+
+    def _absentees(self) -> DataFrame:
+        """Return the keys of the scope that the batch lacks."""
+        keys = [named_column(self.functions, key) for key in self.action.keys]
+        condition = sql.merge_condition(
+            self.action.keys, target=TARGET, source=SOURCE, null_keys=self.action.rules.null_keys
+        )
+        batch = self.batch.copied(self.batch.frame.select(*keys)).alias(SOURCE)
+        lacking = self._near().alias(TARGET).join(batch, self.functions.expr(condition), "left_anti")
+        return self._labelled(lacking.select(*keys).distinct(), DELETE)
 
     def _value(self, field: Field) -> Column:
         """Return a column of the batch; the key of a row that the batch lacks is the table's."""
         value = named_column(self.functions, field.name, SOURCE)
-        if not self.action.rules.sync or field.name not in self.action.keys:
+        rules = self.action.rules
+        if not (rules.is_by_row and rules.sync) or field.name not in self.action.keys:
             return value
         return self.functions.coalesce(value, named_column(self.functions, field.name, TARGET))
 
     def _change(self) -> Column:
-        """Return what a pair of a row of the batch and one of the table comes to; NULL: nothing."""
+        """Return what a row of the batch beside the stored one, or what is known of it, comes to; NULL: nothing."""
         functions, action, rules = self.functions, self.action, self.action.rules
         is_marked = functions.expr(marked(action, self.given, SOURCE))
         in_batch = named_column(functions, _IN_BATCH, SOURCE).isNotNull()
@@ -131,11 +166,15 @@ class Comparison:
             return functions.when(is_new, functions.lit(INSERT))
         wins = functions.expr(f"coalesce(({rules.when_matched or 'TRUE'}), FALSE)")
         met = in_batch & in_table & wins
-        source, target = (partial(named_column, functions, qualifier=side) for side in (SOURCE, TARGET))
+        if rules.is_by_row:
+            source, target = (partial(named_column, functions, qualifier=side) for side in (SOURCE, TARGET))
+            is_same = self.is_same(source, target, action.updated)
+        else:
+            is_same = named_column(functions, _IS_SAME, TARGET)
         change = functions.when(~in_batch, functions.lit(DELETE))
         change = change.when(in_batch & is_new, functions.lit(FIRST if rules.is_by_row else INSERT))
         change = change.when(met & is_marked, functions.lit(DELETE))
-        return change.when(met & ~is_marked & ~self.is_same(source, target, self.action.updated), functions.lit(UPDATE))
+        return change.when(met & ~is_marked & ~is_same, functions.lit(UPDATE))
 
     def is_same(self, given: ColumnOf, stored: ColumnOf, names: Sequence[str]) -> Column:
         """Say whether those columns of a row of the batch are what a stored row has.

@@ -70,7 +70,7 @@ def merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
         else:
             append(session, plan, nothing)
     else:
-        _execute(comparison, changes, work)
+        _execute(comparison, changes, tally, work)
     inserts, updates = tally.get(INSERT, 0) + tally.get(FIRST, 0), tally.get(UPDATE, 0)
     # What stands for nothing in the table and marks it to be deleted changes nothing either.
     return RowCounts(dropped=batch.dropped, unchanged=batch.rows - batch.marked - inserts - updates)
@@ -102,7 +102,7 @@ def _require_unmoved(session: IcebergSession, plan: WritePlan, action: Merge) ->
     )
 
 
-def _execute(comparison: Comparison, changes: DataFrame, work: TaggedWork) -> None:
+def _execute(comparison: Comparison, changes: DataFrame, tally: Mapping[str, int], work: TaggedWork) -> None:
     session, plan, action, functions = comparison.session, comparison.plan, comparison.action, comparison.functions
     given = schema_of(changes, subject=str(plan.identifier))
     alias = plan.identifier.name if plan.branch == "main" else f"branch_{plan.branch}"
@@ -126,9 +126,13 @@ def _execute(comparison: Comparison, changes: DataFrame, work: TaggedWork) -> No
         added = {sql.quote(name): value for name, value in inserted.items()}
         refused = functions.expr(f"raise_error({sql.constant_text(MOVED_MARKER)})").cast("boolean")
         moved = {sql.quote(name): functions.when(refused, new[name]) for name in action.keys[:1]}  # of its type
-        writer = source.alias(source_alias).mergeInto(target(session, plan), condition)
+        # What is changed is little more than the batch: the stored rows need not be sorted.
+        is_small = comparison.batch.is_small and not rules.is_by_row and not rules.has_absentees
+        rows = source.hint("shuffle_hash") if is_small else source
+        writer = rows.alias(source_alias).mergeInto(target(session, plan), condition)
         # Without a clause for rows that match, Iceberg appends: it neither counts nor validates.
-        writer = writer.whenMatched(change == functions.lit(DELETE)).delete()
+        if rules.is_by_row or DELETE in tally or not assigned or rules.strategy != "upsert":
+            writer = writer.whenMatched(change == functions.lit(DELETE)).delete()
         if rules.is_by_row:
             if assigned:
                 writer = writer.whenMatched(change.isin(UPDATE, CLOSE)).update(assigned)
@@ -137,9 +141,10 @@ def _execute(comparison: Comparison, changes: DataFrame, work: TaggedWork) -> No
             writer = writer.whenNotMatched().insert({**added, **moved})
         elif rules.strategy == "upsert":
             # What others have inserted or deleted since the comparison makes one of the other.
+            stays = change.isin(INSERT, UPDATE) if DELETE in tally else None
             if assigned:
-                writer = writer.whenMatched(change.isin(INSERT, UPDATE)).update(assigned)
-            writer = writer.whenNotMatched(change.isin(INSERT, UPDATE)).insert(added)
+                writer = writer.whenMatched(stays).update(assigned)
+            writer = writer.whenNotMatched(stays).insert(added)
         else:
             writer = writer.whenNotMatched(change == functions.lit(INSERT)).insert(added)
         writer.merge()

@@ -279,6 +279,14 @@ def test_a_condition_holds_for_each_of_a_key_s_rows(classic_lake: Lake) -> None:
     assert table(classic_lake) == [(1, "b", 50), (1, "c", 20)]
 
 
+def test_each_row_that_the_table_has_of_a_key_is_compared(classic_lake: Lake) -> None:
+    classic_lake.materialize(merging(values(STORED)))
+    classic_lake.session.sql("insert into lake.db.t values (1, 'other', 11), (2, 'b', 20)")
+    result = classic_lake.materialize(merging(values("(1, 'a', 10), (2, 'b', 20)")))
+    assert table(classic_lake) == [(1, "a", 10), (1, "a", 10), (2, "b", 20), (2, "b", 20), (3, "c", 30)]
+    assert counts(result) == (0, 2, 0, 1)
+
+
 @pytest.mark.parametrize("rules", [{}, {"when_matched": "source.v > target.v"}, {"strategy": "insert_only"}], ids=str)
 @pytest.mark.parametrize("theirs", ["update", "insert", "delete"])
 def test_what_others_write_right_before_the_merge_is_met(
