@@ -2,7 +2,7 @@
 
 import datetime as dt
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from types import MappingProxyType
@@ -152,12 +152,24 @@ def constant_text(value: str) -> str:
     return f"decode(unhex('{value.encode().hex()}'), 'UTF-8')"
 
 
+def by_reference(value: LiteralValue) -> str:
+    """Return the literal as what generated code refers to: Spark compiles the same text once for all values.
+
+    It writes numbers, dates and instants into the code; an array it refers to. That always its first element is asked
+    for must not be known before the task runs, or the optimiser makes the literal of it.
+    """
+    if isinstance(value, str | bytes | Decimal):
+        return literal(value)
+    return f"array({literal(value)})[CAST(spark_partition_id() < 0 AS INT)]"
+
+
 def predicate(  # noqa: C901, PLR0911 - one for each kind
     rows: Predicate,
     qualifier: str | None = None,
     *,
     catalog: str | None = None,
     prefixes: Literal["pushed", "held back"] = "pushed",
+    constant: Callable[[LiteralValue], str] = literal,
 ) -> str:
     """Return the predicate; where a column is NULL, so is its comparison.
 
@@ -167,17 +179,18 @@ def predicate(  # noqa: C901, PLR0911 - one for each kind
         catalog: The Iceberg catalog whose functions tell partitions; needed where these are asked for.
         prefixes: What becomes of a comparison of how a text starts. Iceberg 1.12 fails at partitions of NULL, which
             Spark keeps from it where that alone makes the row none of those.
+        constant: Returns the text of a single value; those of lists are literals.
     """
-    of_term = partial(predicate, qualifier=qualifier, catalog=catalog, prefixes=prefixes)
+    of_term = partial(predicate, qualifier=qualifier, catalog=catalog, prefixes=prefixes, constant=constant)
     match rows:
         case Always():
             return "TRUE" if rows == EVERY_ROW else "FALSE"
         case Comparison():
-            return _comparison(rows, _qualified(rows.column, qualifier))
+            return _comparison(rows, _qualified(rows.column, qualifier), constant)
         case In():
-            values = [literal(value) for value in _with_both_zeros(rows.values)]
-            column = _qualified(rows.column, qualifier)
-            return f"{column} = {values[0]}" if len(values) == 1 else f"{column} IN ({', '.join(values)})"
+            column, values = _qualified(rows.column, qualifier), _with_both_zeros(rows.values)
+            listed = ", ".join(map(literal, values))
+            return f"{column} = {constant(values[0])}" if len(values) == 1 else f"{column} IN ({listed})"
         case InPartitions():
             listed = ", ".join(literal(value) for value in rows.values)
             return f"{partition_function(catalog, rows.transform, _qualified(rows.column, qualifier))} IN ({listed})"
@@ -208,11 +221,11 @@ def _with_both_zeros(values: Sequence[LiteralValue]) -> list[LiteralValue]:
     return [*(value for value in values if not is_zero or value != 0), *((0.0, -0.0) if is_zero else ())]
 
 
-def _comparison(comparison: Comparison, column: str) -> str:
+def _comparison(comparison: Comparison, column: str, constant: Callable[[LiteralValue], str]) -> str:
     value = comparison.value
     if isinstance(value, float) and value == 0:
         value = -0.0 if comparison.operator == ">=" else 0.0  # the one that leaves out no file with the other
-    compared = f"{column} {comparison.operator} {literal(value)}"
+    compared = f"{column} {comparison.operator} {constant(value)}"
     if not isinstance(value, float):
         return compared
     # NaN is above every number in Spark, but not in Iceberg's metrics, by which files are left out.
@@ -279,7 +292,7 @@ def refusal_of_others(owned: Predicate, message: Sequence[str]) -> str:
         owned: The rows to keep.
         message: Expressions of text, joined to the message.
     """
-    kept = f"({predicate(owned)}) AND spark_partition_id() >= 0"
+    kept = f"({predicate(owned, constant=by_reference)}) AND spark_partition_id() >= 0"
     return f"CASE WHEN {kept} THEN TRUE ELSE raise_error(concat({', '.join(message)})) END"
 
 

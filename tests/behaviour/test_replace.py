@@ -258,6 +258,22 @@ def test_a_day_is_found_in_columns_of_each_type(lake: Lake, column: str, expecte
     assert str(lake.table("typed").schema().find_type("day")) == expected
 
 
+def test_a_new_partition_makes_spark_compile_nothing(classic_lake: Lake) -> None:
+    metrics = classic_lake.session._jvm.org.apache.spark.metrics.source.CodegenMetrics  # type: ignore[union-attr]
+    compiled = []
+    for day in range(1, 4):
+        rows = [(dt.date(2013, 1, day), day)]
+        asset = frame_asset(
+            "days",
+            lambda spark, rows=rows: spark.createDataFrame(rows, "day date, v long"),  # type: ignore[misc]
+            partitions_def=UTC_DAYS,
+            metadata={"partition_expr": "day"},
+        )
+        classic_lake.materialize(asset, partition_key=f"2013-01-{day:02}")
+        compiled.append(metrics.METRIC_COMPILATION_TIME().getCount())
+    assert compiled[2] == compiled[1]
+
+
 def test_a_day_is_found_in_an_integer_column_of_its_key(lake: Lake) -> None:
     days = dg.DailyPartitionsDefinition("20130101", fmt="%Y%m%d", end_date="20130110")
     asset = frame_asset("ints", "select {key} as day", partitions_def=days, metadata={"partition_expr": "day"})
