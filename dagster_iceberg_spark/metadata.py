@@ -129,7 +129,9 @@ def _row_counts(commit: Commit, scope: PartitionScope, own: int) -> dict[str, in
     """Return the rows of the table, or of the one partition, where the snapshot tells them."""
     summary = commit.snapshot.summary
     if scope.is_whole_table:
-        return {"dagster/row_count": int(summary["total-records"])} if "total-records" in summary else {}
+        # Files of deletes may outlive those that they delete from: how many rows they take off is not in the summary.
+        is_told = "total-records" in summary and commit.snapshot.count("total-delete-files") == 0
+        return {"dagster/row_count": int(summary["total-records"])} if is_told else {}
     is_counted = commit.counts.rows is not None or CARRIES_OVER not in summary
     is_known = _replaces(commit) and len(scope.keys) == 1 and is_counted
     return {"dagster/partition_row_count": own} if is_known else {}

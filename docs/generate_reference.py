@@ -67,7 +67,8 @@ RESULTS: Final = {
     "dagster/table_name": "catalog, namespace and table",
     "dagster/uri": "location of the table",
     "dagster/storage_kind": "`iceberg`",
-    "dagster/row_count": "rows of the whole table after the commit; on assets without partitions",
+    "dagster/row_count": "rows of the whole table after the commit; on assets without partitions, unless delete files "
+    "(`merge-on-read`) take rows off",
     "dagster/partition_row_count": "rows of the partition, where a run replaces one; for each partition of a run of 2 "
     "to 50, the rows that the run wrote there",
     "iceberg/snapshot_id": "the snapshot that carries the commit token",

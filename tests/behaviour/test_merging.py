@@ -279,6 +279,15 @@ def test_a_condition_holds_for_each_of_a_key_s_rows(classic_lake: Lake) -> None:
     assert table(classic_lake) == [(1, "b", 50), (1, "c", 20)]
 
 
+def test_rows_are_not_counted_where_delete_files_take_some_off(classic_lake: Lake) -> None:
+    asset, properties = merging(values(STORED)), {"write.merge.mode": "merge-on-read"}
+    lake = classic_lake.with_options(table_properties=properties)
+    assert metadata_of(lake.materialize(asset), "t")["dagster/row_count"] == 3
+    result = lake.materialize(merging(values("(1, 'new', 1)")))
+    assert "dagster/row_count" not in metadata_of(result, "t")
+    assert lake.head("t").summary["total-records"] == "4"  # type: ignore[index]
+
+
 def test_each_row_that_the_table_has_of_a_key_is_compared(classic_lake: Lake) -> None:
     classic_lake.materialize(merging(values(STORED)))
     classic_lake.session.sql("insert into lake.db.t values (1, 'other', 11), (2, 'b', 20)")
