@@ -372,6 +372,47 @@ def change_table(catalog: str, identifier: TableIdentifier, change: TableChange)
     return f"ALTER TABLE {table_name(catalog, identifier)} {_column_clause(change) or _layout_clause(change)}"
 
 
+def change_table_by(catalog: str, identifier: TableIdentifier, changes: Sequence[TableChange]) -> list[str]:
+    """Return the statements that make the changes in order, as few as Spark allows: each is a commit of its own.
+
+    Neighbours of a kind share one. In none of them may a column be changed twice.
+    """
+    groups: list[list[TableChange]] = []
+    for change in changes:
+        joined = _joined(change)
+        is_joined = joined is not None and bool(groups) and joined == _joined(groups[-1][0])
+        if is_joined and not {_path(change)} & set(map(_path, groups[-1])):
+            groups[-1].append(change)
+        else:
+            groups.append([change])
+    return [_change_at_once(catalog, identifier, group) for group in groups]
+
+
+def _change_at_once(catalog: str, identifier: TableIdentifier, changes: Sequence[TableChange]) -> str:
+    joined = _joined(changes[0])
+    if joined is None or len(changes) == 1:
+        return change_table(catalog, identifier, changes[0])
+    verb, several = joined
+    listed = ", ".join(str(_column_clause(change)).removeprefix(f"{verb} ") for change in changes)
+    return f"ALTER TABLE {table_name(catalog, identifier)} {several.format(listed)}"
+
+
+def _joined(change: TableChange) -> tuple[str, str] | None:
+    """Return what a change of columns begins with, and how several of them are one; None for others."""
+    match change:
+        case AddColumn():
+            return "ADD COLUMN", "ADD COLUMNS ({})"
+        case DropColumn():
+            return "DROP COLUMN", "DROP COLUMNS ({})"
+        case WidenColumn() | DescribeColumn() | RelaxColumn():
+            return "ALTER COLUMN", "ALTER COLUMN {}"
+    return None
+
+
+def _path(change: TableChange) -> tuple[str, ...]:
+    return getattr(change, "path", ())
+
+
 def _column_clause(change: TableChange) -> str | None:  # noqa: PLR0911 - one for each kind of change
     match change:
         case AddColumn():

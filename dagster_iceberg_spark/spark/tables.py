@@ -56,8 +56,8 @@ def statements(session: IcebergSession, plan: WritePlan) -> list[str]:
     if create is not None:
         location = create.location or _location(session, identifier, create.creation)
         planned.append(sql.create_table(catalog, identifier, create, location))
-        planned.extend(sql.change_table(catalog, identifier, change) for change in _finishing(create))
-    planned.extend(sql.change_table(catalog, identifier, change) for change in plan.changes)
+        planned.extend(sql.change_table_by(catalog, identifier, list(_finishing(create))))
+    planned.extend(sql.change_table_by(catalog, identifier, plan.changes))
     if planned and session.may_be_stale:
         planned.append(sql.refresh(catalog, identifier))
     return planned
@@ -85,7 +85,7 @@ def apply(session: IcebergSession, identifier: TableIdentifier, changes: Sequenc
         ConfigurationError: The catalog or the session refuses.
     """
     refresh(session, identifier)
-    _run(session, identifier, [sql.change_table(session.catalog.name, identifier, change) for change in changes])
+    _run(session, identifier, sql.change_table_by(session.catalog.name, identifier, changes))
 
 
 def _finishing(create: CreateTable) -> Iterator[TableChange]:

@@ -39,6 +39,16 @@ def test_types_widen_where_iceberg_lets_them(lake: Lake) -> None:
     assert lake.rows("t", "i") == [1, 1, 5_000_000_000]
 
 
+def test_changes_of_many_columns_are_two_commits(lake: Lake) -> None:
+    append = {"iceberg/write_disposition": "append"}
+    lake.materialize(frame_asset("t", "select 1 as a, 2 as b, 3 as c", metadata=append))
+    before = len(lake.table("t").metadata.metadata_log)
+    new = ", ".join(f"'x' as n{number}" for number in range(20))
+    result = lake.materialize(frame_asset("t", f"select 1L as a, 2L as b, 3L as c, {new}", metadata=append))
+    assert len(metadata_of(result, "t")["iceberg/table_changes"]) == 23
+    assert len(lake.table("t").metadata.metadata_log) == before + 3  # columns added, columns widened, rows
+
+
 def test_fields_of_structs_are_added(lake: Lake) -> None:
     append = {"iceberg/write_disposition": "append"}
     lake.materialize(frame_asset("t", "select 1 as id, named_struct('a', 1) as s", metadata=append))

@@ -190,6 +190,28 @@ def test_every_change_has_its_statement(change: TableChange, clause: str) -> Non
     assert sql.change_table("lake", FLIGHTS, change) == f"ALTER TABLE `lake`.`nyc`.`flights` {clause}"
 
 
+def test_neighbouring_changes_of_columns_are_one_statement() -> None:
+    changes: list[TableChange] = [
+        AddColumn(("a",), INT, "{one}"),
+        AddColumn(("b", "c"), STRING),
+        WidenColumn(("d",), INT, parse_type("long")),
+        DescribeColumn(("e",), "text"),
+        DescribeColumn(("d",), "twice"),
+        MoveColumn(("e",), None),
+        DropColumn(("f",)),
+        DropColumn(("g",)),
+    ]
+    clauses = [
+        "ADD COLUMNS (`a` INT COMMENT '{one}', `b`.`c` STRING)",
+        "ALTER COLUMN `d` TYPE BIGINT, `e` COMMENT 'text'",
+        "ALTER COLUMN `d` COMMENT 'twice'",
+        "ALTER COLUMN `e` FIRST",
+        "DROP COLUMNS (`f`, `g`)",
+    ]
+    expected = [f"ALTER TABLE `lake`.`nyc`.`flights` {clause}" for clause in clauses]
+    assert sql.change_table_by("lake", FLIGHTS, changes) == expected
+
+
 @pytest.mark.parametrize(
     ("is_partitioned", "distribution"),
     [(True, "DISTRIBUTED BY PARTITION LOCALLY ORDERED BY"), (False, "LOCALLY ORDERED BY")],
