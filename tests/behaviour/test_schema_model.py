@@ -109,6 +109,7 @@ class World:
         if renamed is not None and schemas.known_as(frame, renamed[0]) not in frame:
             frame.setdefault(*renamed)
         given = {schemas.known_as(self.columns, name) for name in frame}
+        given -= {renamed[0]} if renamed else set()  # a condition names columns as the table does until then
         named = {name: kind for name, kind in self._stored(frame).items() if name in given}
         where = draw_where(self.random, named) if disposition == "replace_where" else None
         keys = list(KEYS) if self.random.random() < 0.4 else [self.random.choice(KEYS)]
