@@ -207,6 +207,13 @@ RULES: Final = (
         "correct the column in the asset.",
     ),
     FailureRule(
+        "type that Spark lacks",
+        _Every(("Spark does not support ", " fields")),
+        ConfigurationError,
+        "a table of types that Spark has",
+        "load it as a pyarrow.Table, or another type that takes no JVM; no asset of this IO manager can write it.",
+    ),
+    FailureRule(
         "value does not fit",
         _mention("CAST_OVERFLOW_IN_TABLE_INSERT", "INCOMPATIBLE_DATA_FOR_TABLE", "INSERT_COLUMN_ARITY_MISMATCH"),
         SchemaMismatchError,
@@ -625,7 +632,8 @@ def translated(error: Exception, *, action: str, subject: str, redact: Callable[
     failure = inspect_failure(error)
     rule = rule_for(failure)
     found = _outside_row(failure) if rule.error is RowsOutsidePartitionError else failure.summary
-    return kind_of(rule, action).refusing(action, subject, expected=rule.expected, found=redact(found), hint=rule.hint)
+    expected = "that the engine reads the table" if rule is _OTHER and action == "read" else rule.expected
+    return kind_of(rule, action).refusing(action, subject, expected=expected, found=redact(found), hint=rule.hint)
 
 
 def kind_of(rule: FailureRule, action: str) -> type[IcebergSparkError]:

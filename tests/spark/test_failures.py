@@ -137,6 +137,9 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
     ("value of no such type", errors.SchemaMismatchError): [
         spark("USER_RAISED_EXCEPTION", f"{VALUE_MARKER}uuid in the column 'u': x"),
     ],
+    ("type that Spark lacks", errors.ConfigurationError): [
+        java(("java.lang.UnsupportedOperationException", "Spark does not support time fields")),
+    ],
     ("value does not fit", errors.SchemaMismatchError): [
         spark("CAST_OVERFLOW_IN_TABLE_INSERT", "overflow"),
         spark("INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST", "x", AnalysisException),
