@@ -15,6 +15,7 @@ from dagster_iceberg_spark.arrow.field_ids import skip_columns_without_ids
 from dagster_iceberg_spark.arrow.nested import rebuild_lists_and_maps
 from dagster_iceberg_spark.arrow.residuals import compare_null
 from dagster_iceberg_spark.arrow.streaming import batches_of
+from dagster_iceberg_spark.arrow.uuids import texts_in, with_texts
 from dagster_iceberg_spark.arrow.widened import keep_constants
 from dagster_iceberg_spark.catalog.failures import first_line, rule_for
 from dagster_iceberg_spark.catalog.files import describe_file, files_added_by
@@ -53,7 +54,8 @@ class PlannedScan:
         """Return all rows."""
         if self.plan.limit is not None:
             return self.batches().read_all()  # of no more files than it takes
-        parts = [scan.to_table(tasks) for scan, tasks in self._pieces()]
+        batches = (batch for scan, tasks in self._pieces() for batch in scan.to_record_batches(tasks))
+        parts = [pa.Table.from_batches([batch]) for batch in batches]  # their lists may be of several kinds
         empty = pa.Table.from_batches([], self._projected)
         return self._ordered(pa.concat_tables([empty, *parts], promote_options="permissive"))
 
@@ -159,7 +161,7 @@ class PlannedScan:
 
     @property
     def _projected(self) -> pa.Schema:
-        return schema_to_pyarrow(self.scan(NO_ROW).projection(), include_field_ids=False)
+        return texts_in(schema_to_pyarrow(self.scan(NO_ROW).projection(), include_field_ids=False))
 
     def _ordered(self, table: pa.Table) -> pa.Table:
         return table if self.plan.is_whole_row else table.select(list(self.plan.columns))
@@ -198,12 +200,15 @@ class PlannedScan:
 
 
 class _FileByFile(ArrowScan):
-    """pyiceberg's reader, whose errors say which file is missing or damaged: it opens them without their names."""
+    """pyiceberg's reader, whose errors say which file is missing or damaged: it opens them without their names.
+
+    Uuids are texts, as in Spark.
+    """
 
     def _record_batches_from_scan_tasks_and_deletes(self, tasks: Iterable[FileScanTask], *rest: Any) -> Any:
         for task in tasks:
             try:
-                yield from super()._record_batches_from_scan_tasks_and_deletes([task], *rest)
+                yield from map(with_texts, super()._record_batches_from_scan_tasks_and_deletes([task], *rest))
             except (pa.ArrowException, OSError) as error:
                 rule = rule_for(error)
                 if rule is None or rule.error is not InvestigationError:

@@ -6,14 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema as IcebergSchema
+from pyiceberg.table import DataScan
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import FixedType, ListType, LongType, NestedField, StructType, UUIDType
 
 from dagster_iceberg_spark.plan.evolution import storage_verdict
 from dagster_iceberg_spark.spark.columns import iceberg_type
+from tests.behaviour.test_loads import ANNOTATIONS, capture
 from tests.conftest import Lake, frame_asset, metadata_of
 
 pytestmark = pytest.mark.spark
@@ -167,6 +170,19 @@ def identified(*rows: tuple[int, str, str], **metadata: Any) -> dg.AssetsDefinit
     columns = "cast(id as bigint) as id, u, f, named_struct('l', array(u)) as n"
     query = f"select {columns} from values {', '.join(texts)} as t(id, u, f)"
     return frame_asset("t", query, metadata={f"iceberg/{key}": value for key, value in metadata.items()})
+
+
+def test_uuids_are_texts_and_fixed_are_binary_whatever_loads_them(lake: Lake) -> None:
+    of_another_engine(lake)
+    upstream = identified((1, ONE, "0A0B"), (2, OTHER, "0C0D"))
+    lake.materialize(upstream)
+    expected = [(1, ONE, b"\x0a\x0b", {"l": [ONE]}), (2, OTHER, b"\x0c\x0d", {"l": [OTHER]})]
+    changelog = (pa.Table, {"iceberg/read": "changelog"})
+    others: list[tuple[Any, dict[str, Any]]] = [(kind, {}) for kind in ANNOTATIONS if kind is not DataScan]
+    for annotation, asked in [changelog, *others]:
+        loaded = capture(lake, upstream, annotation, input_metadata=asked)
+        rows = sorted((row["id"], row["u"], row["f"], row["n"]) for row in loaded.to_pylist())
+        assert (annotation, rows) == (annotation, expected)
 
 
 @pytest.mark.parametrize("transform", [None, IdentityTransform(), BucketTransform(4)], ids=str)
