@@ -34,6 +34,7 @@ from dagster_iceberg_spark.errors import CommitOutcomeUnknownError, RetryableErr
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan import options, read_options
 from dagster_iceberg_spark.plan.evolution import storage_verdict
+from dagster_iceberg_spark.plan.metrics import whole_bounds
 from dagster_iceberg_spark.plan.options import OptionDefaults, WriteOptions
 from dagster_iceberg_spark.plan.write import CREATION_PROPERTIES
 from dagster_iceberg_spark.resource import IcebergSparkResource
@@ -121,7 +122,7 @@ PROPERTIES: Final = {
     lineage.SHARERS_PROPERTY: "the other assets that have written the table, as a JSON list",
     **{
         name: f"`{value}`, on a table that the package creates, unless `{options.TABLE_PROPERTIES}` says otherwise"
-        for name, value in CREATION_PROPERTIES.items()
+        for name, value in {**CREATION_PROPERTIES, **whole_bounds(["<partition column>"])}.items()
     },
 }
 TYPES: Final = (

@@ -43,6 +43,7 @@ from dagster_iceberg_spark.plan.evolution import (
 from dagster_iceberg_spark.plan.history import boundary_of, refuse_late, said_of_history
 from dagster_iceberg_spark.plan.incremental import refuse_loss
 from dagster_iceberg_spark.plan.merging import MergeRules
+from dagster_iceberg_spark.plan.metrics import advice, whole_bounds
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.ownership import check_ownership, refuse_disagreement
 from dagster_iceberg_spark.plan.renames import StoredNames
@@ -209,6 +210,7 @@ class WritePlan:
         snapshot_properties: What the snapshot says about itself.
         counted_partitions: Partitions whose rows are counted while they are written.
         listed_partitions: Partitions whose rows the new files' metadata tells: each file holds rows of one of them.
+        advice: What would let the next writes cost less, for the log.
     """
 
     identifier: TableIdentifier
@@ -224,6 +226,7 @@ class WritePlan:
     snapshot_properties: Mapping[str, str]
     counted_partitions: tuple[tuple[str, Predicate], ...] = ()
     listed_partitions: tuple[tuple[str, BoundScope], ...] = ()
+    advice: str | None = None
 
     @property
     def carries_over(self) -> bool:
@@ -267,7 +270,7 @@ def plan_write(
     wanted_fields = _wanted_fields(request, scope, frame, state)
     spec = state.spec if state and wanted_fields is None else PartitionSpec(wanted_fields or ())
     request = request.with_properties(PLAIN_PATHS) if _has_long_paths(scope, spec) else request
-    create = None if state else _creation(request, wanted_fields or (), frame)
+    create = None if state else _creation(request, wanted_fields or (), frame, scope)
     changes = (*_changes(request, wanted_fields, frame, state), *new_branch(options, state))
     columns = _columns_to_tell_by(frame, state)
     own = _replaced(request, scope, columns)
@@ -300,6 +303,9 @@ def plan_write(
         snapshot_properties={**materialization.properties(), **said},
         counted_partitions=() if are_listed else tuple((key, part.predicate()) for key, part in counted),
         listed_partitions=partitions if are_listed else (),
+        advice=advice(own, state.schema, state.properties, request.identifier)
+        if state and _carries_over(action)
+        else None,
     )
 
 
@@ -425,7 +431,9 @@ def _has_long_paths(scope: PartitionScope, spec: PartitionSpec) -> bool:
     )
 
 
-def _creation(request: TableRequest, fields: tuple[PartitionField, ...], frame: Schema) -> CreateTable:
+def _creation(
+    request: TableRequest, fields: tuple[PartitionField, ...], frame: Schema, scope: PartitionScope
+) -> CreateTable:
     options = request.options
     if not request.creation.creates_table:
         columns = ", ".join(f"{field.name} {field.type}" for field in frame)
@@ -444,7 +452,13 @@ def _creation(request: TableRequest, fields: tuple[PartitionField, ...], frame: 
     return CreateTable(
         schema=Schema(tuple(replace(field, is_required=field.name in required) for field in described)),
         spec=PartitionSpec(unnamed),
-        properties={**CREATION_PROPERTIES, **version, **wanted_properties(options), **request.ownership()},
+        properties={
+            **CREATION_PROPERTIES,
+            **whole_bounds(_frame_names([dimension.column for dimension in scope.dimensions], frame)),
+            **version,
+            **wanted_properties(options),
+            **request.ownership(),
+        },
         location=options.location,
         sort_by=options.sort_by or (),
         identifier_fields=options.identifier_fields or (),

@@ -258,6 +258,23 @@ def test_a_day_is_found_in_columns_of_each_type(lake: Lake, column: str, expecte
     assert str(lake.table("typed").schema().find_type("day")) == expected
 
 
+def test_the_last_of_many_columns_tells_files_of_long_keys_apart(classic_lake: Lake) -> None:
+    keys = [f"one of the long keys {number}" for number in range(2)]
+    columns = ", ".join(f"{number} as c{number}" for number in range(100))
+    asset = frame_asset(
+        "wide",
+        f"select {columns}, '{{key}}' as k",
+        partitions_def=dg.StaticPartitionsDefinition(keys),
+        metadata={"partition_expr": "k", "iceberg/partition_by": []},
+    )
+    for key in (*keys, keys[0]):
+        result = classic_lake.materialize(asset, partition_key=key)
+        assert "iceberg/carried_over_rows" not in metadata_of(result, "wide")
+    assert classic_lake.rows("wide", "k") == keys
+    classic_lake.session.sql("alter table lake.db.wide rename column k to l")
+    assert classic_lake.table("wide").properties["write.metadata.metrics.column.l"] == "full"
+
+
 def test_a_new_partition_makes_spark_compile_nothing(classic_lake: Lake) -> None:
     metrics = classic_lake.session._jvm.org.apache.spark.metrics.source.CodegenMetrics  # type: ignore[union-attr]
     compiled = []

@@ -85,13 +85,16 @@ def file(first: int, last: int) -> DataFile:
     return DataFile("f", {"ts": ColumnBounds(utc(2024, 1, first), utc(2024, 1, last), may_hold_null=False)})
 
 
+BOUNDS = {"write.metadata.metrics.column.ts": "full"}
+
+
 def test_a_new_table_is_created_with_its_owner_and_the_default_partitioning() -> None:
     create = planned(docs={"carrier": "two letters"}).create
     assert create is not None
     assert create.schema.names == FRAME.names
     assert [field.doc for field in create.schema] == [None, "two letters", None]
     assert create.spec == PartitionSpec((parse_partition_field("day(ts)"),))
-    assert create.properties == {**CREATION_PROPERTIES, **OWNED}
+    assert create.properties == {**CREATION_PROPERTIES, **BOUNDS, **OWNED}
     assert (create.location, create.sort_by) == (None, ())
 
 
@@ -103,10 +106,54 @@ def test_the_options_of_a_new_table_win_over_the_packages_own() -> None:
         table_properties={"commit.retry.num-retries": "1", "a": "b"},
     ).create
     assert create is not None
-    expected = {**CREATION_PROPERTIES, "commit.retry.num-retries": "1", "a": "b", "format-version": "3", **OWNED}
+    expected = {
+        **CREATION_PROPERTIES,
+        **BOUNDS,
+        "commit.retry.num-retries": "1",
+        "a": "b",
+        "format-version": "3",
+        **OWNED,
+    }
     assert create.properties == expected
     assert create.location == "s3://t"
     assert [field.column for field in create.sort_by] == ["delay"]
+
+
+def test_an_option_for_the_bounds_of_a_partition_column_wins() -> None:
+    create = planned(table_properties={"write.metadata.metrics.column.ts": "counts"}).create
+    assert create is not None
+    assert create.properties["write.metadata.metrics.column.ts"] == "counts"
+
+
+WIDE = schema(**{f"c{number}": "long" for number in range(100)}, ts="timestamptz")
+
+
+@pytest.mark.parametrize(
+    ("frame", "properties", "is_told"),
+    [
+        (FRAME, {}, False),
+        (WIDE, {}, True),
+        (WIDE, {"write.metadata.metrics.default": "truncate(16)"}, False),
+        (WIDE, BOUNDS, False),
+        (FRAME, {"write.metadata.metrics.column.ts": "none"}, True),
+    ],
+    ids=["among the first", "the 101st column", "a mode for all", "whole bounds", "no bounds"],
+)
+def test_what_keeps_other_rows_from_being_written_again_is_told(
+    frame: Schema, properties: dict[str, str], is_told: bool
+) -> None:
+    state = existing(frame, "bucket(4, ts)", properties={**OWNED, **properties})
+    told = planned(state, DAY, frame, [file(1, 3)]).advice
+    assert (told is not None and "`write.metadata.metrics.column.ts` = `full`" in told) is is_told
+    assert planned(state, DAY, frame, [file(5, 6)]).advice is None
+
+
+@pytest.mark.parametrize(("key", "is_told"), [("a" * 16, False), ("a" * 17, True)])
+def test_bounds_of_long_texts_are_cut(key: str, is_told: bool) -> None:
+    frame = schema(carrier="string")
+    cut = DataFile("f", {"carrier": ColumnBounds("a" * 16, "b", may_hold_null=False)})
+    told = planned(existing(frame, "bucket(4, carrier)"), keyed(key), frame, [cut]).advice
+    assert (told is not None) is is_told
 
 
 def test_a_table_that_is_named_explicitly_says_so_and_an_op_owns_nothing() -> None:
@@ -114,7 +161,7 @@ def test_a_table_that_is_named_explicitly_says_so_and_an_op_owns_nothing() -> No
     assert named is not None
     assert op is not None
     assert named.properties["dagster.named_by"] == "iceberg/table"
-    assert op.properties == CREATION_PROPERTIES
+    assert op.properties == {**CREATION_PROPERTIES, **BOUNDS}
 
 
 def test_an_existing_table_that_fits_is_changed_in_nothing() -> None:

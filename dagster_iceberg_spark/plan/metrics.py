@@ -1,0 +1,62 @@
+"""Of which columns the metadata of files has whole bounds: by them a replace tells in which its rows are.
+
+By default Iceberg keeps bounds of a table's first 100 columns, and 16 characters of texts (Iceberg documentation,
+"Configuration", table properties).
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from dagster_iceberg_spark.plan.binding import BoundScope, Values
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.schema import Schema
+
+_OF_COLUMN: Final = "write.metadata.metrics.column."
+_OF_ALL: Final = "write.metadata.metrics.default"
+_COLUMNS: Final = "write.metadata.metrics.max-inferred-column-defaults"
+_DEFAULT_COLUMNS: Final = "100"
+_DEFAULT_MODE: Final = "truncate(16)"
+
+
+def whole_bounds(columns: Iterable[str]) -> dict[str, str]:
+    """Return the table properties that let Iceberg keep the columns' bounds whole."""
+    return {f"{_OF_COLUMN}{column}": "full" for column in columns}
+
+
+def advice(own: BoundScope, schema: Schema, properties: Mapping[str, str], identifier: TableIdentifier) -> str | None:
+    """Return what helps a table whose replaces write rows of others again for lack of bounds; None: nothing does.
+
+    Args:
+        own: The rows that are replaced.
+        schema: The table's columns.
+        properties: The table's.
+        identifier: The table.
+    """
+    columns = list(_without_bounds(own, schema, properties))
+    if not columns:
+        return None
+    wanted = " and ".join(f"`{key}` = `{value}`" for key, value in whole_bounds(columns).items())
+    return (
+        f"Rows of other partitions of {identifier} are written again with this one's: the metadata of its files lacks "
+        f"whole bounds of {' and '.join(map(repr, columns))}. Set {wanted} in `iceberg/table_properties`: files "
+        "written from then on have them."
+    )
+
+
+def _without_bounds(own: BoundScope, schema: Schema, properties: Mapping[str, str]) -> Iterator[str]:
+    inferred = schema.names[: int(properties.get(_COLUMNS, _DEFAULT_COLUMNS))]
+    for column in own.columns:
+        mode = _DEFAULT_MODE if column in inferred else "none"
+        mode = properties.get(f"{_OF_COLUMN}{column}", properties.get(_OF_ALL, mode))
+        kept = re.fullmatch(r"truncate\((\d+)\)", mode)
+        longest = max((len(text) for text in _texts(own, column)), default=0)
+        if mode in ("none", "counts") or (kept and longest > int(kept[1])):
+            yield column
+
+
+def _texts(own: BoundScope, column: str) -> Iterator[str]:
+    for box in own.boxes:
+        for constraint in box:
+            if isinstance(constraint, Values) and constraint.column == column:
+                yield from (value for value in constraint.values if isinstance(value, str))
