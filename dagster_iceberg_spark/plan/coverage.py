@@ -23,6 +23,7 @@ from dagster_iceberg_spark.table.partitioning import (
     granule_floor,
 )
 from dagster_iceberg_spark.table.predicate import LiteralValue, Predicate
+from dagster_iceberg_spark.table.schema import GREATEST
 
 _RESOLUTION: Final = dt.timedelta(microseconds=1)
 
@@ -293,8 +294,9 @@ def _widen(constraint: Constraint, bounds: ColumnBounds) -> Constraint | None:
     lower, upper = bounds.lower, bounds.upper
     if not isinstance(constraint, Intervals) or bounds.may_hold_null or lower is None or upper is None:
         return None
-    # Of a decimal's greatest value Iceberg evaluates no filter with what comes after it: another type's.
-    may_be_greatest = isinstance(upper, Decimal) and set(upper.as_tuple().digits) == {9}
+    # Of a type's greatest number no filter with what comes after it is evaluated: it is another type's.
+    is_all_nines = isinstance(upper, Decimal) and set(upper.as_tuple().digits) == {9}
+    may_be_greatest = is_all_nines or upper in GREATEST.values()
     beyond = None if may_be_greatest else successor(upper)
     return None if beyond is None else Intervals(constraint.column, union_of((*constraint.intervals, (lower, beyond))))
 

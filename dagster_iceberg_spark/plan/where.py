@@ -8,8 +8,18 @@ from dagster_iceberg_spark.plan.binding import BoundScope, Interval, Intervals, 
 from dagster_iceberg_spark.plan.coverage import successor
 from dagster_iceberg_spark.plan.options import MERGE
 from dagster_iceberg_spark.plan.row_filter import row_filter
-from dagster_iceberg_spark.table.predicate import EVERY_ROW, Always, And, Comparison, In, IsNull, Or, Predicate
-from dagster_iceberg_spark.table.schema import DecimalType, Field, Schema
+from dagster_iceberg_spark.table.predicate import (
+    EVERY_ROW,
+    Always,
+    And,
+    Comparison,
+    In,
+    IsNull,
+    LiteralValue,
+    Or,
+    Predicate,
+)
+from dagster_iceberg_spark.table.schema import GREATEST, DecimalType, Field, IcebergType, Schema
 
 MAXIMUM_BOXES: Final = 1000
 WHERE: Final = f"{MERGE}: where"
@@ -64,11 +74,18 @@ def _interval(field: Field | None, comparison: Comparison) -> BoundScope | None:
     if edge is None:
         return None
     interval: Interval = (None, edge) if is_below else (edge, None)
-    if isinstance(edge, Decimal) and isinstance(field.type, DecimalType) and field.type.exact(edge) is None:
+    if not _has_value(edge, field.type):
         if not is_below:
             return BoundScope(())  # above the greatest value
         interval = (None, None)
     return BoundScope(((Intervals(field.name, (interval,)),),))
+
+
+def _has_value(edge: LiteralValue, kind: IcebergType) -> bool:
+    """Return whether the value is one of the type: a filter by what is beyond its greatest cannot be evaluated."""
+    if isinstance(edge, Decimal) and isinstance(kind, DecimalType):
+        return kind.exact(edge) is not None
+    return not isinstance(edge, int) or edge <= GREATEST.get(kind, edge)
 
 
 def _combined(scopes: list[BoundScope | None], *, is_and: bool) -> BoundScope | None:

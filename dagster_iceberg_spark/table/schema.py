@@ -93,6 +93,8 @@ STRING = PrimitiveType("string")
 BINARY = PrimitiveType("binary")
 UUID = PrimitiveType("uuid")
 INTEGERS = frozenset({INT, LONG})
+GREATEST: Final[Mapping[IcebergType, int]] = {INT: 2**31 - 1, LONG: 2**63 - 1}
+"""The greatest integers of the types."""
 
 
 @dataclass(frozen=True, slots=True)

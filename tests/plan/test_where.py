@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_iceberg_spark.errors import MetadataKeyError
+from dagster_iceberg_spark.plan.binding import BoundScope, Intervals
 from dagster_iceberg_spark.plan.coverage import ColumnBounds, DataFile, cover, union_of, within_file
 from dagster_iceberg_spark.plan.row_filter import row_filter
 from dagster_iceberg_spark.plan.where import where_scope
@@ -16,11 +17,13 @@ from dagster_iceberg_spark.table.schema import (
     BOOLEAN,
     DATE,
     DOUBLE,
+    INT,
     LONG,
     STRING,
     TIMESTAMPTZ,
     DecimalType,
     Field,
+    IcebergType,
     Schema,
 )
 from tests.table.evaluator import matches
@@ -135,3 +138,12 @@ def test_more_combinations_than_anybody_writes_are_refused() -> None:
 def test_intervals_without_end_are_joined() -> None:
     assert union_of([(5, None), (None, 1), (1, 3), (4, 6)]) == ((None, 3), (4, None))
     assert union_of([(None, None), (1, 2)]) == ((None, None),)
+
+
+@pytest.mark.parametrize(("kind", "greatest"), [(INT, 2**31 - 1), (LONG, 2**63 - 1)])
+def test_a_range_to_the_greatest_integer_has_no_end(kind: IcebergType, greatest: int) -> None:
+    """Spark makes something else of a comparison with what comes after it, which Iceberg cannot evaluate."""
+    columns = Schema((Field("n", kind),))
+    below, above = (where_scope(f"n {order} {greatest}", columns, subject="db.t") for order in ("<=", ">"))
+    assert below == BoundScope(((Intervals("n", ((None, None),)),),))
+    assert above == BoundScope(())
