@@ -34,25 +34,27 @@ def _replacing(method: Callable[..., Any], rebuilt: Callable[..., Any]) -> Calla
     return project
 
 
+def with_parts(array: pa.Array, parts: list[pa.Array], kind: pa.DataType) -> pa.Array:
+    """Return a list or a map of other parts, as long as its own, with its NULLs.
+
+    Args:
+        array: The list or the map.
+        parts: The elements of the list, or the keys and the values of the map.
+        kind: The type that it has with them.
+    """
+    offsets = pc.add(array.offsets, 0)  # an array of its own: Arrow takes no mask with a slice of a row group's
+    mask = array.is_null() if array.null_count else None
+    return type(array).from_arrays(offsets, *parts, type=kind, mask=mask)
+
+
 def _rebuilt_list(visitor: Any, kind: ListType, array: pa.Array, elements: pa.Array) -> pa.Array:
     elements = visitor._cast_if_needed(kind.element_field, elements)  # noqa: SLF001 - stands in for a method
     of = pa.large_list if isinstance(array, pa.LargeListArray) else pa.list_
-    built = of(visitor._construct_field(kind.element_field, elements.type))  # noqa: SLF001
-    return type(array).from_arrays(_offsets(array), elements, type=built, mask=_nulls(array))
+    return with_parts(array, [elements], of(visitor._construct_field(kind.element_field, elements.type)))  # noqa: SLF001
 
 
-def _rebuilt_map(visitor: Any, kind: MapType, array: pa.MapArray, keys: pa.Array, values: pa.Array) -> pa.Array:
-    parts = ((kind.key_field, keys), (kind.value_field, values))
-    keys, values = (visitor._cast_if_needed(field, part) for field, part in parts)  # noqa: SLF001
-    fields = ((kind.key_field, keys), (kind.value_field, values))
-    built = pa.map_(*(visitor._construct_field(field, part.type) for field, part in fields))  # noqa: SLF001
-    return pa.MapArray.from_arrays(_offsets(array), keys, values, built, mask=_nulls(array))
-
-
-def _offsets(array: pa.Array) -> pa.Array:
-    """Return the offsets as an array of their own: Arrow takes no mask with a slice, which a large row group has."""
-    return pc.add(array.offsets, 0)
-
-
-def _nulls(array: pa.Array) -> pa.Array | None:
-    return array.is_null() if array.null_count else None
+def _rebuilt_map(visitor: Any, kind: MapType, array: pa.MapArray, *parts: pa.Array) -> pa.Array:
+    fields = (kind.key_field, kind.value_field)
+    cast = [visitor._cast_if_needed(field, part) for field, part in zip(fields, parts, strict=True)]  # noqa: SLF001
+    built = (visitor._construct_field(field, part.type) for field, part in zip(fields, cast, strict=True))  # noqa: SLF001
+    return with_parts(array, cast, pa.map_(*built))

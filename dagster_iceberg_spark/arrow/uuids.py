@@ -3,6 +3,8 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dagster_iceberg_spark.arrow.nested import with_parts
+
 _ENDS = (8, 12, 16, 20, 32)
 _DIGITS = 32
 
@@ -44,13 +46,11 @@ def _texts(array: pa.Array) -> pa.Array:
         return array
     if isinstance(array, pa.ExtensionArray):
         return _texts_of(array.storage)
-    mask = array.is_null() if array.null_count else None
     if isinstance(array, pa.StructArray):
+        mask = array.is_null() if array.null_count else None
         return pa.StructArray.from_arrays([_texts(part) for part in array.flatten()], fields=list(kind), mask=mask)
-    offsets = pc.add(array.offsets, 0)  # an array of its own: Arrow takes no mask with a slice
-    if isinstance(array, pa.MapArray):
-        return pa.MapArray.from_arrays(offsets, _texts(array.keys), _texts(array.items), kind, mask=mask)
-    return type(array).from_arrays(offsets, _texts(array.values), type=kind, mask=mask)
+    parts = [array.keys, array.items] if isinstance(array, pa.MapArray) else [array.values]
+    return with_parts(array, [_texts(part) for part in parts], kind)
 
 
 def _texts_of(values: pa.Array) -> pa.Array:

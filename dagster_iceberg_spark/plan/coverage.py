@@ -26,6 +26,7 @@ from dagster_iceberg_spark.table.predicate import LiteralValue, Predicate
 from dagster_iceberg_spark.table.schema import GREATEST
 
 _RESOLUTION: Final = dt.timedelta(microseconds=1)
+_DIRECTIONS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +223,7 @@ def _grow(box: BoundBox, files: Sequence[DataFile]) -> BoundBox:
     """
     column = next((item.column for item in box if isinstance(item, Intervals)), None)
     left, downwards, unchanged = list(files), False, 0
-    while unchanged < len((False, True)):
+    while unchanged < _DIRECTIONS:
         if column is not None:
             left.sort(key=partial(_edge, column=column, is_upper=downwards), reverse=downwards)
         outside: list[DataFile] = []

@@ -46,6 +46,7 @@ from dagster_iceberg_spark.table.schema import (
     DATE,
     DOUBLE,
     FLOAT,
+    GREATEST,
     INT,
     INTEGERS,
     LONG,
@@ -63,7 +64,6 @@ from dagster_iceberg_spark.table.schema import (
 
 _ORDERS: Final[dict[type, Order]] = {syntax.LT: "<", syntax.LTE: "<=", syntax.GT: ">", syntax.GTE: ">="}
 _TURNED: Final[dict[Order, Order]] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_BITS: Final = {INT: 31, LONG: 63}
 _COMPARABLE: Final = frozenset({INT, LONG, BOOLEAN, DATE, DOUBLE, FLOAT, STRING, TIMESTAMP, TIMESTAMPTZ})
 _PARTS: Final = frozenset({"this", "expression", "expressions", "low", "high", "table", "db", "catalog"})
 """What a node is read by: one that has more, such as `negate`, means something else."""
@@ -281,7 +281,7 @@ def _of_type(  # noqa: C901, PLR0911 - one for each type
         case kind if kind in INTEGERS and number is not None:
             integer = int(number)
             is_told_apart = abs(integer) < _EXACT_AS_DOUBLE or _is_exact(node)
-            is_kept = integer == number and -(2 ** _BITS[kind]) <= integer < 2 ** _BITS[kind]
+            is_kept = integer == number and -GREATEST[kind] - 1 <= integer <= GREATEST[kind]
             return integer if is_told_apart and is_kept else None
         case kind if kind == DOUBLE and number is not None:
             return float(number) if math.isfinite(float(number)) else None
