@@ -163,7 +163,7 @@ def by_reference(value: LiteralValue) -> str:
     return f"array({literal(value)})[CAST(spark_partition_id() < 0 AS INT)]"
 
 
-def predicate(  # noqa: C901, PLR0911 - one for each kind
+def predicate(  # noqa: C901, PLR0911, PLR0912 - one for each kind
     rows: Predicate,
     qualifier: str | None = None,
     *,
@@ -187,6 +187,11 @@ def predicate(  # noqa: C901, PLR0911 - one for each kind
             return "TRUE" if rows == EVERY_ROW else "FALSE"
         case Comparison():
             return _comparison(rows, _qualified(rows.column, qualifier), constant)
+        case In(values=(False,)):
+            # Spark makes `= FALSE` a NOT, and Iceberg takes NULL for part of that, as of `<` alone: an overwrite would
+            # delete files of NULL.
+            column = _qualified(rows.column, qualifier)
+            return f"({column} >= FALSE AND {column} < TRUE)"
         case In():
             column, values = _qualified(rows.column, qualifier), _with_both_zeros(rows.values)
             listed = ", ".join(map(literal, values))

@@ -35,6 +35,12 @@ def test_partitions_without_rows_stay(lake: Lake) -> None:
     assert [summary["dagster.write_disposition"] for summary in lake.summaries("t")] == ["overwrite_partitions"] * 3
 
 
+def test_the_partition_of_false_is_not_that_of_null(lake: Lake) -> None:
+    lake.materialize(written(values("(null, 0)", "(false, 1)", "(true, 2)"), "k"))
+    lake.materialize(written(values("(false, 3)"), "k"))
+    assert sorted(lake.rows("t", "v")) == [0, 2, 3]
+
+
 REPLACE_WHERE = {
     "iceberg/write_disposition": "merge",
     "iceberg/merge": {"strategy": "replace_where", "where": "o = 'EWR'"},

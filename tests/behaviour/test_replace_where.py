@@ -77,6 +77,18 @@ def test_texts_and_decimals_are_told_apart_exactly(
     assert lake.rows("t", "name") == kept
 
 
+@pytest.mark.parametrize("spec", [(), ("flag",)], ids=str)
+def test_a_file_of_null_alone_is_not_false(lake: Lake, spec: tuple[str, ...]) -> None:
+    by = {"iceberg/partition_by": list(spec), "iceberg/write_disposition": "append"}
+    flags = "values (cast(null as boolean), 'null'), (true, 'true'), (false, 'false') as t(flag, v)"
+    for flag in ("true", "false", "null"):  # a file each, in manifests of their own
+        lake.materialize(frame_asset("t", f"select * from {flags} where v = '{flag}'", metadata=by))
+    lake.materialize(frame_asset("t", f"select * from {flags}", metadata=by))  # in one, by the spec
+    lake.materialize(replacing("flag = false", "select false as flag, 'new' as v"))
+    kept = ["null", "null", "true", "true"]
+    assert lake.rows("t", "v") == ["new", *kept]
+
+
 def test_rows_that_do_not_meet_the_condition_are_refused_or_dropped(lake: Lake) -> None:
     first(lake)
     query = "select cast(id as int) as n, concat('s', id) as s, 'new' as v from range(5)"

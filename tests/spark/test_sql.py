@@ -281,6 +281,12 @@ def test_both_zeros_are_looked_for() -> None:
     assert zeros == ["0.0", "0.0", "0.0", "-0.0"]
 
 
+def test_false_is_looked_for_in_a_way_that_null_does_not_meet() -> None:
+    """Spark makes `= FALSE` a NOT. To Iceberg 1.12 that is true of NULL too: an overwrite deletes its files."""
+    assert sql.predicate(In("b", (False,))) == "(`b` >= FALSE AND `b` < TRUE)"
+    assert sql.predicate(In("n", (0,))) == "`n` = 0"
+
+
 def test_how_a_text_starts_is_pushed_down_only_where_spark_keeps_null_from_it() -> None:
     starts, other = StartsWith("s", "it's"), IsNull("t")
     constant = sql.constant_text("it's")
