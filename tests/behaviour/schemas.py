@@ -105,19 +105,23 @@ KEYS = tuple(map(Leaf, ("INT", "STRING", "DATE", "DECIMAL(9, 2)")))
 # ------------------------------------------------------------------------------------------------------------- drawing
 
 
-def draw_kind(random: Random, depth: int = 3) -> Kind:
-    """A type, nested so deep at most."""
+def draw_kind(random: Random, depth: int = 3, *, is_field: bool = False) -> Kind:
+    """A type, nested so deep at most; of a struct's field, one that Iceberg can still read without it.
+
+    A file is not read for a field alone that its struct got later, where that has a map with structs as keys before
+    (Iceberg 1.12: "is not in the store").
+    """
     shape = random.choice(("leaf", "struct", "list", "map")) if depth else "leaf"
     match shape:
         case "struct":
             names = random.sample(NAMES, random.randint(1, 3))
-            return Struct(tuple((name, draw_kind(random, depth - 1)) for name in names))
+            return Struct(tuple((name, draw_kind(random, depth - 1, is_field=True)) for name in names))
         case "list":
-            return List(draw_kind(random, depth - 1))
+            return List(draw_kind(random, depth - 1, is_field=is_field))
         case "map":
-            is_plain = random.random() < 0.7
+            is_plain = random.random() < 0.7 or is_field
             key = random.choice(KEYS) if is_plain else Struct((("a", random.choice(KEYS)), ("B", random.choice(KEYS))))
-            return Map(key, draw_kind(random, depth - 1))
+            return Map(key, draw_kind(random, depth - 1, is_field=is_field))
         case _:
             return random.choice(LEAVES)
 
@@ -172,7 +176,7 @@ def draw_variant(random: Random, kind: Kind, latitude: Latitude, *, is_key: bool
             if latitude.adds and not is_key and random.random() < 0.2:
                 name = random.choice(NAMES)
                 if name not in kind.by_name:
-                    fields.append((name, draw_kind(random, 1)))
+                    fields.append((name, draw_kind(random, 1, is_field=True)))
             return Struct(tuple(fields))
         case List():
             return List(draw_variant(random, kind.element, _inside(latitude)))
