@@ -4,13 +4,15 @@ Run it with `make bench-merging`. Both ways have a table of the same rows, and a
 """
 
 import argparse
+import itertools
 import logging
 import statistics
 import tempfile
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import dagster as dg
 from pyspark.sql import DataFrame, SparkSession
@@ -18,11 +20,14 @@ from pyspark.sql import DataFrame, SparkSession
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
 
 FILES = 40
-MERGE = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"], "iceberg/table": "ours.t"}
-PLAIN = (
-    "merge into lake.plain.t t using batch s on t.id = s.id "
-    "when matched then update set * when not matched then insert *"
-)
+PARTITIONS = 10
+MERGE = {
+    "iceberg/write_disposition": "merge",
+    "iceberg/merge_keys": ["id"],
+    "iceberg/table": "ours.t",
+    "partition_expr": "part",
+}
+Layout = Literal["no partitions", "ten partitions", "one of ten partitions"]
 
 
 @dataclass
@@ -31,22 +36,35 @@ class Case:
 
     Args:
         name: In words.
-        keys: SQL of its keys over `id`.
+        keys: SQL of its keys over `id`, of which there are `rows`.
         changed: SQL that says of a key whether its value changes.
+        layout: How the table is partitioned, and whether the run, and the plain MERGE, own one partition alone.
     """
 
     name: str
     keys: str
     changed: str
+    layout: Layout = "no partitions"
     ours: list[float] = field(default_factory=list)
     plain: list[float] = field(default_factory=list)
     files: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def partitions(self) -> int:
+        """How many partitions the table has."""
+        return 1 if self.layout == "no partitions" else PARTITIONS
+
+    @property
+    def partition(self) -> str | None:
+        """The one that the run is for."""
+        return "p0" if self.layout == "one of ten partitions" else None
+
     def line(self) -> str:
-        """Return medians, their ratio, and the files that were written again."""
+        """Return medians, the median of the ratios of each round, and the files that were written again."""
         ours, plain = statistics.median(self.ours), statistics.median(self.plain)
+        ratio = statistics.median(one / other for one, other in zip(self.ours, self.plain, strict=True))
         rewritten = f"{self.files['ours']:>3} {self.files['plain']:>5}  of {FILES}"
-        return f"{self.name:<52} {ours:8.2f} {plain:8.2f} {ours / plain:7.2f}   {rewritten}   n={len(self.ours)}"
+        return f"{self.name:<62} {ours:8.2f} {plain:8.2f} {ratio:7.2f}   {rewritten}   n={len(self.ours)}"
 
 
 class Bench:
@@ -70,37 +88,50 @@ class Bench:
         """The session of both ways."""
         return self.spark.spark_session
 
-    def frame(self, keys: str, changed: str, round_number: int) -> DataFrame:
+    def frame(self, case: Case, round_number: int) -> DataFrame:
         """Return rows whose values follow from their keys, and others where they change."""
-        value = f"case when {changed} then {round_number} else 0 end"
+        value = f"case when {case.changed} then {round_number} else 0 end"
+        part = f"concat('p', cast(id * {case.partitions} div {self.rows} as int))"
         return (
             self.session.range(self.rows)
-            .where(keys)
-            .selectExpr("id", f"{value} as v", *(f"cast(id * {n} as string) as c{n}" for n in range(1, 7)))
+            .where(case.keys.format(rows=self.rows))
+            .selectExpr(
+                "id", f"{value} as v", f"{part} as part", *(f"cast(id * {n} as string) as c{n}" for n in range(1, 7))
+            )
         )
 
-    def prepare(self) -> None:
+    def prepare(self, case: Case) -> None:
         """Make both tables anew, each of so many files."""
+        everything = replace(case, keys="true", changed="false")
         for name in ("ours", "plain"):
             self.session.sql(f"create namespace if not exists lake.{name}")
             self.session.sql(f"drop table if exists lake.{name}.t purge")
-            rows = self.frame("true", "false", 0).repartitionByRange(FILES, "id")
-            rows.writeTo(f"lake.{name}.t").tableProperty("write.distribution-mode", "none").create()
+            rows = self.frame(everything, 0).repartitionByRange(FILES, "id").writeTo(f"lake.{name}.t")
+            if case.partitions > 1:
+                rows = rows.partitionedBy("part")
+            rows.tableProperty("write.distribution-mode", "none").create()
+            self.session.sql(f"alter table lake.{name}.t unset tblproperties ('write.distribution-mode')")
 
-    def ours(self, batch: DataFrame) -> None:
+    def ours(self, case: Case, batch: DataFrame) -> None:
         """Merge through the IO manager, in a run of its own."""
+        partitions = dg.StaticPartitionsDefinition([case.partition]) if case.partition else None
+        spec = [] if case.partitions == 1 else ["part"]
 
-        @dg.asset(io_manager_key="iceberg", metadata=MERGE)
+        @dg.asset(io_manager_key="iceberg", partitions_def=partitions, metadata={**MERGE, "iceberg/partition_by": spec})
         def t() -> Any:
             return batch
 
         resources = {"iceberg": IcebergPySparkIOManager(spark=self.spark)}
-        dg.materialize([t], resources=resources, instance=self.instance)
+        dg.materialize([t], resources=resources, instance=self.instance, partition_key=case.partition)
 
-    def plain(self, batch: DataFrame) -> None:
+    def plain(self, case: Case, batch: DataFrame) -> None:
         """Merge by the statement alone."""
         batch.createOrReplaceTempView("batch")
-        self.session.sql(PLAIN)
+        owned = f" and t.part = '{case.partition}'" if case.partition else ""
+        self.session.sql(
+            f"merge into lake.plain.t t using batch s on t.id = s.id{owned} "
+            "when matched then update set * when not matched then insert *"
+        )
 
     def rewritten(self, name: str) -> int:
         """Return how many files the last commit took out of the table."""
@@ -114,38 +145,47 @@ class Bench:
             "ours": (self.ours, case.ours),
             "plain": (self.plain, case.plain),
         }
-        self.prepare()
+        self.prepare(case)
         for number in range(1, rounds + 1):
             for name in sorted(ways, reverse=number % 2 == 0):
                 write, seconds = ways[name]
                 started = time.perf_counter()
-                write(self.frame(case.keys, case.changed, number))
+                write(case, self.frame(case, number))
                 seconds.append(time.perf_counter() - started)
                 case.files[name] = self.rewritten(name)
+
+
+def cases(rows: int) -> Iterator[Case]:
+    """Return what is measured: batches that meet little of the table, then a tenth of it in each layout."""
+    step = rows // 1000
+    yield Case("1,000 keys in a row, 10 of them change", "id < 1000", "id < 10")
+    yield Case("1,000 keys all over the table, 10 change in 1 file", f"id % {step} = 0", f"id < {10 * step}")
+    yield Case("1,000 keys all over the table, all change", f"id % {step} = 0", "true")
+    yield Case("every key, nothing changes", "true", "false")
+    layouts: tuple[Layout, ...] = ("no partitions", "ten partitions", "one of ten partitions")
+    for layout, (changes, changed) in itertools.product(
+        layouts, (("all change", "true"), ("nothing changes", "false"))
+    ):
+        keys = f"id < {rows // PARTITIONS}" if layout == "one of ten partitions" else f"id % {PARTITIONS} = 0"
+        yield Case(f"a tenth of all keys, {layout}, {changes}", keys, changed, layout)
 
 
 def main() -> None:
     """Measure each case and print it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--only", default="", help="a part of the names of the cases to measure")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
-    step = arguments.rows // 1000
-    cases = [
-        Case("1,000 keys in a row, 10 of them change", "id < 1000", "id < 10"),
-        Case("1,000 keys all over the table, 10 change in 1 file", f"id % {step} = 0", f"id < {10 * step}"),
-        Case("1,000 keys all over the table, all change", f"id % {step} = 0", "true"),
-        Case("every key, nothing changes", "true", "false"),
-    ]
     with tempfile.TemporaryDirectory() as directory:
         bench = Bench(Path(directory), arguments.rows)
-        warm = Case("warm", "id < 10", "true")
-        bench.measure(warm, 1)
-        print(f"{'seconds (medians)':<52} {'ours':>8} {'plain':>8} {'ratio':>7}   files rewritten: ours, plain")
-        for case in cases:
-            bench.measure(case, arguments.rounds)
-            print(case.line(), flush=True)
+        bench.measure(Case("warm", "id < 10", "true"), 1)
+        print(f"{'seconds (medians)':<62} {'ours':>8} {'plain':>8} {'ratio':>7}   files rewritten: ours, plain")
+        for case in cases(arguments.rows):
+            if arguments.only in case.name:
+                bench.measure(case, arguments.rounds)
+                print(case.line(), flush=True)
 
 
 if __name__ == "__main__":
