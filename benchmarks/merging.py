@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import dagster as dg
 from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +36,7 @@ class Case:
 
     Args:
         name: In words.
-        keys: SQL of its keys over `id`, of which there are `rows`.
+        keys: SQL of its keys over `id`.
         changed: SQL that says of a key whether its value changes.
         layout: How the table is partitioned, and whether the run, and the plain MERGE, own one partition alone.
     """
@@ -94,7 +94,7 @@ class Bench:
         part = f"concat('p', cast(id * {case.partitions} div {self.rows} as int))"
         return (
             self.session.range(self.rows)
-            .where(case.keys.format(rows=self.rows))
+            .where(case.keys)
             .selectExpr(
                 "id", f"{value} as v", f"{part} as part", *(f"cast(id * {n} as string) as c{n}" for n in range(1, 7))
             )
@@ -162,12 +162,10 @@ def cases(rows: int) -> Iterator[Case]:
     yield Case("1,000 keys all over the table, 10 change in 1 file", f"id % {step} = 0", f"id < {10 * step}")
     yield Case("1,000 keys all over the table, all change", f"id % {step} = 0", "true")
     yield Case("every key, nothing changes", "true", "false")
-    layouts: tuple[Layout, ...] = ("no partitions", "ten partitions", "one of ten partitions")
-    for layout, (changes, changed) in itertools.product(
-        layouts, (("all change", "true"), ("nothing changes", "false"))
-    ):
+    changes = {"all change": "true", "nothing changes": "false"}
+    for layout, (name, changed) in itertools.product(get_args(Layout), changes.items()):
         keys = f"id < {rows // PARTITIONS}" if layout == "one of ten partitions" else f"id % {PARTITIONS} = 0"
-        yield Case(f"a tenth of all keys, {layout}, {changes}", keys, changed, layout)
+        yield Case(f"a tenth of all keys, {layout}, {name}", keys, changed, layout)
 
 
 def main() -> None:

@@ -42,7 +42,7 @@ def with_parts(array: pa.Array, parts: list[pa.Array], kind: pa.DataType) -> pa.
         parts: The elements of the list, or the keys and the values of the map.
         kind: The type that it has with them.
     """
-    offsets = pc.add(array.offsets, 0)  # an array of its own: Arrow takes no mask with a slice of a row group's
+    offsets = pc.add(array.offsets, 0)  # Arrow takes no mask with a slice, which a large row group has
     mask = array.is_null() if array.null_count else None
     return type(array).from_arrays(offsets, *parts, type=kind, mask=mask)
 

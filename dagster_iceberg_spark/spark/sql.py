@@ -163,7 +163,7 @@ def by_reference(value: LiteralValue) -> str:
     return f"array({literal(value)})[CAST(spark_partition_id() < 0 AS INT)]"
 
 
-def predicate(  # noqa: C901, PLR0911, PLR0912 - one for each kind
+def predicate(  # noqa: C901, PLR0911 - one for each kind
     rows: Predicate,
     qualifier: str | None = None,
     *,
@@ -187,15 +187,8 @@ def predicate(  # noqa: C901, PLR0911, PLR0912 - one for each kind
             return "TRUE" if rows == EVERY_ROW else "FALSE"
         case Comparison():
             return _comparison(rows, _qualified(rows.column, qualifier), constant)
-        case In(values=(False,)):
-            # Spark makes `= FALSE` a NOT, and Iceberg takes NULL for part of that, as of `<` alone: an overwrite would
-            # delete files of NULL.
-            column = _qualified(rows.column, qualifier)
-            return f"({column} >= FALSE AND {column} < TRUE)"
         case In():
-            column, values = _qualified(rows.column, qualifier), _with_both_zeros(rows.values)
-            listed = ", ".join(map(literal, values))
-            return f"{column} = {constant(values[0])}" if len(values) == 1 else f"{column} IN ({listed})"
+            return _membership(rows, _qualified(rows.column, qualifier), constant)
         case InPartitions():
             listed = ", ".join(literal(value) for value in rows.values)
             return f"{partition_function(catalog, rows.transform, _qualified(rows.column, qualifier))} IN ({listed})"
@@ -224,6 +217,18 @@ def _with_both_zeros(values: Sequence[LiteralValue]) -> list[LiteralValue]:
     """
     is_zero = any(isinstance(value, float) and value == 0 for value in values)
     return [*(value for value in values if not is_zero or value != 0), *((0.0, -0.0) if is_zero else ())]
+
+
+def _membership(rows: In, column: str, constant: Callable[[LiteralValue], str]) -> str:
+    match _with_both_zeros(rows.values):
+        case [False]:
+            # Spark makes `= FALSE` a NOT, and Iceberg takes NULL for part of that, as of `<` alone: an overwrite would
+            # delete files of NULL.
+            return f"({column} >= FALSE AND {column} < TRUE)"
+        case [value]:
+            return f"{column} = {constant(value)}"
+        case values:
+            return f"{column} IN ({', '.join(map(literal, values))})"
 
 
 def _comparison(comparison: Comparison, column: str, constant: Callable[[LiteralValue], str]) -> str:

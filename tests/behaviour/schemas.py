@@ -106,10 +106,10 @@ KEYS = tuple(map(Leaf, ("INT", "STRING", "DATE", "DECIMAL(9, 2)")))
 
 
 def draw_kind(random: Random, depth: int = 3, *, is_field: bool = False) -> Kind:
-    """A type, nested so deep at most; of a struct's field, one that Iceberg can still read without it.
+    """A type, nested so deep at most; no map with structs as keys inside of a struct's field.
 
-    A file is not read for a field alone that its struct got later, where that has a map with structs as keys before
-    (Iceberg 1.12: "is not in the store").
+    From a file whose struct has such a map, Iceberg 1.12 cannot read a field alone that the struct got later ("is not
+    in the store").
     """
     shape = random.choice(("leaf", "struct", "list", "map")) if depth else "leaf"
     match shape:
