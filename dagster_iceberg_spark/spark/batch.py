@@ -86,6 +86,7 @@ class Batch:
         marked: How many of them mark a key to delete.
         dropped: Rows that were left out because the run does not own them.
         keys: The columns of the key.
+        digest: A hash of all keys that are not marked.
         size_bytes: How many its values take, about; None: that is not known.
     """
 
@@ -94,6 +95,7 @@ class Batch:
     marked: int
     dropped: int
     keys: tuple[KeyColumn, ...]
+    digest: int
     size_bytes: int | None = None
 
     @property
@@ -150,6 +152,12 @@ def marked(action: Merge, frame: Schema, qualifier: str | None = None) -> str:
     return f"({column} IS NOT NULL)"
 
 
+def digest_of_key(columns: Sequence[str]) -> str:
+    """Return a hash of a key, as an expression; `bit_xor` of all of them makes one of the batch."""
+    # Spark's hashes leave NULL out: (NULL, 'a') would be ('a', NULL).
+    return f"xxhash64({', '.join(f'{column}, {column} IS NULL' for column in columns)})"
+
+
 def _deduplicated(action: Merge, frame: DataFrame, order: SortField) -> DataFrame:
     """Keep the rows of each key that come first; of those that come first together, all, which the check refuses."""
     keys = ", ".join(map(sql.quote, action.keys))
@@ -190,6 +198,7 @@ def _checked(
         rows=int(found[_ROWS]),
         marked=int(found["marked"]),
         dropped=dropped,
+        digest=int(found["digest"]),
         size_bytes=None if found["size"] is None else int(found["size"]),
         keys=tuple(
             KeyColumn(
@@ -209,6 +218,7 @@ def _summary(functions: Functions, aliases: Mapping[str, str], ordered: Mapping[
         yield functions.expr(f"coalesce({aggregate}, 0)").alias(name)
     yield functions.max("has_null").alias("nulls")
     yield functions.expr("sum(size)").alias("size")
+    yield functions.expr(f"coalesce(bit_xor(IF(marked = 0, {digest_of_key(list(aliases))}, 0L)), 0L)").alias("digest")
     for alias in aliases:
         yield functions.expr(f"coalesce(bool_or({alias} IS NULL), FALSE)").alias(f"nulls_{alias}")
     for alias, column in ordered.items():

@@ -1,7 +1,7 @@
 """The batch of a merge beside the rows of the table that have its keys: what changes, and how."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 
 from dagster_iceberg_spark.plan.write import Merge, WritePlan
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.batch import Batch, marked
+from dagster_iceberg_spark.spark.batch import Batch, digest_of_key, marked
 from dagster_iceberg_spark.spark.columns import (
     Functions,
     column_of,
@@ -38,6 +38,7 @@ BEFORE: Final = "__dagster_before"
 _IN_BATCH: Final = "__dagster_in_batch"
 _IN_TABLE: Final = "__dagster_in_table"
 _IS_SAME: Final = "__dagster_is_same"
+_FILE: Final = "__dagster_file"
 
 ColumnOf: TypeAlias = Callable[[str], Column]
 
@@ -46,6 +47,28 @@ def fingerprint(functions: Functions, columns: Schema, stored: ColumnOf) -> Colu
     """Return a hash of a row of the table, as far as its values can be compared."""
     values = (comparable(functions, stored(field.name), field.type) for field in columns)
     return functions.xxhash64(*(value for value in values if value is not None))
+
+
+@dataclass(frozen=True, slots=True)
+class MetFiles:
+    """What the batch meets in the table, by its files.
+
+    Args:
+        files: How many files have a row with a key of the batch.
+        changed_files: How many of them have one that changes.
+        unchanged: How many rows with a key of the batch stay as they are.
+        digest: A hash of the keys of the batch that stay as they are; of one that the table has twice, nothing.
+    """
+
+    files: int
+    changed_files: int
+    unchanged: int
+    digest: int
+
+    def is_all_of(self, batch: Batch) -> bool:
+        """Return whether the table has each row of the batch, once, and nothing that the batch deletes."""
+        is_same = (self.unchanged, self.digest) == (batch.rows - batch.marked, batch.digest)
+        return not self.changed_files and is_same
 
 
 class Comparison:
@@ -83,6 +106,40 @@ class Comparison:
         counted = changes.groupBy(CHANGE).count().collect()
         return changes, {row[0]: int(row[1]) for row in counted}
 
+    def met_files(self) -> MetFiles | None:
+        """Return what the batch meets; None: it is too large to ask for that alone, or what it meets does not decide.
+
+        Each task gets a copy of the batch, so that no row is shuffled.
+        """
+        functions, action, rules = self.functions, self.action, self.action.rules
+        is_decided = rules.strategy == "upsert" and not rules.is_by_row and not rules.has_absentees
+        if not is_decided or not action.updated or action.base_snapshot_id is None or not self.batch.is_small:
+            return None
+        given, stored = (partial(named_column, functions, qualifier=side) for side in (SOURCE, TARGET))
+        is_marked = functions.expr(marked(action, self.given, SOURCE))
+        near = self._near().withColumn(_FILE, functions.col("_file"))
+        batch = self.batch.copied(self.batch.frame)
+        pairs = batch.alias(SOURCE).join(near.alias(TARGET), functions.expr(self._meets))
+        digest = functions.expr(digest_of_key([sql.dotted(SOURCE, key) for key in action.keys]))
+        by_file = pairs.select(
+            stored(_FILE).alias("file"),
+            (self.is_same(given, stored, action.updated) & ~is_marked).alias("is_same"),
+            digest.alias("digest"),
+        ).groupBy("file")
+        files = by_file.agg(
+            functions.expr("count_if(is_same) AS unchanged"),
+            functions.expr("count_if(NOT is_same) AS changed"),
+            functions.expr("bit_xor(IF(is_same, digest, 0L)) AS digest"),
+        )
+        sums = ("count(*)", "count_if(changed > 0)", "coalesce(sum(unchanged), 0L)", "coalesce(bit_xor(digest), 0L)")
+        [row] = files.selectExpr(*sums).collect()
+        return MetFiles(*map(int, row))
+
+    @property
+    def _meets(self) -> str:
+        keys, null_keys = self.action.keys, self.action.rules.null_keys
+        return sql.merge_condition(keys, target=TARGET, source=SOURCE, null_keys=null_keys)
+
     def _live(self) -> DataFrame:
         """Return the rows of the batch that do not mark a key to delete."""
         frame = self.batch.frame
@@ -102,10 +159,9 @@ class Comparison:
         functions, action, rules = self.functions, self.action, self.action.rules
         source = self._marked_as(self.batch.frame, _IN_BATCH)
         other = self._near() if rules.is_by_row else self._met(source)
-        condition = sql.merge_condition(action.keys, target=TARGET, source=SOURCE, null_keys=rules.null_keys)
         how = "full" if rules.is_by_row and rules.sync else "left"
         joined = source.alias(SOURCE).join(
-            self._marked_as(other, _IN_TABLE).alias(TARGET), functions.expr(condition), how
+            self._marked_as(other, _IN_TABLE).alias(TARGET), functions.expr(self._meets), how
         )
         columns = [self._value(field).alias(field.name) for field in self.given if field.name != action.marker]
         columns.append(self._change().alias(CHANGE))
@@ -127,10 +183,9 @@ class Comparison:
         Of a small batch each task gets a copy, so that no stored row is shuffled; what is left is but keys.
         """
         functions, action = self.functions, self.action
-        condition = sql.merge_condition(action.keys, target=TARGET, source=SOURCE, null_keys=action.rules.null_keys)
         given, stored = (partial(named_column, functions, qualifier=side) for side in (SOURCE, TARGET))
         is_same = self.is_same(given, stored, () if action.rules.strategy == "insert_only" else action.updated)
-        pairs = self.batch.copied(source).alias(SOURCE).join(self._near().alias(TARGET), functions.expr(condition))
+        pairs = self.batch.copied(source).alias(SOURCE).join(self._near().alias(TARGET), functions.expr(self._meets))
         keys = [given(key).alias(key) for key in action.keys]
         met = pairs.select(*keys, is_same.alias(_IS_SAME)).groupBy(
             *(named_column(functions, key) for key in action.keys)
@@ -140,11 +195,8 @@ class Comparison:
     def _absentees(self) -> DataFrame:
         """Return the keys of the scope that the batch lacks."""
         keys = [named_column(self.functions, key) for key in self.action.keys]
-        condition = sql.merge_condition(
-            self.action.keys, target=TARGET, source=SOURCE, null_keys=self.action.rules.null_keys
-        )
         batch = self.batch.copied(self.batch.frame.select(*keys)).alias(SOURCE)
-        lacking = self._near().alias(TARGET).join(batch, self.functions.expr(condition), "left_anti")
+        lacking = self._near().alias(TARGET).join(batch, self.functions.expr(self._meets), "left_anti")
         return self._labelled(lacking.select(*keys).distinct(), DELETE)
 
     def _value(self, field: Field) -> Column:
@@ -208,7 +260,7 @@ class Comparison:
         """Return all rows of the keys whose rows are not what the table has, and those keys."""
         functions, action = self.functions, self.action
         live, keys = self._live(), list(action.keys)
-        condition = sql.merge_condition(keys, target=TARGET, source=SOURCE, null_keys=action.rules.null_keys)
+        condition = self._meets
         all_keys = self.batch.frame.select(*(named_column(functions, key) for key in keys)).distinct()
         stored = self._near().alias(TARGET).join(all_keys.alias(SOURCE), functions.expr(condition), "left_semi")
         ours, theirs = self._canonical(live, self._schema_of(live), 1), self._canonical(stored, self.columns, -1)
@@ -313,11 +365,10 @@ class Comparison:
         `u` until when it lasts, `h` its fingerprint.
         """
         functions, rules, keys = self.functions, self.action.rules, self.action.keys
-        condition = sql.merge_condition(keys, target=TARGET, source=SOURCE, null_keys=rules.null_keys)
         source = self.batch.frame.withColumn(_IN_BATCH, functions.lit(True))  # noqa: FBT003
         stored = self._near().withColumn(_IN_TABLE, functions.lit(True))  # noqa: FBT003
         how = "full" if rules.has_absentees else "left"
-        joined = source.alias(SOURCE).join(stored.alias(TARGET), functions.expr(condition), how)
+        joined = source.alias(SOURCE).join(stored.alias(TARGET), functions.expr(self._meets), how)
         given, columns = (partial(named_column, functions, qualifier=side) for side in (SOURCE, TARGET))
         parts = [given(field.name).alias(f"c{index}") for index, field in enumerate(self.given)]
         gone = functions.expr(marked(self.action, self.given, SOURCE)).alias("gone")

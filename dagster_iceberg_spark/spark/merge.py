@@ -1,11 +1,12 @@
 """Merging a batch into the table: what changes is found out first, and nothing else is written.
 
 A MERGE rewrites every file in which a row matches, also where no clause then applies to it. So the batch is compared
-with the stored rows first, what is as it was leaves it, and one MERGE carries out the rest.
+with the stored rows first. Where each of those files has a row that changes, one MERGE of the batch rewrites no other.
+Else what is as it was leaves the batch, and one MERGE carries out the rest.
 """
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
@@ -17,7 +18,7 @@ from dagster_iceberg_spark.errors import CommitConflictError
 from dagster_iceberg_spark.plan.adoption import leaves_alone
 from dagster_iceberg_spark.plan.write import Merge, WritePlan
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.batch import Batch, stage
+from dagster_iceberg_spark.spark.batch import Batch, marked, stage
 from dagster_iceberg_spark.spark.columns import (
     Functions,
     column_of,
@@ -43,7 +44,7 @@ from dagster_iceberg_spark.spark.execution import TaggedWork
 from dagster_iceberg_spark.spark.failures import MOVED_MARKER
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.table.predicate import EVERY_ROW
-from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.table.schema import Field, Schema
 
 _OWN: Final = (CHANGE, BEFORE)
 _BATCH: Final = "__dagster_batch_of_"
@@ -61,7 +62,13 @@ def merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
     """
     batch = stage(session, plan, action, frame)
     comparison = Comparison(session, plan, action, batch)
-    changes, tally = comparison.changes()
+    met = comparison.met_files() if batch.rows else None
+    is_stored = met is not None and met.is_all_of(batch)
+    if met is not None and not is_stored and met.changed_files == met.files:
+        _require_unmoved(session, plan, action)
+        _merge_batch(comparison, work)
+        return RowCounts(dropped=batch.dropped, unchanged=met.unchanged)
+    changes, tally = (batch.frame, {}) if is_stored else comparison.changes()
     _require_unmoved(session, plan, action)
     if not tally:
         nothing = comparison.stored.limit(0)
@@ -70,7 +77,7 @@ def merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
         else:
             append(session, plan, nothing)
     else:
-        _execute(comparison, changes, tally, work)
+        _merge_changes(comparison, changes, tally, work)
     inserts, updates = tally.get(INSERT, 0) + tally.get(FIRST, 0), tally.get(UPDATE, 0)
     # What stands for nothing in the table and marks it to be deleted changes nothing either.
     return RowCounts(dropped=batch.dropped, unchanged=batch.rows - batch.marked - inserts - updates)
@@ -102,34 +109,37 @@ def _require_unmoved(session: IcebergSession, plan: WritePlan, action: Merge) ->
     )
 
 
-def _execute(comparison: Comparison, changes: DataFrame, tally: Mapping[str, int], work: TaggedWork) -> None:
+def _merge_batch(comparison: Comparison, work: TaggedWork) -> None:
+    """Merge the batch as it is: it changes a row of each file that it meets."""
+    session, plan, action, functions = comparison.session, comparison.plan, comparison.action, comparison.functions
+    alias, source_alias = _aliases(plan)
+    condition = _condition(functions, action, comparison.batch, comparison.columns, alias, source_alias)
+    given, stored = (partial(named_column, functions, qualifier=side) for side in (source_alias, alias))
+    own = tuple(field for field in comparison.given if field.name != action.marker)
+    with _handed_over(session, comparison.batch.frame, plan.snapshot_properties, work) as source:
+        assigned, added = _assignments(functions, plan, action, own, alias, source_alias)
+        writer = source.alias(source_alias).mergeInto(target(session, plan), condition)
+        is_live = None
+        if action.marker is not None:
+            is_marked = functions.expr(marked(action, comparison.given, source_alias))
+            writer, is_live = writer.whenMatched(is_marked).delete(), ~is_marked
+        writer = writer.whenMatched(~comparison.is_same(given, stored, action.updated)).update(assigned)
+        writer.whenNotMatched(is_live).insert(added).merge()
+
+
+def _merge_changes(comparison: Comparison, changes: DataFrame, tally: Mapping[str, int], work: TaggedWork) -> None:
     session, plan, action, functions = comparison.session, comparison.plan, comparison.action, comparison.functions
     given = schema_of(changes, subject=str(plan.identifier))
-    alias = plan.identifier.name if plan.branch == "main" else f"branch_{plan.branch}"
-    source_alias = f"{_BATCH}{alias}"  # never the table's own name
+    alias, source_alias = _aliases(plan)
     rules, change = action.rules, named_column(functions, CHANGE, source_alias)
     condition = _condition(functions, action, comparison.batch, comparison.columns, alias, source_alias)
+    own = tuple(field for field in given if field.name not in _OWN)
     with _handed_over(session, changes, plan.snapshot_properties, work) as source:
-        own = (field.name for field in given if field.name not in _OWN)
-        new = {name: named_column(functions, name, source_alias) for name in own}
-        updated, inserted = dict(new), dict(new)
-        for field in given:
-            if (whole := plan.completions.get(field.name)) is not None:
-                stored = named_column(functions, field.name, alias)
-                value = new[field.name]
-                updated[field.name] = reshaped(
-                    functions, value, field.type, whole, is_same=has_same_name, stored=stored
-                )
-                inserted[field.name] = reshaped(functions, value, field.type, whole, is_same=has_same_name)
-        # Column by column: `updateAll` refuses a batch that lacks one of the table's.
-        assigned = {sql.quote(name): value for name, value in updated.items() if name in action.updated}
-        added = {sql.quote(name): value for name, value in inserted.items()}
+        assigned, added = _assignments(functions, plan, action, own, alias, source_alias)
         refused = functions.expr(f"raise_error({sql.constant_text(MOVED_MARKER)})").cast("boolean")
-        moved = {sql.quote(name): functions.when(refused, new[name]) for name in action.keys[:1]}  # of its type
-        # What is changed is little more than the batch: the stored rows need not be sorted.
-        is_small = comparison.batch.is_small and not rules.is_by_row and not rules.has_absentees
-        rows = source.hint("shuffle_hash") if is_small else source
-        writer = rows.alias(source_alias).mergeInto(target(session, plan), condition)
+        key = named_column(functions, action.keys[0], source_alias)
+        moved = {sql.quote(action.keys[0]): functions.when(refused, key)}  # of its type
+        writer = source.alias(source_alias).mergeInto(target(session, plan), condition)
         # Without a clause for rows that match, Iceberg appends: it neither counts nor validates.
         if rules.is_by_row or DELETE in tally or not assigned or rules.strategy != "upsert":
             writer = writer.whenMatched(change == functions.lit(DELETE)).delete()
@@ -148,6 +158,28 @@ def _execute(comparison: Comparison, changes: DataFrame, tally: Mapping[str, int
         else:
             writer = writer.whenNotMatched(change == functions.lit(INSERT)).insert(added)
         writer.merge()
+
+
+def _aliases(plan: WritePlan) -> tuple[str, str]:
+    """Return what the table and the batch are called in a MERGE: the batch never by the table's own name."""
+    alias = plan.identifier.name if plan.branch == "main" else f"branch_{plan.branch}"
+    return alias, f"{_BATCH}{alias}"
+
+
+def _assignments(
+    functions: Functions, plan: WritePlan, action: Merge, fields: Sequence[Field], alias: str, source_alias: str
+) -> tuple[dict[str, Column], dict[str, Column]]:
+    """Return what an update and an insert write, column by column: `updateAll` refuses a batch that lacks one."""
+    updated, inserted = {}, {}
+    for field in fields:
+        new = named_column(functions, field.name, source_alias)
+        updated[field.name] = inserted[field.name] = new
+        if (whole := plan.completions.get(field.name)) is not None:
+            stored = named_column(functions, field.name, alias)
+            complete = partial(reshaped, functions, new, field.type, whole, is_same=has_same_name)
+            updated[field.name], inserted[field.name] = complete(stored=stored), complete()
+    assigned = {sql.quote(name): value for name, value in updated.items() if name in action.updated}
+    return assigned, {sql.quote(name): value for name, value in inserted.items()}
 
 
 def _condition(

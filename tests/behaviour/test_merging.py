@@ -76,6 +76,46 @@ def test_a_batch_that_changes_nothing_rewrites_no_file(lake: Lake) -> None:
     assert (summary.get("added-data-files", "0"), summary.get("deleted-data-files", "0")) == ("0", "0")
 
 
+@pytest.mark.parametrize(
+    ("batch", "written_again", "counted"),
+    [
+        ("(1, 'a', 10), (2, 'b', 20)", 0, (0, 0, 0, 2)),
+        ("(1, 'A', 10), (2, 'b', 20), (4, 'd', 40)", 1, (1, 1, 0, 1)),
+        ("(1, 'A', 10), (2, 'B', 20), (3, 'c', 30)", 2, (0, 2, 0, 1)),
+        ("(2, 'b', 20), (4, 'd', 40)", 0, (1, 0, 0, 1)),
+    ],
+)
+def test_only_files_of_which_a_row_changes_are_written_again(
+    lake: Lake, batch: str, written_again: int, counted: tuple[int, ...]
+) -> None:
+    stored = (values("(1, 'a', 10), (3, 'c', 30)"), values("(2, 'b', 20)"))
+    for query in stored:
+        lake.materialize(frame_asset("t", query, metadata={"iceberg/write_disposition": "append"}))
+    result = lake.materialize(merging(values(batch)))
+    assert counts(result) == counted
+    assert int(lake.summaries("t")[-1].get("deleted-data-files", "0")) == written_again
+    changed = [row for row in ((1, "A", 10), (2, "B", 20), (4, "d", 40)) if str(row) in batch]
+    kept = [row for row in ((1, "a", 10), (2, "b", 20), (3, "c", 30)) if row[0] not in [new[0] for new in changed]]
+    assert table(lake) == sorted(kept + changed)
+
+
+def test_a_key_that_the_table_has_twice_does_not_hide_a_new_one(classic_lake: Lake) -> None:
+    doubled = frame_asset("t", values("(1, 'a'), (1, 'a')", "id, n"), metadata={"iceberg/write_disposition": "append"})
+    classic_lake.materialize(doubled)
+    result = classic_lake.materialize(merging(values("(1, 'a'), (2, 'b')", "id, n")))
+    assert table(classic_lake) == [(1, "a"), (1, "a"), (2, "b")]
+    assert counts(result)[:3] == (1, 0, 0)
+
+
+def test_keys_of_which_a_part_is_null_are_told_apart(classic_lake: Lake) -> None:
+    stored, moved = values("(null, 'a', 1)", "x, y, v"), values("('a', null, 1)", "x, y, v")
+    for query in (stored.replace("null", "cast(null as string)"), moved.replace("null", "cast(null as string)")):
+        result = classic_lake.materialize(merging(query, ("x", "y"), null_keys="match"))
+        assert counts(result) == (1, 0, 0, 0)
+    again = classic_lake.materialize(merging(stored, ("x", "y"), null_keys="match"))
+    assert counts(again) == (0, 0, 0, 1)
+
+
 def test_only_new_keys_are_inserted(lake: Lake) -> None:
     result = merged(lake, "(1, 'x', 0), (4, 'd', 40)", strategy="insert_only")
     assert table(lake) == [(1, "a", 10), (2, "b", 20), (3, "c", 30), (4, "d", 40)]
