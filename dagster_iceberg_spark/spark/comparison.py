@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
+from operator import xor
 from typing import Final, TypeAlias
 
 from pyspark.sql import Column, DataFrame
@@ -103,8 +104,23 @@ class Comparison:
             changes = self._updates()
         with active(self.session.spark):
             changes = changes.localCheckpoint()
-        counted = changes.groupBy(CHANGE).count().collect()
-        return changes, {row[0]: int(row[1]) for row in counted}
+        if not self._compares_pairs:
+            return changes, {row[0]: int(row[1]) for row in changes.groupBy(CHANGE).count().collect()}
+        # A key that the table has several times, which others have written, comes once for each of them.
+        keys = [named_column(self.functions, key) for key in self.action.keys]
+        by_key = changes.groupBy(*keys, CHANGE).agg(self.functions.expr("count(*) AS pairs"))
+        counted = by_key.groupBy(CHANGE).agg(self.functions.expr("count(*)"), self.functions.expr("max(pairs)"))
+        tally = {row[0]: (int(row[1]), int(row[2])) for row in counted.collect()}
+        if any(most > 1 for _, most in tally.values()):
+            changes = changes.dropDuplicates(list(self.action.keys))
+        return changes, {change: keys for change, (keys, _) in tally.items()}
+
+    @property
+    def _compares_pairs(self) -> bool:
+        """Whether the batch meets each stored row of its keys in one join, where it is too large to be copied."""
+        rules, base_id = self.action.rules, self.action.base_snapshot_id
+        is_by_key = not rules.is_by_row and rules.strategy in ("upsert", "insert_only")
+        return is_by_key and base_id is not None and not self.batch.is_small
 
     def met_files(self) -> MetFiles | None:
         """Return what the batch meets; None: it is too large to ask for that alone, or what it meets does not decide.
@@ -126,14 +142,18 @@ class Comparison:
             (self.is_same(given, stored, action.updated) & ~is_marked).alias("is_same"),
             digest.alias("digest"),
         ).groupBy("file")
-        files = by_file.agg(
+        sums = by_file.agg(
             functions.expr("count_if(is_same) AS unchanged"),
             functions.expr("count_if(NOT is_same) AS changed"),
             functions.expr("bit_xor(IF(is_same, digest, 0L)) AS digest"),
         )
-        sums = ("count(*)", "count_if(changed > 0)", "coalesce(sum(unchanged), 0L)", "coalesce(bit_xor(digest), 0L)")
-        [row] = files.selectExpr(*sums).collect()
-        return MetFiles(*map(int, row))
+        rows = sums.drop("file").collect()
+        return MetFiles(
+            files=len(rows),
+            changed_files=sum(row["changed"] > 0 for row in rows),
+            unchanged=sum(row["unchanged"] for row in rows),
+            digest=reduce(xor, (row["digest"] for row in rows), 0),
+        )
 
     @property
     def _meets(self) -> str:
@@ -158,7 +178,7 @@ class Comparison:
     def _updates(self) -> DataFrame:
         functions, action, rules = self.functions, self.action, self.action.rules
         source = self._marked_as(self.batch.frame, _IN_BATCH)
-        other = self._near() if rules.is_by_row else self._met(source)
+        other = self._near() if rules.is_by_row or self._compares_pairs else self._met(source)
         how = "full" if rules.is_by_row and rules.sync else "left"
         joined = source.alias(SOURCE).join(
             self._marked_as(other, _IN_TABLE).alias(TARGET), functions.expr(self._meets), how
@@ -218,7 +238,7 @@ class Comparison:
             return functions.when(is_new, functions.lit(INSERT))
         wins = functions.expr(f"coalesce(({rules.when_matched or 'TRUE'}), FALSE)")
         met = in_batch & in_table & wins
-        if rules.is_by_row:
+        if rules.is_by_row or self._compares_pairs:
             source, target = (partial(named_column, functions, qualifier=side) for side in (SOURCE, TARGET))
             is_same = self.is_same(source, target, action.updated)
         else:

@@ -336,6 +336,34 @@ def test_each_row_that_the_table_has_of_a_key_is_compared(classic_lake: Lake) ->
     assert counts(result) == (0, 2, 0, 1)
 
 
+@pytest.mark.parametrize(
+    ("rules", "left", "counted"),
+    [
+        ({}, [(1, "a", 10), (1, "a", 10), (2, "b", 20), (2, "b", 20), (3, "c", 30), (4, "d", 40)], (1, 2, 0, 1)),
+        (
+            {"strategy": "insert_only"},
+            [(1, "a", 10), (1, "other", 11), (2, "b", 20), (2, "b", 20), (3, "c", 30), (4, "d", 40)],
+            (1, 0, 0, 2),
+        ),
+        ({"sync": True}, [(1, "a", 10), (1, "a", 10), (2, "b", 20), (2, "b", 20), (4, "d", 40)], (1, 2, 1, 1)),
+        ({"hard_delete": "gone"}, [(2, "b", 20), (2, "b", 20), (3, "c", 30), (4, "d", 40)], (1, 0, 2, 1)),
+    ],
+    ids=str,
+)
+def test_a_batch_too_large_to_be_copied_meets_each_row_of_a_key(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, rules: dict[str, Any], left: list[tuple[Any, ...]], counted: tuple[int]
+) -> None:
+    monkeypatch.setattr("dagster_iceberg_spark.spark.batch.MAXIMUM_COPIED_BYTES", 0)
+    lake.materialize(merging(values(STORED)))
+    stored = values("(1, 'other', 11), (2, 'b', 20)")
+    lake.materialize(frame_asset("t", stored, metadata={"iceberg/write_disposition": "append"}))
+    batch = "(1, 'a', 10, true), (2, 'b', 20, false), (4, 'd', 40, false)"
+    columns = "id, n, v, gone" if "hard_delete" in rules else "id, n, v"
+    result = lake.materialize(merging(f"select {columns} from values {batch} as t(id, n, v, gone)", **rules))
+    assert table(lake) == left
+    assert counts(result) == counted
+
+
 @pytest.mark.parametrize("rules", [{}, {"when_matched": "source.v > target.v"}, {"strategy": "insert_only"}], ids=str)
 @pytest.mark.parametrize("theirs", ["update", "insert", "delete"])
 def test_what_others_write_right_before_the_merge_is_met(
