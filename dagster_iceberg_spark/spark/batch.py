@@ -14,6 +14,7 @@ from dagster_iceberg_spark.spark.failures import NULL_MARKER
 from dagster_iceberg_spark.spark.guard import refusal
 from dagster_iceberg_spark.spark.session import IcebergSession, active
 from dagster_iceberg_spark.table.ordering import SortField
+from dagster_iceberg_spark.table.predicate import Comparison, LiteralValue, Predicate, all_of
 from dagster_iceberg_spark.table.schema import (
     BINARY,
     BOOLEAN,
@@ -57,6 +58,7 @@ class KeyColumn:
         high: The greatest value.
         listed: All values, if they are few.
         has_null: Whether NULL is one.
+        limits: The least and the greatest value, of types that Python has as they are.
     """
 
     name: str
@@ -64,6 +66,7 @@ class KeyColumn:
     high: str | None
     listed: tuple[str, ...]
     has_null: bool
+    limits: tuple[LiteralValue, LiteralValue] | None = None
 
     def predicate(self, qualifier: str | None = None) -> str | None:
         """Return what holds of every row of the table with a key of the batch; None: nothing does."""
@@ -111,6 +114,20 @@ class Batch:
         """Return what holds of every row of the table with a key of the batch."""
         known = [predicate for key in self.keys if (predicate := key.predicate(qualifier))]
         return " AND ".join(known) or "TRUE"
+
+    def near(self, columns: Schema) -> Predicate:
+        """Return what holds of every row of the table with a key of the batch, as far as `limits` tell it.
+
+        Args:
+            columns: The table's.
+        """
+        terms: list[Predicate] = []
+        for key in self.keys:
+            field = columns.field(key.name)
+            if key.limits is not None and field is not None and not key.has_null:
+                low, high = key.limits
+                terms += [Comparison(field.name, ">=", low), Comparison(field.name, "<=", high)]
+        return all_of(terms)
 
 
 def stage(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFrame) -> Batch:
@@ -207,6 +224,7 @@ def _checked(
                 high=_constant(schema, key, found.get(f"high_{alias}")),
                 listed=tuple(text for value in listed.get(alias, ()) if (text := _constant(schema, key, value))),
                 has_null=bool(found[f"nulls_{alias}"]),
+                limits=(found[f"low_{alias}"], found[f"high_{alias}"]) if ordered.get(alias) == alias else None,
             )
             for alias, key in aliases.items()
         ),

@@ -13,9 +13,17 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame
 
+from dagster_iceberg_spark.arrow.expressions import expression_of
+from dagster_iceberg_spark.catalog.files import data_files
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import CommitConflictError
 from dagster_iceberg_spark.plan.adoption import leaves_alone
+from dagster_iceberg_spark.plan.merge_settings import (
+    MAXIMUM_LISTED_FILES,
+    SHUFFLE_PARTITIONS,
+    MergeSize,
+    merge_settings,
+)
 from dagster_iceberg_spark.plan.write import Merge, WritePlan
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.batch import Batch, marked, stage
@@ -36,15 +44,17 @@ from dagster_iceberg_spark.spark.comparison import (
     INSERT,
     UPDATE,
     Comparison,
+    MetFiles,
     fingerprint,
 )
 from dagster_iceberg_spark.spark.counts import RowCounts
 from dagster_iceberg_spark.spark.destination import append, append_alone, target
 from dagster_iceberg_spark.spark.execution import TaggedWork
 from dagster_iceberg_spark.spark.failures import MOVED_MARKER
-from dagster_iceberg_spark.spark.session import IcebergSession
-from dagster_iceberg_spark.table.predicate import EVERY_ROW
+from dagster_iceberg_spark.spark.session import IcebergSession, configured
+from dagster_iceberg_spark.table.predicate import EVERY_ROW, all_of
 from dagster_iceberg_spark.table.schema import Field, Schema
+from dagster_iceberg_spark.table.snapshot import Snapshot
 
 _OWN: Final = (CHANGE, BEFORE)
 _BATCH: Final = "__dagster_batch_of_"
@@ -65,11 +75,11 @@ def merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
     met = comparison.met_files() if batch.rows else None
     is_stored = met is not None and met.is_all_of(batch)
     if met is not None and not is_stored and met.changed_files == met.files:
-        _require_unmoved(session, plan, action)
-        _merge_batch(comparison, work)
+        size = _size(comparison, _require_unmoved(session, plan, action))
+        _merge_batch(comparison, met, size, work)
         return RowCounts(dropped=batch.dropped, unchanged=met.unchanged)
     changes, tally = (batch.frame, {}) if is_stored else comparison.changes()
-    _require_unmoved(session, plan, action)
+    base = _require_unmoved(session, plan, action)
     if not tally:
         nothing = comparison.stored.limit(0)
         if action.materialization.reads_changes:
@@ -77,14 +87,14 @@ def merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
         else:
             append(session, plan, nothing)
     else:
-        _merge_changes(comparison, changes, tally, work)
+        _merge_changes(comparison, changes, tally, _size(comparison, base), work)
     inserts, updates = tally.get(INSERT, 0) + tally.get(FIRST, 0), tally.get(UPDATE, 0)
     # What stands for nothing in the table and marks it to be deleted changes nothing either.
     return RowCounts(dropped=batch.dropped, unchanged=batch.rows - batch.marked - inserts - updates)
 
 
-def _require_unmoved(session: IcebergSession, plan: WritePlan, action: Merge) -> None:
-    """Refuse to go on where the table is not what the batch was compared with.
+def _require_unmoved(session: IcebergSession, plan: WritePlan, action: Merge) -> Snapshot | None:
+    """Return the table's snapshot; refuse to go on where the table is not what the batch was compared with.
 
     What others write once the MERGE reads is Iceberg's to refuse, by its filter. What they write in between, the MERGE
     itself meets: by its clauses, or by fingerprints of the rows that it is meant for.
@@ -92,14 +102,14 @@ def _require_unmoved(session: IcebergSession, plan: WritePlan, action: Merge) ->
     base_id = action.base_snapshot_id
     state = look(session.catalog, plan.identifier, back_to=lambda item: item.snapshot_id == base_id)
     for snapshot in state.base_ancestors(plan.branch) if state else ():
-        if snapshot.snapshot_id == action.base_snapshot_id:
-            return
+        if state and snapshot.snapshot_id == action.base_snapshot_id:
+            return state.base(plan.branch)
         is_compaction = snapshot.operation == "replace"
         if not is_compaction and (action.scope == EVERY_ROW or not leaves_alone(snapshot, action.materialization)):
             break
     else:
         if action.base_snapshot_id is None:
-            return
+            return None
     raise CommitConflictError.refusing(
         "merge into",
         str(plan.identifier),
@@ -109,32 +119,55 @@ def _require_unmoved(session: IcebergSession, plan: WritePlan, action: Merge) ->
     )
 
 
-def _merge_batch(comparison: Comparison, work: TaggedWork) -> None:
+def _size(comparison: Comparison, base: Snapshot | None) -> MergeSize | None:
+    """Return what a MERGE into that snapshot has to do, by the metadata of its files; None where these are many."""
+    batch, action, columns = comparison.batch, comparison.action, comparison.columns
+    if base is None or base.count("total-data-files") > MAXIMUM_LISTED_FILES:
+        return None
+    near = EVERY_ROW if action.rules.has_absentees else batch.near(columns)
+    rows = expression_of(all_of((action.scope, near)))
+    files = data_files(comparison.session.catalog, comparison.plan.identifier, base.snapshot_id, columns=(), rows=rows)
+    return MergeSize(
+        files=len(files),
+        stored_rows=sum(file.rows for file in files),
+        batch_rows=batch.rows,
+        batch_bytes=batch.size_bytes,
+        column_ratio=len(columns.fields) / len(comparison.given.fields),
+    )
+
+
+def _merge_batch(comparison: Comparison, met: MetFiles, size: MergeSize | None, work: TaggedWork) -> None:
     """Merge the batch as it is: it changes a row of each file that it meets."""
     session, plan, action, functions = comparison.session, comparison.plan, comparison.action, comparison.functions
     alias, source_alias = _aliases(plan)
     condition = _condition(functions, action, comparison.batch, comparison.columns, alias, source_alias)
     given, stored = (partial(named_column, functions, qualifier=side) for side in (source_alias, alias))
     own = tuple(field for field in comparison.given if field.name != action.marker)
-    with _handed_over(session, comparison.batch.frame, plan.snapshot_properties, work) as source:
+    with (
+        _handed_over(session, comparison.batch.frame, plan.snapshot_properties, work) as source,
+        _suited_to(source, size, met.changed_files),
+    ):
         assigned, added = _assignments(functions, plan, action, own, alias, source_alias)
         writer = source.alias(source_alias).mergeInto(target(session, plan), condition)
         is_live = None
         if action.marker is not None:
             is_marked = functions.expr(marked(action, comparison.given, source_alias))
             writer, is_live = writer.whenMatched(is_marked).delete(), ~is_marked
-        writer = writer.whenMatched(~comparison.is_same(given, stored, action.updated)).update(assigned)
+        is_changed = ~comparison.is_same(given, stored, action.updated) if met.unchanged else None
+        writer = writer.whenMatched(is_changed).update(assigned)
         writer.whenNotMatched(is_live).insert(added).merge()
 
 
-def _merge_changes(comparison: Comparison, changes: DataFrame, tally: Mapping[str, int], work: TaggedWork) -> None:
+def _merge_changes(
+    comparison: Comparison, changes: DataFrame, tally: Mapping[str, int], size: MergeSize | None, work: TaggedWork
+) -> None:
     session, plan, action, functions = comparison.session, comparison.plan, comparison.action, comparison.functions
     given = schema_of(changes, subject=str(plan.identifier))
     alias, source_alias = _aliases(plan)
     rules, change = action.rules, named_column(functions, CHANGE, source_alias)
     condition = _condition(functions, action, comparison.batch, comparison.columns, alias, source_alias)
     own = tuple(field for field in given if field.name not in _OWN)
-    with _handed_over(session, changes, plan.snapshot_properties, work) as source:
+    with _handed_over(session, changes, plan.snapshot_properties, work) as source, _suited_to(source, size):
         assigned, added = _assignments(functions, plan, action, own, alias, source_alias)
         refused = functions.expr(f"raise_error({sql.constant_text(MOVED_MARKER)})").cast("boolean")
         key = named_column(functions, action.keys[0], source_alias)
@@ -200,6 +233,18 @@ def _condition(
         is_meant = (change != functions.lit(INSERT)) & named_column(functions, BEFORE, source_alias).eqNullSafe(found)
         return condition & ((change == functions.lit(FIRST)) | is_meant)
     return condition
+
+
+@contextmanager
+def _suited_to(source: DataFrame, size: MergeSize | None, changed_files: int = 0) -> Iterator[None]:
+    """Let the session of the batch have the settings that suit the MERGE while the block runs."""
+    session = source.sparkSession
+    settings = {}
+    if size is not None:
+        shuffle_partitions = int(session.conf.get(SHUFFLE_PARTITIONS) or 0)
+        settings = merge_settings(size, changed_files=changed_files, shuffle_partitions=shuffle_partitions)
+    with configured(session, settings):
+        yield
 
 
 @contextmanager

@@ -119,6 +119,19 @@ class IcebergSession:
             _give_back(self, beside)
 
 
+@contextmanager
+def configured(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Let a session that nothing else uses have those settings, which Spark has values for, while the block runs."""
+    before = {key: str(session.conf.get(key)) for key in settings}
+    for key, value in settings.items():
+        session.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            session.conf.set(key, value)
+
+
 def open_session(settings: SessionSettings) -> IcebergSession:
     """Open a session, or attach to the server or to the JVM that the process has.
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dagster_iceberg_spark.plan.merge_settings import GROUP_FILTER, SHUFFLE_PARTITIONS, MergeSize, merge_settings
 from dagster_iceberg_spark.spark import merge as module
 from tests.conftest import Lake, error_of, frame_asset, metadata_of
 
@@ -97,6 +98,46 @@ def test_only_files_of_which_a_row_changes_are_written_again(
     changed = [row for row in ((1, "A", 10), (2, "B", 20), (4, "d", 40)) if str(row) in batch]
     kept = [row for row in ((1, "a", 10), (2, "b", 20), (3, "c", 30)) if row[0] not in [new[0] for new in changed]]
     assert table(lake) == sorted(kept + changed)
+
+
+@pytest.mark.parametrize(
+    ("keys", "stored_rows", "looks_for_files", "written_again"),
+    [
+        ("1, 2, 3", 6, False, 2),  # each file has one
+        ("4, 5", 6, True, 1),  # 3 and 8 of the other file lie on both sides of them
+        ("5, 6", 3, False, 1),  # the other file ends before them
+    ],
+)
+def test_a_merge_looks_for_files_unless_it_changes_each(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, keys: str, stored_rows: int, looks_for_files: bool, written_again: int
+) -> None:
+    sizes: list[MergeSize] = []
+    settings: list[dict[str, str]] = []
+
+    def noted(size: MergeSize, **known: int) -> dict[str, str]:
+        sizes.append(size)
+        settings.append(merge_settings(size, **known))
+        return settings[-1]
+
+    monkeypatch.setattr(module, "merge_settings", noted)
+    first = "1, 3, 8" if stored_rows == 6 else "1, 2, 3"
+    for stored in (first, "2, 4, 5" if stored_rows == 6 else "4, 5, 6"):
+        query = f"select explode(array({stored})) as id, 0 as v"
+        lake.materialize(frame_asset("t", query, metadata={"iceberg/write_disposition": "append"}))
+    lake.materialize(merging(f"select explode(array({keys})) as id, 1 as v"))
+    assert [size.stored_rows for size in sizes] == [stored_rows]
+    assert [GROUP_FILTER not in each for each in settings] == [looks_for_files]
+    assert int(lake.summaries("t")[-1]["deleted-data-files"]) == written_again
+    changed = {int(key) for key in keys.split(", ")}
+    assert {row["id"] for row in lake.arrow("t").to_pylist() if row["v"]} == changed
+
+
+def test_a_merge_leaves_no_setting_behind(lake: Lake) -> None:
+    lake.materialize(merging(values(STORED)))
+    lake.materialize(merging(values("(1, 'A', 11), (2, 'B', 21), (3, 'C', 31)")))
+    with lake.spark.iceberg_session.isolated({}) as beside:
+        assert beside.conf.get(SHUFFLE_PARTITIONS) == lake.session.conf.get(SHUFFLE_PARTITIONS)
+        assert beside.conf.get(GROUP_FILTER) == "true"
 
 
 def test_a_key_that_the_table_has_twice_does_not_hide_a_new_one(classic_lake: Lake) -> None:
