@@ -22,7 +22,7 @@ from dagster_iceberg_spark.table.partitioning import (
     Transform,
     granule_floor,
 )
-from dagster_iceberg_spark.table.predicate import LiteralValue, Predicate
+from dagster_iceberg_spark.table.predicate import LiteralValue, Predicate, any_of
 from dagster_iceberg_spark.table.schema import GREATEST
 
 _RESOLUTION: Final = dt.timedelta(microseconds=1)
@@ -56,11 +56,13 @@ class DataFile:
         path: Its URI.
         bounds: The bounds of the scope's columns.
         rows: How many rows it has.
+        may_be_owned: Whether it may hold rows of the scope, by its partition.
     """
 
     path: str
     bounds: Mapping[str, ColumnBounds]
     rows: int = 0
+    may_be_owned: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +92,47 @@ def follows_spec(scope: BoundScope, specs: Iterable[PartitionSpec]) -> bool:
     )
 
 
-def cover(scope: BoundScope, files: Sequence[DataFile]) -> Coverage:
+def cover(scope: BoundScope, files: Sequence[DataFile], specs: Iterable[PartitionSpec] = ()) -> Coverage:
     """Grow the scope until no data file straddles it.
 
     Args:
         scope: The owned rows.
         files: Every data file of the table that may hold rows of the scope or of what it grows to.
+        specs: The specs that the files were written by.
     """
-    straddling = sum(any(_straddles(box, file) for box in scope.boxes) for file in files)
+    known = tuple(specs)
+    straddling = [file for file in files if file.may_be_owned and any(_straddles(box, file) for box in scope.boxes)]
     owned = scope.predicate()
     if not straddling:
         return Coverage(filter=owned, owned=owned)
-    grown = BoundScope(tuple(_grow(box, files) for box in scope.boxes))
-    return Coverage(filter=grown.predicate(), owned=owned, straddling_files=straddling)
+    widened = tuple(tuple(_by_partition(item, straddling, known) for item in box) for box in scope.boxes)
+    grown = BoundScope(tuple(_grow(box, files) for box in widened)).predicate()
+    # Partitions without a file, which others may write meanwhile, are in none of those.
+    whole = grown if widened == scope.boxes else any_of([grown, owned])
+    return Coverage(filter=whole, owned=owned, straddling_files=len(straddling))
+
+
+def partitions_told_by(constraint: Constraint, specs: Sequence[PartitionSpec]) -> Transform | None:
+    """Return the transform, such as `bucket`, in whose partitions each file's values of the column are.
+
+    Of a column whose own values a spec has too, Iceberg 1.12 takes them for the transform's (`Identity.project`).
+    """
+    if not isinstance(constraint, Values) or constraint.has_null or not specs:
+        return None
+    transforms = [{field.transform for field in spec.on(constraint.column)} for spec in specs]
+    if any(transform.name == "identity" for each in transforms for transform in each):
+        return None
+    return next((item for item in set.intersection(*transforms) if item.argument is not None), None)
+
+
+def _by_partition(constraint: Constraint, files: Iterable[DataFile], specs: Sequence[PartitionSpec]) -> Constraint:
+    """Return the partitions of those files in place of values, of which cut bounds do not tell the files apart."""
+    transform = partitions_told_by(constraint, specs)
+    if transform is None:
+        return constraint
+    values = {file.bounds[constraint.column].partitions.get(transform) for file in files}
+    known = tuple(sorted(value for value in values if value is not None))
+    return Partitions(constraint.column, transform, known) if len(known) == len(values) else constraint
 
 
 def hull(scope: BoundScope) -> BoundScope:

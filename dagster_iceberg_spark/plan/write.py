@@ -9,7 +9,7 @@ from urllib.parse import quote_plus
 from dagster_iceberg_spark.errors import ConfigurationError, SchemaMismatchError
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
 from dagster_iceberg_spark.plan.branch import new_branch, refuse_losses_of_main, refuse_outdated_branch
-from dagster_iceberg_spark.plan.coverage import Coverage, DataFile, cover, follows_spec
+from dagster_iceberg_spark.plan.coverage import Coverage, DataFile, cover, follows_spec, partitions_told_by
 from dagster_iceberg_spark.plan.definition import (
     check_columns,
     check_marker,
@@ -364,6 +364,16 @@ def columns_that_need_files(
     return () if follows_spec(own, state.specs.values()) else tuple(sorted(own.columns))
 
 
+def rows_told_by_partition(
+    request: TableRequest, scope: PartitionScope, frame: Schema, state: TableState
+) -> Predicate | None:
+    """Return the rows that are replaced, where partitions tell files without them that bounds may not; else None."""
+    own = _replaced(request, scope, _columns_to_tell_by(frame, state))
+    specs = tuple(state.specs.values())
+    constraints = [constraint for box in own.boxes for constraint in box]
+    return own.predicate() if any(partitions_told_by(item, specs) for item in constraints) else None
+
+
 def _replaced(
     request: TableRequest, scope: PartitionScope, columns: Schema, touched: BoundScope | None = None
 ) -> BoundScope:
@@ -580,7 +590,8 @@ def _action(
             materialization=materialization,
             boundary=boundary_of(options.merge, materialization, own, subject=subject),
         )
-    coverage = Coverage(filter=owned, owned=owned) if files is None else cover(own, files)
+    specs = state.specs.values() if state else ()
+    coverage = Coverage(filter=owned, owned=owned) if files is None else cover(own, files, specs)
     return Overwrite(coverage=coverage, base_snapshot_id=base.snapshot_id if base else None)
 
 

@@ -17,6 +17,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.catalog.damage import bring_back
 from dagster_iceberg_spark.catalog.files import added_files, data_files
 from dagster_iceberg_spark.catalog.look import look
@@ -45,7 +46,14 @@ from dagster_iceberg_spark.plan.incremental import refuse_consumed
 from dagster_iceberg_spark.plan.options import RENAMES, SCHEMA_EVOLUTION
 from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.request import TableRequest
-from dagster_iceberg_spark.plan.write import WritePlan, columns_that_need_files, plan_finish, plan_write, replaced_by
+from dagster_iceberg_spark.plan.write import (
+    WritePlan,
+    columns_that_need_files,
+    plan_finish,
+    plan_write,
+    replaced_by,
+    rows_told_by_partition,
+)
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import as_planned, is_connect, schema_of
 from dagster_iceberg_spark.spark.counts import RowCounts
@@ -271,7 +279,13 @@ def _files(
     base, columns = state.base(request.options.branch), columns_that_need_files(request, scope, given, state, touched)
     if base is None or not columns:
         return None
-    return data_files(session.catalog, request.identifier, base.snapshot_id, columns)
+    files = data_files(session.catalog, request.identifier, base.snapshot_id, columns)
+    rows = None if touched is not None else rows_told_by_partition(request, scope, given, state)
+    if rows is None:
+        return files
+    found = data_files(session.catalog, request.identifier, base.snapshot_id, (), rows=expression_of(rows))
+    paths = {file.path for file in found}
+    return tuple(replace(file, may_be_owned=file.path in paths) for file in files)
 
 
 def _write(

@@ -275,6 +275,37 @@ def test_the_last_of_many_columns_tells_files_of_long_keys_apart(classic_lake: L
     assert classic_lake.table("wide").properties["write.metadata.metrics.column.l"] == "full"
 
 
+LONG_KEYS = [f"one of the long keys {number:02}" for number in range(12)]
+
+
+@pytest.mark.parametrize("chosen", [LONG_KEYS[:1], LONG_KEYS[4:7]], ids=["a key", "a range"])
+@pytest.mark.parametrize("metrics", ["truncate(16)", "none"])
+def test_buckets_tell_files_apart_where_bounds_are_cut(lake: Lake, metrics: str, chosen: list[str]) -> None:
+    stored = f"select explode(array({', '.join(map(repr, LONG_KEYS))})) as k, 0 as v"
+    columns = "(k string, v int) using iceberg partitioned by (bucket(6, k))"
+    lake.session.sql("create namespace if not exists lake.db")
+    lake.session.sql(
+        f"create table lake.db.keyed {columns} tblproperties ('write.metadata.metrics.default' = '{metrics}')"
+    )
+    lake.session.sql(f"insert into lake.db.keyed {stored}")
+    bucket = "lake.system.bucket(6, {})"
+    in_them = f"{bucket.format('k')} in ({', '.join(bucket.format(repr(key)) for key in chosen)})"
+    [[neighbours]] = lake.session.sql(f"select count(*) from ({stored}) where {in_them}").collect()
+    asset = frame_asset(
+        "keyed",
+        "select explode(array({keys})) as k, 1 as v",
+        partitions_def=dg.StaticPartitionsDefinition(LONG_KEYS),
+        metadata={"partition_expr": "k"},
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    for _ in range(2):
+        lake.materialize_range(asset, first=chosen[0], last=chosen[-1])
+        assert int(lake.summaries("keyed")[-1]["deleted-records"]) == neighbours < len(LONG_KEYS)
+        rows = {row["k"]: row["v"] for row in lake.arrow("keyed").to_pylist()}
+        assert rows == {key: int(key in chosen) for key in LONG_KEYS}
+    assert lake.arrow("keyed").num_rows == len(LONG_KEYS)
+
+
 def test_a_new_partition_makes_spark_compile_nothing(classic_lake: Lake) -> None:
     metrics = classic_lake.session._jvm.org.apache.spark.metrics.source.CodegenMetrics  # type: ignore[union-attr]
     compiled = []

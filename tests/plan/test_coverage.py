@@ -18,7 +18,8 @@ from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.plan import coverage as coverage_module
 from dagster_iceberg_spark.plan.binding import BoundBox, BoundScope, bind_scope
 from dagster_iceberg_spark.plan.coverage import ColumnBounds, DataFile, cover, follows_spec, hull, within_file
-from dagster_iceberg_spark.table.predicate import EVERY_ROW, LiteralValue, Predicate
+from dagster_iceberg_spark.table.partitioning import PartitionSpec, parse_transform
+from dagster_iceberg_spark.table.predicate import EVERY_ROW, InPartitions, LiteralValue, Predicate, any_of
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, PartitionSlice, TimeWindow
 from tests.table.evaluator import matches
 from tests.table.samples import NEW_YORK, calendar, daily, keyed, keys_by_day, schema, spec, utc
@@ -272,3 +273,32 @@ def test_the_last_day_of_the_calendar_is_a_bound_like_any_other() -> None:
     scope = bind_scope(daily("2024-01-02", column="day"), schema(day="date"), subject="t")
     file = DataFile("f", {"day": ColumnBounds(dt.date(2024, 1, 2), dt.date.max, may_hold_null=False)})
     assert cover(scope, [file]).carries_over
+
+
+BUCKET = parse_transform("bucket[4]")
+BUCKETS = spec("bucket(4, carrier)")
+
+
+def cut(bucket: int, **known: Any) -> DataFile:
+    """A file of one bucket, of whose texts only the first letters are known, which all files share."""
+    bounds = ColumnBounds("A", "Z", may_hold_null=False, partitions={BUCKET: bucket})
+    return DataFile("f", {"carrier": bounds}, **known)
+
+
+CUT_FILES = [cut(2), cut(1, may_be_owned=False), cut(3, may_be_owned=False)]
+
+
+def test_buckets_tell_files_apart_whose_bounds_do_not() -> None:
+    coverage = cover(bound(keyed("AA")), CUT_FILES, [BUCKETS])
+    assert coverage.straddling_files == 1
+    assert coverage.filter == any_of([InPartitions("carrier", BUCKET, (2,)), coverage.owned])
+    assert not cover(bound(keyed("AA")), CUT_FILES[1:], [BUCKETS]).carries_over
+
+
+@pytest.mark.parametrize(
+    "specs",
+    [[BUCKETS, spec("bucket(4, carrier)", "carrier")], [BUCKETS, spec("day(ts)")], [spec("bucket(8, carrier)")], []],
+    ids=["the values too", "an older one without", "others", "unknown"],
+)
+def test_buckets_tell_nothing_unless_each_spec_has_them_and_none_the_values(specs: list[PartitionSpec]) -> None:
+    assert cover(bound(keyed("AA")), CUT_FILES, specs).filter == EVERY_ROW
