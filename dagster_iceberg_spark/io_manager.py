@@ -9,13 +9,11 @@ import dagster as dg
 from pydantic import Field
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.look import has_namespace, look
 from dagster_iceberg_spark.config.base import HIDES_INPUT, require_fields, without_secrets
 from dagster_iceberg_spark.context import WriteQuestion, defined_table, write_question
 from dagster_iceberg_spark.dagster_private import add_partition_metadata, set_data_version, step_facts
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.input_context import RUN_CONFIG, read_question, record_read
-from dagster_iceberg_spark.loading import InputLoader
 from dagster_iceberg_spark.plan.comparison import TableReport, differences
 from dagster_iceberg_spark.plan.options import OptionDefaults
 from dagster_iceberg_spark.plan.placement import LocationTemplate
@@ -132,6 +130,8 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             ConfigurationError: The definition is wrong, or the next write of the asset would be refused.
             CatalogUnavailableError: The catalog does not answer.
         """
+        from dagster_iceberg_spark.catalog.look import has_namespace, look
+
         defined = defined_table(spec, namespace=self.namespace, defaults=self._defaults())
         catalog, identifier = self.spark.catalog_description, defined.request.identifier
         state = look(catalog, identifier)
@@ -169,6 +169,8 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             Failure: The configuration must be fixed or the upstream materialized; the cause is an `IcebergSparkError`.
             RetryableError: The same may succeed when it is tried again.
         """
+        from dagster_iceberg_spark.loading import InputLoader
+
         with _final_errors(context):
             question, asked_at = read_question(context, namespace=self.namespace), time.time()
             loaded = InputLoader(self.spark, context, question, self.input_type, _as_ours).load()

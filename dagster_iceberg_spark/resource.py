@@ -11,7 +11,6 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.check.catalog import CatalogCheck
 from dagster_iceberg_spark.check.findings import CheckReport, Finding, report_of
 from dagster_iceberg_spark.check.steps import STEP_SECONDS
 from dagster_iceberg_spark.config.base import HIDES_INPUT, require_fields, without_secrets
@@ -318,6 +317,8 @@ class IcebergSparkResource(ReusedConfiguration):
 
     def findings(self, *, namespace: str | None = None, seconds: float = STEP_SECONDS) -> Iterator[Finding]:
         """Yield what each step of `check` finds, as soon as it is known."""
+        from dagster_iceberg_spark.check.catalog import CatalogCheck
+
         steps = CatalogCheck(
             lambda: self.configured_description,
             lambda: self.catalog_description,

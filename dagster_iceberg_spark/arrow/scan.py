@@ -17,8 +17,9 @@ from dagster_iceberg_spark.arrow.residuals import compare_null
 from dagster_iceberg_spark.arrow.streaming import batches_of
 from dagster_iceberg_spark.arrow.uuids import texts_in, with_texts
 from dagster_iceberg_spark.arrow.widened import keep_constants
-from dagster_iceberg_spark.catalog.failures import first_line, rule_for
+from dagster_iceberg_spark.catalog.failures import rule_for
 from dagster_iceberg_spark.catalog.files import describe_file, files_added_by
+from dagster_iceberg_spark.catalog.first_line import first_line
 from dagster_iceberg_spark.errors import ConfigurationError, InvestigationError
 from dagster_iceberg_spark.plan.binding import BoundScope, Intervals
 from dagster_iceberg_spark.plan.coverage import DataFile, hull, within_file

@@ -79,8 +79,6 @@ _OF_AZURE: Final = {_AZURE_ERRORS: "AzureError"}
 
 _PASSING_STATUSES: Final = (408, 409, 425, 429)
 """What a server answers to a request that it may take later; other statuses from 400 to 499 are of a wrong request."""
-_NAMED_PLACES: Final = 3
-_MAXIMUM_LINE: Final = 400
 
 RESTORE_HINT: Final = (
     "bring the file back from a backup; where it is lost for good, roll the table back to a snapshot that does without "
@@ -334,12 +332,3 @@ RULES: Final = (
 def rule_for(error: Exception) -> CatalogFailureRule | None:
     """Return the first rule that applies; None: the error is nothing of the catalog's."""
     return next((rule for rule in RULES if rule.applies(error)), None)
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of the error's message, or its class where it has none; of what was parsed, no value."""
-    if isinstance(error, ValidationError):
-        details = error.errors(include_url=False, include_context=False, include_input=False)
-        named = ("".join(f"{part}." for part in item["loc"])[:-1] + f": {item['msg']}" for item in details)
-        return f"{error.title}: {'; '.join(item.removeprefix(': ') for item in list(named)[:_NAMED_PLACES])}"
-    return next(iter(str(error).splitlines()), "")[:_MAXIMUM_LINE] or type(error).__name__

@@ -29,7 +29,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from dagster_iceberg_spark.catalog.aws import AwsKeys
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.document import Document, Snapshots, is_in_current_form, snapshot_of, table_state
-from dagster_iceberg_spark.catalog.failures import catalog_errors, first_line, rule_for
+from dagster_iceberg_spark.catalog.failures import catalog_errors, rule_for
+from dagster_iceberg_spark.catalog.first_line import first_line
 from dagster_iceberg_spark.catalog.nessie import is_versioned, older_versions, version_of
 from dagster_iceberg_spark.catalog.pointer import read_pointed_document
 from dagster_iceberg_spark.catalog.waiting import answer_within

@@ -14,7 +14,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import load_file_io
 from sqlalchemy import column, select, table
 
-from dagster_iceberg_spark.catalog.failures import RESTORE_HINT, first_line
+from dagster_iceberg_spark.catalog.failures import RESTORE_HINT
+from dagster_iceberg_spark.catalog.first_line import first_line
 from dagster_iceberg_spark.errors import InvestigationError
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 

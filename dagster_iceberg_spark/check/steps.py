@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dagster_iceberg_spark.catalog.failures import first_line
+from dagster_iceberg_spark.catalog.first_line import first_line
 from dagster_iceberg_spark.catalog.waiting import SilenceError, answer_within
 from dagster_iceberg_spark.check.findings import Finding, Outcome, not_tried
 from dagster_iceberg_spark.errors import CatalogUnavailableError, IcebergSparkError

@@ -13,7 +13,6 @@ from dagster_iceberg_spark.plan.coverage import DataFile
 from dagster_iceberg_spark.plan.incremental import Changes, snapshots_since
 from dagster_iceberg_spark.plan.partition_files import partition_files
 from dagster_iceberg_spark.plan.read_options import COLUMNS, ROW_FILTER, ReadOptions
-from dagster_iceberg_spark.plan.row_filter import row_filter
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import RUN_ID, STEP_KEY, UPSTREAM, upstream_reads
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, Predicate, all_of
@@ -114,6 +113,11 @@ def plan_read(
     schema = state.schema if is_head else stored
     columns = schema.names if options.columns is None else _exact_names(options.columns, schema, subject)
     bound = bind_scope(_as_named_then(scope, state.schema, schema), schema, subject=subject)
+    kept: Predicate = EVERY_ROW
+    if options.row_filter is not None:
+        from dagster_iceberg_spark.plan.row_filter import row_filter  # which loads a parser of SQL
+
+        kept = row_filter(options.row_filter, schema, key=ROW_FILTER, subject=subject)
     return ReadPlan(
         identifier=state.identifier,
         snapshot_id=snapshot_id,
@@ -122,9 +126,7 @@ def plan_read(
         schema=schema,
         stored=stored,
         is_whole_row=options.columns is None,
-        row_filter=EVERY_ROW
-        if options.row_filter is None
-        else row_filter(options.row_filter, schema, key=ROW_FILTER, subject=subject),
+        row_filter=kept,
         limit=options.limit,
         is_current=all(_is_known(field, state.schema) for field in schema),
     )
