@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
@@ -11,6 +12,9 @@ from dagster._core.definitions.partitions.context import partition_loading_conte
 from dagster._core.definitions.partitions.utils import infer_partition_mapping
 from dagster._core.events import EngineEventData
 from dagster._core.execution.plan.outputs import StepOutputHandle
+from dagster._core.remote_origin import GrpcServerCodeLocationOrigin
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
+from dagster._core.workspace.load_target import PyProjectFileTarget, WorkspaceFileTarget
 from dagster.components.definitions import LazyDefinitions
 
 RESUME_TAGS: Final = ("dagster/is_resume_retry", "dagster/is_asset_resume_retry")
@@ -274,6 +278,21 @@ def latest_materializations(context: dg.OutputContext, partition_keys: Sequence[
 
 def _step_context(context: dg.OutputContext | dg.InputContext) -> Any:
     return context._step_context
+
+
+def targets_in(path: Path) -> list[LoadableTargetOrigin | None]:
+    """Return what each code location of a workspace.yaml, or of a pyproject.toml, is loaded from.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Targets in the order of the file; None for a server, which loads its definitions itself.
+    """
+    target = PyProjectFileTarget(str(path)) if path.suffix == ".toml" else WorkspaceFileTarget([str(path)])
+    origins = target.create_origins()
+    is_server = GrpcServerCodeLocationOrigin
+    return [None if isinstance(origin, is_server) else origin.loadable_target_origin for origin in origins]
 
 
 def definitions_in(module: ModuleType) -> dict[str, dg.Definitions]:

@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dagster_iceberg_spark.asset_tables import check_assets
+from dagster_iceberg_spark.asset_tables import check_assets, stored_assets
 from dagster_iceberg_spark.check.findings import CheckReport, Finding, Outcome
 from dagster_iceberg_spark.check.steps import STEP_SECONDS, THREAD_NAME
-from dagster_iceberg_spark.cli.code_location import load_definitions
+from dagster_iceberg_spark.cli.code_location import CodeLocation, load_definitions, locations_in
 from dagster_iceberg_spark.cli.settings import assignments, literal_secrets_unsaid, resource_of
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.errors import IcebergSparkError
@@ -33,7 +33,14 @@ def app() -> None:
 
 
 @app.command()
-@click.option("-m", "--module", help="Code location: a module, such as my_project.definitions.")
+@click.option(
+    "-w",
+    "--workspace",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Code locations: a workspace file. Default: workspace.yaml, else pyproject.toml, in the working directory.",
+)
+@click.option("-m", "--module", "--module-name", help="Code location: a module, such as my_project.definitions.")
 @click.option(
     "-f", "--python-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Code location: a file."
 )
@@ -63,7 +70,7 @@ def app() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.option("--strict", is_flag=True, help="Fail where a table differs from its asset's definition, too.")
 def check(as_json: bool, strict: bool, **asked: Any) -> None:  # noqa: FBT001 - click's flags
-    r"""Try out a code location's catalogs and tables, or a catalog given by flags.
+    """Try out a code location's catalogs and tables, or a catalog given by flags.
 
     A table is created, replaced, read by Spark and by pyiceberg, and dropped. Of a code location, the table of each
     asset is compared with its definition. The exit code is 0 if all works, 1 if something does not, 2 if the question
@@ -71,11 +78,13 @@ def check(as_json: bool, strict: bool, **asked: Any) -> None:  # noqa: FBT001 - 
 
     \b
     Examples:
+      dagster-iceberg-spark check
+      dagster-iceberg-spark check -w workspace.yaml
       dagster-iceberg-spark check -m my_project.definitions
       dagster-iceberg-spark check --kind sql --uri sqlite:///lake/catalog.db --warehouse lake
-      dagster-iceberg-spark check --kind rest --uri https://catalog.example.com \
+      dagster-iceberg-spark check --kind rest --uri https://catalog.example.com \\
           --set authentication.kind=bearer --set authentication.token=env:CATALOG_TOKEN
-    """
+    """  # noqa: D301 - click looks for the character itself
     console = Console(stderr=as_json, width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
     try:
         report = _shown(_findings(**asked), console)
@@ -88,6 +97,7 @@ def check(as_json: bool, strict: bool, **asked: Any) -> None:  # noqa: FBT001 - 
 
 def _findings(  # noqa: PLR0913 - the command line's options
     *,
+    workspace: Sequence[Path],
     module: str | None,
     python_file: Path | None,
     attribute: str | None,
@@ -102,14 +112,19 @@ def _findings(  # noqa: PLR0913 - the command line's options
     namespace: str | None,
     seconds: float,
 ) -> Iterator[Finding]:
-    places = [place for place in (module, python_file, kind) if place is not None]
-    if len(places) != 1:
-        raise click.UsageError("Name one of: --module, --python-file, --kind.")
+    places = [place for place in (*workspace[:1], module, python_file, kind) if place is not None]
+    if len(places) > 1:
+        raise click.UsageError("Name one of: --workspace, --module, --python-file, --kind.")
     if kind is None:
-        definitions = load_definitions(
-            module=module, python_file=python_file, attribute=attribute, directory=working_directory.absolute()
-        )
-        yield from check_assets(definitions, namespace=namespace, seconds=seconds)
+        directory = working_directory.absolute()
+        named = CodeLocation(module, python_file, attribute, directory)
+        locations = (named,) if module or python_file else locations_in(workspace, directory)
+        if not locations:
+            found = f"{directory} has no workspace.yaml or pyproject.toml that names a code location."
+            raise click.UsageError(f"Name one of: --workspace, --module, --python-file, --kind. {found}")
+        loaded = [load_definitions(location) for location in locations]
+        for definitions in [each for each in loaded if stored_assets(each)] or loaded[:1]:
+            yield from check_assets(definitions, namespace=namespace, seconds=seconds)
         return
     given = {"kind": kind, "uri": uri, "warehouse": warehouse}
     catalog = {name: value for name, value in given.items() if value is not None}

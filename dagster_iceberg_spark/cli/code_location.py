@@ -3,31 +3,87 @@
 import importlib
 import importlib.util
 import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
 import dagster as dg
 
-from dagster_iceberg_spark.dagster_private import definitions_in
+from dagster_iceberg_spark.dagster_private import definitions_in, targets_in
 from dagster_iceberg_spark.errors import ConfigurationError
 
+_FILES_OF_A_DIRECTORY: Final = ("workspace.yaml", "pyproject.toml")
+"""Where Dagster's own commands look for code locations if none is named, in this order."""
 
-def load_definitions(
-    *, module: str | None, python_file: Path | None, attribute: str | None, directory: Path
-) -> dg.Definitions:
-    """Import a code location and return its `Definitions`.
+
+@dataclass(frozen=True, slots=True)
+class CodeLocation:
+    """What the `Definitions` of a code location are loaded from.
 
     Args:
         module: A module's dotted name.
         python_file: A file instead of a module.
         attribute: The name of the `Definitions` in it. Default: the only one.
         directory: Put in front of the import path.
+    """
+
+    module: str | None
+    python_file: Path | None
+    attribute: str | None
+    directory: Path
+
+
+def locations_in(files: Sequence[Path], directory: Path) -> tuple[CodeLocation, ...]:
+    """Return the code locations of workspace files, or those that a directory's own files name.
+
+    Args:
+        files: Files such as workspace.yaml.
+        directory: Where to look for workspace.yaml, then for pyproject.toml, if no file is given.
+
+    Raises:
+        ConfigurationError: A file cannot be read.
+    """
+    if not files:
+        files = [path for name in _FILES_OF_A_DIRECTORY if (path := directory / name).exists()][:1]
+    return tuple(location for path in files for location in _locations_in(path, directory))
+
+
+def _locations_in(path: Path, directory: Path) -> Iterator[CodeLocation]:
+    try:
+        targets = targets_in(path)
+    except Exception as error:  # Dagster raises errors of many classes
+        raise ConfigurationError.refusing(
+            "load", str(path), expected="code locations as Dagster reads them", found=repr(error)
+        ) from error
+    for target in targets:
+        module = None if target is None else target.module_name or target.package_name
+        if target is None or not (module or target.python_file):
+            raise ConfigurationError.refusing(
+                "load",
+                f"a code location of {path}",
+                expected="a module, a package or a Python file",
+                found="a server" if target is None else "a folder of definitions that are loaded automatically",
+                hint="name a module that has the Definitions by `--module`.",
+            )
+        yield CodeLocation(
+            module=module,
+            python_file=Path(target.python_file) if target.python_file else None,
+            attribute=target.attribute,
+            directory=Path(target.working_directory or directory),
+        )
+
+
+def load_definitions(location: CodeLocation) -> dg.Definitions:
+    """Import a code location and return its `Definitions`.
 
     Raises:
         ConfigurationError: It cannot be imported, or has no such `Definitions`.
     """
+    module, python_file, attribute = location.module, location.python_file, location.attribute
     place = module or str(python_file)
-    sys.path.insert(0, str(directory))
+    sys.path.insert(0, str(location.directory))
     try:
         loaded = importlib.import_module(module) if module else _import_file(python_file or Path())
         found = definitions_in(loaded)

@@ -2,13 +2,17 @@
 
 import json
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 from click.testing import CliRunner, Result
 
 from dagster_iceberg_spark import OAuth2
+from dagster_iceberg_spark.check.findings import Finding
+from dagster_iceberg_spark.cli import app as module
 from dagster_iceberg_spark.cli.app import app
 from dagster_iceberg_spark.config import base
 from tests.conftest import SPARK_CONF
@@ -134,7 +138,6 @@ def test_a_host_that_is_down_ends_with_code_1(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Name one of"),
         (["-m", "a", "--kind", "sql"], "Name one of"),
         (["--kind", "rast"], "'embedded'"),
         (["--kind", "rest", "--uri", "http://h", "--set", "ur=x"], "did you mean `uri`?"),
@@ -149,6 +152,65 @@ def test_a_wrong_question_ends_with_code_2(arguments: list[str], message: str) -
     result = check(*arguments)
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
+
+
+PLAIN = "import dagster as dg\ndefs = dg.Definitions(assets=[dg.AssetSpec('{name}')])\n"
+WORKSPACE = """
+load_from:
+  - python_file: {directory}/first.py
+  - python_module: {{module_name: second_of_two, working_directory: {directory}}}
+"""
+PYPROJECT = '[tool.dagster]\nmodule_name = "second_of_two"\n'
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "arguments", "expected"),
+    [
+        ("workspace.yaml", WORKSPACE, ["-d", "{directory}"], ["first", "second"]),
+        ("lake.yaml", WORKSPACE, ["-w", "{directory}/lake.yaml"], ["first", "second"]),
+        ("pyproject.toml", PYPROJECT, ["-d", "{directory}"], ["second"]),
+    ],
+)
+def test_code_locations_are_those_of_dagster_s_own_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str, arguments: list[str], expected: list[str]
+) -> None:
+    checked: list[str] = []
+
+    def noted(definitions: dg.Definitions, **_: Any) -> Iterator[Finding]:
+        checked.extend(spec.key.to_user_string() for spec in definitions.resolve_all_asset_specs())
+        yield from ()
+
+    monkeypatch.setattr(module, "check_assets", noted)
+    monkeypatch.setattr(module, "stored_assets", lambda definitions: {"iceberg": definitions})
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, path in (("first", "first.py"), ("second", "second_of_two.py")):
+        (tmp_path / path).write_text(PLAIN.format(name=name))
+    (tmp_path / file).write_text(text.format(directory=tmp_path))
+    result = check(*(argument.format(directory=tmp_path) for argument in arguments))
+    assert result.exit_code == 0, result.output
+    assert checked == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "has no workspace.yaml or pyproject.toml that names a code location"),
+        ("load_from:\n  - grpc_server: {host: localhost, port: 1}\n", "found a server"),
+        ("load_from: 1\n", "expected code locations as Dagster reads them"),
+    ],
+)
+def test_files_that_name_nothing_to_load_end_with_code_2(tmp_path: Path, text: str | None, message: str) -> None:
+    if text is not None:
+        (tmp_path / "workspace.yaml").write_text(text)
+    result = check("-d", str(tmp_path))
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+
+
+def test_each_example_of_the_help_is_a_line_of_its_own() -> None:
+    lines = [line.strip() for line in check("--help").output.splitlines()]
+    assert "dagster-iceberg-spark check -m my_project.definitions" in lines
+    assert "--set authentication.kind=bearer --set authentication.token=env:CATALOG_TOKEN" in lines
 
 
 def test_a_secret_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
