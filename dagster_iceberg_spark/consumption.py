@@ -22,8 +22,8 @@ from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.input_context import ReadQuestion, input_identity, reads_of_run
 from dagster_iceberg_spark.plan.adoption import has_read_changes
 from dagster_iceberg_spark.plan.binding import bind_scope
-from dagster_iceberg_spark.plan.coverage import within_file
 from dagster_iceberg_spark.plan.incremental import Consumption, OwnTable, agreed, consumed, consumed_by, furthest
+from dagster_iceberg_spark.plan.overwrite_filter import within_file
 from dagster_iceberg_spark.plan.read import RecordedRead
 from dagster_iceberg_spark.plan.read_options import READ
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState

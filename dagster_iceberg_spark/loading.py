@@ -12,7 +12,6 @@ from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.consumption import ReadSoFar, StoresTables, own_tables, read_so_far
 from dagster_iceberg_spark.errors import ChangesUnknownError, ConfigurationError, UpstreamMissingError
 from dagster_iceberg_spark.input_context import ReadQuestion, recorded_read, unrecorded_partitions
-from dagster_iceberg_spark.plan.coverage import hull
 from dagster_iceberg_spark.plan.incremental import (
     Changes,
     Consumption,
@@ -22,6 +21,7 @@ from dagster_iceberg_spark.plan.incremental import (
     refuse_unclear,
     scan_of,
 )
+from dagster_iceberg_spark.plan.overwrite_filter import hull
 from dagster_iceberg_spark.plan.read import (
     EarlierRead,
     ReadPlan,

@@ -22,7 +22,7 @@ from dagster_iceberg_spark.catalog.files import describe_file, files_added_by
 from dagster_iceberg_spark.catalog.first_line import first_line
 from dagster_iceberg_spark.errors import ConfigurationError, InvestigationError
 from dagster_iceberg_spark.plan.binding import BoundScope, Intervals
-from dagster_iceberg_spark.plan.coverage import DataFile, hull, within_file
+from dagster_iceberg_spark.plan.overwrite_filter import DataFile, hull, within_file
 from dagster_iceberg_spark.plan.partition_files import partition_files
 from dagster_iceberg_spark.plan.read import ReadPlan
 from dagster_iceberg_spark.table.predicate import NO_ROW, Predicate, all_of

@@ -17,7 +17,7 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import find_table, translated_answers
 from dagster_iceberg_spark.catalog.values import bounds_of_value, python_value
 from dagster_iceberg_spark.errors import CommitConflictError
-from dagster_iceberg_spark.plan.coverage import ColumnBounds, DataFile
+from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds, DataFile
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.partitioning import Transform, parse_transform
 

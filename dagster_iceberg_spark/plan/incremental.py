@@ -10,8 +10,8 @@ from typing import Final, Literal, TypeAlias
 
 from dagster_iceberg_spark.errors import ChangesConsumedError, ChangesUnknownError, ConfigurationError
 from dagster_iceberg_spark.plan.binding import BoundScope
-from dagster_iceberg_spark.plan.coverage import DataFile, within_file
 from dagster_iceberg_spark.plan.options import WriteOptions
+from dagster_iceberg_spark.plan.overwrite_filter import DataFile, within_file
 from dagster_iceberg_spark.plan.read_options import CHANGES_FALLBACK, READ, ReadOptions
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import (

@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import Any
 
 from dagster_iceberg_spark.plan.binding import BoundScope, Constraint, Intervals, Values
-from dagster_iceberg_spark.plan.coverage import DataFile, within_file
+from dagster_iceberg_spark.plan.overwrite_filter import DataFile, within_file
 
 
 def partition_files(partitions: Sequence[BoundScope], files: Sequence[DataFile]) -> list[list[int]]:

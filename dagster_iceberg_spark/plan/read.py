@@ -9,8 +9,8 @@ from typing import Final, Literal
 
 from dagster_iceberg_spark.errors import MetadataKeyError, UpstreamMissingError
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
-from dagster_iceberg_spark.plan.coverage import DataFile
 from dagster_iceberg_spark.plan.incremental import Changes, snapshots_since
+from dagster_iceberg_spark.plan.overwrite_filter import DataFile
 from dagster_iceberg_spark.plan.partition_files import partition_files
 from dagster_iceberg_spark.plan.read_options import COLUMNS, ROW_FILTER, ReadOptions
 from dagster_iceberg_spark.table.identifier import TableIdentifier

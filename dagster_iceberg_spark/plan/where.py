@@ -5,8 +5,8 @@ from typing import Final
 
 from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.plan.binding import BoundScope, Interval, Intervals, Values
-from dagster_iceberg_spark.plan.coverage import successor
 from dagster_iceberg_spark.plan.options import MERGE
+from dagster_iceberg_spark.plan.overwrite_filter import successor
 from dagster_iceberg_spark.plan.row_filter import row_filter
 from dagster_iceberg_spark.table.predicate import (
     EVERY_ROW,

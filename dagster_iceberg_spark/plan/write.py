@@ -9,7 +9,6 @@ from urllib.parse import quote_plus
 from dagster_iceberg_spark.errors import ConfigurationError, SchemaMismatchError
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
 from dagster_iceberg_spark.plan.branch import new_branch, refuse_losses_of_main, refuse_outdated_branch
-from dagster_iceberg_spark.plan.coverage import Coverage, DataFile, cover, follows_spec, partitions_told_by
 from dagster_iceberg_spark.plan.definition import (
     check_columns,
     check_marker,
@@ -45,6 +44,7 @@ from dagster_iceberg_spark.plan.incremental import refuse_loss
 from dagster_iceberg_spark.plan.merging import MergeRules
 from dagster_iceberg_spark.plan.metrics import advice, whole_bounds
 from dagster_iceberg_spark.plan.options import WriteOptions
+from dagster_iceberg_spark.plan.overwrite_filter import Coverage, DataFile, cover, follows_spec, partitions_told_by
 from dagster_iceberg_spark.plan.ownership import check_ownership, refuse_disagreement
 from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.request import TableCreation, TableRequest, missing_table

@@ -40,10 +40,10 @@ from dagster_iceberg_spark.plan.adoption import (
     searched_since_ms,
 )
 from dagster_iceberg_spark.plan.binding import BoundScope
-from dagster_iceberg_spark.plan.coverage import DataFile, rows_by_partition
 from dagster_iceberg_spark.plan.definition import WAP_ENABLED, WAP_SETTINGS, is_switched_on, refuse_staging
 from dagster_iceberg_spark.plan.incremental import refuse_consumed
 from dagster_iceberg_spark.plan.options import RENAMES, SCHEMA_EVOLUTION
+from dagster_iceberg_spark.plan.overwrite_filter import DataFile, rows_by_partition
 from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.request import TableRequest
 from dagster_iceberg_spark.plan.write import (

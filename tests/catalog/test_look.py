@@ -37,7 +37,7 @@ from dagster_iceberg_spark.errors import (
     InvestigationError,
     NotAnIcebergTableError,
 )
-from dagster_iceberg_spark.plan.coverage import ColumnBounds
+from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds
 from dagster_iceberg_spark.table import ordering
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from tests.table.samples import TABLE, utc, wall

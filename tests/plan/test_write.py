@@ -11,8 +11,8 @@ from dagster_iceberg_spark.errors import (
     SchemaMismatchError,
     TableOwnershipError,
 )
-from dagster_iceberg_spark.plan.coverage import ColumnBounds, DataFile
 from dagster_iceberg_spark.plan.options import OptionDefaults, parse_write_options
+from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds, DataFile
 from dagster_iceberg_spark.plan.request import TableRequest
 from dagster_iceberg_spark.plan.write import (
     CREATION_PROPERTIES,

@@ -15,9 +15,9 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, StringType, TimestamptzType
 
 from dagster_iceberg_spark.arrow.expressions import expression_of
-from dagster_iceberg_spark.plan import coverage as coverage_module
+from dagster_iceberg_spark.plan import overwrite_filter as module
 from dagster_iceberg_spark.plan.binding import BoundBox, BoundScope, bind_scope
-from dagster_iceberg_spark.plan.coverage import ColumnBounds, DataFile, cover, follows_spec, hull, within_file
+from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds, DataFile, cover, follows_spec, hull, within_file
 from dagster_iceberg_spark.table.partitioning import PartitionSpec, parse_transform
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, InPartitions, LiteralValue, Predicate, any_of
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, PartitionSlice, TimeWindow
@@ -244,13 +244,13 @@ def test_a_long_chain_of_files_is_followed_in_a_few_turns(monkeypatch: pytest.Mo
     chain = [file(NOON + number * HOUR, NOON + number * HOUR + 1.5 * HOUR) for number in range(-middle, middle)]
     in_order = [chain[number * step % count] for number in range(count)]
     asked = []
-    straddles = coverage_module._straddles
+    straddles = module._straddles
 
     def counted(box: BoundBox, data_file: DataFile) -> bool:
         asked.append(data_file)
         return straddles(box, data_file)
 
-    monkeypatch.setattr(coverage_module, "_straddles", counted)
+    monkeypatch.setattr(module, "_straddles", counted)
     found = cover(bound(daily("2024-01-02")), in_order).filter
     first, last = NOON - middle * HOUR, NOON + middle * HOUR + 0.5 * HOUR
     assert kept(found, first - MICROSECOND, first, last, last + MICROSECOND) == [False, True, True, False]
