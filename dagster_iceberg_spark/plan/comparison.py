@@ -21,9 +21,9 @@ from dagster_iceberg_spark.plan.options import (
     REQUIRED_COLUMNS,
     SORT_BY,
 )
-from dagster_iceberg_spark.plan.ownership import check_ownership, refuse_disagreement
 from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.request import TableRequest
+from dagster_iceberg_spark.plan.table_owner import check_ownership, refuse_disagreement
 from dagster_iceberg_spark.table.changes import TableChange
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.schema import Schema

@@ -45,9 +45,9 @@ from dagster_iceberg_spark.plan.merging import MergeRules
 from dagster_iceberg_spark.plan.metrics import advice, whole_bounds
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.overwrite_filter import Coverage, DataFile, cover, follows_spec, partitions_told_by
-from dagster_iceberg_spark.plan.ownership import check_ownership, refuse_disagreement
 from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.request import TableCreation, TableRequest, missing_table
+from dagster_iceberg_spark.plan.table_owner import check_ownership, refuse_disagreement
 from dagster_iceberg_spark.plan.touched import with_columns
 from dagster_iceberg_spark.plan.where import where_scope
 from dagster_iceberg_spark.table.changes import (
