@@ -39,7 +39,6 @@ from dagster_iceberg_spark.plan.evolution import (
     refuse_taken_names,
     with_docs,
 )
-from dagster_iceberg_spark.plan.history import boundary_of, refuse_late, said_of_history
 from dagster_iceberg_spark.plan.incremental import refuse_loss
 from dagster_iceberg_spark.plan.merging import MergeRules
 from dagster_iceberg_spark.plan.metrics import advice, whole_bounds
@@ -47,6 +46,7 @@ from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.overwrite_filter import Coverage, DataFile, cover, follows_spec, partitions_told_by
 from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.request import TableCreation, TableRequest, missing_table
+from dagster_iceberg_spark.plan.scd2 import boundary_of, refuse_late, said_of_history
 from dagster_iceberg_spark.plan.table_owner import check_ownership, refuse_disagreement
 from dagster_iceberg_spark.plan.touched import with_columns
 from dagster_iceberg_spark.plan.where import where_scope
