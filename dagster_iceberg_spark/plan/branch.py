@@ -5,18 +5,18 @@ from collections.abc import Iterable, Sequence
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.renames import lost_columns
-from dagster_iceberg_spark.table.changes import CreateBranch, TableChange
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
+from dagster_iceberg_spark.table.updates import CreateBranch, TableUpdate
 
 
-def new_branch(options: WriteOptions, state: TableState | None) -> tuple[TableChange, ...]:
+def new_branch(options: WriteOptions, state: TableState | None) -> tuple[TableUpdate, ...]:
     """Return what creates the branch, if it is not there."""
     is_there = options.branch == MAIN_BRANCH or (state is not None and options.branch in state.refs)
     return () if is_there else (CreateBranch(options.branch),)
 
 
 def refuse_losses_of_main(
-    options: WriteOptions, state: TableState, after: Sequence[TableChange], *, subject: str
+    options: WriteOptions, state: TableState, after: Sequence[TableUpdate], *, subject: str
 ) -> None:
     """Refuse what a write to another branch would take from the readers of `main`.
 

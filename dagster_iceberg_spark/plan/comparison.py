@@ -24,10 +24,10 @@ from dagster_iceberg_spark.plan.options import (
 from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.request import TableRequest
 from dagster_iceberg_spark.plan.table_owner import check_ownership, refuse_disagreement
-from dagster_iceberg_spark.table.changes import TableChange
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.updates import TableUpdate
 
 COLUMN_SCHEMA: Final = "dagster/column_schema"
 _UNDECLARED_TYPE: Final = "string"
@@ -95,7 +95,7 @@ def differences(defined: DefinedTable, state: TableState) -> tuple[str, ...]:
     return (*lacking, *_other_types(defined, names, state.schema), *map(str, planned))
 
 
-def _planned_changes(request: TableRequest, state: TableState) -> Iterator[TableChange]:
+def _planned_changes(request: TableRequest, state: TableState) -> Iterator[TableUpdate]:
     options, subject = request.options, str(request.identifier)
     schema = plan_schema_changes(
         state.schema, state.schema, policy="add_columns", docs=request.column_docs, subject=subject

@@ -19,17 +19,17 @@ from dagster_iceberg_spark.plan.options import (
 from dagster_iceberg_spark.plan.request import TableRequest
 from dagster_iceberg_spark.plan.table_owner import shared_by, takes_over
 from dagster_iceberg_spark.table import lineage
-from dagster_iceberg_spark.table.changes import (
-    RemoveProperties,
-    SetIdentifierFields,
-    SetProperties,
-    SetSortOrder,
-    TableChange,
-)
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionField
 from dagster_iceberg_spark.table.schema import BOOLEAN, TIMESTAMPTZ, Field, Schema
 from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.updates import (
+    RemoveProperties,
+    SetIdentifierFields,
+    SetProperties,
+    SetSortOrder,
+    TableUpdate,
+)
 
 ACCEPT_ANY_SCHEMA: Final = "write.spark.accept-any-schema"
 WAP_ENABLED: Final = "write.wap.enabled"
@@ -42,7 +42,7 @@ def wanted_properties(options: WriteOptions) -> dict[str, str]:
     return {key: value for key, value in options.table_properties.items() if value is not None}
 
 
-def property_changes(request: TableRequest, state: TableState) -> Iterator[TableChange]:
+def property_changes(request: TableRequest, state: TableState) -> Iterator[TableUpdate]:
     """Yield the properties to set, those of owner and format among them, and those to remove."""
     options = request.options
     version = options.format_version
@@ -104,7 +104,7 @@ def refuse_staging(settings: Mapping[str, str | None], *, subject: str) -> None:
             )
 
 
-def order_changes(options: WriteOptions, state: TableState) -> Iterator[TableChange]:
+def order_changes(options: WriteOptions, state: TableState) -> Iterator[TableUpdate]:
     """Yield the order of new files, where the definition says another than the table has."""
     wanted, current = options.sort_by, state.sort_order
     if wanted is None:
@@ -114,7 +114,7 @@ def order_changes(options: WriteOptions, state: TableState) -> Iterator[TableCha
         yield SetSortOrder(named, is_partitioned=bool(state.spec.live_fields))
 
 
-def identifier_changes(options: WriteOptions, state: TableState, *, subject: str) -> Iterator[TableChange]:
+def identifier_changes(options: WriteOptions, state: TableState, *, subject: str) -> Iterator[TableUpdate]:
     """Yield the identifying columns, where the definition says others than the table has.
 
     Raises:

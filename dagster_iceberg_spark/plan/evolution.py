@@ -5,18 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from dagster_iceberg_spark.errors import PartitioningError, SchemaMismatchError
-from dagster_iceberg_spark.table.changes import (
-    AddColumn,
-    AddPartitionField,
-    DescribeColumn,
-    DropColumn,
-    DropPartitionField,
-    MoveColumn,
-    RelaxColumn,
-    RenamePartitionField,
-    TableChange,
-    WidenColumn,
-)
 from dagster_iceberg_spark.table.identifier import quote_part
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec
 from dagster_iceberg_spark.table.schema import (
@@ -41,6 +29,18 @@ from dagster_iceberg_spark.table.schema import (
     folded,
     walk,
     walk_paths,
+)
+from dagster_iceberg_spark.table.updates import (
+    AddColumn,
+    AddPartitionField,
+    DescribeColumn,
+    DropColumn,
+    DropPartitionField,
+    MoveColumn,
+    RelaxColumn,
+    RenamePartitionField,
+    TableUpdate,
+    WidenColumn,
 )
 
 SchemaEvolution: TypeAlias = Literal["strict", "add_columns", "full"]
@@ -68,8 +68,8 @@ class SchemaChanges:
         after: What may lose something, or only tidies up: it waits until the new data is committed.
     """
 
-    before: tuple[TableChange, ...] = ()
-    after: tuple[TableChange, ...] = ()
+    before: tuple[TableUpdate, ...] = ()
+    after: tuple[TableUpdate, ...] = ()
 
 
 def plan_schema_changes(
@@ -114,7 +114,7 @@ def plan_schema_changes(
     )
 
 
-def _waits(change: TableChange) -> bool:
+def _waits(change: TableUpdate) -> bool:
     return isinstance(change, DropColumn | MoveColumn)
 
 
@@ -218,7 +218,7 @@ def refuse_reserved_columns(frame: Schema, *, subject: str) -> None:
 
 def plan_spec_changes(
     wanted: Sequence[PartitionField] | None, spec: PartitionSpec, *, policy: PartitionEvolution, subject: str
-) -> tuple[TableChange, ...]:
+) -> tuple[TableUpdate, ...]:
     """Say how the spec must change to be the wanted one.
 
     Args:
@@ -387,7 +387,7 @@ class _Evolution:
 
     def of_fields(
         self, frame: Sequence[Field], table: Sequence[Field], *, path: tuple[str, ...]
-    ) -> Iterator[TableChange]:
+    ) -> Iterator[TableUpdate]:
         target, source = self.frame.like(table), self.frame.like(frame)
         for field in frame:
             stored = target.field(field.name)
@@ -405,7 +405,7 @@ class _Evolution:
             wanted = [field.name if (stored := target.field(field.name)) is None else stored.name for field in frame]
             yield from _moves([*kept, *added], wanted, path)
 
-    def of_missing(self, stored: Field, path: tuple[str, ...], source: Schema) -> Iterator[TableChange]:
+    def of_missing(self, stored: Field, path: tuple[str, ...], source: Schema) -> Iterator[TableUpdate]:
         name = ".".join(path)
         if self.policy != "full":
             if stored.is_required:
@@ -433,7 +433,7 @@ class _Evolution:
             yield RelaxColumn(path)
         yield DropColumn(path)
 
-    def of_type(self, source: IcebergType, target: IcebergType, *, path: tuple[str, ...]) -> Iterator[TableChange]:
+    def of_type(self, source: IcebergType, target: IcebergType, *, path: tuple[str, ...]) -> Iterator[TableUpdate]:
         match source, target:
             case StructType(), StructType():
                 yield from self.of_fields(source.fields, target.fields, path=path)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from dagster_iceberg_spark.errors import SchemaMismatchError
 from dagster_iceberg_spark.plan.options import RENAMES, WriteOptions
-from dagster_iceberg_spark.table.changes import DropColumn, RenameColumn, TableChange
 from dagster_iceberg_spark.table.identifier import split_parts
 from dagster_iceberg_spark.table.schema import (
     Field,
@@ -22,6 +21,7 @@ from dagster_iceberg_spark.table.schema import (
     walk_paths,
 )
 from dagster_iceberg_spark.table.scope import PartitionScope
+from dagster_iceberg_spark.table.updates import DropColumn, RenameColumn, TableUpdate
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +138,8 @@ class StoredNames:
 
 
 def lost_columns(
-    renames: Mapping[str, str], table: Schema, after: Sequence[TableChange], *, subject: str
-) -> list[TableChange]:
+    renames: Mapping[str, str], table: Schema, after: Sequence[TableUpdate], *, subject: str
+) -> list[TableUpdate]:
     """Return what takes columns from other users of the table: those that are dropped, and pending renames."""
     pending = StoredNames.of(renames, Schema(()), table, subject=subject).changes
     return [*(change for change in after if isinstance(change, DropColumn)), *pending]

@@ -8,8 +8,8 @@ from dagster_iceberg_spark.plan.options import TAKES_OVER
 from dagster_iceberg_spark.plan.renames import lost_columns
 from dagster_iceberg_spark.plan.request import TableRequest
 from dagster_iceberg_spark.table import lineage
-from dagster_iceberg_spark.table.changes import TableChange
 from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.updates import TableUpdate
 
 
 def check_ownership(request: TableRequest, state: TableState | None) -> None:
@@ -54,7 +54,7 @@ def takes_over(request: TableRequest, state: TableState) -> bool:
 
 
 def refuse_disagreement(
-    request: TableRequest, state: TableState, layout: Sequence[TableChange], after: Sequence[TableChange]
+    request: TableRequest, state: TableState, layout: Sequence[TableUpdate], after: Sequence[TableUpdate]
 ) -> None:
     """Refuse what assets that share a table would change back and forth.
 

@@ -50,12 +50,6 @@ from dagster_iceberg_spark.plan.scd2 import boundary_of, refuse_late, said_of_hi
 from dagster_iceberg_spark.plan.table_owner import check_ownership, refuse_disagreement
 from dagster_iceberg_spark.plan.touched import with_columns
 from dagster_iceberg_spark.plan.where import where_scope
-from dagster_iceberg_spark.table.changes import (
-    AddPartitionField,
-    DropColumn,
-    RelaxColumn,
-    TableChange,
-)
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import CARRIES_OVER, Materialization
 from dagster_iceberg_spark.table.ordering import SortField
@@ -64,6 +58,12 @@ from dagster_iceberg_spark.table.predicate import Predicate
 from dagster_iceberg_spark.table.schema import DATE, INTEGERS, STRING, Field, IcebergType, Schema, walk_paths
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope
 from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.updates import (
+    AddPartitionField,
+    DropColumn,
+    RelaxColumn,
+    TableUpdate,
+)
 
 MAXIMUM_COUNTED_PARTITIONS: Final = 50
 """In a run of more partitions, rows are not counted while they are written: each count is an expression per row."""
@@ -216,7 +216,7 @@ class WritePlan:
     identifier: TableIdentifier
     branch: str
     create: CreateTable | None
-    changes: tuple[TableChange, ...]
+    changes: tuple[TableUpdate, ...]
     completions: Mapping[str, IcebergType]
     checked: Mapping[str, IcebergType]
     required: tuple[str, ...]
@@ -313,7 +313,7 @@ def _carries_over(action: WriteAction) -> bool:
     return isinstance(action, Overwrite) and action.coverage.carries_over
 
 
-def plan_finish(request: TableRequest, frame: Schema, state: TableState, planned_on: Schema) -> tuple[TableChange, ...]:
+def plan_finish(request: TableRequest, frame: Schema, state: TableState, planned_on: Schema) -> tuple[TableUpdate, ...]:
     """Say what is left to change once the data is committed: what may lose something, and what only tidies up.
 
     Args:
@@ -481,7 +481,7 @@ def _changes(
     wanted_fields: tuple[PartitionField, ...] | None,
     frame: Schema,
     state: TableState | None,
-) -> tuple[TableChange, ...]:
+) -> tuple[TableUpdate, ...]:
     options, subject = request.options, str(request.identifier)
     if state is None:
         # The frame may hold what no table can: find that before anything is created.

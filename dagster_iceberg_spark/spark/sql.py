@@ -10,24 +10,6 @@ from typing import Final, Literal, TypeAlias
 
 from dagster_iceberg_spark.plan.merging import NullKeys
 from dagster_iceberg_spark.plan.write import CreateTable
-from dagster_iceberg_spark.table.changes import (
-    AddColumn,
-    AddPartitionField,
-    CreateBranch,
-    DescribeColumn,
-    DropColumn,
-    DropPartitionField,
-    MoveColumn,
-    RelaxColumn,
-    RemoveProperties,
-    RenameColumn,
-    RenamePartitionField,
-    SetIdentifierFields,
-    SetProperties,
-    SetSortOrder,
-    TableChange,
-    WidenColumn,
-)
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN
 from dagster_iceberg_spark.table.ordering import SortField
@@ -61,6 +43,24 @@ from dagster_iceberg_spark.table.schema import (
     StructType,
 )
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
+from dagster_iceberg_spark.table.updates import (
+    AddColumn,
+    AddPartitionField,
+    CreateBranch,
+    DescribeColumn,
+    DropColumn,
+    DropPartitionField,
+    MoveColumn,
+    RelaxColumn,
+    RemoveProperties,
+    RenameColumn,
+    RenamePartitionField,
+    SetIdentifierFields,
+    SetProperties,
+    SetSortOrder,
+    TableUpdate,
+    WidenColumn,
+)
 
 FilesOfDropped: TypeAlias = Literal["deleted", "kept"]
 """What becomes of the files of a table that is dropped."""
@@ -377,17 +377,17 @@ def create_table(catalog: str, identifier: TableIdentifier, create: CreateTable,
     return " ".join(clauses)
 
 
-def change_table(catalog: str, identifier: TableIdentifier, change: TableChange) -> str:
+def change_table(catalog: str, identifier: TableIdentifier, change: TableUpdate) -> str:
     """Return the statement that makes one change to the table's metadata."""
     return f"ALTER TABLE {table_name(catalog, identifier)} {_column_clause(change) or _layout_clause(change)}"
 
 
-def change_table_by(catalog: str, identifier: TableIdentifier, changes: Sequence[TableChange]) -> list[str]:
+def change_table_by(catalog: str, identifier: TableIdentifier, changes: Sequence[TableUpdate]) -> list[str]:
     """Return the statements that make the changes in order, as few as Spark allows: each is a commit of its own.
 
     Neighbours of a kind share one. In none of them may a column be changed twice.
     """
-    groups: list[list[TableChange]] = []
+    groups: list[list[TableUpdate]] = []
     for change in changes:
         joined = _joined(change)
         is_joined = joined is not None and bool(groups) and joined == _joined(groups[-1][0])
@@ -398,7 +398,7 @@ def change_table_by(catalog: str, identifier: TableIdentifier, changes: Sequence
     return [_change_at_once(catalog, identifier, group) for group in groups]
 
 
-def _change_at_once(catalog: str, identifier: TableIdentifier, changes: Sequence[TableChange]) -> str:
+def _change_at_once(catalog: str, identifier: TableIdentifier, changes: Sequence[TableUpdate]) -> str:
     joined = _joined(changes[0])
     if joined is None or len(changes) == 1:
         return change_table(catalog, identifier, changes[0])
@@ -407,7 +407,7 @@ def _change_at_once(catalog: str, identifier: TableIdentifier, changes: Sequence
     return f"ALTER TABLE {table_name(catalog, identifier)} {several.format(listed)}"
 
 
-def _joined(change: TableChange) -> tuple[str, str] | None:
+def _joined(change: TableUpdate) -> tuple[str, str] | None:
     """Return what a change of columns begins with, and how several of them are one; None for others."""
     match change:
         case AddColumn():
@@ -419,11 +419,11 @@ def _joined(change: TableChange) -> tuple[str, str] | None:
     return None
 
 
-def _path(change: TableChange) -> tuple[str, ...]:
+def _path(change: TableUpdate) -> tuple[str, ...]:
     return getattr(change, "path", ())
 
 
-def _column_clause(change: TableChange) -> str | None:  # noqa: PLR0911 - one for each kind of change
+def _column_clause(change: TableUpdate) -> str | None:  # noqa: PLR0911 - one for each kind of change
     match change:
         case AddColumn():
             comment = f" COMMENT {text(change.doc)}" if change.doc else ""
@@ -444,7 +444,7 @@ def _column_clause(change: TableChange) -> str | None:  # noqa: PLR0911 - one fo
     return None
 
 
-def _layout_clause(change: TableChange) -> str | None:  # noqa: PLR0911 - one for each kind of change
+def _layout_clause(change: TableUpdate) -> str | None:  # noqa: PLR0911 - one for each kind of change
     match change:
         case AddPartitionField():
             named = f" AS {quote(change.field.name)}" if change.field.name else ""

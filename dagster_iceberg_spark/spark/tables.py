@@ -11,8 +11,8 @@ from dagster_iceberg_spark.plan.write import CreateTable, WritePlan
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
 from dagster_iceberg_spark.spark.session import IcebergSession
-from dagster_iceberg_spark.table.changes import SetIdentifierFields, SetSortOrder, TableChange
 from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.updates import SetIdentifierFields, SetSortOrder, TableUpdate
 
 
 def prepare(session: IcebergSession, plan: WritePlan) -> None:
@@ -77,7 +77,7 @@ def _namespaces(session: IcebergSession, identifier: TableIdentifier, creation: 
     yield sql.create_namespace(catalog, identifier.namespace, creation.namespace_properties)
 
 
-def apply(session: IcebergSession, identifier: TableIdentifier, changes: Sequence[TableChange]) -> None:
+def apply(session: IcebergSession, identifier: TableIdentifier, changes: Sequence[TableUpdate]) -> None:
     """Change the table's metadata.
 
     Raises:
@@ -88,7 +88,7 @@ def apply(session: IcebergSession, identifier: TableIdentifier, changes: Sequenc
     _run(session, identifier, sql.change_table_by(session.catalog.name, identifier, changes))
 
 
-def _finishing(create: CreateTable) -> Iterator[TableChange]:
+def _finishing(create: CreateTable) -> Iterator[TableUpdate]:
     """Yield what Spark cannot say while it creates a table."""
     if create.sort_by:
         yield SetSortOrder(create.sort_by, is_partitioned=bool(create.spec.fields))

@@ -8,9 +8,9 @@ import pytest
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.branch import new_branch, refuse_losses_of_main, refuse_outdated_branch
 from dagster_iceberg_spark.plan.options import WriteOptions, parse_write_options
-from dagster_iceberg_spark.table.changes import AddColumn, CreateBranch, DropColumn, MoveColumn
 from dagster_iceberg_spark.table.schema import STRING, Field, Schema
 from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.updates import AddColumn, CreateBranch, DropColumn, MoveColumn
 from tests.table.samples import chain, snapshot, table
 
 NOW = Schema((Field("a", STRING, field_id=1), Field("new", STRING, field_id=2), Field("b", STRING, field_id=3)), 1)

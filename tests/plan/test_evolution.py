@@ -43,7 +43,20 @@ from dagster_iceberg_spark.plan.evolution import (
     storage_verdict,
     with_docs,
 )
-from dagster_iceberg_spark.table.changes import (
+from dagster_iceberg_spark.table.ordering import SortField
+from dagster_iceberg_spark.table.partitioning import PartitionField, parse_partition_field
+from dagster_iceberg_spark.table.schema import (
+    BINARY,
+    UUID,
+    Field,
+    IcebergType,
+    ListType,
+    MapType,
+    Schema,
+    StructType,
+    parse_type,
+)
+from dagster_iceberg_spark.table.updates import (
     AddColumn,
     AddPartitionField,
     CreateBranch,
@@ -58,21 +71,8 @@ from dagster_iceberg_spark.table.changes import (
     SetIdentifierFields,
     SetProperties,
     SetSortOrder,
-    TableChange,
+    TableUpdate,
     WidenColumn,
-)
-from dagster_iceberg_spark.table.ordering import SortField
-from dagster_iceberg_spark.table.partitioning import PartitionField, parse_partition_field
-from dagster_iceberg_spark.table.schema import (
-    BINARY,
-    UUID,
-    Field,
-    IcebergType,
-    ListType,
-    MapType,
-    Schema,
-    StructType,
-    parse_type,
 )
 from tests.table.samples import schema, spec
 
@@ -88,13 +88,13 @@ def struct(**fields: str | IcebergType) -> StructType:
     return StructType(schema(**fields).fields)
 
 
-def changes(frame: Schema, table: Schema, *, policy: str = "add_columns", **docs: str) -> tuple[TableChange, ...]:
+def changes(frame: Schema, table: Schema, *, policy: str = "add_columns", **docs: str) -> tuple[TableUpdate, ...]:
     planned = plan_schema_changes(frame, table, policy=policy, docs=docs, subject="nyc.flights")  # type: ignore[arg-type]
     assert not planned.after
     return planned.before
 
 
-def spec_changes(wanted: list[str] | None, *current: str, policy: str = "evolve") -> tuple[TableChange, ...]:
+def spec_changes(wanted: list[str] | None, *current: str, policy: str = "evolve") -> tuple[TableUpdate, ...]:
     fields = None if wanted is None else [parse_partition_field(field) for field in wanted]
     return plan_spec_changes(fields, spec(*current), policy=policy, subject="nyc.flights")  # type: ignore[arg-type]
 
@@ -137,7 +137,7 @@ def spec_changes(wanted: list[str] | None, *current: str, policy: str = "evolve"
     ],
 )  # fmt: skip
 def test_a_frame_adds_what_is_new_and_widens_what_is_narrower(
-    frame: Schema, table: Schema, expected: tuple[TableChange, ...]
+    frame: Schema, table: Schema, expected: tuple[TableUpdate, ...]
 ) -> None:
     assert changes(frame, table) == expected
 
@@ -217,7 +217,7 @@ def test_strict_takes_what_is_no_difference_and_still_writes_docs() -> None:
     assert changes(frame, table, policy="strict", a="the a") == (DescribeColumn(("a",), "the a"),)
 
 
-def full(frame: Schema, table: Schema, **protected: str) -> tuple[tuple[TableChange, ...], tuple[TableChange, ...]]:
+def full(frame: Schema, table: Schema, **protected: str) -> tuple[tuple[TableUpdate, ...], tuple[TableUpdate, ...]]:
     planned = plan_schema_changes(frame, table, policy="full", docs={}, subject="nyc.flights", protected=protected)
     return planned.before, planned.after
 
@@ -243,7 +243,7 @@ def full(frame: Schema, table: Schema, **protected: str) -> tuple[tuple[TableCha
     ],
 )
 def test_full_makes_the_columns_those_of_the_frame_and_loses_nothing_before_the_data_is_there(
-    frame: Schema, table: Schema, before: tuple[TableChange, ...], after: tuple[TableChange, ...]
+    frame: Schema, table: Schema, before: tuple[TableUpdate, ...], after: tuple[TableUpdate, ...]
 ) -> None:
     assert full(frame, table) == (before, after)
 
@@ -533,7 +533,7 @@ def test_the_scale_of_a_decimal_is_never_changed() -> None:
         (CreateBranch("audit"), "create branch audit"),
     ],
 )
-def test_every_change_has_words(change: TableChange, words: str) -> None:
+def test_every_change_has_words(change: TableUpdate, words: str) -> None:
     assert str(change) == words
 
 

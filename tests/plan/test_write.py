@@ -27,7 +27,14 @@ from dagster_iceberg_spark.plan.write import (
     plan_finish,
     plan_write,
 )
-from dagster_iceberg_spark.table.changes import (
+from dagster_iceberg_spark.table.lineage import Materialization
+from dagster_iceberg_spark.table.ordering import SortField
+from dagster_iceberg_spark.table.partitioning import PartitionSpec, parse_partition_field
+from dagster_iceberg_spark.table.predicate import EVERY_ROW
+from dagster_iceberg_spark.table.schema import STRING, TIMESTAMPTZ, Field, Schema, parse_type
+from dagster_iceberg_spark.table.scope import Dimension, PartitionScope
+from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.updates import (
     AddColumn,
     AddPartitionField,
     CreateBranch,
@@ -37,13 +44,6 @@ from dagster_iceberg_spark.table.changes import (
     SetProperties,
     SetSortOrder,
 )
-from dagster_iceberg_spark.table.lineage import Materialization
-from dagster_iceberg_spark.table.ordering import SortField
-from dagster_iceberg_spark.table.partitioning import PartitionSpec, parse_partition_field
-from dagster_iceberg_spark.table.predicate import EVERY_ROW
-from dagster_iceberg_spark.table.schema import STRING, TIMESTAMPTZ, Field, Schema, parse_type
-from dagster_iceberg_spark.table.scope import Dimension, PartitionScope
-from dagster_iceberg_spark.table.snapshot import TableState
 from tests.table.evaluator import matches
 from tests.table.samples import NEW_YORK, TABLE, calendar, daily, keyed, keys_by_day, schema, snapshot, spec, table, utc
 

@@ -8,24 +8,6 @@ import pytest
 
 from dagster_iceberg_spark.plan.write import CreateTable
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.table.changes import (
-    AddColumn,
-    AddPartitionField,
-    CreateBranch,
-    DescribeColumn,
-    DropColumn,
-    DropPartitionField,
-    MoveColumn,
-    RelaxColumn,
-    RemoveProperties,
-    RenameColumn,
-    RenamePartitionField,
-    SetIdentifierFields,
-    SetProperties,
-    SetSortOrder,
-    TableChange,
-    WidenColumn,
-)
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionSpec, parse_partition_field
@@ -43,6 +25,24 @@ from dagster_iceberg_spark.table.predicate import (
     any_of,
 )
 from dagster_iceberg_spark.table.schema import Field, IcebergType, ListType, MapType, Schema, StructType, parse_type
+from dagster_iceberg_spark.table.updates import (
+    AddColumn,
+    AddPartitionField,
+    CreateBranch,
+    DescribeColumn,
+    DropColumn,
+    DropPartitionField,
+    MoveColumn,
+    RelaxColumn,
+    RemoveProperties,
+    RenameColumn,
+    RenamePartitionField,
+    SetIdentifierFields,
+    SetProperties,
+    SetSortOrder,
+    TableUpdate,
+    WidenColumn,
+)
 from tests.table.samples import schema, spec, utc, wall
 
 FLIGHTS = TableIdentifier(("nyc",), "flights")
@@ -186,12 +186,12 @@ def test_a_table_without_partitions_and_place_has_neither_clause() -> None:
         (CreateBranch("a-b"), "CREATE BRANCH IF NOT EXISTS `a-b`"),
     ],
 )
-def test_every_change_has_its_statement(change: TableChange, clause: str) -> None:
+def test_every_change_has_its_statement(change: TableUpdate, clause: str) -> None:
     assert sql.change_table("lake", FLIGHTS, change) == f"ALTER TABLE `lake`.`nyc`.`flights` {clause}"
 
 
 def test_neighbouring_changes_of_columns_are_one_statement() -> None:
-    changes: list[TableChange] = [
+    changes: list[TableUpdate] = [
         AddColumn(("a",), INT, "{one}"),
         AddColumn(("b", "c"), STRING),
         WidenColumn(("d",), INT, parse_type("long")),

@@ -195,7 +195,7 @@ class CreateBranch:
         return f"create branch {self.name}"
 
 
-TableChange: TypeAlias = (
+TableUpdate: TypeAlias = (
     AddColumn
     | WidenColumn
     | DescribeColumn
