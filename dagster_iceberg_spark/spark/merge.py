@@ -35,7 +35,11 @@ from dagster_iceberg_spark.spark.columns import (
     reshaped,
     schema_of,
 )
-from dagster_iceberg_spark.spark.comparison import (
+from dagster_iceberg_spark.spark.counts import RowCounts
+from dagster_iceberg_spark.spark.destination import append, append_alone, target
+from dagster_iceberg_spark.spark.execution import TaggedWork
+from dagster_iceberg_spark.spark.failures import MOVED_MARKER
+from dagster_iceberg_spark.spark.merge_diff import (
     BEFORE,
     CHANGE,
     CLOSE,
@@ -43,14 +47,10 @@ from dagster_iceberg_spark.spark.comparison import (
     FIRST,
     INSERT,
     UPDATE,
-    Comparison,
+    MergeDiff,
     MetFiles,
     fingerprint,
 )
-from dagster_iceberg_spark.spark.counts import RowCounts
-from dagster_iceberg_spark.spark.destination import append, append_alone, target
-from dagster_iceberg_spark.spark.execution import TaggedWork
-from dagster_iceberg_spark.spark.failures import MOVED_MARKER
 from dagster_iceberg_spark.spark.session import IcebergSession, configured
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, all_of
 from dagster_iceberg_spark.table.schema import Field, Schema
@@ -71,23 +71,23 @@ def merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
         PySparkException, Py4JError: What the engine says, untranslated.
     """
     batch = stage(session, plan, action, frame)
-    comparison = Comparison(session, plan, action, batch)
-    met = comparison.met_files() if batch.rows else None
+    diff = MergeDiff(session, plan, action, batch)
+    met = diff.met_files() if batch.rows else None
     is_stored = met is not None and met.is_all_of(batch)
     if met is not None and not is_stored and met.changed_files == met.files:
-        size = _size(comparison, _require_unmoved(session, plan, action))
-        _merge_batch(comparison, met, size, work)
+        size = _size(diff, _require_unmoved(session, plan, action))
+        _merge_batch(diff, met, size, work)
         return RowCounts(dropped=batch.dropped, unchanged=met.unchanged)
-    changes, tally = (batch.frame, {}) if is_stored else comparison.changes()
+    changes, tally = (batch.frame, {}) if is_stored else diff.changes()
     base = _require_unmoved(session, plan, action)
     if not tally:
-        nothing = comparison.stored.limit(0)
+        nothing = diff.stored.limit(0)
         if action.materialization.reads_changes:
             append_alone(session, plan, nothing, action.base_snapshot_id)
         else:
             append(session, plan, nothing)
     else:
-        _merge_changes(comparison, changes, tally, _size(comparison, base), work)
+        _merge_changes(diff, changes, tally, _size(diff, base), work)
     inserts, updates = tally.get(INSERT, 0) + tally.get(FIRST, 0), tally.get(UPDATE, 0)
     # What stands for nothing in the table and marks it to be deleted changes nothing either.
     return RowCounts(dropped=batch.dropped, unchanged=batch.rows - batch.marked - inserts - updates)
@@ -119,53 +119,53 @@ def _require_unmoved(session: IcebergSession, plan: WritePlan, action: Merge) ->
     )
 
 
-def _size(comparison: Comparison, base: Snapshot | None) -> MergeSize | None:
+def _size(diff: MergeDiff, base: Snapshot | None) -> MergeSize | None:
     """Return what a MERGE into that snapshot has to do, by the metadata of its files; None where these are many."""
-    batch, action, columns = comparison.batch, comparison.action, comparison.columns
+    batch, action, columns = diff.batch, diff.action, diff.columns
     if base is None or base.count("total-data-files") > MAXIMUM_LISTED_FILES:
         return None
     near = EVERY_ROW if action.rules.has_absentees else batch.near(columns)
     rows = expression_of(all_of((action.scope, near)))
-    files = data_files(comparison.session.catalog, comparison.plan.identifier, base.snapshot_id, columns=(), rows=rows)
+    files = data_files(diff.session.catalog, diff.plan.identifier, base.snapshot_id, columns=(), rows=rows)
     return MergeSize(
         files=len(files),
         stored_rows=sum(file.rows for file in files),
         batch_rows=batch.rows,
         batch_bytes=batch.size_bytes,
-        column_ratio=len(columns.fields) / len(comparison.given.fields),
+        column_ratio=len(columns.fields) / len(diff.given.fields),
     )
 
 
-def _merge_batch(comparison: Comparison, met: MetFiles, size: MergeSize | None, work: TaggedWork) -> None:
+def _merge_batch(diff: MergeDiff, met: MetFiles, size: MergeSize | None, work: TaggedWork) -> None:
     """Merge the batch as it is: it changes a row of each file that it meets."""
-    session, plan, action, functions = comparison.session, comparison.plan, comparison.action, comparison.functions
+    session, plan, action, functions = diff.session, diff.plan, diff.action, diff.functions
     alias, source_alias = _aliases(plan)
-    condition = _condition(functions, action, comparison.batch, comparison.columns, alias, source_alias)
+    condition = _condition(functions, action, diff.batch, diff.columns, alias, source_alias)
     given, stored = (partial(named_column, functions, qualifier=side) for side in (source_alias, alias))
-    own = tuple(field for field in comparison.given if field.name != action.marker)
+    own = tuple(field for field in diff.given if field.name != action.marker)
     with (
-        _handed_over(session, comparison.batch.frame, plan.snapshot_properties, work) as source,
+        _handed_over(session, diff.batch.frame, plan.snapshot_properties, work) as source,
         _suited_to(source, size, met.changed_files),
     ):
         assigned, added = _assignments(functions, plan, action, own, alias, source_alias)
         writer = source.alias(source_alias).mergeInto(target(session, plan), condition)
         is_live = None
         if action.marker is not None:
-            is_marked = functions.expr(marked(action, comparison.given, source_alias))
+            is_marked = functions.expr(marked(action, diff.given, source_alias))
             writer, is_live = writer.whenMatched(is_marked).delete(), ~is_marked
-        is_changed = ~comparison.is_same(given, stored, action.updated) if met.unchanged else None
+        is_changed = ~diff.is_same(given, stored, action.updated) if met.unchanged else None
         writer = writer.whenMatched(is_changed).update(assigned)
         writer.whenNotMatched(is_live).insert(added).merge()
 
 
 def _merge_changes(
-    comparison: Comparison, changes: DataFrame, tally: Mapping[str, int], size: MergeSize | None, work: TaggedWork
+    diff: MergeDiff, changes: DataFrame, tally: Mapping[str, int], size: MergeSize | None, work: TaggedWork
 ) -> None:
-    session, plan, action, functions = comparison.session, comparison.plan, comparison.action, comparison.functions
+    session, plan, action, functions = diff.session, diff.plan, diff.action, diff.functions
     given = schema_of(changes, subject=str(plan.identifier))
     alias, source_alias = _aliases(plan)
     rules, change = action.rules, named_column(functions, CHANGE, source_alias)
-    condition = _condition(functions, action, comparison.batch, comparison.columns, alias, source_alias)
+    condition = _condition(functions, action, diff.batch, diff.columns, alias, source_alias)
     own = tuple(field for field in given if field.name not in _OWN)
     with _handed_over(session, changes, plan.snapshot_properties, work) as source, _suited_to(source, size):
         assigned, added = _assignments(functions, plan, action, own, alias, source_alias)
@@ -183,7 +183,7 @@ def _merge_changes(
             writer = writer.whenNotMatched(change.isin(INSERT, FIRST)).insert(added)
             writer = writer.whenNotMatched().insert({**added, **moved})
         elif rules.strategy == "upsert":
-            # What others have inserted or deleted since the comparison makes one of the other.
+            # What others have inserted or deleted since the diff makes one of the other.
             stays = change.isin(INSERT, UPDATE) if DELETE in tally else None
             if assigned:
                 writer = writer.whenMatched(stays).update(assigned)

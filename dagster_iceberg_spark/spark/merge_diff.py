@@ -72,7 +72,7 @@ class MetFiles:
         return not self.changed_files and is_same
 
 
-class Comparison:
+class MergeDiff:
     """The batch beside the rows of the table that have its keys."""
 
     def __init__(self, session: IcebergSession, plan: WritePlan, action: Merge, batch: Batch) -> None:
