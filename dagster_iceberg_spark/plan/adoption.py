@@ -213,7 +213,7 @@ def _decide_rewrite(found: _Found, record: Record) -> Adoption:
 
 def leaves_alone(snapshot: Snapshot, materialization: Materialization) -> bool:
     """Say whether a snapshot of others is compaction, or this asset's own of other partitions."""
-    if snapshot.operation == "replace":
+    if snapshot.is_compaction:
         return True
     if snapshot.summary.get(lineage.ASSET_KEY) != materialization.asset_key or materialization.scope.is_whole_table:
         return False

@@ -209,7 +209,7 @@ def furthest(state: TableState | None, snapshot_ids: Sequence[int]) -> int:
 
 def may_delete(snapshot: Snapshot) -> bool:
     """Say whether rows may have gone with the snapshot. Compaction moves them only."""
-    if snapshot.operation in ("append", "replace"):
+    if snapshot.operation == "append" or snapshot.is_compaction:
         return False
     return snapshot.operation == "delete" or any(snapshot.count(key) for key in _DELETIONS)
 

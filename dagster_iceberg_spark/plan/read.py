@@ -262,7 +262,7 @@ def new_snapshots(state: TableState, plan: ReadPlan, since: int, *, is_head: boo
             "rolled back.",
         )
     snapshots = snapshots_since(state, since, plan.snapshot_id)
-    return None if snapshots is None else tuple(item for item in snapshots if item.operation != "replace")
+    return None if snapshots is None else tuple(item for item in snapshots if not item.is_compaction)
 
 
 def reads_everything(plan: ReadPlan) -> bool:

@@ -104,8 +104,9 @@ def _require_unmoved(session: IcebergSession, plan: WritePlan, action: Merge) ->
     for snapshot in state.base_ancestors(plan.branch) if state else ():
         if state and snapshot.snapshot_id == action.base_snapshot_id:
             return state.base(plan.branch)
-        is_compaction = snapshot.operation == "replace"
-        if not is_compaction and (action.scope == EVERY_ROW or not leaves_alone(snapshot, action.materialization)):
+        if not snapshot.is_compaction and (
+            action.scope == EVERY_ROW or not leaves_alone(snapshot, action.materialization)
+        ):
             break
     else:
         if action.base_snapshot_id is None:
@@ -183,7 +184,7 @@ def _merge_changes(
             writer = writer.whenNotMatched(change.isin(INSERT, FIRST)).insert(added)
             writer = writer.whenNotMatched().insert({**added, **moved})
         elif rules.strategy == "upsert":
-            # What others have inserted or deleted since the diff makes one of the other.
+            # What others have inserted or deleted since the comparison makes one of the other.
             stays = change.isin(INSERT, UPDATE) if DELETE in tally else None
             if assigned:
                 writer = writer.whenMatched(stays).update(assigned)

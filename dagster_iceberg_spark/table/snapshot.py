@@ -31,6 +31,11 @@ class Snapshot:
     summary: Mapping[str, str] = field(default_factory=dict)
     schema_id: int | None = None
 
+    @property
+    def is_compaction(self) -> bool:
+        """Whether files were rewritten and no row changed: Iceberg's operation `replace` (spec, "Snapshots")."""
+        return self.operation == "replace"
+
     def count(self, key: str) -> int:
         """Return a number of the summary; the engine leaves zeros out."""
         return int(self.summary.get(key, "0"))
