@@ -1,7 +1,7 @@
 # One way in: people, hooks and CI run these verbs. Each sets itself up in .venv; none needs an active environment.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-servers test-long check lint types format bench bench-memory bench-merging lock clean distclean
+.PHONY: help setup demo ui test test-full test-servers test-long check lint types format bench bench-memory bench-merging lock clean distclean
 
 BIN := .venv/bin
 
@@ -33,8 +33,11 @@ demo: setup .dagster_home/dagster.yaml ## Run the example: a few partitions of f
 ui: setup .dagster_home/dagster.yaml ## Open the example in Dagster's UI
 	@$(DAGSTER) PYTHONWARNINGS='ignore:Function `dev_command` is superseded' $(BIN)/dagster dev -w workspace.yaml
 
-test: setup ## Run the tests, all but the slow ones and most of those of real catalogs
-	@$(BIN)/python -m pytest -m "not slow and (not server or core)" $(ARGS)
+test: setup ## Run what shows in five minutes that the package works, before every commit
+	@$(BIN)/python -m pytest -m "not slow and not full and (not server or core)" $(ARGS)
+
+test-full: setup ## Run all other cases of these tests: grids, crashes, and both engines everywhere
+	@$(BIN)/python -m pytest -m "full and not slow and not server" $(ARGS)
 
 test-servers: setup ## Run the tests against real catalogs and object stores only
 	@$(BIN)/python -m pytest -m "server and not slow" $(ARGS)
@@ -42,7 +45,7 @@ test-servers: setup ## Run the tests against real catalogs and object stores onl
 test-long: setup ## Run the slow tests only
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 
-check: lint types test test-servers ## Run all that CI runs
+check: lint types test test-full test-servers ## Run all that CI runs
 
 lint: setup ## Check style, formatting and which room imports which
 	@$(BIN)/ruff check

@@ -109,6 +109,25 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"{len(left_out)} tests left out, from {left_out[0]}")
 
 
+SEEN: Final = pytest.StashKey[set[tuple[str, str]]]()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Leave all cases but the first of a test that needs an engine to `make test-full`.
+
+    So the most telling case stands first. A test with the mark `each_engine` has a first case on each engine.
+    """
+    if not isinstance(item, pytest.Function) or item.get_closest_marker("spark") is None:
+        return
+    seen = item.session.stash.setdefault(SEEN, set())
+    engine = str(item.callspec.params.get("engine", "")) if hasattr(item, "callspec") else ""
+    is_each = item.get_closest_marker("each_engine") is not None
+    case = (f"{item.path}::{item.originalname}", engine if is_each else "")
+    if case in seen or (engine == "connect" and not is_each):
+        item.add_marker(pytest.mark.full)
+    seen.add(case)
+
+
 @pytest.hookimpl(trylast=True)  # when it is known which were chosen
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run first what needs no engine; start the JVM with what the chosen tests need."""
