@@ -2,12 +2,15 @@
 
 import json
 import os
-import subprocess
+import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from typing import Any
+from unittest import mock
 
 import polars as pl
 from pyiceberg.catalog import Catalog
@@ -45,9 +48,16 @@ PLAIN: Any = {
 }
 
 
+# A JVM that lives for a minute is done sooner without the optimizing compiler.
+ENVIRONMENT = {
+    "SPARK_LOCAL_IP": "127.0.0.1",
+    "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
 @dataclass(frozen=True)
 class Step:
-    """One command: a process, a run of Dagster and, where Spark is used, a JVM.
+    """One command, as you would type it; here all of them share one process, and so one JVM.
 
     Args:
         title: What it does.
@@ -64,9 +74,8 @@ class Step:
         """The command line."""
         location = ("-m", "example_project.definitions")
         if self.select is None:
-            return [sys.executable, "-m", "dagster_iceberg_spark", "check", *location]
-        materialize = (sys.executable, "-m", "dagster", "asset", "materialize")
-        return [*materialize, *location, "--select", self.select, *self.options]
+            return ["dagster-iceberg-spark", "check", *location]
+        return ["dagster", "asset", "materialize", *location, "--select", self.select, *self.options]
 
 
 STEPS = [
@@ -97,28 +106,41 @@ STEPS = [
 
 def main() -> int:
     """Run the steps and show the tables; return the exit code."""
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
     DAGSTER_HOME.mkdir(exist_ok=True)
     settings = DAGSTER_HOME / "dagster.yaml"
     if not settings.exists():
         settings.write_text("telemetry:\n  enabled: false\n")
-    LOG.write_text("")
-    console.rule("Flights out of New York, 2013")
-    for step in STEPS:
-        if not materialized(step, console):
+    os.environ.update({**ENVIRONMENT, **os.environ, "DAGSTER_HOME": str(DAGSTER_HOME)})
+    with terminal() as console:
+        console.rule("Flights out of New York, 2013")
+        if not all(materialized(step, console) for step in STEPS):
             return 1
-    # The same tables through pyiceberg: no JVM is started here.
-    catalog = resources_in(LAKE)["spark"].pyiceberg_catalog
-    console.print()
-    console.rule("What each run committed")
-    for name in TABLES:
-        console.print(history(catalog.load_table((NAMESPACE, name))))
+        # The same tables through pyiceberg, which needs no JVM.
+        catalog = resources_in(LAKE)["spark"].pyiceberg_catalog
         console.print()
-    console.rule("What the tables say: January's worst departures, by airport and day")
-    console.print(worst_days(catalog))
-    console.print()
-    console.print("`make ui` opens this in Dagster: the runs, the tables' columns, the report's plot.", style="bold")
+        console.rule("What each run committed")
+        for name in TABLES:
+            console.print(history(catalog.load_table((NAMESPACE, name))))
+            console.print()
+        console.rule("What the tables say: January's worst departures, by airport and day")
+        console.print(worst_days(catalog))
+        console.print()
+        console.print(
+            "`make ui` opens this in Dagster: the runs, the tables' columns, the report's plot.", style="bold"
+        )
     return 0
+
+
+@contextmanager
+def terminal() -> Iterator[Console]:
+    """Yield a console on the terminal; what the steps and their JVM print goes to the log."""
+    is_terminal = sys.stdout.isatty()
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as screen, LOG.open("w", encoding="utf-8") as log:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for descriptor in (1, 2):
+            os.dup2(log.fileno(), descriptor)
+        yield Console(file=screen, width=None if is_terminal else WIDTH)
 
 
 def materialized(step: Step, console: Console) -> bool:
@@ -128,35 +150,30 @@ def materialized(step: Step, console: Console) -> bool:
         step: What to run.
         console: Where to say so.
     """
-    command = step.command
+    command = shlex.join(step.command)
     started = time.monotonic()
-    with LOG.open("a") as log, console.status(step.title):
-        log.write(f"\n$ {' '.join(command)}\n")
-        log.flush()
-        result = subprocess.run(  # noqa: S603 - the command is this module's own
-            command, cwd=CHECKOUT, env=environment(), stdout=log, stderr=subprocess.STDOUT, check=False
-        )
+    print(f"\n$ {command}", flush=True)
+    with console.status(step.title):
+        code = run(step.command)
     seconds = f"{time.monotonic() - started:5.1f} s"
-    if result.returncode == 0:
+    if code == 0:
         console.print(f"[green]done[/] {seconds}  {escape(step.title)}")
+        console.print(f"[dim]              $ {escape(command)}[/]", soft_wrap=True, highlight=False)
         return True
     console.print(f"[red]FAILED[/] {seconds}  {escape(step.title)}. The end of {LOG.relative_to(CHECKOUT)}:\n")
     console.print("\n".join(LOG.read_text().splitlines()[-30:]), markup=False, highlight=False)
     return False
 
 
-def environment() -> Mapping[str, str]:
-    """Return the environment of a step."""
-    inherited = dict(os.environ)
-    # Every step imports the same libraries: let the first one keep their bytecode.
-    inherited.pop("PYTHONDONTWRITEBYTECODE", None)
-    return {
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        # A JVM that lives for seconds is done sooner without the optimizing compiler.
-        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        **inherited,
-        "DAGSTER_HOME": str(DAGSTER_HOME),
-    }
+def run(command: list[str]) -> int:
+    """Run an installed command in this process and return its exit code."""
+    (script,) = entry_points(group="console_scripts", name=command[0])
+    with mock.patch.object(sys, "argv", command):
+        try:
+            script.load()()
+        except SystemExit as left:
+            return left.code if isinstance(left.code, int) else int(left.code is not None)
+    return 0
 
 
 def history(table: IcebergTable) -> Table:
