@@ -1,0 +1,97 @@
+"""Whose table it is, and what assets that share one leave to each other."""
+
+from typing import Any
+
+import pytest
+
+from dagster_iceberg_spark.errors import TableOwnershipError
+from dagster_iceberg_spark.plan.options import parse_write_options
+from dagster_iceberg_spark.plan.request import TableRequest
+from dagster_iceberg_spark.plan.table_owner import check_ownership, owner_of, refuse_disagreement, shared_by
+from dagster_iceberg_spark.table.lineage import (
+    NAMED_EXPLICITLY,
+    OWNER_PROPERTY,
+    SHARED_PROPERTY,
+    SHARERS_PROPERTY,
+)
+from dagster_iceberg_spark.table.partitioning import parse_partition_field
+from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.updates import AddPartitionField, DropColumn
+from tests.table.samples import TABLE, schema, table
+
+COLUMNS = schema(ts="timestamptz", carrier="string")
+SHARED = {OWNER_PROPERTY: "nyc/flights", SHARED_PROPERTY: NAMED_EXPLICITLY}
+BY_CARRIER = AddPartitionField(parse_partition_field("carrier"))
+
+
+def asked_by(asset_key: str | None, *, named: bool = False, **options: Any) -> TableRequest:
+    metadata = {f"iceberg/{key}": value for key, value in options.items()}
+    return TableRequest(TABLE, asset_key, named, parse_write_options(metadata, subject="a"), {})
+
+
+def owned(**properties: str) -> TableState:
+    return table(COLUMNS, properties=properties)
+
+
+@pytest.mark.parametrize(
+    ("asset_key", "named", "properties", "may_write"),
+    [
+        ("nyc/flights", False, {OWNER_PROPERTY: "nyc/flights"}, True),
+        ("nyc/flights", False, {}, True),
+        ("eu/flights", False, {OWNER_PROPERTY: "nyc/flights"}, False),
+        ("eu/flights", True, {OWNER_PROPERTY: "nyc/flights"}, False),
+        ("eu/flights", False, SHARED, False),
+        ("eu/flights", True, SHARED, True),
+        (None, False, {OWNER_PROPERTY: "nyc/flights"}, False),
+    ],
+    ids=["its own", "nobody's", "another's", "named by one", "named by the other", "named by both", "an op"],
+)
+def test_a_table_belongs_to_one_asset_unless_both_name_it(
+    asset_key: str | None, named: bool, properties: dict[str, str], may_write: bool
+) -> None:
+    request = asked_by(asset_key, named=named)
+    if may_write:
+        check_ownership(request, owned(**properties))
+        return
+    with pytest.raises(TableOwnershipError, match="found a table of the asset 'nyc/flights'"):
+        check_ownership(request, owned(**properties))
+
+
+def test_a_table_that_is_not_there_belongs_to_nobody() -> None:
+    check_ownership(asked_by("eu/flights"), None)
+
+
+def test_an_asset_takes_over_the_table_of_its_former_key_alone() -> None:
+    state = owned(**{OWNER_PROPERTY: "nyc/flights"})
+    assert owner_of(asked_by("us/flights", takes_over="nyc/flights"), state) == "us/flights"
+    with pytest.raises(TableOwnershipError, match="not of 'old/flights'"):
+        check_ownership(asked_by("us/flights", takes_over="old/flights"), state)
+
+
+def test_the_layout_of_a_shared_table_is_its_owner_s_to_change() -> None:
+    state = owned(**SHARED, **{SHARERS_PROPERTY: '["eu/flights"]'})
+    refuse_disagreement(asked_by("nyc/flights", named=True), state, [BY_CARRIER], [])
+    with pytest.raises(TableOwnershipError, match="is the matter of its owner, 'nyc/flights'"):
+        refuse_disagreement(asked_by("eu/flights", named=True), state, [BY_CARRIER], [])
+
+
+@pytest.mark.parametrize("asset_key", ["nyc/flights", "eu/flights"])
+def test_no_column_of_a_shared_table_is_dropped(asset_key: str) -> None:
+    state = owned(**SHARED, **{SHARERS_PROPERTY: '["eu/flights"]'})
+    with pytest.raises(TableOwnershipError, match="neither dropped nor renamed"):
+        refuse_disagreement(asked_by(asset_key, named=True), state, [], [DropColumn(("carrier",))])
+
+
+@pytest.mark.parametrize(
+    ("asset_key", "sharers", "recorded"),
+    [
+        ("eu/flights", "[]", '["eu/flights"]'),
+        ("eu/flights", '["eu/flights"]', None),
+        ("eu/flights", "no list", '["eu/flights"]'),
+        ("nyc/flights", '["nyc/flights", "us/flights"]', '["us/flights"]'),
+        (None, "[]", None),
+    ],
+)
+def test_a_table_knows_the_assets_that_share_it(asset_key: str | None, sharers: str, recorded: str | None) -> None:
+    state = owned(**SHARED, **{SHARERS_PROPERTY: sharers})
+    assert shared_by(asked_by(asset_key, named=True), state).get(SHARERS_PROPERTY) == recorded
