@@ -1,7 +1,8 @@
 """What `iceberg/merge` says of a batch and the table: strategies, options, and that only what changes is written."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,8 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dagster_iceberg_spark.plan import merge_settings as merge_settings_module
 from dagster_iceberg_spark.plan.merge_settings import GROUP_FILTER, SHUFFLE_PARTITIONS, MergeSize, merge_settings
 from dagster_iceberg_spark.spark import merge as module
+from dagster_iceberg_spark.spark.session import configured
 from tests.conftest import Lake, error_of, frame_asset, metadata_of
 
 pytestmark = pytest.mark.spark
@@ -132,11 +135,23 @@ def test_a_merge_looks_for_files_unless_it_changes_each(
     assert {row["id"] for row in lake.arrow("t").to_pylist() if row["v"]} == changed
 
 
-def test_a_merge_leaves_no_setting_behind(lake: Lake) -> None:
+def test_a_merge_leaves_no_setting_behind(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge_settings_module, "MINIMUM_PARTITIONS", 1)
+    seen: list[Mapping[str, str]] = []
+
+    @contextmanager
+    def noted(session: Any, settings: Mapping[str, str]) -> Iterator[None]:
+        seen.append(settings)
+        with configured(session, settings):
+            yield
+
+    monkeypatch.setattr(module, "configured", noted)
     lake.materialize(merging(values(STORED)))
     lake.materialize(merging(values("(1, 'A', 11), (2, 'B', 21), (3, 'C', 31)")))
+    assert seen[-1] == {GROUP_FILTER: "false", SHUFFLE_PARTITIONS: "1"}
+    assert [row[2] for row in table(lake)] == [11, 21, 31]
     with lake.spark.iceberg_session.isolated({}) as beside:
-        assert beside.conf.get(SHUFFLE_PARTITIONS) == lake.session.conf.get(SHUFFLE_PARTITIONS)
+        assert beside.conf.get(SHUFFLE_PARTITIONS) == lake.session.conf.get(SHUFFLE_PARTITIONS) == "2"
         assert beside.conf.get(GROUP_FILTER) == "true"
 
 
