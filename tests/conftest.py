@@ -117,11 +117,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
     So the most telling case stands first. A test with the mark `each_engine` has a first case on each engine.
     """
-    if not isinstance(item, pytest.Function) or item.get_closest_marker("spark") is None:
+    marks = {mark.name for mark in item.iter_markers()}
+    if not isinstance(item, pytest.Function) or "spark" not in marks or not marks.isdisjoint(("server", "slow")):
         return
     seen = item.session.stash.setdefault(SEEN, set())
     engine = str(item.callspec.params.get("engine", "")) if hasattr(item, "callspec") else ""
-    is_each = item.get_closest_marker("each_engine") is not None
+    is_each = "each_engine" in marks
     case = (f"{item.path}::{item.originalname}", engine if is_each else "")
     if case in seen or (engine == "connect" and not is_each):
         item.add_marker(pytest.mark.full)

@@ -137,6 +137,7 @@ def test_weather_holds_exactly_the_rows_of_its_airports_and_days(project: Projec
     assert project.keys("weather", *columns) == source_rows("weather", ["2013-03-10", "2013-11-03"], columns)
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_daily_delays_count_each_flight_once(project: Project) -> None:
     delays_by_airport = project.table("daily_delays").scan().to_arrow().to_pylist()

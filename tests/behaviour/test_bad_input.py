@@ -253,6 +253,7 @@ def test_a_run_without_partitions_does_not_replace_all_of_them(classic_lake: Lak
     assert classic_lake.rows("t", "k") == ["a"]
 
 
+@pytest.mark.full
 def test_the_error_of_a_python_function_is_told(lake: Lake) -> None:
     def refuse(batches: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         for _ in batches:

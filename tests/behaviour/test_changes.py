@@ -71,6 +71,7 @@ def consumed(lake: Lake, name: str = "copied") -> dict[str, Any]:
     return read
 
 
+@pytest.mark.each_engine
 @WAYS
 def test_each_row_is_read_once_and_the_range_is_in_the_lineage(lake: Lake, annotation: Any) -> None:
     reader = copy_of(annotation)
@@ -98,6 +99,7 @@ def test_each_row_is_read_once_and_the_range_is_in_the_lineage(lake: Lake, annot
     assert [item.get("added-records", "0") for item in lake.summaries("copied")] == ["2", "0", "3"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("annotation", [pa.RecordBatchReader, pd.DataFrame, pl.DataFrame, pl.LazyFrame])
 def test_other_types_of_rows_take_what_is_new(lake: Lake, annotation: Any) -> None:
     reader = copy_of(annotation, asked={"columns": ["id"], "iceberg/row_filter": "id <> 4"})
@@ -116,6 +118,7 @@ def test_a_table_and_a_scan_cannot_be_what_is_new(lake: Lake, annotation: Any) -
     assert "expected a type of rows, for what is new" in str(error)
 
 
+@pytest.mark.full
 @WAYS
 def test_compaction_and_changes_of_columns_add_no_rows(lake: Lake, annotation: Any) -> None:
     reader = copy_of(annotation)
@@ -163,6 +166,7 @@ def test_rows_that_went_are_an_error_or_a_full_read_as_asked(lake: Lake, annotat
     assert lake.rows("copied") == [1, 2, 3, 4]
 
 
+@pytest.mark.full
 @WAYS
 def test_an_overwrite_that_only_adds_rows_is_what_is_new(lake: Lake, annotation: Any) -> None:
     """That is how an asset with partitions writes each of them for the first time; also beside old delete files."""
@@ -188,6 +192,7 @@ def _column(session: Any, condition: str) -> Any:
     return functions_of(session).expr(condition)
 
 
+@pytest.mark.full
 @WAYS
 def test_expired_and_rolled_back_snapshots_are_an_error_or_a_full_read(lake: Lake, annotation: Any) -> None:
     lake.materialize(events("(1)"))
@@ -243,6 +248,7 @@ def test_a_lost_table_is_made_of_everything_again(lake: Lake) -> None:
     assert lake.rows("copied") == [1, 2]
 
 
+@pytest.mark.full
 def test_an_own_history_that_has_expired_is_unclear_only_where_it_is_needed(lake: Lake) -> None:
     reader = copy_of(DataFrame)
     lake.materialize(events("(1)"))
@@ -347,6 +353,7 @@ def test_a_retry_reads_on_where_the_other_run_has_ended(lake: Lake, monkeypatch:
     assert lake.rows("copied") == [1, 2]
 
 
+@pytest.mark.full
 def test_a_resumed_run_takes_its_own_commit_over_and_reads_the_same_again(
     lake: Lake, kept_instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -389,6 +396,7 @@ def test_a_resumed_run_takes_its_own_commit_over_and_reads_the_same_again(
     assert (kept.rows("left"), kept.rows("right")) == ([1, 2, 3], [1, 2, 3])
 
 
+@pytest.mark.full
 @WAYS
 def test_each_partition_reads_its_own_changes(lake: Lake, annotation: Any) -> None:
     """Another partition's replacement is none of its business; its own is."""
@@ -414,6 +422,7 @@ def test_each_partition_reads_its_own_changes(lake: Lake, annotation: Any) -> No
     assert lake.rows("copied", "day", "id") == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
 
 
+@pytest.mark.full
 def test_partitions_read_together_have_read_equally_far(lake: Lake) -> None:
     upstream = frame_asset("events", "select 1 as id, '{key}' as day", partitions_def=DAYS, metadata=BY_DAY)
     reader = copy_of(DataFrame, BY_DAY, partitions_def=DAYS, backfill_policy=dg.BackfillPolicy.single_run())
@@ -450,6 +459,7 @@ def read_on_of(lake: Lake, reader: dg.AssetsDefinition, upstream: dg.AssetsDefin
     lake.materialize(reader, upstream.to_source_asset(), selection=[reader])
 
 
+@pytest.mark.full
 def test_the_newest_partition_alone_is_read_whole_and_then_on(lake: Lake) -> None:
     days = dg.DynamicPartitionsDefinition(name="days")
     upstream = frame_asset("events", "select 1 as id, '{key}' as day", partitions_def=days, metadata=BY_DAY)
@@ -542,6 +552,7 @@ def test_changes_end_at_an_instant_and_never_go_back(lake: Lake) -> None:
     assert "a snapshot that is not older than" in str(error)
 
 
+@pytest.mark.full
 def test_a_changelog_says_what_came_and_what_went(lake: Lake) -> None:
     """Without the rows that a commit has written as they were. All rows are insertions at first."""
     columns = ["id", "_change_type", "_change_ordinal", "_commit_snapshot_id"]
@@ -597,6 +608,7 @@ def test_a_changelog_is_the_same_in_every_type_of_rows(lake: Lake, annotation: A
     assert seen[1].column("_commit_snapshot_id").to_pylist() == [lake.head("events").snapshot_id]
 
 
+@pytest.mark.full
 def test_a_changelog_of_some_columns_and_rows_is_merged_into_a_copy(lake: Lake) -> None:
     """The last change of each key decides; what went is deleted."""
     upstream = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
@@ -630,6 +642,7 @@ def test_a_changelog_of_some_columns_and_rows_is_merged_into_a_copy(lake: Lake) 
     assert lake.rows("copied", "id", "v") == [(1, "a"), (2, "BB")]
 
 
+@pytest.mark.full
 def test_a_changelog_over_delete_files_is_an_error_or_a_full_read(lake: Lake) -> None:
     lake.materialize(events("(1), (2)"))
     asked = {"iceberg/read": "changelog"}
@@ -738,6 +751,7 @@ def test_added_files_are_read_as_they_were_before_they_were_compacted(lake: Lake
     assert lake.rows("copied") == [2, 3, 4, 5]
 
 
+@pytest.mark.full
 def test_full_reads_are_not_appended_where_it_is_unclear_what_was_read(lake: Lake) -> None:
     lake.materialize(events("(1)"))
     full = copy_of(DataFrame, asked={"iceberg/changes_fallback": "full"})
@@ -750,6 +764,7 @@ def test_full_reads_are_not_appended_where_it_is_unclear_what_was_read(lake: Lak
     assert lake.rows("copied") == [1, 100]
 
 
+@pytest.mark.full
 def test_where_own_snapshots_have_expired_dagster_s_event_log_tells(lake: Lake) -> None:
     upstream = frame_asset("events", "select 1 as id, '{key}' as day", partitions_def=DAYS, metadata=BY_DAY)
     reader = copy_of(DataFrame, BY_DAY, partitions_def=DAYS)

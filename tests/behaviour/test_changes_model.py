@@ -121,6 +121,7 @@ class World:
         assert self._lake.rows("copied", "id") == self._lake.rows("events", "id")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("annotation", [DataFrame, pa.Table], ids=["spark", "arrow"])
 def test_each_row_is_there_once(

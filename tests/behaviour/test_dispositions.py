@@ -14,6 +14,7 @@ MERGE = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.each_engine
 def test_append_adds_rows_once_for_each_run(lake: Lake) -> None:
     asset = frame_asset("log", "select 1 as id", metadata={"iceberg/write_disposition": "append"})
     lake.materialize(asset)
@@ -36,6 +37,7 @@ def test_an_empty_append_is_one_snapshot(lake: Lake) -> None:
     assert [summary["operation"] for summary in lake.summaries("log")] == ["append"]
 
 
+@pytest.mark.each_engine
 def test_merge_updates_known_keys_and_inserts_new_ones(lake: Lake) -> None:
     lake.materialize(frame_asset("people", "select * from values (1, 'a'), (2, 'b') as t(id, n)", metadata=MERGE))
     lake.materialize(frame_asset("people", "select * from values (3, 'c'), (2, 'B') as t(id, n)", metadata=MERGE))
@@ -57,6 +59,7 @@ def test_merge_of_nothing_is_one_snapshot_and_changes_nothing(lake: Lake) -> Non
     assert len(lake.summaries("people")) == 2
 
 
+@pytest.mark.full
 def test_merge_takes_a_frame_that_is_not_deterministic(lake: Lake) -> None:
     asset = frame_asset("rolls", "select id, rand() as roll from range(10)", metadata=MERGE)
     for _ in range(2):
@@ -88,6 +91,7 @@ def test_a_merge_adds_the_batch_s_new_columns(lake: Lake) -> None:
     assert lake.arrow("people").sort_by("id").column("age").to_pylist() == [None, 20]
 
 
+@pytest.mark.full
 def test_merge_by_odd_names_under_an_odd_table(lake: Lake) -> None:
     metadata = {
         "iceberg/write_disposition": "merge",
@@ -121,6 +125,7 @@ OUTSIDE = {
 }
 
 
+@pytest.mark.each_engine
 @pytest.mark.parametrize("outside", OUTSIDE.values(), ids=list(OUTSIDE))
 @pytest.mark.parametrize("disposition", ["replace", "append", "merge"])
 def test_rows_outside_of_the_partition_are_refused(lake: Lake, outside: str, disposition: str) -> None:
@@ -184,6 +189,7 @@ def test_rows_outside_are_dropped_and_counted_where_that_is_asked_for(lake: Lake
     assert reported.get("dagster/partition_row_count") == (1 if disposition == "replace" else None)
 
 
+@pytest.mark.each_engine
 @pytest.mark.parametrize("disposition", ["replace", "append", "merge"])
 def test_every_disposition_carries_the_whole_lineage(lake: Lake, disposition: str) -> None:
     metadata = {**DAY, "iceberg/write_disposition": disposition, "iceberg/merge_keys": ["id"]}

@@ -52,6 +52,7 @@ def versions(lake: Lake) -> list[tuple[Any, ...]]:
     return sorted(found, key=lambda item: (item[0], item[2]))
 
 
+@pytest.mark.each_engine
 def test_a_change_ends_a_version_and_begins_another(lake: Lake) -> None:
     lake.materialize(history(rows((1, "a"), (2, "b")), boundary=0))
     result = lake.materialize(history(rows((1, "A"), (2, "b"), (3, "c")), boundary=2))
@@ -63,6 +64,7 @@ def test_a_change_ends_a_version_and_begins_another(lake: Lake) -> None:
     assert lake.summaries("t")[-1]["dagster.run_id"] == result.run_id
 
 
+@pytest.mark.full
 def test_a_batch_without_changes_rewrites_nothing(lake: Lake) -> None:
     for boundary in (0, 1):
         lake.materialize(history(rows((1, "a"), (2, None)), boundary=boundary, retire="all"))
@@ -70,6 +72,7 @@ def test_a_batch_without_changes_rewrites_nothing(lake: Lake) -> None:
     assert lake.summaries("t")[-1].get("deleted-data-files", "0") == "0"
 
 
+@pytest.mark.full
 def test_the_same_boundary_may_be_written_again(lake: Lake) -> None:
     lake.materialize(history(rows((1, "a"), (2, "b"), (3, "c")), boundary=0, retire="all"))
     for query in (rows((1, "x"), (2, "b"), (4, "d")), rows((1, "y"), (3, "c"), (4, "d")), rows((2, "b"), (3, "c"))):
@@ -77,6 +80,7 @@ def test_the_same_boundary_may_be_written_again(lake: Lake) -> None:
     assert versions(lake) == [(1, "a", 0, 1), (2, "b", 0, None), (3, "c", 0, None)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("retire", ["never", "all"])
 def test_absent_keys_end_where_they_are_retired_and_may_come_back(lake: Lake, retire: str) -> None:
     for boundary, query in enumerate((rows((1, "a"), (2, "b")), rows((1, "a")), rows((1, "a"), (2, "b")))):
@@ -85,6 +89,7 @@ def test_absent_keys_end_where_they_are_retired_and_may_come_back(lake: Lake, re
     assert versions(lake) == [(1, "a", 0, None), *again]
 
 
+@pytest.mark.full
 def test_an_empty_batch_retires_all(lake: Lake) -> None:
     lake.materialize(history(rows((1, "a")), boundary=0))
     lake.materialize(history(EMPTY, boundary=1))
@@ -93,6 +98,7 @@ def test_an_empty_batch_retires_all(lake: Lake) -> None:
     assert versions(lake) == [(1, "a", 0, 1)]
 
 
+@pytest.mark.full
 def test_marked_keys_end(lake: Lake) -> None:
     lake.materialize(history(rows((1, "a"), (2, "b")), boundary=0))
     query = rows((1, None), (2, "b"), (9, None), marks={1: True, 9: True})
@@ -100,6 +106,7 @@ def test_marked_keys_end(lake: Lake) -> None:
     assert versions(lake) == [(1, "a", 0, 3), (2, "b", 0, None)]
 
 
+@pytest.mark.full
 def test_the_columns_have_names_of_one_s_own_and_a_marker(lake: Lake) -> None:
     rules = {"valid_from": "since", "valid_to": "until", "is_current": "now"}
     for boundary, text in enumerate("ab"):
@@ -111,6 +118,7 @@ def test_the_columns_have_names_of_one_s_own_and_a_marker(lake: Lake) -> None:
     ]
 
 
+@pytest.mark.full
 def test_rows_that_say_when_they_begin_find_their_place(lake: Lake) -> None:
     def query(*events: tuple[int, str, int]) -> str:
         return " union all ".join(
@@ -141,6 +149,7 @@ def test_a_day_before_one_that_is_there_is_refused(lake: Lake) -> None:
     assert lake.rows("t", "n") == ["2024-03-03"]
 
 
+@pytest.mark.full
 def test_another_region_may_be_older(lake: Lake) -> None:
     query = "select '{key}' as region, 1 as id, '{key}' as n"
     for key, boundary in (("eu", 2), ("us", 1)):
@@ -151,6 +160,7 @@ def test_another_region_may_be_older(lake: Lake) -> None:
     assert not lake.materialize(asset, partition_key="eu", raise_on_error=False).success
 
 
+@pytest.mark.full
 def test_without_keys_each_row_is_its_own(lake: Lake) -> None:
     for boundary, query in enumerate((rows((1, "a"), (2, None)), rows((1, "b"), (2, None)))):
         lake.materialize(history(query, boundary=boundary, keys=(), retire="all"))
@@ -178,6 +188,7 @@ def partitioned(query: str, partitions: Any, expr: str, **rules: Any) -> Any:
     return frame_asset("t", query, partitions_def=partitions, metadata=metadata)
 
 
+@pytest.mark.full
 def test_a_region_s_run_ends_no_version_of_another(lake: Lake) -> None:
     query = "select '{key}' as region, id, '{key}' as n from values (1), (2) as t(id)"
     for key, boundary, where in (("eu", 0, ""), ("us", 0, ""), ("eu", 1, " where id = 1")):
@@ -188,6 +199,7 @@ def test_a_region_s_run_ends_no_version_of_another(lake: Lake) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.full
 def test_a_day_s_run_begins_versions_at_the_day_s_start(lake: Lake) -> None:
     for key in ("2024-03-02", "2024-03-03", "2024-03-03"):
         asset = partitioned("select 1 as id, '{key}' as n", DAYS, "valid_from", boundary="partition", retire="all")
@@ -223,6 +235,7 @@ def test_a_batch_with_the_columns_that_the_merge_fills_is_refused(classic_lake: 
 batches = st.dictionaries(st.integers(0, 3), st.sampled_from([None, "a", "b"]), max_size=4)
 
 
+@pytest.mark.full
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     steps=st.lists(st.tuples(batches, st.integers(0, 1)), min_size=2, max_size=5),

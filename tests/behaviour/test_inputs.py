@@ -139,6 +139,7 @@ def test_a_field_that_may_not_be_null_is_so_where_its_struct_is(
         assert (annotation, sorted(loaded.column("i").to_pylist())) == (annotation, expected)
 
 
+@pytest.mark.full
 @BOTH_WAYS
 def test_a_row_filter_takes_the_names_that_fields_had_then(lake: Lake, annotation: Any) -> None:
     upstream = frame_asset("t", "select id, named_struct('a', id, 'b', -id) as s from range(5)")
@@ -164,6 +165,7 @@ def test_every_type_takes_rows_columns_and_a_limit(lake: Lake, annotation: Any) 
         assert (limited.num_rows, set(limited.column("m").to_pylist())) == (rows, {1} if rows else set())
 
 
+@pytest.mark.full
 @BOTH_WAYS
 def test_a_filter_and_a_limit_apply_within_many_windows(lake: Lake, annotation: Any) -> None:
     days = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-04-11", timezone="America/New_York")

@@ -33,6 +33,7 @@ def wait_until_idle(directory: Path) -> None:
         time.sleep(1.0)
 
 
+@pytest.mark.each_engine
 @pytest.mark.parametrize("disposition", DISPOSITIONS)
 def test_a_cancelled_run_commits_nothing_and_leaves_the_session_usable(
     lake: Lake, disposition: str, monkeypatch: pytest.MonkeyPatch
@@ -53,6 +54,7 @@ class TimeIsUpError(Exception):
     """What a step's own timeout raises."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("disposition", DISPOSITIONS)
 def test_a_step_that_times_out_is_retried_and_commits_once(
     lake: Lake, disposition: str, monkeypatch: pytest.MonkeyPatch

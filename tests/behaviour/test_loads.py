@@ -137,6 +137,7 @@ def test_all_types_have_the_same_values_whatever_loads_them(lake: Lake, annotati
     assert set(rows) == {1, 2, 3}
 
 
+@pytest.mark.each_engine
 @pytest.mark.parametrize("annotation", ANNOTATIONS, ids=lambda item: f"{item.__module__}.{item.__name__}")
 def test_an_input_loads_as_its_annotation_says(lake: Lake, annotation: Any) -> None:
     upstream = frame_asset("types", TYPES)
@@ -250,6 +251,7 @@ class TestMappings:
         assert (loaded.num_rows, set(loaded.column_names)) == (0, {"ts", "v"})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "annotation", [DataFrame, pa.Table, pa.RecordBatchReader], ids=lambda item: f"{item.__module__}.{item.__name__}"
 )

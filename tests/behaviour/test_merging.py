@@ -57,6 +57,7 @@ def test_rows_that_are_as_they_were_are_not_written(lake: Lake) -> None:
     assert counts(result) == (1, 1, 0, 1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["source", "target", "Source"])
 def test_a_table_may_have_any_name(classic_lake: Lake, name: str) -> None:
     metadata = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
@@ -73,6 +74,7 @@ def test_two_thousand_columns_are_compared(classic_lake: Lake) -> None:
         assert counts(result) == ((0, 3, 0, 0) if changed else (3, 0, 0, 0))
 
 
+@pytest.mark.each_engine
 def test_a_batch_that_changes_nothing_rewrites_no_file(lake: Lake) -> None:
     result = merged(lake, STORED)
     assert counts(result) == (0, 0, 0, 3)
@@ -80,6 +82,7 @@ def test_a_batch_that_changes_nothing_rewrites_no_file(lake: Lake) -> None:
     assert (summary.get("added-data-files", "0"), summary.get("deleted-data-files", "0")) == ("0", "0")
 
 
+@pytest.mark.each_engine
 @pytest.mark.parametrize(
     ("batch", "written_again", "counted"),
     [
@@ -163,6 +166,7 @@ def test_a_key_that_the_table_has_twice_does_not_hide_a_new_one(classic_lake: La
     assert counts(result)[:3] == (1, 0, 0)
 
 
+@pytest.mark.full
 def test_keys_of_which_a_part_is_null_are_told_apart(classic_lake: Lake) -> None:
     stored, moved = values("(null, 'a', 1)", "x, y, v"), values("('a', null, 1)", "x, y, v")
     for query in (stored.replace("null", "cast(null as string)"), moved.replace("null", "cast(null as string)")):
@@ -189,6 +193,7 @@ def test_the_rows_of_a_key_are_replaced_as_a_whole(lake: Lake) -> None:
     assert counts(fewer) == (1, 0, 2, 0)
 
 
+@pytest.mark.full
 def test_equal_rows_of_a_key_count_each(lake: Lake) -> None:
     lake.materialize(merging(values("(1, 'a', 1), (1, 'a', 1)"), strategy="delete_insert"))
     same = lake.materialize(merging(values("(1, 'a', 1), (1, 'a', 1)"), strategy="delete_insert"))
@@ -208,6 +213,7 @@ def test_marked_keys_are_deleted_and_the_mark_is_not_stored(lake: Lake, strategy
     assert counts(result) == ((1, 1, 1, 0) if strategy == "upsert" else (2, 0, 2, 0))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", ["upsert", "delete_insert"])
 def test_a_mark_may_have_an_odd_name_and_other_case(classic_lake: Lake, strategy: str) -> None:
     query = values("(1, 'a', {}), (2, 'b', false)", "`my id`, n, `Is.Gone`")
@@ -257,6 +263,7 @@ def test_null_may_be_a_key_like_any_other(lake: Lake) -> None:
     assert counts(result) == (1, 1, 0, 1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rules", [{"update_columns": ["v"]}, {"exclude_columns": ["n"]}], ids=str)
 def test_an_update_writes_the_chosen_columns_alone(lake: Lake, rules: dict[str, Any]) -> None:
     result = merged(lake, "(1, 'x', 11), (2, 'y', 20), (4, 'd', 40)", **rules)
@@ -286,6 +293,7 @@ def test_an_empty_batch_deletes_all_where_it_is_the_whole(lake: Lake) -> None:
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", ["upsert", "insert_only", "delete_insert"])
 def test_equal_keys_of_other_partitions_stay(lake: Lake, strategy: str) -> None:
     asset = daily("(1, '{key}'), (2, '{key}')", strategy=strategy)
@@ -307,6 +315,7 @@ def daily(rows: str, **rules: Any) -> dg.AssetsDefinition:
     return frame_asset("t", query, partitions_def=DAYS, metadata=metadata)
 
 
+@pytest.mark.full
 def test_a_partition_s_absent_keys_are_deleted_and_no_other_s(lake: Lake) -> None:
     for key in ("2013-01-01", "2013-01-02"):
         lake.materialize(daily("(1, 'a'), (2, 'b')"), partition_key=key)
@@ -315,6 +324,7 @@ def test_a_partition_s_absent_keys_are_deleted_and_no_other_s(lake: Lake) -> Non
     assert counts(result) == (0, 0, 1, 1)
 
 
+@pytest.mark.full
 def test_structs_and_maps_are_compared_by_name_and_entry(lake: Lake) -> None:
     def query(struct: str, entries: str) -> str:
         return f"select 1 as id, {struct} as s, map({entries}) as m, array({struct}) as l"
@@ -328,6 +338,7 @@ def test_structs_and_maps_are_compared_by_name_and_entry(lake: Lake) -> None:
     assert (row["s"], row["l"], sorted(row["m"])) == ({"a": 2, "b": 1}, [{"a": 2, "b": 1}], [("x", 1), ("y", 2)])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", ["upsert", "delete_insert"])
 def test_fields_that_differ_in_case_alone_are_the_same(lake: Lake, strategy: str) -> None:
     for name, value, expected in (("a", 1, None), ("A", 2, None), ("A", 2, 1)):
@@ -356,6 +367,7 @@ def test_keys_that_python_does_not_have_are_found_again(lake: Lake, key: str) ->
     assert error.class_name == "MergeKeyError"
 
 
+@pytest.mark.full
 def test_rows_without_a_key_are_absent_too(classic_lake: Lake) -> None:
     classic_lake.session.sql("create namespace lake.db")
     classic_lake.session.sql(
@@ -366,6 +378,7 @@ def test_rows_without_a_key_are_absent_too(classic_lake: Lake) -> None:
     assert counts(result) == (0, 0, 1, 1)
 
 
+@pytest.mark.full
 def test_a_condition_holds_for_each_of_a_key_s_rows(classic_lake: Lake) -> None:
     classic_lake.session.sql("create namespace lake.db")
     classic_lake.session.sql(
@@ -384,6 +397,7 @@ def test_rows_are_not_counted_where_delete_files_take_some_off(classic_lake: Lak
     assert lake.head("t").summary["total-records"] == "4"  # type: ignore[index]
 
 
+@pytest.mark.full
 def test_each_row_that_the_table_has_of_a_key_is_compared(classic_lake: Lake) -> None:
     classic_lake.materialize(merging(values(STORED)))
     classic_lake.session.sql("insert into lake.db.t values (1, 'other', 11), (2, 'b', 20)")
@@ -392,6 +406,7 @@ def test_each_row_that_the_table_has_of_a_key_is_compared(classic_lake: Lake) ->
     assert counts(result) == (0, 2, 0, 1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("rules", "left", "counted"),
     [
@@ -451,6 +466,7 @@ def test_what_others_write_right_before_the_merge_is_met(
     assert (metadata_of(result, "t")["iceberg/retries"] == 1) == ("when_matched" in rules)
 
 
+@pytest.mark.full
 def test_a_mark_that_the_table_has_stored_before_is_left_as_it_is(classic_lake: Lake) -> None:
     query = values("(1, 'a', false), (2, 'b', false)", "id, n, gone")
     classic_lake.materialize(merging(query))
@@ -478,6 +494,7 @@ def test_a_mark_that_is_needed_otherwise_is_refused(classic_lake: Lake, more: di
     assert (error.class_name, f"`{key}` names" in str(error)) == ("ConfigurationError", True)
 
 
+@pytest.mark.full
 def test_a_collation_of_the_batch_makes_no_texts_equal(classic_lake: Lake) -> None:
     for text in ("a", "A"):
         column = f"'{text}' collate UTF8_LCASE"
@@ -485,6 +502,7 @@ def test_a_collation_of_the_batch_makes_no_texts_equal(classic_lake: Lake) -> No
     assert classic_lake.rows("t", "n", "l") == [("A", ["A"])]
 
 
+@pytest.mark.full
 def test_what_cannot_be_compared_counts_as_changed(classic_lake: Lake) -> None:
     asset = merging("select id, map('x', map('y', id)) as m from range(2)")
     for expected in ((2, 0, 0, 0), (0, 2, 0, 0)):
@@ -504,6 +522,7 @@ KEYS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
 def test_keys_of_every_type_are_found_again(classic_lake: Lake, key: str) -> None:
     """By their range, and where they are few by a list of them."""
@@ -598,6 +617,7 @@ def shown(rows: Sequence[Row], *marks: Sequence[bool]) -> str:
     return " union all ".join([f"select {empty} where false", *(f"select {line}" for line in lines)])
 
 
+@pytest.mark.full
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=merges())
 def test_a_merge_leaves_what_a_model_of_it_leaves(
@@ -617,6 +637,7 @@ def test_a_merge_leaves_what_a_model_of_it_leaves(
     assert len(lake.summaries("t")) == before + 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("layout", [[], ["bucket(8, id)"]], ids=["range of keys", "buckets"])
 @pytest.mark.parametrize("strategy", ["upsert", "insert_only", "delete_insert"])
 def test_files_that_cannot_have_a_key_of_the_batch_are_not_opened(

@@ -625,6 +625,7 @@ def run_histories(lake: Lake, *, examples: int, steps: int, is_repeatable: bool)
     print(f"{TableMachine.steps} steps, {TableMachine.materializations} of them runs of the asset")  # noqa: T201 - for who asked for more
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_table_holds_what_its_history_says(lake: Lake) -> None:
     run_histories(lake, examples=4, steps=10, is_repeatable=True)

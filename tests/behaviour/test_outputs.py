@@ -62,6 +62,7 @@ def streaming(make: Callable[[], Iterator[Any]]) -> dg.AssetsDefinition:
     return t
 
 
+@pytest.mark.each_engine
 @pytest.mark.parametrize("make", FORMS.values(), ids=list(FORMS))
 def test_rows_of_every_library_are_written(lake: Lake, make: Callable[[], Any]) -> None:
     lake.materialize(returning(make))
@@ -207,6 +208,7 @@ def test_a_column_of_nothing_but_null_fits_one_that_is_there(lake: Lake) -> None
     assert lake.arrow("t").to_pylist() == [{"id": None, "s": None}] * 3
 
 
+@pytest.mark.full
 def test_batches_are_written_as_they_come(lake: Lake, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The iterator is asked for the next batch when the one before has gone: to a file, or in a chunk to a server."""
     rows = 250_000 if engine == "classic" else 50_000

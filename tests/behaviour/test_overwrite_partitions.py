@@ -26,6 +26,7 @@ def values(*rows: str) -> str:
     return f"select * from values {', '.join(rows)} as t(k, v)"
 
 
+@pytest.mark.each_engine
 def test_partitions_without_rows_stay(lake: Lake) -> None:
     lake.materialize(written(values("('a', 1)", "('a', 2)", "('b', 3)", "(null, 4)"), "k"))
     lake.materialize(written(values("('a', 5)", "('c', 6)"), "k"))
@@ -114,6 +115,7 @@ def test_files_of_an_older_spec_keep_what_is_not_replaced(lake: Lake) -> None:
     assert len(lake.summaries("t")) == 2
 
 
+@pytest.mark.full
 def test_a_run_replaces_nothing_beyond_its_own_partitions(lake: Lake) -> None:
     """The table's partitions are months, the run's are days."""
     metadata = {"partition_expr": "ts", "iceberg/partition_by": ["month(ts)"], **OVERWRITE}
@@ -131,6 +133,7 @@ def test_a_run_replaces_nothing_beyond_its_own_partitions(lake: Lake) -> None:
     assert sorted(lake.rows("t", "v")) == [*[1] * 48, 2]
 
 
+@pytest.mark.full
 def test_the_rows_are_computed_once(lake: Lake) -> None:
     """What they are is found out before they are written: other rows the second time would be lost or doubled."""
     query = "select cast(floor(rand() * 1000000) as int) as k, id as v from range(20)"

@@ -8,6 +8,7 @@ from tests.conftest import Lake
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.full
 def test_a_long_query_reports_its_tasks(lake: Lake) -> None:
     lines: list[str] = []
     slow = lake.session.range(0, 400_000_000, 1, 40).selectExpr("sum(hash(id)) as h")

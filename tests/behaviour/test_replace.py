@@ -17,6 +17,7 @@ SINGLE_RUN = dg.BackfillPolicy.single_run()
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.each_engine
 def test_a_partition_is_replaced_and_its_neighbours_stay(lake: Lake) -> None:
     for value, day in (("1", "2013-01-01"), ("1", "2013-01-02"), ("1", "2013-01-03"), ("2", "2013-01-02")):
         lake.materialize(hours_asset(value=value, partitions_def=UTC_DAYS), partition_key=day)
@@ -49,6 +50,7 @@ def test_rows_that_are_deleted_by_equality_stay_deleted(lake: Lake) -> None:
     assert int(deleted.timestamp()) not in found
 
 
+@pytest.mark.each_engine
 @pytest.mark.parametrize(("day", "hours"), [("2013-03-10", 23), ("2013-11-03", 25), ("2013-07-04", 24)])
 def test_a_new_york_day_has_its_own_length(lake: Lake, day: str, hours: int) -> None:
     asset = hours_asset(partitions_def=NEW_YORK)
@@ -100,6 +102,7 @@ def test_rows_of_others_keep_their_nested_values(lake: Lake) -> None:
         assert str({name: row[name] for name in NESTED}) == str(expected).replace("{}", str(struct))
 
 
+@pytest.mark.each_engine
 def test_files_that_straddle_the_partition_are_carried_over(lake: Lake) -> None:
     asset = hours_asset(partitions_def=NEW_YORK, backfill_policy=SINGLE_RUN)
     lake.materialize_range(asset, first="2013-01-03", last="2013-01-06")
@@ -258,6 +261,7 @@ def test_a_day_is_found_in_columns_of_each_type(lake: Lake, column: str, expecte
     assert str(lake.table("typed").schema().find_type("day")) == expected
 
 
+@pytest.mark.full
 def test_the_last_of_many_columns_tells_files_of_long_keys_apart(classic_lake: Lake) -> None:
     keys = [f"one of the long keys {number}" for number in range(2)]
     columns = ", ".join(f"{number} as c{number}" for number in range(100))
@@ -347,6 +351,7 @@ KEYS = [
 ]
 
 
+@pytest.mark.full
 def test_static_keys_of_any_spelling_are_kept_apart(lake: Lake) -> None:
     keys = dg.StaticPartitionsDefinition(KEYS)
 

@@ -28,6 +28,7 @@ def rows_of(lake: Lake) -> dict[Any, str]:
     return dict(zip(lake.arrow("t").column("n").to_pylist(), lake.arrow("t").column("v").to_pylist(), strict=True))
 
 
+@pytest.mark.each_engine
 @pytest.mark.parametrize("spec", [(), ("n",), ("truncate(4, n)",), ("bucket(2, s)",)], ids=str)
 @pytest.mark.parametrize(
     ("where", "replaced"),

@@ -20,6 +20,7 @@ def tags_of(result: dg.ExecuteInProcessResult, node: str) -> dict[str, str]:
     return dict(result.asset_materializations_for_node(node)[0].tags or {})
 
 
+@pytest.mark.each_engine
 def test_a_materialization_reports_the_standard_keys_and_its_commit(lake: Lake) -> None:
     lake.materialize(hours_asset(partitions_def=DAYS), partition_key="2013-01-01")
     parent = lake.head("hours")

@@ -399,6 +399,7 @@ def run_history(lake: Lake, seed: int, steps: int) -> None:
             pytest.fail(f"seed {seed}: {error}", pytrace=False)
 
 
+@pytest.mark.full
 def test_tables_hold_what_their_histories_say(lake: Lake) -> None:
     run_history(lake, seed=18, steps=12)
 

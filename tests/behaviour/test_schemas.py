@@ -32,6 +32,7 @@ def test_new_columns_are_added_and_missing_ones_are_null(lake: Lake) -> None:
     assert len(lake.summaries("t")) == 2
 
 
+@pytest.mark.each_engine
 def test_types_widen_where_iceberg_lets_them(lake: Lake) -> None:
     append = {"iceberg/write_disposition": "append"}
     first = "select 1 as i, cast(1.5 as float) as f, cast(1 as decimal(5, 2)) as d"
@@ -172,6 +173,7 @@ def identified(*rows: tuple[int, str, str], **metadata: Any) -> dg.AssetsDefinit
     return frame_asset("t", query, metadata={f"iceberg/{key}": value for key, value in metadata.items()})
 
 
+@pytest.mark.full
 def test_uuids_are_texts_and_fixed_are_binary_whatever_loads_them(lake: Lake) -> None:
     of_another_engine(lake)
     upstream = identified((1, ONE, "0A0B"), (2, OTHER, "0C0D"))
@@ -185,6 +187,7 @@ def test_uuids_are_texts_and_fixed_are_binary_whatever_loads_them(lake: Lake) ->
         assert (annotation, rows) == (annotation, expected)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("transform", [None, IdentityTransform(), BucketTransform(4)], ids=str)
 def test_texts_and_binary_are_stored_as_uuids_and_fixed(lake: Lake, transform: Any) -> None:
     of_another_engine(lake, *([transform] if transform else []))
@@ -313,6 +316,7 @@ def test_fields_that_a_struct_lacks_are_null_at_any_depth(lake: Lake) -> None:
 MERGE: dict[str, Any] = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
 
 
+@pytest.mark.full
 def test_a_merge_keeps_the_fields_of_structs_that_the_batch_lacks(lake: Lake) -> None:
     stored = "named_struct('x', 1, 'y', 2, 'in', named_struct('a', 1, 'b', 2))"
     lake.materialize(frame_asset("t", f"select explode(array(1, 2, 3, 4)) as id, if(id = 4, null, {stored}) as s"))
@@ -515,6 +519,7 @@ def case_sensitive_lake(lake: Lake) -> Iterator[Lake]:
     lake.session.conf.unset("spark.sql.caseSensitive")
 
 
+@pytest.mark.full
 def test_names_that_differ_in_case_are_two_columns_where_the_session_says_so(case_sensitive_lake: Lake) -> None:
     lake = case_sensitive_lake
     lake.materialize(frame_asset("t", "select 1 as id, 2 as a, named_struct('x', 1) as s"))
@@ -529,6 +534,7 @@ def test_names_that_differ_in_case_are_two_columns_where_the_session_says_so(cas
     assert "found a difference: the column a of type int, which the table lacks" in str(error)
 
 
+@pytest.mark.full
 def test_a_branch_from_before_a_rename_is_brought_up_to_date_by_an_append(lake: Lake) -> None:
     days = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-04")
     kwargs: dict[str, Any] = {"partition_expr": "day", "iceberg/merge_keys": ["key"], "iceberg/renames": {"id": "key"}}

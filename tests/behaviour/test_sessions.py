@@ -63,6 +63,7 @@ def test_the_resource_of_the_io_manager_and_the_one_beside_it_use_one_session(la
     assert seen == [lake.session]
 
 
+@pytest.mark.full
 def test_a_session_stops_with_its_last_user_where_that_is_asked_for(connect_server: str, tmp_path: Path) -> None:
     catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path))
     first, second = (
@@ -107,6 +108,7 @@ def test_a_session_that_its_server_has_dropped_is_replaced(
     again.stop()
 
 
+@pytest.mark.full
 def test_two_catalogs_of_one_name_do_not_mix(lake: Lake, tmp_path: Path) -> None:
     lake.materialize(frame_asset("t", "select 1 as a"))
     elsewhere = SqlCatalog(uri=f"sqlite:///{tmp_path}/other/catalog.db", warehouse=str(tmp_path / "other"))
@@ -121,6 +123,7 @@ def test_two_catalogs_of_one_name_do_not_mix(lake: Lake, tmp_path: Path) -> None
 KEYS_OF_A_CATALOG = ("io-impl", "mine", "theirs", "defaults")
 
 
+@pytest.mark.full
 def test_what_an_instance_of_one_run_had_is_let_go_of(classic_lake: Lake, tmp_path: Path) -> None:
     """The default catalog lies under the instance, and an ephemeral one takes it with it."""
     merge = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
@@ -249,6 +252,7 @@ def test_java_that_is_missing_or_too_old_is_named(
     assert "openjdk-17" in str(caught.value)
 
 
+@pytest.mark.full
 def test_a_session_without_iceberg_is_told_what_it_lacks(tmp_path: Path) -> None:
     """In a process of its own: a JVM's jars cannot be taken away."""
     script = f"""

@@ -83,6 +83,7 @@ def test_a_namespace_that_is_asked_for_is_neither_made_nor_dropped(tmp_path: Pat
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_write_that_comes_too_late_is_waited_for_before_it_is_cleaned_up(
     classic_lake: Lake, monkeypatch: pytest.MonkeyPatch

@@ -96,6 +96,7 @@ def test_a_mistake_in_an_asset_s_metadata_is_found_without_running_it(location: 
     assert "did you mean `iceberg/table`?" in failed["found"]
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_difference_fails_where_that_is_asked_for(location: Path, tmp_path: Path) -> None:
     """The table is another program's: its properties are not the definition's."""
