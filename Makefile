@@ -34,7 +34,7 @@ ui: setup .dagster_home/dagster.yaml ## Open the example in Dagster's UI
 	@$(DAGSTER) PYTHONWARNINGS='ignore:Function `dev_command` is superseded' $(BIN)/dagster dev -w workspace.yaml
 
 test: setup ## Run what shows in five minutes that the package works, before every commit
-	@$(BIN)/python -m pytest -m "not slow and not full and (not server or core)" $(ARGS)
+	@$(BIN)/python -m pytest -m "not slow and not full and not server" $(ARGS)
 
 test-full: setup ## Run all other cases of these tests: grids, crashes, and both engines everywhere
 	@$(BIN)/python -m pytest -m "full and not slow and not server" $(ARGS)

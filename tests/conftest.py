@@ -41,8 +41,7 @@ TESTED_BUNDLES = (
 """Older than what the package asks for: mirrors of Maven Central have newer ones late."""
 
 JARS = (ICEBERG_SPARK_RUNTIME, SQLITE_JDBC)
-CORE_JARS = (*JARS, ICEBERG_AWS_BUNDLE)
-SERVER_JARS = (*CORE_JARS, MYSQL_JDBC, POSTGRESQL_JDBC, *TESTED_BUNDLES)
+SERVER_JARS = (*JARS, ICEBERG_AWS_BUNDLE, MYSQL_JDBC, POSTGRESQL_JDBC, *TESTED_BUNDLES)
 """A Spark Connect server hands all of its jars to each session anew: tests that do not need them wait for them."""
 SPARK_CONF = {
     "spark.master": "local[2]",
@@ -133,10 +132,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run first what needs no engine; start the JVM with what the chosen tests need."""
     items.sort(key=_needs_an_engine)
-    servers = [item for item in items if item.get_closest_marker("server") is not None]
-    if servers:
-        is_core = all(item.get_closest_marker("core") is not None for item in servers)
-        SPARK_CONF["spark.jars.packages"] = ",".join(CORE_JARS if is_core else SERVER_JARS)
+    if any(item.get_closest_marker("server") is not None for item in items):
+        SPARK_CONF["spark.jars.packages"] = ",".join(SERVER_JARS)
 
 
 def _needs_an_engine(item: pytest.Item) -> bool:

@@ -217,6 +217,7 @@ def test_expired_and_rolled_back_snapshots_are_an_error_or_a_full_read(lake: Lak
     assert lake.rows("copied") == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.full
 def test_a_table_that_is_made_anew_is_not_read_on(lake: Lake) -> None:
     lake.materialize(events("(1)"))
     read_on(lake, copy_of(DataFrame))
@@ -225,6 +226,7 @@ def test_a_table_that_is_made_anew_is_not_read_on(lake: Lake) -> None:
     assert refused(lake, copy_of(DataFrame)).class_name == "ChangesUnknownError"
 
 
+@pytest.mark.full
 def test_what_is_rolled_back_downstream_is_read_again(lake: Lake) -> None:
     reader = copy_of(DataFrame)
     lake.materialize(events("(1)"))
@@ -238,6 +240,7 @@ def test_what_is_rolled_back_downstream_is_read_again(lake: Lake) -> None:
     assert lake.rows("copied") == [1, 2, 3]
 
 
+@pytest.mark.full
 def test_a_lost_table_is_made_of_everything_again(lake: Lake) -> None:
     reader = copy_of(DataFrame)
     lake.materialize(events("(1)"))
@@ -289,6 +292,7 @@ def test_what_would_replace_the_rows_of_earlier_changes_is_refused(lake: Lake, m
     assert not lake.exists("copied")
 
 
+@pytest.mark.full
 def test_an_asset_that_reads_its_own_table_too_may_replace_it(lake: Lake) -> None:
     """Dagster lets an asset read itself by time partitions alone: others read its table under another name."""
     lake.materialize(events("(1)"))
@@ -443,6 +447,7 @@ def test_partitions_read_together_have_read_equally_far(lake: Lake) -> None:
     assert lake.rows("copied", "day", "id") == expected
 
 
+@pytest.mark.full
 def test_all_partitions_are_the_whole_table_also_tomorrow(lake: Lake) -> None:
     """A partition that comes to be is new, although the input asks for other partitions than before."""
     days = dg.DynamicPartitionsDefinition(name="days")
@@ -519,6 +524,7 @@ def test_what_is_stored_elsewhere_goes_on_from_the_run_that_has_read_furthest(la
     assert seen == [[1], [1, 2], [3], []]
 
 
+@pytest.mark.full
 def test_the_changes_that_a_run_has_read_are_read_again_after_a_roll_back(lake: Lake) -> None:
     reader = copy_of(DataFrame)
     lake.materialize(events("(1)"))
@@ -683,6 +689,7 @@ def test_a_limit_would_lose_rows_and_an_op_has_read_nothing(lake: Lake) -> None:
     assert "how far it has been read is known of assets" in str(failure.step_failure_data.error)
 
 
+@pytest.mark.full
 def test_changes_begin_after_a_read_of_all_rows_alone(lake: Lake) -> None:
     """Rows that a limit left out have not been read, those of an older snapshot all have."""
     seen: list[int] = []
@@ -712,6 +719,7 @@ def test_changes_begin_after_a_read_of_all_rows_alone(lake: Lake) -> None:
         assert seen == [3]
 
 
+@pytest.mark.full
 def test_partitions_one_by_one_take_what_is_new_of_each(lake: Lake) -> None:
     """Of some of them: of all there may be more tomorrow."""
     upstream = frame_asset("events", "select 1 as id, '{key}' as day", partitions_def=DAYS, metadata=BY_DAY)
@@ -733,6 +741,7 @@ def test_partitions_one_by_one_take_what_is_new_of_each(lake: Lake) -> None:
     assert seen == [{"a": [1], "b": [1]}, {"a": [], "b": [2]}]
 
 
+@pytest.mark.full
 def test_added_files_are_read_as_they_were_before_they_were_compacted(lake: Lake) -> None:
     """Beside delete files, which Iceberg's own scan of insertions does not take."""
     lake.materialize(events("(1), (2)"))

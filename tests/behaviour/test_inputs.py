@@ -450,6 +450,7 @@ class TestRunsRepeated:
         dg.materialize([frame_asset("up", "select 2 as id")], resources=lake.resources, instance=kept)
         return run.run_id
 
+    @pytest.mark.full
     def test_the_event_log_tells_what_was_read(self, lake: Lake, kept_instance: dg.DagsterInstance) -> None:
         run_id = self.first(lake, kept_instance)
         repeated = self.repeated(lake, kept_instance, run_id)
@@ -598,6 +599,7 @@ class TestPartitionsOneByOne:
         before = {"iceberg/snapshot_id": lake.head("hours").snapshot_id}
         assert self.load(lake, pa.Table, ["2013-01-02"], **before) == 0
 
+    @pytest.mark.full
     @BOTH_WAYS
     def test_a_table_that_nobody_has_written(self, lake: Lake, annotation: Any) -> None:
         days = ["2013-01-01"]

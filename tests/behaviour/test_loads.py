@@ -412,6 +412,7 @@ def test_a_partition_is_read_from_before_its_column_was_renamed(lake: Lake, anno
     assert rows.to_pylist() == [{"day": dt.date(2013, 1, 2), "v": "x"}]
 
 
+@pytest.mark.full
 def test_a_spark_input_stays_pinned_while_others_write(lake: Lake) -> None:
     upstream = frame_asset("one", "select 1 as id")
     lake.materialize(upstream)

@@ -158,6 +158,7 @@ def test_a_merge_leaves_no_setting_behind(lake: Lake, monkeypatch: pytest.Monkey
         assert beside.conf.get(GROUP_FILTER) == "true"
 
 
+@pytest.mark.full
 def test_a_key_that_the_table_has_twice_does_not_hide_a_new_one(classic_lake: Lake) -> None:
     doubled = frame_asset("t", values("(1, 'a'), (1, 'a')", "id, n"), metadata={"iceberg/write_disposition": "append"})
     classic_lake.materialize(doubled)
@@ -176,6 +177,7 @@ def test_keys_of_which_a_part_is_null_are_told_apart(classic_lake: Lake) -> None
     assert counts(again) == (0, 0, 0, 1)
 
 
+@pytest.mark.full
 def test_only_new_keys_are_inserted(lake: Lake) -> None:
     result = merged(lake, "(1, 'x', 0), (4, 'd', 40)", strategy="insert_only")
     assert table(lake) == [(1, "a", 10), (2, "b", 20), (3, "c", 30), (4, "d", 40)]
@@ -202,6 +204,7 @@ def test_equal_rows_of_a_key_count_each(lake: Lake) -> None:
     assert table(lake) == [(1, "a", 1)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("marks", "kind"), [("true, false", "boolean"), ("timestamp'2024-01-01', null", "timestamp")])
 @pytest.mark.parametrize("strategy", ["upsert", "delete_insert"])
 def test_marked_keys_are_deleted_and_the_mark_is_not_stored(lake: Lake, strategy: str, marks: str, kind: str) -> None:
@@ -228,6 +231,7 @@ def test_a_first_batch_leaves_out_what_it_marks(lake: Lake) -> None:
     assert table(lake) == [(2, "b")]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("full", [False, True])
 def test_a_mark_is_no_column_under_any_evolution(classic_lake: Lake, full: bool) -> None:
     asset = merging(values("(1, 'a', true), (2, 'b', false)", "id, n, gone"), hard_delete="gone")
@@ -236,6 +240,7 @@ def test_a_mark_is_no_column_under_any_evolution(classic_lake: Lake, full: bool)
     assert classic_lake.arrow("t").column_names == ["id", "n"]
 
 
+@pytest.mark.full
 def test_the_newest_of_a_key_s_rows_counts(lake: Lake) -> None:
     result = merged(lake, "(1, 'old', 1), (1, 'new', 2), (4, 'd', 1)", dedup_sort="v desc")
     assert table(lake) == [(1, "new", 2), (2, "b", 20), (3, "c", 30), (4, "d", 1)]
@@ -283,6 +288,7 @@ def test_keys_that_the_batch_lacks_are_deleted(lake: Lake) -> None:
     assert counts(result) == (0, 1, 1, 1)
 
 
+@pytest.mark.full
 def test_an_empty_batch_deletes_all_where_it_is_the_whole(lake: Lake) -> None:
     lake.materialize(merging(values(STORED)))
     lake.materialize(merging(f"{values(STORED)} where false", sync=True))
@@ -351,6 +357,7 @@ def test_fields_that_differ_in_case_alone_are_the_same(lake: Lake, strategy: str
 ODD_TEXTS = ["a${x}", "${spark:spark.app.name}", "a", "it's", "a\\b", "", "$", "\U0001f600"]
 
 
+@pytest.mark.full
 def test_texts_are_found_again_whatever_is_in_them(lake: Lake) -> None:
     texts = ", ".join(f"decode(unhex('{text.encode().hex()}'), 'UTF-8')" for text in ODD_TEXTS)
     for value in (1, 2):
@@ -358,6 +365,7 @@ def test_texts_are_found_again_whatever_is_in_them(lake: Lake) -> None:
     assert lake.rows("t", "id", "v") == sorted((text, 2) for text in ODD_TEXTS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("key", ["cast(X'FF' as string)", "date_add(date'9999-12-31', 1)", "date'0000-01-01'"])
 def test_keys_that_python_does_not_have_are_found_again(lake: Lake, key: str) -> None:
     for value in (1, 2):
@@ -388,6 +396,7 @@ def test_a_condition_holds_for_each_of_a_key_s_rows(classic_lake: Lake) -> None:
     assert table(classic_lake) == [(1, "b", 50), (1, "c", 20)]
 
 
+@pytest.mark.full
 def test_rows_are_not_counted_where_delete_files_take_some_off(classic_lake: Lake) -> None:
     asset, properties = merging(values(STORED)), {"write.merge.mode": "merge-on-read"}
     lake = classic_lake.with_options(table_properties=properties)

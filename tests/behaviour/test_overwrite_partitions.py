@@ -142,6 +142,7 @@ def test_the_rows_are_computed_once(lake: Lake) -> None:
     assert lake.arrow("t").num_rows == 40
 
 
+@pytest.mark.full
 def test_several_fields_are_one_partition_together(lake: Lake) -> None:
     def rows(*cells: tuple[int, str, int]) -> str:
         listed = ", ".join(f"(date '2013-01-{day:02}', '{key}', {value})" for day, key, value in cells)
@@ -228,6 +229,7 @@ def partitions(lake: Lake) -> dict[str, set[int]]:
     return found
 
 
+@pytest.mark.full
 def test_buckets_and_values_together(lake: Lake) -> None:
     everything = "select cast(id % 3 as int) as k, cast(id as int) as v from range(60)"
     lake.materialize(written(everything, "k", "bucket(4, v)"))
@@ -255,6 +257,7 @@ def test_a_column_that_has_partitions_of_its_own_values_too(lake: Lake) -> None:
     assert sorted(lake.rows("t", "v")) == [*(v for v in range(20) if v != 3), 100]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("before", [(), ("k",), ("bucket(3, k)",), ("truncate(5, k)",)])
 def test_buckets_over_files_of_an_older_spec(lake: Lake, before: tuple[str, ...]) -> None:
     """What the older files have of the buckets is replaced; the rest of them is carried over."""

@@ -60,6 +60,7 @@ def test_fields_of_structs_are_added(lake: Lake) -> None:
     assert lake.arrow("t").sort_by("id").column("s").to_pylist() == [{"a": 1, "b": None}, {"a": 1, "b": "x"}]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("stored", "written", "found"),
     [
@@ -132,6 +133,7 @@ def test_every_type_is_stored_unchanged_wherever_the_plan_says_so(lake: Lake) ->
         assert comparable(found[row][column]) == comparable(expected[row][column]), pairs[int(column[1:])]
 
 
+@pytest.mark.full
 def test_an_instant_stays_one_whatever_the_session_calls_a_timestamp(lake: Lake) -> None:
     """The table is made, gets a column, is replaced and merged into."""
     instant = "timestamp_ltz '2024-01-02 00:00:00Z'"

@@ -26,9 +26,6 @@ from tests.servers.conftest import emptied
 pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.timeout(900)]
 
 DAYS = dg.DailyPartitionsDefinition("2024-03-01", timezone="Europe/Berlin")
-CORE_FEATURES = ("classic Spark", "merge", "refused login")
-CORE_COMBINATIONS = ("REST behind OAuth2, local files", "SQLite, S3 (moto)")
-"""What `make test` runs too."""
 MERGE = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
 APPEND = {"iceberg/write_disposition": "append"}
 
@@ -36,12 +33,8 @@ APPEND = {"iceberg/write_disposition": "append"}
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     feature = metafunc.definition.get_closest_marker("feature")
     if feature is not None:
-        asked = feature.args[0]
-        names = [name for name in COMBINATIONS if (name, asked) not in IMPOSSIBLE]
-        marks = [pytest.mark.core] if asked in CORE_FEATURES else []
-        metafunc.parametrize(
-            "combination", [pytest.param(name, marks=marks if name in CORE_COMBINATIONS else ()) for name in names]
-        )
+        names = [name for name in COMBINATIONS if (name, feature.args[0]) not in IMPOSSIBLE]
+        metafunc.parametrize("combination", names)
 
 
 @pytest.fixture
