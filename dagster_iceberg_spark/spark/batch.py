@@ -43,6 +43,8 @@ _AS_NUMBERS: Final[Mapping[IcebergType, tuple[str, str]]] = {
     TIMESTAMPTZ: ("unix_micros", "timestamp_micros"),
     DATE: ("unix_date", "date_from_unix_date"),
 }
+_LIMITED: Final[frozenset[IcebergType]] = frozenset({STRING, *INTEGERS})
+"""Of these, a value of the batch is one of the table's column as it is, where that is one of them too."""
 _ROWS: Final = "rows"
 _RANK: Final = "__dagster_rank"
 _EXAMPLES: Final = 3
@@ -58,7 +60,7 @@ class KeyColumn:
         high: The greatest value.
         listed: All values, if they are few.
         has_null: Whether NULL is one.
-        limits: The least and the greatest value, of types that Python has as they are.
+        limits: The least and the greatest value of a text or an integer; None: it is neither, or no value is known.
     """
 
     name: str
@@ -124,7 +126,7 @@ class Batch:
         terms: list[Predicate] = []
         for key in self.keys:
             field = columns.field(key.name)
-            if key.limits is not None and field is not None and not key.has_null:
+            if key.limits is not None and field is not None and not key.has_null and field.type in _LIMITED:
                 low, high = key.limits
                 terms += [Comparison(field.name, ">=", low), Comparison(field.name, "<=", high)]
         return all_of(terms)
@@ -224,7 +226,7 @@ def _checked(
                 high=_constant(schema, key, found.get(f"high_{alias}")),
                 listed=tuple(text for value in listed.get(alias, ()) if (text := _constant(schema, key, value))),
                 has_null=bool(found[f"nulls_{alias}"]),
-                limits=(found[f"low_{alias}"], found[f"high_{alias}"]) if ordered.get(alias) == alias else None,
+                limits=_limits(schema, key, found.get(f"low_{alias}"), found.get(f"high_{alias}")),
             )
             for alias, key in aliases.items()
         ),
@@ -275,6 +277,11 @@ def _constant(schema: Schema, key: str, value: Any) -> str | None:
     if value is None or field is None:
         return None
     return f"{_AS_NUMBERS[field.type][1]}({value})" if field.type in _AS_NUMBERS else sql.literal(value)
+
+
+def _limits(schema: Schema, key: str, low: Any, high: Any) -> tuple[LiteralValue, LiteralValue] | None:
+    field = schema.field(key)
+    return None if field is None or field.type not in _LIMITED or low is None else (low, high)
 
 
 def _listed(groups: DataFrame, ordered: Mapping[str, str]) -> Mapping[str, Sequence[Any]]:

@@ -138,6 +138,16 @@ def test_a_merge_looks_for_files_unless_it_changes_each(
     assert {row["id"] for row in lake.arrow("t").to_pylist() if row["v"]} == changed
 
 
+@pytest.mark.parametrize("key", ["decimal(10, 1)", "int", "float", "date", "timestamp"])
+def test_keys_of_a_narrower_type_are_looked_for_among_the_table_s(classic_lake: Lake, key: str) -> None:
+    wide = {"decimal(10, 1)": "decimal(12, 2)", "int": "bigint", "float": "double"}.get(key, key)
+    values = ("1", "2", "3") if key[0] in "dif" and key != "date" else (f"{key}'2024-01-01'", f"{key}'2024-01-02'")
+    for kind, changed, keys in ((wide, 0, values), (key, 1, values[:2]), (key, 2, values[:1])):
+        rows = f"select explode(array({', '.join(f'cast({value} as {kind})' for value in keys)})) as id, {changed} as v"
+        classic_lake.materialize(merging(rows))
+    assert sorted(classic_lake.rows("t", "v")) == sorted([2, 1, *[0 for _ in values[2:]]])
+
+
 def test_a_merge_leaves_no_setting_behind(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merge_settings_module, "MINIMUM_PARTITIONS", 1)
     seen: list[Mapping[str, str]] = []
