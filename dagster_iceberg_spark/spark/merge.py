@@ -242,8 +242,9 @@ def _suited_to(source: DataFrame, size: MergeSize | None, changed_files: int = 0
     session = source.sparkSession
     settings = {}
     if size is not None:
-        shuffle_partitions = int(session.conf.get(SHUFFLE_PARTITIONS) or 0)
-        settings = merge_settings(size, changed_files=changed_files, shuffle_partitions=shuffle_partitions)
+        given = session.conf.get(SHUFFLE_PARTITIONS) or ""
+        partitions = int(given) if given.isdecimal() else 0  # some platforms have `auto`, which stays
+        settings = merge_settings(size, changed_files=changed_files, shuffle_partitions=partitions)
     with configured(session, settings):
         yield
 
