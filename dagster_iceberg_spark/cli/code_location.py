@@ -71,7 +71,8 @@ def _locations_in(path: Path, directory: Path) -> Iterator[CodeLocation]:
             module=module,
             python_file=Path(target.python_file) if target.python_file else None,
             attribute=target.attribute,
-            directory=Path(target.working_directory or directory),
+            # Of a pyproject.toml, Dagster takes the process's own directory for the place of its modules.
+            directory=directory if path.suffix == ".toml" else Path(target.working_directory or directory),
         )
 
 

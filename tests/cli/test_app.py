@@ -1,6 +1,7 @@
 """The command line."""
 
 import json
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -183,7 +184,9 @@ def test_code_locations_are_those_of_dagster_s_own_files(
 
     monkeypatch.setattr(module, "check_assets", noted)
     monkeypatch.setattr(module, "stored_assets", lambda definitions: {"iceberg": definitions})
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for loaded in ("first", "second_of_two"):
+        monkeypatch.delitem(sys.modules, loaded, raising=False)
     for name, path in (("first", "first.py"), ("second", "second_of_two.py")):
         (tmp_path / path).write_text(PLAIN.format(name=name))
     (tmp_path / file).write_text(text.format(directory=tmp_path))
