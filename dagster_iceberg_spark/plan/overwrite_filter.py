@@ -101,7 +101,7 @@ def cover(scope: BoundScope, files: Sequence[DataFile], specs: Iterable[Partitio
         specs: The specs that the files were written by.
     """
     known = tuple(specs)
-    straddling = [file for file in files if file.may_be_owned and any(_straddles(box, file) for box in scope.boxes)]
+    straddling = straddling_files(scope, files)
     owned = scope.predicate()
     if not straddling:
         return Coverage(filter=owned, owned=owned)
@@ -110,6 +110,11 @@ def cover(scope: BoundScope, files: Sequence[DataFile], specs: Iterable[Partitio
     # Partitions without a file, which others may write meanwhile, are in none of those.
     whole = grown if widened == scope.boxes else any_of([grown, owned])
     return Coverage(filter=whole, owned=owned, straddling_files=len(straddling))
+
+
+def straddling_files(scope: BoundScope, files: Iterable[DataFile]) -> list[DataFile]:
+    """Return the files that may hold rows of the scope, and others."""
+    return [file for file in files if file.may_be_owned and any(_straddles(box, file) for box in scope.boxes)]
 
 
 def partitions_told_by(constraint: Constraint, specs: Sequence[PartitionSpec]) -> Transform | None:

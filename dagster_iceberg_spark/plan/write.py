@@ -43,7 +43,14 @@ from dagster_iceberg_spark.plan.incremental import refuse_loss
 from dagster_iceberg_spark.plan.merging import MergeRules
 from dagster_iceberg_spark.plan.metrics import advice, whole_bounds
 from dagster_iceberg_spark.plan.options import WriteOptions
-from dagster_iceberg_spark.plan.overwrite_filter import Coverage, DataFile, cover, follows_spec, partitions_told_by
+from dagster_iceberg_spark.plan.overwrite_filter import (
+    Coverage,
+    DataFile,
+    cover,
+    follows_spec,
+    partitions_told_by,
+    straddling_files,
+)
 from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.request import TableCreation, TableRequest, missing_table
 from dagster_iceberg_spark.plan.scd2 import boundary_of, refuse_late, said_of_history
@@ -365,13 +372,13 @@ def columns_that_need_files(
 
 
 def rows_told_by_partition(
-    request: TableRequest, scope: PartitionScope, frame: Schema, state: TableState
+    request: TableRequest, scope: PartitionScope, frame: Schema, state: TableState, files: Sequence[DataFile]
 ) -> Predicate | None:
-    """Return the rows that are replaced, where partitions tell files without them that bounds may not; else None."""
+    """Return the rows that are replaced, where partitions tell files without them and the files' bounds do not."""
     own = _replaced(request, scope, _columns_to_tell_by(frame, state))
     specs = tuple(state.specs.values())
-    constraints = [constraint for box in own.boxes for constraint in box]
-    return own.predicate() if any(partitions_told_by(item, specs) for item in constraints) else None
+    is_told = any(partitions_told_by(constraint, specs) for box in own.boxes for constraint in box)
+    return own.predicate() if is_told and straddling_files(own, files) else None
 
 
 def _replaced(

@@ -280,7 +280,7 @@ def _files(
     if base is None or not columns:
         return None
     files = data_files(session.catalog, request.identifier, base.snapshot_id, columns)
-    rows = None if touched is not None else rows_told_by_partition(request, scope, given, state)
+    rows = None if touched is not None else rows_told_by_partition(request, scope, given, state, files)
     if rows is None:
         return files
     found = data_files(session.catalog, request.identifier, base.snapshot_id, (), rows=expression_of(rows))

@@ -26,11 +26,12 @@ from dagster_iceberg_spark.plan.write import (
     default_partition_field,
     plan_finish,
     plan_write,
+    rows_told_by_partition,
 )
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionSpec, parse_partition_field
-from dagster_iceberg_spark.table.predicate import EVERY_ROW
+from dagster_iceberg_spark.table.predicate import EVERY_ROW, In
 from dagster_iceberg_spark.table.schema import STRING, TIMESTAMPTZ, Field, Schema, parse_type
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope
 from dagster_iceberg_spark.table.snapshot import TableState
@@ -608,3 +609,11 @@ def test_only_a_merge_looks_beyond_its_partitions_for_a_history(disposition: str
         assert plan.action.scope == EVERY_ROW
     elif isinstance(plan.action, Overwrite):
         assert plan.action.coverage.filter != EVERY_ROW
+
+
+@pytest.mark.parametrize(("lower", "upper", "is_asked"), [("A", "Z", True), ("AA", "AA", False), ("DL", "UA", False)])
+def test_partitions_are_asked_only_where_bounds_do_not_tell(lower: str, upper: str, is_asked: bool) -> None:
+    state = existing(FRAME, "bucket(4, carrier)")
+    data_file = DataFile("f", {"carrier": ColumnBounds(lower, upper, may_hold_null=False)})
+    rows = rows_told_by_partition(request(), keyed("AA"), FRAME, state, [data_file])
+    assert rows == (In("carrier", ("AA",)) if is_asked else None)
