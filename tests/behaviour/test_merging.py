@@ -138,14 +138,26 @@ def test_a_merge_looks_for_files_unless_it_changes_each(
     assert {row["id"] for row in lake.arrow("t").to_pylist() if row["v"]} == changed
 
 
-@pytest.mark.parametrize("key", ["decimal(10, 1)", "int", "float", "date", "timestamp"])
-def test_keys_of_a_narrower_type_are_looked_for_among_the_table_s(classic_lake: Lake, key: str) -> None:
-    wide = {"decimal(10, 1)": "decimal(12, 2)", "int": "bigint", "float": "double"}.get(key, key)
-    values = ("1", "2", "3") if key[0] in "dif" and key != "date" else (f"{key}'2024-01-01'", f"{key}'2024-01-02'")
-    for kind, changed, keys in ((wide, 0, values), (key, 1, values[:2]), (key, 2, values[:1])):
-        rows = f"select explode(array({', '.join(f'cast({value} as {kind})' for value in keys)})) as id, {changed} as v"
-        classic_lake.materialize(merging(rows))
-    assert sorted(classic_lake.rows("t", "v")) == sorted([2, 1, *[0 for _ in values[2:]]])
+NUMBERS, DATES = ("1", "2", "3"), ("'2024-01-01'", "'2024-01-02'", "'2024-01-03'")
+
+
+@pytest.mark.parametrize(
+    ("stored", "given", "keys"),
+    [
+        ("decimal(12, 2)", "decimal(10, 1)", NUMBERS),
+        ("bigint", "int", NUMBERS),
+        ("double", "float", NUMBERS),
+        ("date", "date", DATES),
+        ("timestamp", "timestamp", DATES),
+    ],
+)
+def test_keys_of_a_narrower_type_are_looked_for_among_the_table_s(
+    classic_lake: Lake, stored: str, given: str, keys: Sequence[str]
+) -> None:
+    for kind, value, batch in ((stored, 0, keys), (given, 1, keys[:2]), (given, 2, keys[:1])):
+        ids = ", ".join(f"cast({key} as {kind})" for key in batch)
+        classic_lake.materialize(merging(f"select explode(array({ids})) as id, {value} as v"))
+    assert sorted(classic_lake.rows("t", "v")) == [0, 1, 2]
 
 
 def test_a_merge_leaves_no_setting_behind(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
