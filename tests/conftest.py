@@ -72,42 +72,6 @@ os.environ.update(AWS_EC2_METADATA_DISABLED="true", AWS_CONFIG_FILE=os.devnull, 
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC")
 
 
-LEFT_OUT: Final = pytest.StashKey[list[str]]()
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--until",
-        type=float,
-        default=float("inf"),
-        metavar="SECONDS",
-        help="leave out, and count, what has not begun by then (seconds since the epoch): CI has a limit, and machines "
-        "differ by several times",
-    )
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[LEFT_OUT] = []
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
-    """Leave the test out where time is over."""
-    if time.time() < item.config.getoption("--until"):
-        return None
-    item.config.stash[LEFT_OUT].append(item.nodeid)
-    return True
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if left_out := config.stash[LEFT_OUT]:
-        if "LEFT_OUT" in os.environ:
-            with Path(os.environ["LEFT_OUT"]).open("a", encoding="utf-8") as names:
-                names.writelines(f"{name}\n" for name in left_out)
-        terminalreporter.section("time is over")
-        terminalreporter.write_line(f"{len(left_out)} tests left out, from {left_out[0]}")
-
-
 SEEN: Final = pytest.StashKey[set[tuple[str, str]]]()
 
 
