@@ -31,6 +31,7 @@ from dagster_iceberg_spark.config.rest import RestCatalog
 from dagster_iceberg_spark.config.sql import EmbeddedCatalog, SqlCatalog
 from dagster_iceberg_spark.config.stores import AutomaticStore, S3Store
 from dagster_iceberg_spark.errors import CommitOutcomeUnknownError, RetryableError
+from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan import options, read_options
 from dagster_iceberg_spark.plan.evolution import storage_verdict
@@ -39,7 +40,7 @@ from dagster_iceberg_spark.plan.options import OptionDefaults, WriteOptions
 from dagster_iceberg_spark.plan.write import CREATION_PROPERTIES
 from dagster_iceberg_spark.resource import IcebergSparkResource
 from dagster_iceberg_spark.spark.columns import iceberg_type
-from dagster_iceberg_spark.spark.failures import ALL_RULES, FailureRule, kind_of
+from dagster_iceberg_spark.spark.failures import RECOGNISERS
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, PartitionSlice
@@ -219,24 +220,29 @@ def _lines() -> Iterator[str]:
         "first row that applies. A sign is a part of the name of a class or of a message, or the beginning of one of "
         "Spark's error conditions. *Planned again* is within the limits of `commit_attempts` and `commit_seconds`.",
     )
-    yield from _table(("error of the engine", "signs", "becomes", "then"), (_failure_row(rule) for rule in ALL_RULES))
+    yield from _table(("error of the engine", "signs", "becomes", "then"), _failure_rows())
     yield from _section("Summary of a snapshot", "What the package writes into every snapshot that it commits.")
     yield from _table(("key", "meaning"), _covering(SUMMARY, _written_to_summaries()))
     yield from _section("Table properties", "What the package writes into the properties of a table.")
     yield from _table(("property", "meaning"), PROPERTIES.items())
 
 
-def _failure_row(rule: FailureRule) -> tuple[str, str, str, str]:
-    joint = " together with " if rule.needs_every_sign else ", "
-    signs = joint.join(f"`{sign}`" for sign in rule.applies.signs) or "anything else"
-    error = kind_of(rule, "write")
+def _failure_rows() -> Iterator[tuple[str, str, str, str]]:
+    for recogniser in RECOGNISERS:
+        joint = " together with " if recogniser.needs_every_sign else ", "
+        yield _failure_row(recogniser.kind, joint.join(f"`{sign}`".replace("\n", " ") for sign in recogniser.signs))
+    yield _failure_row(FailureKind.ENGINE_FAILED, "anything else")
+
+
+def _failure_row(kind: FailureKind, signs: str) -> tuple[str, str, str, str]:
+    error = kind.error_during("write")
     if issubclass(error, CommitOutcomeUnknownError):
         then = "the token is looked for"
     elif issubclass(error, RetryableError):
         then = "planned again"
     else:
         then = "raised; a `RetryPolicy` may try again" if error.allows_retries else "raised"
-    return rule.name, signs, f"`{error.__name__}`", then
+    return kind.label, signs, f"`{error.__name__}`", then
 
 
 def _keys_of_outputs() -> Iterator[str]:

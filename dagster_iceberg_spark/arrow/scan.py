@@ -17,7 +17,7 @@ from dagster_iceberg_spark.arrow.residuals import compare_null
 from dagster_iceberg_spark.arrow.streaming import batches_of
 from dagster_iceberg_spark.arrow.uuids import texts_in, with_texts
 from dagster_iceberg_spark.arrow.widened import keep_constants
-from dagster_iceberg_spark.catalog.failures import rule_for
+from dagster_iceberg_spark.catalog.failures import kind_of
 from dagster_iceberg_spark.catalog.files import describe_file, files_added_by
 from dagster_iceberg_spark.catalog.first_line import first_line
 from dagster_iceberg_spark.errors import ConfigurationError, InvestigationError
@@ -211,13 +211,11 @@ class _FileByFile(ArrowScan):
             try:
                 yield from map(with_texts, super()._record_batches_from_scan_tasks_and_deletes([task], *rest))
             except (pa.ArrowException, OSError) as error:
-                rule = rule_for(error)
-                if rule is None or rule.error is not InvestigationError:
+                kind = kind_of(error)
+                if kind is None or kind.error is not InvestigationError:
                     raise
                 path, found = task.file.file_path, first_line(error).replace(_UNNAMED, "").rstrip(".")
-                raise InvestigationError.refusing(
-                    "read", path, expected=rule.expected, found=found, hint=rule.hint
-                ) from error
+                raise kind.refusal("read", path, found) from error
 
 
 def planned_scans(source: Table, plans: Mapping[str, ReadPlan]) -> dict[str, PlannedScan]:

@@ -1,10 +1,12 @@
-"""What goes wrong while pyiceberg asks a catalog or reads a table's files, in one table."""
+"""How pyiceberg and its clients of catalogs and stores say each kind of failure.
+
+What a kind means for the user stands in `failure_kinds.py`.
+"""
 
 import sys
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
 from pydantic import ValidationError
@@ -18,17 +20,10 @@ from pyiceberg.exceptions import (
 from requests import HTTPError
 from sqlalchemy.exc import SQLAlchemyError
 
-from dagster_iceberg_spark.errors import (
-    CatalogUnavailableError,
-    ConfigurationError,
-    CredentialsExpiredError,
-    IcebergSparkError,
-    InvestigationError,
-)
+from dagster_iceberg_spark.failure_kinds import FailureKind
 
 _REFUSED_LOGINS: Final = (UnauthorizedError, ForbiddenError, OAuthError)
 _REFUSED_SIGNATURES: Final = (
-    "AccessDenied",
     "UnrecognizedClient",
     "InvalidSignature",
     "InvalidClientTokenId",
@@ -41,6 +36,15 @@ _REFUSED_SIGNATURES: Final = (
 _UNANSWERED: Final = (SQLAlchemyError, RESTError, OSError, BotoCoreError, ClientError)
 _NO_AVRO: Final = (UnicodeDecodeError, EOFError, SystemError, zlib.error)
 """What pyiceberg's decoder stumbles over in a manifest that is cut off or is none."""
+_NO_PARQUET: Final = (
+    "Parquet magic bytes not found",
+    "Parquet file size is",
+    "Couldn't deserialize thrift",
+    "Corrupt ",
+    "Unexpected end of stream",
+    "Invalid base64 input",  # of the columns, in the footer
+)
+"""What pyarrow says of a data file that is cut off or is none."""
 
 _REFUSED_BY_AZURE: Final = (
     "AuthenticationFailed",
@@ -72,47 +76,54 @@ _EXTRAS: Final = ("adlfs", "azure", "psycopg2", "pymysql")
 _AZURE_ERRORS: Final = "azure.core.exceptions"
 
 _CATALOG_ERRORS: Final = (AuthorizationExpiredError, *_REFUSED_LOGINS, *_UNANSWERED, *_NO_AVRO, ValueError)
-"""What pyiceberg, the SQL driver and the store raise; not every ValueError, as pyarrow's `ArrowInvalid`, has a rule."""
+"""What pyiceberg, the SQL driver and the store raise; not every ValueError, as pyarrow's `ArrowInvalid`, has a kind."""
 _OF_THE_METASTORE: Final = {"thrift.Thrift": "TException", "kerberos": "GSSError"}
 """What the client of a Hive Metastore raises, by the modules that are there only where somebody has loaded them."""
 _OF_AZURE: Final = {_AZURE_ERRORS: "AzureError"}
 
-_PASSING_STATUSES: Final = (408, 409, 425, 429)
-"""What a server answers to a request that it may take later; other statuses from 400 to 499 are of a wrong request."""
+_ANOTHER_SERVICE: Final = (404, 405, 406)
+"""What a server that is no REST catalog answers, without the catalog's JSON."""
+_TOO_MANY_REQUESTS: Final = 429
+_REFUSALS: Final = frozenset(range(400, 500)) - {408, 409, 425, _TOO_MANY_REQUESTS}
+"""What a server answers to a wrong request; it may take the others later."""
+_THROTTLED: Final = ("SLOW_DOWN", "SlowDown", "Throttling", "TooManyRequests", "Rate exceeded", "RequestLimitExceeded")
 
-RESTORE_HINT: Final = (
-    "bring the file back from a backup; where it is lost for good, roll the table back to a snapshot that does without "
-    "it, or drop the table from the catalog and materialize its asset again."
-)
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogFailureRule:
-    """A kind of error, what tells it, and what it becomes."""
-
-    name: str
-    applies: Callable[[Exception], bool]
-    error: type[IcebergSparkError]
-    expected: str
-    hint: str | None = None
+Recognises: TypeAlias = Callable[[Exception], bool]
 
 
-def _says(*words: str) -> Callable[[Exception], bool]:
+def _says(*words: str) -> Recognises:
     return lambda error: any(word in str(error) for word in words)
+
+
+def _is(*classes: type[Exception]) -> Recognises:
+    return lambda error: isinstance(error, classes)
+
+
+def _is_and_says(classes: tuple[type[Exception], ...], *words: str) -> Recognises:
+    return lambda error: isinstance(error, classes) and _says(*words)(error)
 
 
 def _is_azure_s(error: Exception) -> bool:
     return any(kind.__module__ == _AZURE_ERRORS for kind in type(error).__mro__)
 
 
-def _is(*classes: type[Exception]) -> Callable[[Exception], bool]:
-    return lambda error: isinstance(error, classes)
-
-
-def _is_wrong_request(error: Exception) -> bool:
+def _status_of(error: Exception) -> int | None:
+    """Return the HTTP status of a REST catalog's answer."""
     answer = error.__cause__.response if isinstance(error.__cause__, HTTPError) else None
-    is_refused = answer is not None and 400 <= answer.status_code < 500 and answer.status_code not in _PASSING_STATUSES  # noqa: PLR2004
-    return isinstance(error, RESTError) and is_refused
+    return answer.status_code if isinstance(error, RESTError) and answer is not None else None
+
+
+def _is_of_another_service(error: Exception) -> bool:
+    """Return whether the answer does not name an error, as each of a REST catalog's does."""
+    return _status_of(error) in _ANOTHER_SERVICE and "Exception: " not in str(error)
+
+
+def _is_throttled(error: Exception) -> bool:
+    return _status_of(error) == _TOO_MANY_REQUESTS or _says(*_THROTTLED)(error)
+
+
+def _is_unanswered(error: Exception) -> bool:
+    return _is_of_the_metastore(error) or _is_azure_s(error) or isinstance(error, _UNANSWERED)
 
 
 def catalog_errors() -> tuple[type[Exception], ...]:
@@ -126,209 +137,69 @@ def _is_of_the_metastore(error: Exception) -> bool:
     return any(kind.__name__ in _OF_THE_METASTORE.values() for kind in type(error).__mro__)
 
 
-def _metastore_says(*words: str) -> Callable[[Exception], bool]:
+def _metastore_says(*words: str) -> Recognises:
     return lambda error: _is_of_the_metastore(error) and _says(*words)(error)
 
 
-RULES: Final = (
-    CatalogFailureRule(
-        "expired credentials",
+RECOGNISERS: Final[tuple[tuple[FailureKind, Recognises], ...]] = (
+    (
+        FailureKind.CREDENTIALS_EXPIRED,
         lambda error: (
             isinstance(error, AuthorizationExpiredError)
             or _says("ExpiredToken", "EXPIRED_TOKEN", "Signature not valid in the specified time frame")(error)
         ),
-        CredentialsExpiredError,
-        "credentials that are valid still",
-        "run it again; if that repeats, give the catalog or the store credentials that live longer.",
     ),
-    CatalogFailureRule(
-        "wrong clock",
+    (
+        FailureKind.CLOCK_SKEWED,
         _says("RequestTimeTooSkewed", "REQUEST_TIME_TOO_SKEWED", "Signature expired", "Signature not yet current"),
-        ConfigurationError,
-        "a clock that is minutes from the store's at most",
-        "set the clock of the machine that this process runs on.",
     ),
-    CatalogFailureRule(
-        "not authorised",
-        _is(*_REFUSED_LOGINS),
-        ConfigurationError,
-        "credentials that it accepts",
-        "check the catalog's credentials in the resource configuration.",
+    (FailureKind.CREDENTIALS_REFUSED, _is(*_REFUSED_LOGINS)),
+    (FailureKind.CERTIFICATE_UNTRUSTED, _says("CERTIFICATE_VERIFY_FAILED", "certificate verify failed")),
+    (FailureKind.AWS_CREDENTIALS_MISSING, _is(NoCredentialsError, NoRegionError)),
+    (FailureKind.CREDENTIALS_REFUSED, _is_and_says((ClientError, OSError), *_REFUSED_SIGNATURES)),
+    (
+        FailureKind.AWS_ACCESS_DENIED,
+        _is_and_says((ClientError, OSError), "AccessDenied", "AWS Error ACCESS_DENIED"),  # a HEAD's answer has no body
     ),
-    CatalogFailureRule(
-        "untrusted certificate",
-        _says("CERTIFICATE_VERIFY_FAILED", "certificate verify failed"),
-        ConfigurationError,
-        "a certificate of an authority that this process trusts",
-        "set `ca_bundle` of a REST catalog to a PEM file with that authority (the variables REQUESTS_CA_BUNDLE and "
-        "CURL_CA_BUNDLE, where they are set, win over it), `sslrootcert` in a PostgreSQL URI, or, for a store, the "
-        "variable SSL_CERT_FILE.",
-    ),
-    CatalogFailureRule(
-        "missing AWS credentials",
-        lambda error: isinstance(error, (NoCredentialsError, NoRegionError)),
-        ConfigurationError,
-        "AWS credentials and a region that boto3 finds",
-        "set `credentials` and `region` in the resource configuration, or what boto3 reads them from.",
-    ),
-    CatalogFailureRule(
-        "refused by AWS",
-        lambda error: isinstance(error, (ClientError, OSError)) and _says(*_REFUSED_SIGNATURES)(error),
-        ConfigurationError,
-        "credentials that it accepts",
-        "check the credentials of the catalog and of the store in the resource configuration.",
-    ),
-    CatalogFailureRule(
-        "refused by S3 without a word",  # the answer to a HEAD has no body
-        lambda error: isinstance(error, OSError) and _says("AWS Error ACCESS_DENIED")(error),
-        ConfigurationError,
-        "a store that lets this process read",
-        "check the store's credentials and what they may do, its `region`, and the clock of this machine.",
-    ),
-    CatalogFailureRule(
-        "refused by Azure",
-        lambda error: _is_azure_s(error) and _says(*_REFUSED_BY_AZURE)(error),
-        ConfigurationError,
-        "credentials that it accepts",
-        "check `account_key`, `sas_token` or the client of the store; a client needs a role on the container's data.",
-    ),
-    CatalogFailureRule(
-        "refused by Google",
-        lambda error: isinstance(error, OSError) and _says(*_REFUSED_BY_GOOGLE)(error),
-        ConfigurationError,
-        "credentials that it accepts",
-        "check the `token` of the store, which may have expired, or what Google's default chain finds in its place.",
-    ),
-    CatalogFailureRule(
-        "missing client",
+    (FailureKind.CREDENTIALS_REFUSED_BY_AZURE, lambda error: _is_azure_s(error) and _says(*_REFUSED_BY_AZURE)(error)),
+    (FailureKind.CREDENTIALS_REFUSED_BY_GOOGLE, _is_and_says((OSError,), *_REFUSED_BY_GOOGLE)),
+    (
+        FailureKind.PYTHON_CLIENT_MISSING,
         lambda error: isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS,
-        ConfigurationError,
-        "the Python package that speaks to the store or the database",
-        "install the extra that brings it, `dagster-iceberg-spark[azure]`, `[mysql]` or `[postgres]`.",
     ),
-    CatalogFailureRule(
-        "missing bucket",
-        _says("NO_SUCH_BUCKET", "NoSuchBucket"),
-        ConfigurationError,
-        "a bucket or container that exists",
-        "correct the catalog's `warehouse`, or the store's `endpoint` and `region`.",
-    ),
-    CatalogFailureRule(
-        "refused by the database",  # PostgreSQL's client has no SQL state for a connection that never was
+    (FailureKind.BUCKET_MISSING, _says("NO_SUCH_BUCKET", "NoSuchBucket")),
+    (
+        FailureKind.CREDENTIALS_REFUSED,  # PostgreSQL's client has no SQL state for a connection that never was
         _says("password authentication failed", "no password supplied", "Access denied for user"),
-        ConfigurationError,
-        "credentials that it accepts",
-        "check the catalog's credentials in the resource configuration.",
     ),
-    CatalogFailureRule(
-        "no rights in the database",
-        lambda error: (
-            isinstance(error, SQLAlchemyError)
-            and _says("permission denied for ", "is not permitted to log in", "command denied to user")(error)
+    (
+        FailureKind.DATABASE_PERMISSION_DENIED,
+        _is_and_says(
+            (SQLAlchemyError,), "permission denied for ", "is not permitted to log in", "command denied to user"
         ),
-        ConfigurationError,
-        "a user that may use the catalog's database",
-        "grant the user of the catalog's `uri` CONNECT and CREATE, and SELECT, INSERT, UPDATE and DELETE on the tables "
-        "`iceberg_tables` and `iceberg_namespace_properties`.",
     ),
-    CatalogFailureRule(
-        "wrong address of the database",
-        lambda error: isinstance(error, SQLAlchemyError) and _says(*_WRONG_DATABASE)(error),
-        ConfigurationError,
-        "a database and parameters that the server and its client know",
-        "correct the catalog's `uri`: the database's name, `sslmode` and other parameters.",
-    ),
-    CatalogFailureRule(
-        "wrong request",
-        _is_wrong_request,
-        ConfigurationError,
-        "an Iceberg REST catalog that has the warehouse",
-        "correct `uri`, `warehouse` and `prefix` of the catalog.",
-    ),
-    CatalogFailureRule(
-        "another service",
-        _is(ValidationError),
-        ConfigurationError,
-        "the JSON of an Iceberg REST catalog",
-        "correct `uri` and `prefix` of the catalog.",
-    ),
-    CatalogFailureRule(
-        "damaged catalog",
-        _says("file is not a database", "database disk image is malformed"),
-        InvestigationError,
-        "a SQLite file in one piece",
-        "bring the file back from a backup, then start the process anew.",
-    ),
-    CatalogFailureRule(
-        "read-only catalog",
+    (FailureKind.DATABASE_ADDRESS_WRONG, _is_and_says((SQLAlchemyError,), *_WRONG_DATABASE)),
+    (FailureKind.NOT_A_REST_CATALOG, lambda error: isinstance(error, ValidationError) or _is_of_another_service(error)),
+    (FailureKind.REQUEST_REFUSED, lambda error: _status_of(error) in _REFUSALS),
+    (FailureKind.SQLITE_FILE_DAMAGED, _says("file is not a database", "database disk image is malformed")),
+    (
+        FailureKind.SQLITE_FILE_READ_ONLY,
         _says("unable to open database file", "attempt to write a readonly database"),
-        ConfigurationError,
-        "a SQLite file that this process may open and write",
-        "let the user that runs it write the file and the directory around it, which holds the journal.",
     ),
-    CatalogFailureRule(
-        "locked catalog",
-        _says("database is locked"),
-        CatalogUnavailableError,
-        "a SQLite file that others lock for moments only",
-        "run it again when the other process is done; many writers at once need PostgreSQL or a REST catalog.",
-    ),
-    CatalogFailureRule(
-        "no permission",
-        _is(PermissionError),
-        ConfigurationError,
-        "files that this process may read",
-        "let the user that runs it read the table's directory.",
-    ),
-    CatalogFailureRule(
-        "missing file",
-        _is(FileNotFoundError),
-        InvestigationError,
-        "every file that the table's metadata names",
-        f"if its snapshot has expired meanwhile, run it again; else {RESTORE_HINT}",
-    ),
-    CatalogFailureRule(
-        "damaged manifest", _is(*_NO_AVRO), InvestigationError, "manifests that can be read to their end", RESTORE_HINT
-    ),
-    CatalogFailureRule(
-        "damaged data file",
-        _says(  # what pyarrow's reader says
-            "Parquet magic bytes not found",
-            "Parquet file size is",
-            "Couldn't deserialize thrift",
-            "Corrupt ",
-            "Unexpected end of stream",
-            "Invalid base64 input",  # of the columns, in the footer
-        ),
-        InvestigationError,
-        "a data file that can be read to its end",
-        "materialize the partition again that the file has rows of, which replaces the file; or bring it back from a "
-        "backup, or roll the table back to a snapshot that does without it.",
-    ),
-    CatalogFailureRule(
-        "refused by the metastore",
-        _metastore_says("GSS", "SASL", "Kerberos", "AccessControlException", "Permission denied", "No privilege"),
-        ConfigurationError,
-        "a user that it lets in",
-        "check `kerberos_principal` and that there is a ticket (`klist`), and what the user may do in the metastore.",
-    ),
-    CatalogFailureRule(
-        "another Hive",
-        _metastore_says("Invalid method name"),
-        ConfigurationError,
-        "a Hive Metastore that answers clients of Hive 2.3",
-        "use one of Hive 2.3 to 4.0.0, or its REST endpoint with `RestCatalog`.",
-    ),
-    CatalogFailureRule(
-        "no answer",
-        lambda error: _is_of_the_metastore(error) or _is_azure_s(error) or isinstance(error, _UNANSWERED),
-        CatalogUnavailableError,
-        "an answer",
-    ),
+    (FailureKind.SQLITE_FILE_LOCKED, _says("database is locked")),
+    (FailureKind.PERMISSION_DENIED, _is(PermissionError)),
+    (FailureKind.FILE_MISSING, _is(FileNotFoundError)),
+    (FailureKind.METADATA_DAMAGED, _is(*_NO_AVRO)),
+    (FailureKind.DATA_FILE_DAMAGED, _says(*_NO_PARQUET)),
+    (FailureKind.PERMISSION_DENIED, _metastore_says("AccessControlException", "Permission denied")),
+    (FailureKind.HADOOP_USER_REFUSED, _metastore_says("GSS", "SASL", "Kerberos", "No privilege")),
+    (FailureKind.HIVE_VERSION_UNSUPPORTED, _metastore_says("Invalid method name")),
+    (FailureKind.THROTTLED, lambda error: _is_unanswered(error) and _is_throttled(error)),
+    (FailureKind.CATALOG_UNREACHABLE, _is_unanswered),
 )
-"""First match wins."""
+"""The first one that applies wins."""
 
 
-def rule_for(error: Exception) -> CatalogFailureRule | None:
-    """Return the first rule that applies; None: the error is nothing of the catalog's."""
-    return next((rule for rule in RULES if rule.applies(error)), None)
+def kind_of(error: Exception) -> FailureKind | None:
+    """Return the kind of the first recogniser that applies; None: the error is nothing of the catalog's."""
+    return next((kind for kind, recognises in RECOGNISERS if recognises(error)), None)

@@ -29,7 +29,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from dagster_iceberg_spark.catalog.aws import AwsKeys
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.document import Document, Snapshots, is_in_current_form, snapshot_of, table_state
-from dagster_iceberg_spark.catalog.failures import catalog_errors, rule_for
+from dagster_iceberg_spark.catalog.failures import catalog_errors, kind_of
 from dagster_iceberg_spark.catalog.first_line import first_line
 from dagster_iceberg_spark.catalog.nessie import is_versioned, older_versions, version_of
 from dagster_iceberg_spark.catalog.pointer import read_pointed_document
@@ -182,13 +182,10 @@ def translated_answers(description: CatalogDescription, *, action: str) -> Itera
     except IcebergSparkError:
         raise
     except catalog_errors() as error:
-        rule = rule_for(error)
-        if rule is None:
+        kind = kind_of(error)
+        if kind is None:
             raise
-        found = description.redact(first_line(error))
-        raise rule.error.refusing(
-            action, str(description), expected=rule.expected, found=found, hint=rule.hint
-        ) from None
+        raise kind.refusal(action, str(description), description.redact(first_line(error))) from None
 
 
 def open_catalog(description: CatalogDescription) -> Catalog:

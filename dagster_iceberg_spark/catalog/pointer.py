@@ -14,9 +14,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import load_file_io
 from sqlalchemy import column, select, table
 
-from dagster_iceberg_spark.catalog.failures import RESTORE_HINT
 from dagster_iceberg_spark.catalog.first_line import first_line
 from dagster_iceberg_spark.errors import InvestigationError
+from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 _TABLES = table("iceberg_tables")
@@ -46,7 +46,11 @@ def read_pointed_document(catalog: SqlCatalog, identifier: TableIdentifier) -> d
         document: Any = from_json(gzip.decompress(content) if content.startswith(_GZIP) else content)
     except (ValueError, EOFError, zlib.error) as error:
         raise InvestigationError.refusing(
-            "read", str(identifier), expected=f"JSON in {location}", found=first_line(error), hint=RESTORE_HINT
+            "read",
+            str(identifier),
+            expected=f"JSON in {location}",
+            found=first_line(error),
+            hint=FailureKind.METADATA_DAMAGED.hint,
         ) from error
     if not isinstance(document, dict):
         raise InvestigationError.refusing(
@@ -54,7 +58,7 @@ def read_pointed_document(catalog: SqlCatalog, identifier: TableIdentifier) -> d
             str(identifier),
             expected=f"a JSON object in {location}",
             found=f"a {type(document).__name__}",
-            hint=RESTORE_HINT,
+            hint=FailureKind.METADATA_DAMAGED.hint,
         )
     return document
 

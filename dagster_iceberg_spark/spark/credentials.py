@@ -17,7 +17,7 @@ from dagster_iceberg_spark.catalog.aws import AwsIdentity, AwsKeys
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.errors import ConfigurationError, IcebergSparkError, SparkEnvironmentError
 from dagster_iceberg_spark.spark.columns import is_connect
-from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS
+from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 
 REFRESH_SECONDS: Final = 60.0
 """How often keys that expire are looked at; boto3 fetches new ones fifteen minutes before that."""

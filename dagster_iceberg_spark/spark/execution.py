@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 from dagster_iceberg_spark.plan.adoption import RemoteAttempt
 from dagster_iceberg_spark.spark.columns import is_connect
-from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, is_unanswered
+from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
+from dagster_iceberg_spark.spark.failures import is_unanswered
 from dagster_iceberg_spark.spark.fence import attempt_in
 from dagster_iceberg_spark.spark.progress import Report
 from dagster_iceberg_spark.spark.session import without_retries

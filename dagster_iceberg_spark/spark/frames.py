@@ -11,7 +11,8 @@ from dagster_iceberg_spark.arrow.outputs import OUTPUT_TYPES, arrow_rows
 from dagster_iceberg_spark.errors import OutputTypeError
 from dagster_iceberg_spark.spark.arrow_frames import frame_of
 from dagster_iceberg_spark.spark.columns import is_connect
-from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
+from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
+from dagster_iceberg_spark.spark.failures import translated
 from dagster_iceberg_spark.spark.session import IcebergSession
 
 _FRAME_MODULES: Final = ("pyspark.sql.dataframe", "pyspark.sql.classic.dataframe", "pyspark.sql.connect.dataframe")

@@ -7,20 +7,21 @@ from typing import Any, Final
 
 from dagster_iceberg_spark.catalog.damage import lone_creation
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
+from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.plan.adoption import Record
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.request import TableRequest
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import is_connect
 from dagster_iceberg_spark.spark.commit import materialize
-from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, inspect_failure, translated
+from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, inspect_failure
+from dagster_iceberg_spark.spark.failures import kind_of, translated
 from dagster_iceberg_spark.spark.publication import Publication, RetryLimits
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.scope import PartitionScope
 
-_NO_NAMESPACE: Final = ("SCHEMA_NOT_FOUND", "NoSuchNamespaceException")
 _LIMITS: Final = RetryLimits(attempts=2, seconds=60.0)
 
 
@@ -73,7 +74,7 @@ def has_namespace(session: IcebergSession, namespace: Sequence[str]) -> bool:
         try:
             session.spark.sql(sql.describe_namespace(session.catalog.name, namespace)).collect()
         except ENGINE_ERRORS as error:
-            if inspect_failure(error).mentions(*_NO_NAMESPACE):
+            if kind_of(inspect_failure(error)) is FailureKind.NAMESPACE_MISSING:
                 return False
             raise
     return True

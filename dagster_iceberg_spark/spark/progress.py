@@ -9,7 +9,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from dagster_iceberg_spark.spark.columns import is_connect
-from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS
+from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 
 REPORT_INTERVAL_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 1.0

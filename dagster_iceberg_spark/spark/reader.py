@@ -10,7 +10,8 @@ from dagster_iceberg_spark.plan.incremental import CHANGE_COLUMNS, INSERT
 from dagster_iceberg_spark.plan.read import ReadPlan, reads_everything
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import column_of, functions_of, has_same_id, named_column, reshaped
-from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
+from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
+from dagster_iceberg_spark.spark.failures import translated
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import refresh
 from dagster_iceberg_spark.table.schema import are_same_columns

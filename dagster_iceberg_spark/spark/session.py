@@ -24,10 +24,12 @@ from dagster_iceberg_spark.catalog.description import HIDDEN, SENSITIVE_NAMES, C
 from dagster_iceberg_spark.catalog.look import CONNECT_TIMEOUT_SECONDS, require_reachable
 from dagster_iceberg_spark.catalog.of_session import resolved
 from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflictError, SparkEnvironmentError
+from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import is_connect
 from dagster_iceberg_spark.spark.credentials import aws_properties, tell_jvm
-from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, NO_NAMESPACE, inspect_failure, rule_for, translated
+from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, inspect_failure
+from dagster_iceberg_spark.spark.failures import kind_of, translated
 from dagster_iceberg_spark.spark.trust import trust_authorities
 from dagster_iceberg_spark.versions import (
     ICEBERG_EXTENSIONS,
@@ -231,7 +233,7 @@ def _open_catalog(session: SparkSession, catalog: CatalogDescription) -> None:
     try:
         session.sql(sql.probe(catalog.name)).collect()
     except ENGINE_ERRORS as error:
-        if rule_for(inspect_failure(error)).name == NO_NAMESPACE:
+        if kind_of(inspect_failure(error)) is FailureKind.NAMESPACE_MISSING:
             return  # it was loaded: a directory that the first namespace makes
         raise translated(error, action="open", subject=str(catalog), redact=catalog.redact) from error
 

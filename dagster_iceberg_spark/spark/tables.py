@@ -9,7 +9,8 @@ from dagster_iceberg_spark.plan.placement import default_location
 from dagster_iceberg_spark.plan.request import TableCreation
 from dagster_iceberg_spark.plan.write import CreateTable, WritePlan
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
+from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
+from dagster_iceberg_spark.spark.failures import translated
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.updates import SetIdentifierFields, SetSortOrder, TableUpdate

@@ -9,8 +9,9 @@ from dagster_iceberg_spark.plan.adoption import operation_tag
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.touched import touched
 from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.spark.execution import TaggedWork, run_stoppable
-from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, translated
+from dagster_iceberg_spark.spark.failures import translated
 from dagster_iceberg_spark.spark.progress import reported_progress
 from dagster_iceberg_spark.spark.publication import Publication
 from dagster_iceberg_spark.spark.session import IcebergSession, active

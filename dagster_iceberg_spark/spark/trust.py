@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.spark.columns import is_connect
-from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, inspect_failure
+from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, inspect_failure
 
 
 class JvmTrust:

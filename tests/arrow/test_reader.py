@@ -83,8 +83,11 @@ def test_no_rows_are_an_empty_one_of_each_type(known: Any) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", r"found Parquet file size is 0 bytes\. Hint: materialize the partition again"),
-        (b"text" * 100, r"found Parquet magic bytes not found.* Hint: materialize the partition again"),
+        (b"", r"found Parquet file size is 0 bytes\. Hint: materialize the partition of the file's rows again"),
+        (
+            b"text" * 100,
+            r"found Parquet magic bytes not found.* Hint: materialize the partition of the file's rows again",
+        ),
         (None, r"every file that the table's metadata names, found .* Hint: if its snapshot has expired"),
     ],
 )

@@ -202,7 +202,7 @@ def test_what_must_not_be_touched_is_to_be_permitted(trials: dict[str, Trial], f
 def test_what_must_not_even_be_seen_counts_as_missing(trials: dict[str, Trial], fault: str, operation: str) -> None:
     trial = trials[f"{fault}, {operation}"]
     assert_refused(trial, "InvestigationError", is_retried=False)
-    assert "let the user that runs Spark see" in trial.message
+    assert "let the user that runs Spark and this process see" in trial.message
 
 
 @pytest.mark.parametrize(("fault", "operation"), cases(FULL))

@@ -376,11 +376,36 @@ def refusal(code: int, kind: str, message: str = "no") -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("status", "document", "error", "message"),
     [
-        (401, refusal(401, "NotAuthorizedException"), ConfigurationError, "expected credentials that it accepts"),
-        (403, refusal(403, "ForbiddenException"), ConfigurationError, "expected credentials that it accepts"),
-        (500, refusal(500, "ServerError", "token hunter2"), CatalogUnavailableError, "expected an answer, found"),
-        (503, refusal(503, "ServiceUnavailable"), CatalogUnavailableError, "expected an answer, found"),
-        (502, "<html>Bad gateway</html>", CatalogUnavailableError, "expected an answer, found"),
+        (
+            401,
+            refusal(401, "NotAuthorizedException"),
+            ConfigurationError,
+            "expected credentials that the catalog and the store accept",
+        ),
+        (
+            403,
+            refusal(403, "ForbiddenException"),
+            ConfigurationError,
+            "expected credentials that the catalog and the store accept",
+        ),
+        (
+            500,
+            refusal(500, "ServerError", "token hunter2"),
+            CatalogUnavailableError,
+            "expected an answer from the catalog and the store, found",
+        ),
+        (
+            503,
+            refusal(503, "ServiceUnavailable"),
+            CatalogUnavailableError,
+            "expected an answer from the catalog and the store, found",
+        ),
+        (
+            502,
+            "<html>Bad gateway</html>",
+            CatalogUnavailableError,
+            "expected an answer from the catalog and the store, found",
+        ),
         (400, refusal(400, "BadRequestException"), ConfigurationError, "correct `uri`, `warehouse` and `prefix`"),
         (200, "<html>Welcome hunter2</html>", ConfigurationError, "found TableResponse: Invalid JSON"),
         (

@@ -15,15 +15,15 @@ from pyspark.errors import (
 from pyspark.errors.exceptions.connect import SparkConnectException, SparkConnectGrpcException, UnknownException
 
 from dagster_iceberg_spark import errors
+from dagster_iceberg_spark.failure_kinds import FailureKind
+from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, inspect_failure
 from dagster_iceberg_spark.spark.failures import (
-    ENGINE_ERRORS,
     MOVED_MARKER,
     OUTSIDE_END,
     OUTSIDE_MARKER,
-    RULES,
+    RECOGNISERS,
     VALUE_MARKER,
-    inspect_failure,
-    rule_for,
+    kind_of,
     translated,
 )
 
@@ -122,60 +122,60 @@ RequestId:c8354d70
 Time:2026-11-22T16:15:29.284Z</Message>
 </Error>\""""
 
-FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
-    ("row outside", errors.RowsOutsidePartitionError): [
+FAILURES: dict[tuple[FailureKind, type[errors.IcebergSparkError]], list[Exception]] = {
+    (FailureKind.ROW_OUTSIDE_PARTITION, errors.RowsOutsidePartitionError): [
         outside(f"d: ts=x{OUTSIDE_END}"),
         java(("org.apache.spark.SparkException", "Job aborted"), ("x.Y", f"{OUTSIDE_MARKER}d: a=1{OUTSIDE_END}")),
     ],
-    ("null in required column", errors.NullValueError): [
+    (FailureKind.NULL_IN_REQUIRED_COLUMN, errors.NullValueError): [
         spark("NOT_NULL_ASSERT_VIOLATION", "NULL value appeared in non-nullable field: id"),
         java(("org.apache.spark.SparkException", "Job aborted: [NOT_NULL_ASSERT_VIOLATION] x")),
     ],
-    ("rows changed meanwhile", errors.CommitConflictError): [
+    (FailureKind.ROWS_CHANGED, errors.CommitConflictError): [
         java(("org.apache.spark.SparkException", "Job aborted"), ("x.Y", f"[USER_RAISED_EXCEPTION] {MOVED_MARKER}")),
     ],
-    ("value of no such type", errors.SchemaMismatchError): [
+    (FailureKind.MALFORMED_VALUE, errors.SchemaMismatchError): [
         spark("USER_RAISED_EXCEPTION", f"{VALUE_MARKER}uuid in the column 'u': x"),
     ],
-    ("type that Spark lacks", errors.ConfigurationError): [
+    (FailureKind.TYPE_UNKNOWN_TO_SPARK, errors.ConfigurationError): [
         java(("java.lang.UnsupportedOperationException", "Spark does not support time fields")),
     ],
-    ("value does not fit", errors.SchemaMismatchError): [
+    (FailureKind.INCOMPATIBLE_VALUE, errors.SchemaMismatchError): [
         spark("CAST_OVERFLOW_IN_TABLE_INSERT", "overflow"),
         spark("INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST", "x", AnalysisException),
         spark("INSERT_COLUMN_ARITY_MISMATCH.TOO_MANY_DATA_COLUMNS", "x", AnalysisException),
     ],
-    ("column types that Hive keeps", errors.ConfigurationError): [
+    (FailureKind.HIVE_KEEPS_COLUMN_TYPES, errors.ConfigurationError): [
         iceberg("CommitStateUnknownException", "x", (f"{HIVE}InvalidOperationException", INCOMPATIBLE)),
         connect_caused_by((f"{ICEBERG}CommitStateUnknownException", INCOMPATIBLE)),
     ],
-    ("name that Hive does not take", errors.ConfigurationError): [
+    (FailureKind.HIVE_NAME_INVALID, errors.ConfigurationError): [
         java(("x.Y", "Invalid Hive object"), (f"{HIVE}InvalidObjectException", "a-b is not a valid object name")),
         java(("x.Y", "Failed to create"), (f"{HIVE}InvalidObjectException", "a-b is not a valid database name")),
     ],
-    ("missing locks", errors.ConfigurationError): [
+    (FailureKind.HIVE_LOCKS_MISSING, errors.ConfigurationError): [
         java(("x.Y", "Failed to acquire locks because the underlying metastore table 'HIVE_LOCKS' does not exist.")),
     ],
-    ("another Hive", errors.ConfigurationError): [
+    (FailureKind.HIVE_VERSION_UNSUPPORTED, errors.ConfigurationError): [
         java(
             ("java.lang.RuntimeException", "Failed to get table info from metastore db.t"),
             ("org.apache.thrift.TApplicationException", "Invalid method name: 'get_table'"),
         ),
     ],
-    ("unknown outcome", errors.CommitOutcomeUnknownError): [
+    (FailureKind.COMMIT_OUTCOME_UNKNOWN, errors.CommitOutcomeUnknownError): [
         iceberg("CommitStateUnknownException", "Cannot determine whether the commit was successful"),
         java(("x.Y", "failed"), (f"{ICEBERG}CommitStateUnknownException", None)),
         connect(f"{ICEBERG}CommitStateUnknownException", "x"),
         iceberg("RESTException", "Error occurred while processing POST request"),
         connect(f"{ICEBERG}RESTException", "Error occurred while processing POST request"),
     ],
-    ("missing client of the store", errors.SparkEnvironmentError): [
+    (FailureKind.STORE_CLIENT_MISSING, errors.SparkEnvironmentError): [
         spark("_LEGACY_ERROR_TEMP_2042", "Cannot initialize FileIO implementation x: Cannot find constructor for y"),
         java(("java.lang.NoClassDefFoundError", "software/amazon/awssdk/core/exception/SdkException")),
         java(("java.lang.NoClassDefFoundError", "com/google/cloud/storage/Storage")),
         java(("java.lang.NoClassDefFoundError", "com/azure/storage/file/datalake/DataLakeFileSystemClient")),
     ],
-    ("missing AWS credentials", errors.ConfigurationError): [
+    (FailureKind.AWS_CREDENTIALS_MISSING, errors.ConfigurationError): [
         java(
             (
                 "software.amazon.awssdk.core.exception.SdkClientException",
@@ -189,7 +189,7 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
             )
         ),
     ],
-    ("missing bucket", errors.ConfigurationError): [
+    (FailureKind.BUCKET_MISSING, errors.ConfigurationError): [
         java(
             (
                 "software.amazon.awssdk.services.s3.model.NoSuchBucketException",
@@ -202,15 +202,24 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
                 'Status code 404, "<?xml ...?>\n  <Message>The specified container does not exist.\nRequestId:1',
             )
         ),
+        java(
+            (
+                "com.google.cloud.storage.StorageException",
+                "404 Not Found\nPOST http://127.0.0.1:1/upload/storage/v1/b/x",
+            )
+        ),
+        connect(
+            "com.google.cloud.storage.StorageException", "404 Not Found\nPOST http://127.0.0.1:1/upload/storage/v1"
+        ),
     ],
-    ("refused by Azure", errors.ConfigurationError): [
+    (FailureKind.CREDENTIALS_REFUSED_BY_AZURE, errors.ConfigurationError): [
         iceberg("RuntimeIOException", "Failed to write json to file: x", ("java.io.IOException", AZURE_REFUSES)),
         connect_caused_by(("com.azure.storage.blob.models.BlobStorageException", AZURE_REFUSES)),
         java(
             ("com.azure.core.exception.ClientAuthenticationException", "DefaultAzureCredential authentication failed")
         ),
     ],
-    ("untrusted certificate", errors.ConfigurationError): [
+    (FailureKind.CERTIFICATE_UNTRUSTED, errors.ConfigurationError): [
         iceberg(
             "RESTException",
             "Error occurred while processing POST request",
@@ -220,7 +229,7 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
             ),
         ),
     ],
-    ("refused by Google", errors.ConfigurationError): [
+    (FailureKind.CREDENTIALS_REFUSED_BY_GOOGLE, errors.ConfigurationError): [
         java(
             (
                 "com.google.cloud.storage.StorageException",
@@ -237,18 +246,7 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
         connect_caused_by(("com.google.api.client.http.HttpResponseException", "403 Forbidden\nPOST https://x")),
         java(("java.io.IOException", "Your default credentials were not found. To set up Application Default ...")),
     ],
-    ("missing place", errors.ConfigurationError): [
-        java(
-            (
-                "com.google.cloud.storage.StorageException",
-                "404 Not Found\nPOST http://127.0.0.1:1/upload/storage/v1/b/x",
-            )
-        ),
-        connect(
-            "com.google.cloud.storage.StorageException", "404 Not Found\nPOST http://127.0.0.1:1/upload/storage/v1"
-        ),
-    ],
-    ("wrong clock", errors.ConfigurationError): [
+    (FailureKind.CLOCK_SKEWED, errors.ConfigurationError): [
         java(
             (
                 "software.amazon.awssdk.services.s3.model.S3Exception",
@@ -257,7 +255,7 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
         ),
         java(("software.amazon.awssdk.services.glue.model.GlueException", "Signature expired: 1 is now earlier than")),
     ],
-    ("missing file system", errors.SparkEnvironmentError): [
+    (FailureKind.HADOOP_CLIENT_MISSING, errors.SparkEnvironmentError): [
         java(("org.apache.hadoop.fs.UnsupportedFileSystemException", 'No FileSystem for scheme "gs"')),
         java(
             (
@@ -266,7 +264,7 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
             )
         ),
     ],
-    ("missing runtime", errors.SparkEnvironmentError): [
+    (FailureKind.ICEBERG_RUNTIME_MISSING, errors.SparkEnvironmentError): [
         spark("CATALOG_NOT_FOUND", "The catalog `lake` not found", AnalysisException),
         java(
             (
@@ -276,17 +274,17 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
         ),
         java(("java.lang.NoClassDefFoundError", "org/apache/spark/x")),
     ],
-    ("missing driver", errors.SparkEnvironmentError): [
+    (FailureKind.JDBC_DRIVER_MISSING, errors.SparkEnvironmentError): [
         iceberg(
             "UncheckedSQLException",
             "Failed to connect",
             ("java.sql.SQLException", "No suitable driver found for jdbc:sqlite:x"),
         ),
     ],
-    ("missing extensions", errors.SparkEnvironmentError): [
+    (FailureKind.SQL_EXTENSIONS_MISSING, errors.SparkEnvironmentError): [
         spark("PARSE_SYNTAX_ERROR", "Syntax error at or near 'WRITE'", ParseException),
     ],
-    ("expired credentials", errors.CredentialsExpiredError): [
+    (FailureKind.CREDENTIALS_EXPIRED, errors.CredentialsExpiredError): [
         java(
             (
                 "software.amazon.awssdk.services.s3.model.S3Exception",
@@ -297,10 +295,10 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
         iceberg("RESTException", "Unable to process (code: 419, type: AuthenticationTimeoutException): x"),
         connect(f"{ICEBERG}RESTException", "Unable to process (code: 419, type: null): x"),
     ],
-    ("no branches", errors.ConfigurationError): [
+    (FailureKind.BRANCHES_UNSUPPORTED, errors.ConfigurationError): [
         java(("java.lang.IllegalArgumentException", "Cannot use branch (does not exist): dev")),
     ],
-    ("not authorised", errors.CredentialsExpiredError): [
+    (FailureKind.CREDENTIALS_REFUSED, errors.CredentialsExpiredError): [
         iceberg("NotAuthorizedException", "Not authorized: no"),
         iceberg("ForbiddenException", "Forbidden: no"),
         postgresql('FATAL: password authentication failed for user "u"'),
@@ -322,37 +320,44 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
             ("java.sql.SQLException", "Access denied for user 'u'@'localhost' (using password: YES)"),
         ),
     ],
-    ("damaged catalog", errors.InvestigationError): [
+    (FailureKind.SQLITE_FILE_DAMAGED, errors.InvestigationError): [
         sqlite("[SQLITE_NOTADB] File opened that is not a database file (file is not a database)"),
         sqlite("[SQLITE_CORRUPT] The database disk image is malformed (database disk image is malformed)"),
         sqlite("[SQLITE_READONLY_DBMOVED] The database file has been moved since it was opened"),
     ],
-    ("read-only catalog", errors.ConfigurationError): [
+    (FailureKind.SQLITE_FILE_READ_ONLY, errors.ConfigurationError): [
         sqlite("[SQLITE_READONLY] Attempt to write a readonly database (attempt to write a readonly database)"),
         sqlite("[SQLITE_READONLY_DIRECTORY] Process does not have permission to create a journal file"),
         sqlite("[SQLITE_CANTOPEN] Unable to open the database file (unable to open database file)"),
         connect_caused_by(("org.sqlite.SQLiteException", "[SQLITE_READONLY] Attempt to write a readonly database")),
     ],
-    ("locked catalog", errors.CatalogUnavailableError): [
+    (FailureKind.SQLITE_FILE_LOCKED, errors.CatalogUnavailableError): [
         sqlite("[SQLITE_BUSY] The database file is locked (database is locked)"),
         sqlite("[SQLITE_BUSY] x", action="Failed to execute: INSERT INTO iceberg_namespace_properties"),
         connect_caused_by(("org.sqlite.SQLiteException", "[SQLITE_BUSY] The database file is locked")),
     ],
-    ("full disk", errors.CatalogUnavailableError): [
+    (FailureKind.DISK_FULL, errors.CatalogUnavailableError): [
         java(("java.io.UncheckedIOException", "Failed to flush"), ("java.io.IOException", "No space left on device")),
         java(("x.Y", "Failed"), ("java.io.FileNotFoundException", "/wh/x.avro (No space left on device)")),
         java(("x.Y", "Failed"), ("java.io.IOException", "File too large")),
         sqlite("[SQLITE_FULL] Insertion failed because database is full (database or disk is full)"),
     ],
-    ("no permission", errors.ConfigurationError): [
+    (FailureKind.PERMISSION_DENIED, errors.ConfigurationError): [
         java(("x.Y", "Failed to create file"), ("java.io.FileNotFoundException", "/wh/x.avro (Permission denied)")),
         java(("x.Y", "Failed to create file"), ("java.io.IOException", "Mkdirs failed to create file:/wh/db/t")),
         iceberg("NotFoundException", "Failed to open", ("java.io.FileNotFoundException", "/wh/x (Permission denied)")),
         java(("org.apache.hadoop.security.AccessControlException", "Permission denied: user=me, access=WRITE")),
-        java(("software.amazon.awssdk.services.s3.model.S3Exception", "Access Denied (Service: S3, Status Code: 403)")),
         connect_caused_by(("java.io.FileNotFoundException", "/wh/db/t/metadata/x.avro (Permission denied)")),
     ],
-    ("throttled", errors.CatalogUnavailableError): [
+    (FailureKind.AWS_ACCESS_DENIED, errors.ConfigurationError): [
+        java(("software.amazon.awssdk.services.s3.model.S3Exception", "Access Denied (Service: S3, Status Code: 403)")),
+        java(("software.amazon.awssdk.services.glue.model.AccessDeniedException", "User is not authorized to do it")),
+    ],
+    (FailureKind.HADOOP_USER_REFUSED, errors.CredentialsExpiredError): [
+        java(("x.Y", "Failed"), ("org.apache.thrift.transport.TTransportException", "GSS initiate failed")),
+        java(("x.Y", "Failed"), (f"{HIVE}MetaException", "No privilege 'Select' found for inputs { database:db }")),
+    ],
+    (FailureKind.THROTTLED, errors.CatalogUnavailableError): [
         java(("s3.S3Exception", "Please reduce your request rate. (Service: S3, Status Code: 503)")),
         java(("s3.S3Exception", "null (Service: S3, Status Code: 503, Error Code: SlowDown)")),
         java(("glue.GlueException", "Rate exceeded (Service: Glue, Status Code: 400)")),
@@ -362,11 +367,11 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
         iceberg("RESTException", "Unable to process (code: 429, type: TooManyRequestsException): x"),
         connect(f"{ICEBERG}RESTException", "Unable to process (code: 429, type: null): x"),
     ],
-    ("missing namespace", errors.ConfigurationError): [
+    (FailureKind.NAMESPACE_MISSING, errors.ConfigurationError): [
         iceberg("NoSuchNamespaceException", "Namespace does not exist: db"),
         connect("", "[SCHEMA_NOT_FOUND] The schema `lake`.`db` cannot be found."),
     ],
-    ("commit conflict", errors.CommitConflictError): [
+    (FailureKind.COMMIT_CONFLICT, errors.CommitConflictError): [
         java(("software.amazon.awssdk.services.glue.model.ConcurrentModificationException", "Update failed")),
         java(("org.apache.iceberg.hive.LockException", "x"), ("org.apache.iceberg.hive.WaitingForLockException", "x")),
         iceberg("CommitFailedException", "Cannot commit db.t: metadata location x has changed from y"),
@@ -395,32 +400,32 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
         java(("java.lang.IllegalArgumentException", "Cannot find partition field to remove: x")),
         spark("FIELD_ALREADY_EXISTS", "x", AnalysisException),
     ],
-    ("table vanished", errors.CommitConflictError): [
+    (FailureKind.TABLE_VANISHED, errors.CommitConflictError): [
         spark("TABLE_OR_VIEW_NOT_FOUND", "The table cannot be found", AnalysisException),
     ],
-    ("no rights in the database", errors.ConfigurationError): [
+    (FailureKind.DATABASE_PERMISSION_DENIED, errors.ConfigurationError): [
         postgresql("ERROR: permission denied for schema public"),
         postgresql("ERROR: permission denied for table iceberg_tables"),
         postgresql('FATAL: permission denied for database "closed"'),
         postgresql('FATAL: role "me" is not permitted to log in'),
     ],
-    ("wrong address of the database", errors.ConfigurationError): [
+    (FailureKind.DATABASE_ADDRESS_WRONG, errors.ConfigurationError): [
         postgresql('FATAL: database "nowhere" does not exist'),
         postgresql('FATAL: no pg_hba.conf entry for host "h", no encryption'),
         postgresql("The server does not support SSL."),
         postgresql("Invalid sslmode value: sometimes"),
         postgresql('FATAL: unrecognized configuration parameter "bogus"'),
     ],
-    ("wrong request", errors.ConfigurationError): [
+    (FailureKind.REQUEST_REFUSED, errors.ConfigurationError): [
         iceberg("BadRequestException", "Malformed request: Unknown warehouse 'x'"),
         iceberg("NoSuchWarehouseException", "Warehouse 'x' not found"),
         connect(f"{ICEBERG}BadRequestException", "Malformed request: no"),
     ],
-    ("another service", errors.CatalogUnavailableError): [
+    (FailureKind.NOT_A_REST_CATALOG, errors.CatalogUnavailableError): [
         iceberg("RESTException", "Unable to process (code: 404, type: null): <html>"),
         iceberg("RESTException", "Error occurred while processing GET request", (f"{SHADED}JsonParseException", "'<'")),
     ],
-    ("catalog unavailable", errors.CatalogUnavailableError): [
+    (FailureKind.CATALOG_UNREACHABLE, errors.CatalogUnavailableError): [
         iceberg("RESTException", "Unable to process (code: 502, type: null): <html>"),
         postgresql("FATAL: the database system is starting up"),
         iceberg("ServiceUnavailableException", "Service failed: 503"),
@@ -440,48 +445,51 @@ FAILURES: dict[tuple[str, type[errors.IcebergSparkError]], list[Exception]] = {
         java(("software.amazon.awssdk.core.exception.ApiCallAttemptTimeoutException", "x")),
         java(("org.apache.thrift.transport.TTransportException", "x")),
     ],
-    ("missing file", errors.InvestigationError): [
+    (FailureKind.FILE_MISSING, errors.InvestigationError): [
         iceberg("NotFoundException", "Failed to open input stream for file: file:/wh/x.avro"),
         java(("org.apache.spark.SparkException", "Job aborted"), (f"{ICEBERG}NotFoundException", "Failed to open x")),
         connect_caused_by((f"{ICEBERG}NotFoundException", "Failed to open input stream for file: file:/wh/x.parquet")),
     ],
-    ("damaged file", errors.InvestigationError): [
+    (FailureKind.METADATA_DAMAGED, errors.InvestigationError): [
         iceberg("RuntimeIOException", "Failed to open file: file:/wh/x.avro", ("java.io.EOFException", None)),
-        iceberg("RuntimeIOException", "Failed to fetch", ("java.io.EOFException", "Reached the end of stream with 5")),
         java(("x.avro.AvroRuntimeException", "java.io.IOException: Invalid sync!")),
-        java(("java.lang.RuntimeException", "file:/wh/x.parquet is not a Parquet file. Expected magic number at tail")),
         connect(f"{ICEBERG}RuntimeIOException", "Failed to open file: file:/wh/x.avro"),
     ],
-    ("connection lost", errors.CommitOutcomeUnknownError): [
+    (FailureKind.DATA_FILE_DAMAGED, errors.InvestigationError): [
+        iceberg("RuntimeIOException", "Failed to fetch", ("java.io.EOFException", "Reached the end of stream with 5")),
+        java(("java.lang.RuntimeException", "file:/wh/x.parquet is not a Parquet file. Expected magic number at tail")),
+    ],
+    (FailureKind.CONNECTION_LOST, errors.CommitOutcomeUnknownError): [
         SparkConnectGrpcException("<_MultiThreadedRendezvous of RPC that terminated with: UNAVAILABLE>"),
         SparkConnectGrpcException(UNAVAILABLE),
     ],
-    ("session ended", errors.CatalogUnavailableError): [
+    (FailureKind.SESSION_ENDED, errors.CatalogUnavailableError): [
         SparkConnectException(errorClass="NO_ACTIVE_SESSION", messageParameters={}),
         SparkConnectGrpcException("[INVALID_HANDLE.SESSION_CHANGED] The handle x is invalid."),
         PySparkAssertionError("Received incorrect server side session identifier for request. (1 != 2)"),
     ],
-    ("Python function", errors.WriteFailedError): [PythonException(PYTHON_TEXT)],
-    ("other", errors.WriteFailedError): [
+    (FailureKind.PYTHON_FUNCTION_FAILED, errors.WriteFailedError): [PythonException(PYTHON_TEXT)],
+    (FailureKind.ENGINE_FAILED, errors.WriteFailedError): [
         java(("java.lang.OutOfMemoryError", "Java heap space")),
         spark("DIVIDE_BY_ZERO", "Division by zero"),
         Py4JError("An error occurred while calling o1"),
     ],
 }
-"""Errors by the rule that they fall under and the error that they become."""
-CASES = [(rule, error, kind) for (rule, kind), raised in FAILURES.items() for error in raised]
+"""Errors by their kind and the error that they become."""
+CASES = [(kind, error, becomes) for (kind, becomes), raised in FAILURES.items() for error in raised]
 
 
-@pytest.mark.parametrize(("rule", "error", "kind"), CASES, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(("kind", "error", "becomes"), CASES, ids=lambda value: getattr(value, "label", ""))
 def test_an_error_of_the_engine_becomes_one_of_the_package(
-    rule: str, error: Exception, kind: type[errors.IcebergSparkError]
+    kind: FailureKind, error: Exception, becomes: type[errors.IcebergSparkError]
 ) -> None:
-    assert rule_for(inspect_failure(error)).name == rule
-    assert type(translated(error, action="write", subject="db.t")) is kind
+    assert kind_of(inspect_failure(error)) is kind
+    assert type(translated(error, action="write", subject="db.t")) is becomes
 
 
-def test_every_rule_has_an_error_that_shows_it() -> None:
-    assert {rule for rule, _, _ in CASES} == {rule.name for rule in RULES} | {"connection lost", "other"}
+def test_every_recogniser_applies_to_an_error_of_the_table() -> None:
+    first = {next((it for it in RECOGNISERS if it.recognises(inspect_failure(error))), None) for _, error, _ in CASES}
+    assert first == {*RECOGNISERS, None}
 
 
 def test_every_error_of_the_table_is_what_the_engine_raises() -> None:
@@ -489,18 +497,32 @@ def test_every_error_of_the_table_is_what_the_engine_raises() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "text", "rule"),
+    ("names", "text", "kind"),
     [
-        ((f"{ICEBERG}CommitStateUnknownException", f"{ICEBERG}CommitFailedException"), "x", "unknown outcome"),
-        ((f"{ICEBERG}CommitFailedException", "java.net.ConnectException"), "x", "commit conflict"),
-        ((f"{ICEBERG}CommitStateUnknownException", "java.net.SocketTimeoutException"), "x", "unknown outcome"),
-        (("x.Y", f"{ICEBERG}CommitFailedException"), OUTSIDE_MARKER + "{}", "row outside"),
-        ((f"{ICEBERG}RESTException", f"{ICEBERG}NotAuthorizedException"), "x", "not authorised"),
-        ((f"{ICEBERG}NotFoundException", "com.google.cloud.storage.StorageException"), "404 Not Found", "missing file"),
+        (
+            (f"{ICEBERG}CommitStateUnknownException", f"{ICEBERG}CommitFailedException"),
+            "x",
+            FailureKind.COMMIT_OUTCOME_UNKNOWN,
+        ),
+        ((f"{ICEBERG}CommitFailedException", "java.net.ConnectException"), "x", FailureKind.COMMIT_CONFLICT),
+        (
+            (f"{ICEBERG}CommitStateUnknownException", "java.net.SocketTimeoutException"),
+            "x",
+            FailureKind.COMMIT_OUTCOME_UNKNOWN,
+        ),
+        (("x.Y", f"{ICEBERG}CommitFailedException"), OUTSIDE_MARKER + "{}", FailureKind.ROW_OUTSIDE_PARTITION),
+        ((f"{ICEBERG}RESTException", f"{ICEBERG}NotAuthorizedException"), "x", FailureKind.CREDENTIALS_REFUSED),
+        (
+            (f"{ICEBERG}NotFoundException", "com.google.cloud.storage.StorageException"),
+            "404 Not Found",
+            FailureKind.FILE_MISSING,
+        ),
     ],
 )
-def test_what_can_only_mean_one_thing_wins_over_what_is_broad(names: tuple[str, ...], text: str, rule: str) -> None:
-    assert rule_for(inspect_failure(java(*((name, text) for name in names)))).name == rule
+def test_what_can_only_mean_one_thing_wins_over_what_is_broad(
+    names: tuple[str, ...], text: str, kind: FailureKind
+) -> None:
+    assert kind_of(inspect_failure(java(*((name, text) for name in names)))) is kind
 
 
 @pytest.mark.parametrize(
@@ -547,13 +569,13 @@ def test_the_message_shows_the_first_line_and_no_stack() -> None:
     error = connect(f"{ICEBERG}ValidationException", "\n  Found conflicting files: a\nmore")
     message = str(translated(error, action="write", subject="db.t"))
     assert message == (
-        "Cannot write db.t: expected a table that no other writer changes meanwhile, found Found conflicting files: a. "
+        "Cannot write db.t: expected no other writer to change the table meanwhile, found Found conflicting files: a. "
         "Hint: run the asset again."
     )
 
 
 def test_the_stack_of_the_server_is_not_looked_into() -> None:
-    assert rule_for(inspect_failure(connect("x.Y", "boom"))).name == "other"
+    assert kind_of(inspect_failure(connect("x.Y", "boom"))) is FailureKind.ENGINE_FAILED
 
 
 @pytest.mark.parametrize("raised", [java, lambda *causes: connect(*causes[-1])], ids=["classic", "connect"])
@@ -566,7 +588,7 @@ def test_a_stack_in_a_message_is_not_looked_into_either(raised: Callable[..., Ex
         "\t\tat jdk.proxy2/jdk.proxy2.$Proxy58.getTable(Unknown Source)"
     )
     error = raised(("java.lang.RuntimeException", "Failed to get table info"), (f"{HIVE}MetaException", message))
-    assert rule_for(inspect_failure(error)).name == "catalog unavailable"
+    assert kind_of(inspect_failure(error)) is FailureKind.CATALOG_UNREACHABLE
     assert "SparkCatalog" not in inspect_failure(error).text
 
 

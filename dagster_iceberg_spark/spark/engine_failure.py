@@ -1,0 +1,109 @@
+"""What can be told of an error of Spark, py4j or Spark Connect, whatever it is wrapped in."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+
+ENGINE_ERRORS: Final = (PySparkException, Py4JError)
+"""What a call of Spark's public API raises, classic and Connect."""
+
+_CONNECT_CLASS = re.compile(r"^\(([\w.$]+)\)\s*(.*)", re.DOTALL)
+_STACKTRACE: Final = "\n\nJVM stacktrace:"
+_CONNECT_CAUSE = re.compile(r"^Caused by: ([\w.$]+): (.*?)(?=\n\s+at |\nCaused by: |\Z)", re.MULTILINE | re.DOTALL)
+_AZURE_SAYS = re.compile(r"<Code>(\w+)</Code>\s*<Message>([^<\n]*)")
+_STACK_LINE = re.compile(r"^\t+at \S+\(.*\n?", re.MULTILINE)
+"""Of the stacks that Hive's client writes into its messages: what they pass through is no sign of anything."""
+_GRPC = re.compile(r'status = StatusCode\.(?P<status>\w+)\s+details = "(?P<details>.*)"')
+"""In what grpc says of an error of its own; the first line names a Python class."""
+_PYTHON_ERROR = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)", re.MULTILINE)
+"""The line that tells the error of a Python function, after where it was raised."""
+_CAUSE: Final = "\n| caused by: "
+_WRAPPERS: Final = ("Exception thrown in awaitResult", "Job aborted", "Writing job aborted")
+"""What Spark says around the error of a task; where it has no cause it is all that is known."""
+_MAXIMUM_CAUSES: Final = 10
+_MAXIMUM_LINE: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFailure:
+    """What can be told of an engine's error.
+
+    Args:
+        class_names: Java classes of the error and its causes, outermost first.
+        condition: Spark's error condition, such as `TABLE_OR_VIEW_NOT_FOUND`.
+        text: The messages, without stack traces.
+    """
+
+    class_names: tuple[str, ...]
+    condition: str
+    text: str
+
+    @property
+    def summary(self) -> str:
+        """The first lines of the message, unless it only wraps, and of its two deepest causes."""
+        first, *causes = self.text.split(_CAUSE)
+        parts = causes[-2:] if causes and first.startswith(_WRAPPERS) else (first, *causes[-1:])
+        lines = [_first_line(part) for part in parts]
+        return "; ".join(dict.fromkeys(line[:_MAXIMUM_LINE] for line in lines if line)) or "no message"
+
+    def mentions(self, *needles: str) -> bool:
+        """Say whether a class name or the text contains one of the needles."""
+        return any(needle in self.text or any(needle in name for name in self.class_names) for needle in needles)
+
+
+def inspect_failure(error: Exception) -> EngineFailure:
+    """Return what can be told of the error, whatever Spark wraps it in."""
+    condition = error.getCondition() if isinstance(error, PySparkException) else None
+    text = _STACK_LINE.sub("", _text_of(error))
+    connect = _CONNECT_CLASS.match(text)
+    causes = _connect_causes(error)
+    names = (*_java_names(error), *((connect[1],) if connect else ()), *(name for name, _ in causes))
+    return EngineFailure(
+        class_names=(*names, type(error).__name__),
+        condition=condition or "",
+        text=_CAUSE.join([connect[2] if connect else text, *(f"{name}: {message}" for name, message in causes)]),
+    )
+
+
+def _first_line(text: str) -> str:
+    python = _PYTHON_ERROR.findall(text)
+    if python:
+        return str(python[-1])
+    azure = _AZURE_SAYS.search(text)
+    if azure is not None:
+        return f"{azure[1]}: {azure[2]}"
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def _text_of(error: Exception) -> str:
+    if isinstance(error, Py4JJavaError):
+        return _CAUSE.join(
+            f"{name}: {message}" if index else message for index, (name, message) in enumerate(_java_causes(error))
+        )
+    text = str(error).split(_STACKTRACE, maxsplit=1)[0]
+    grpc = _GRPC.search(text)
+    return f"{grpc['status']}: {grpc['details']}" if grpc else text
+
+
+def _java_names(error: Exception) -> Iterator[str]:
+    if isinstance(error, Py4JJavaError):
+        yield from (name for name, _ in _java_causes(error))
+
+
+def _java_causes(error: Py4JJavaError) -> Iterator[tuple[str, str]]:
+    throwable = error.java_exception
+    for _ in range(_MAXIMUM_CAUSES):
+        if throwable is None:
+            return
+        yield throwable.getClass().getName(), str(throwable.getMessage() or throwable.getClass().getName())
+        throwable = throwable.getCause()
+
+
+def _connect_causes(error: Exception) -> list[tuple[str, str]]:
+    """Return the causes by class and message: a Connect client has them in the text of the server's stack only."""
+    stack_of = getattr(error, "getStackTrace", None)
+    return _CONNECT_CAUSE.findall((stack_of and stack_of()) or "")

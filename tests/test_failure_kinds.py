@@ -1,0 +1,42 @@
+"""What the kinds of failures mean: each has its words, and a client that says it."""
+
+import pytest
+
+from dagster_iceberg_spark import errors
+from dagster_iceberg_spark.catalog import failures as catalog_failures
+from dagster_iceberg_spark.errors import IcebergSparkError
+from dagster_iceberg_spark.failure_kinds import FailureKind
+from dagster_iceberg_spark.spark import failures as spark_failures
+
+IN_SPARK = {recogniser.kind for recogniser in spark_failures.RECOGNISERS}
+IN_CATALOG = {kind for kind, _ in catalog_failures.RECOGNISERS}
+
+
+def test_every_kind_is_recognised_by_a_client() -> None:
+    assert IN_SPARK | IN_CATALOG | {FailureKind.ENGINE_FAILED} == set(FailureKind)
+
+
+@pytest.mark.parametrize("kind", FailureKind, ids=lambda kind: kind.label)
+def test_a_kind_is_told_in_one_sentence_and_an_imperative(kind: FailureKind) -> None:
+    error = kind.refusal("find", "db.t", "this")
+    assert str(error).startswith(f"Cannot find db.t: expected {kind.expected}, found this.")
+    assert kind.hint is None or (kind.hint.endswith(".") and kind.hint[0].islower())
+
+
+@pytest.mark.parametrize(
+    ("kind", "action", "error"),
+    [
+        (FailureKind.CREDENTIALS_REFUSED, "write", errors.CredentialsExpiredError),
+        (FailureKind.CREDENTIALS_REFUSED, "read", errors.ConfigurationError),
+        (FailureKind.NOT_A_REST_CATALOG, "write", errors.CatalogUnavailableError),
+        (FailureKind.NOT_A_REST_CATALOG, "open", errors.ConfigurationError),
+        (FailureKind.TABLE_VANISHED, "write", errors.CommitConflictError),
+        (FailureKind.TABLE_VANISHED, "read", errors.UpstreamMissingError),
+        (FailureKind.CONNECTION_LOST, "write", errors.CommitOutcomeUnknownError),
+        (FailureKind.CONNECTION_LOST, "prepare", errors.CatalogUnavailableError),
+    ],
+)
+def test_what_was_being_done_may_decide_the_error(
+    kind: FailureKind, action: str, error: type[IcebergSparkError]
+) -> None:
+    assert type(kind.refusal(action, "db.t", "this")) is error
