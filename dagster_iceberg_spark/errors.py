@@ -1,32 +1,33 @@
 """The package's errors, grouped by what the reader does next.
 
     IcebergSparkError
-    |-- ConfigurationError            fix the configuration or the asset's metadata; never retried
+    |-- ConfigurationError            fix the configuration or the asset's metadata; not retried
     |   |-- MetadataKeyError          a metadata key or its value
     |   |-- PartitioningError         partitions definition, `partition_expr` and table do not fit together
     |   |-- TableOwnershipError       the table belongs to another asset
-    |   |-- NotAnIcebergTableError    something else lives under the table's name
+    |   |-- NotAnIcebergTableError    something else has the table's name
     |   `-- SparkEnvironmentError     Java, the Iceberg runtime or the session's own configuration
-    |-- DataError                     fix the data that the asset returns; never retried
-    |   |-- OutputTypeError           not a Spark DataFrame
+    |-- DataError                     fix the data that the asset returns; not retried
+    |   |-- OutputTypeError           neither a Spark DataFrame nor rows that Arrow holds
     |   |-- SchemaMismatchError       columns or types that the table cannot take
-    |   |-- RowsOutsidePartitionError rows that the run does not own
+    |   |-- RowsOutsidePartitionError rows that do not belong to the run's partitions
     |   |-- NullValueError            NULL in a required column
     |   `-- MergeKeyError             NULL or repeated merge keys in the batch
-    |-- UpstreamMissingError          materialize the upstream asset first; never retried
-    |-- RetryableError                try again: a RetryPolicy may
+    |-- UpstreamMissingError          materialize the upstream asset, or correct what is read; not retried
+    |-- RetryableError                run it again; a RetryPolicy may. During a write the IO manager plans again first
     |   |-- CommitConflictError       another writer committed first
-    |   |-- ChangesConsumedError      another materialization has taken the changes that this one has read
+    |   |-- ChangesConsumedError      another materialization has taken the changes that were read; not planned again
     |   |-- CatalogUnavailableError   the catalog, the store or the server does not answer
-    |   `-- CredentialsExpiredError   the catalog or the store took the credentials before, and does not any more
-    `-- InvestigationError            look before you do anything; never retried
+    |   `-- CredentialsExpiredError   the catalog or the store no longer takes the credentials
+    `-- InvestigationError            look at the table first; not retried, with one exception
         |-- CommitOutcomeUnknownError the commit may or may not have happened
         |-- DuplicateCommitError      two snapshots carry one commit token
-        |-- OrphanedCommitError       an earlier append is in the table that no event records
-        |-- UnreadableCommitError     a snapshot is in the table whose files are not
-        |-- DisplacedCommitError      another writer's snapshot is not in the table any more
-        |-- ChangesUnknownError       what is new in an upstream table cannot be told
-        `-- WriteFailedError          the engine failed for a reason of its own; a RetryPolicy may try again
+        |-- OrphanedCommitError       an earlier append is in the table, and no event records it
+        |-- UnreadableCommitError     a snapshot is in the table, but its files are gone
+        |-- DisplacedCommitError      another writer's snapshot is no longer in the table
+        |-- ChangesUnknownError       what is new in an upstream table cannot be determined
+        `-- WriteFailedError          the engine failed: read the cause, often the asset's own code. The exception: a
+                                      RetryPolicy may try again, as after a lost executor; the IO manager does not
 
 Each class also inherits the builtin that people already catch.
 """
@@ -79,11 +80,11 @@ class TableOwnershipError(ConfigurationError):
 
 
 class NotAnIcebergTableError(ConfigurationError):
-    """The name is taken by something that is not an Iceberg table."""
+    """Something that is not an Iceberg table has the name."""
 
 
 class SparkEnvironmentError(ConfigurationError, RuntimeError):
-    """Java, the Iceberg runtime, or a setting of the Spark session is missing or unfit."""
+    """Java, the Iceberg runtime or a setting of the Spark session is missing or does not fit."""
 
 
 class DataError(IcebergSparkError, ValueError):
@@ -91,7 +92,7 @@ class DataError(IcebergSparkError, ValueError):
 
 
 class OutputTypeError(DataError, TypeError):
-    """The output is not a Spark DataFrame that can be written."""
+    """The output is neither a Spark DataFrame nor rows that Arrow can hold."""
 
 
 class SchemaMismatchError(DataError):
@@ -99,7 +100,7 @@ class SchemaMismatchError(DataError):
 
 
 class RowsOutsidePartitionError(DataError):
-    """The frame holds rows that the run's partitions do not own."""
+    """The output holds rows that do not belong to the run's partitions."""
 
 
 class NullValueError(DataError):
@@ -125,7 +126,7 @@ class CommitConflictError(RetryableError):
 
 
 class ChangesConsumedError(RetryableError):
-    """Another materialization of the asset has taken the changes that this one has read; the next load reads on."""
+    """Another materialization of the asset has taken the changes that this one read; the next load reads on."""
 
 
 class CatalogUnavailableError(RetryableError, ConnectionError):
@@ -133,7 +134,7 @@ class CatalogUnavailableError(RetryableError, ConnectionError):
 
 
 class CredentialsExpiredError(RetryableError, PermissionError):
-    """The catalog or the store took the credentials before, and does not any more."""
+    """The catalog or the store no longer takes the credentials."""
 
 
 class InvestigationError(IcebergSparkError, RuntimeError):
@@ -149,22 +150,22 @@ class DuplicateCommitError(InvestigationError):
 
 
 class OrphanedCommitError(InvestigationError):
-    """An append of an earlier attempt is in the table, written by other code, and no event records it."""
+    """An earlier attempt's append is in the table, written by other code, and no event records it."""
 
 
 class UnreadableCommitError(InvestigationError):
-    """A snapshot is in the table whose files are not."""
+    """A snapshot is in the table, but its files are gone."""
 
 
 class DisplacedCommitError(InvestigationError):
-    """The engine has taken another writer's snapshot out of the table's history."""
+    """Another writer's snapshot is no longer in the table's history: the engine has taken it out."""
 
 
 class ChangesUnknownError(InvestigationError):
-    """What is new in an upstream table cannot be told: rows were removed, or snapshots have expired."""
+    """What is new in an upstream table cannot be determined: rows were removed, or snapshots have expired."""
 
 
 class WriteFailedError(InvestigationError):
-    """The engine failed for a reason of its own, which is this error's cause."""
+    """The engine failed for the reason that is this error's cause; a `RetryPolicy` may try again."""
 
     allows_retries = True
