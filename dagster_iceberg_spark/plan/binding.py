@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo
 
-from dagster_iceberg_spark.errors import PartitioningError
+from dagster_iceberg_spark.plan import partitioning_refusals
 from dagster_iceberg_spark.plan.calendar import date_edge, wall_clock_edge
 from dagster_iceberg_spark.table.partitioning import Transform
 from dagster_iceberg_spark.table.predicate import (
@@ -185,14 +185,7 @@ def partition_field(dimension: Dimension, schema: Schema, *, subject: str) -> Fi
     """
     field = schema.field(dimension.column)
     if field is None:
-        raise PartitioningError.refusing(
-            "partition",
-            subject,
-            expected=f"the column {dimension.column!r} that `partition_expr` names",
-            found=f"the columns {', '.join(schema.names) or 'none'}",
-            hint="`partition_expr` takes the plain name of a column of the DataFrame; transforms belong into "
-            "`iceberg/partition_by`.",
-        )
+        raise partitioning_refusals.unknown_partition_column(subject, dimension.column, schema.names)
     return field
 
 
@@ -214,52 +207,27 @@ def _constraint(dimension: Dimension, field: Field, slices: Iterable[PartitionSl
 def _interval(window: TimeWindow, calendar: TimeCalendar, field: Field, *, subject: str) -> tuple[Edge, Edge]:
     if field.type == TIMESTAMPTZ:
         return window.start, window.end
-    if field.type == TIMESTAMP:
-        edges: tuple[Edge | None, Edge | None] = (
-            wall_clock_edge(window.start, calendar.timezone),
-            wall_clock_edge(window.end, calendar.timezone),
-        )
-        need = "edges that a wall clock tells apart"
-        hint = "an hour that the clock change repeats needs a column of type timestamp (with time zone)."
-    elif field.type == DATE:
-        edges = date_edge(window.start, calendar.timezone), date_edge(window.end, calendar.timezone)
-        need = "partitions made of whole days"
-        hint = "use a timestamp column, or partitions of days, weeks or months."
-    else:
-        raise PartitioningError.refusing(
-            "partition",
-            subject,
-            expected=f"a column of type timestamp, timestamp_ntz, date, string or integer for the time windows of "
-            f"{calendar.timezone}",
-            found=f"{field.name!r} of type {field.type}",
-            hint="cast the column, or name another one in `partition_expr`.",
-        )
-    start, end = edges
+    if field.type not in (TIMESTAMP, DATE):
+        raise partitioning_refusals.not_for_time_windows(subject, field, calendar.timezone)
+    edge = wall_clock_edge if field.type == TIMESTAMP else date_edge
+    start, end = edge(window.start, calendar.timezone), edge(window.end, calendar.timezone)
     if start is None or end is None:
-        raise PartitioningError.refusing(
-            "partition",
-            subject,
-            expected=f"{need} for the {field.type} column {field.name!r}",
-            found=f"the window {_shown(window, calendar)} in {calendar.timezone}",
-            hint=hint,
-        )
+        shown = _shown(window, calendar)
+        if field.type == TIMESTAMP:
+            raise partitioning_refusals.ambiguous_wall_clock(subject, field, shown)
+        raise partitioning_refusals.not_whole_days(subject, field, shown)
     return start, end
 
 
 def _shown(window: TimeWindow, calendar: TimeCalendar) -> str:
     zone = ZoneInfo(calendar.timezone)
-    return f"{window.start.astimezone(zone).isoformat()} to {window.end.astimezone(zone).isoformat()}"
+    edges = f"{window.start.astimezone(zone).isoformat()} to {window.end.astimezone(zone).isoformat()}"
+    return f"{edges} in {calendar.timezone}"
 
 
 def _integer_of(key: str, calendar: TimeCalendar, field: Field, subject: str) -> int:
     if not _NUMERIC_FORMAT.fullmatch(calendar.key_format) or not key.isdigit():
-        raise PartitioningError.refusing(
-            "partition",
-            subject,
-            expected=f"keys made of digits for the {field.type} column {field.name!r}",
-            found=f"the key {key!r} of the format {calendar.key_format!r}",
-            hint='give the partitions definition `fmt="%Y%m%d"`, or use a date or timestamp column.',
-        )
+        raise partitioning_refusals.key_not_of_digits(subject, field, key, calendar.key_format)
     return int(key)
 
 
@@ -277,14 +245,7 @@ def _key_value(key: str, column_type: IcebergType, column: str, *, subject: str)
         date = _iso_date(key)
         if date is not None:
             return date
-    raise PartitioningError.refusing(
-        "partition",
-        subject,
-        expected=f"partition keys that are values of {column!r}, of type {column_type}",
-        found=f"the key {key!r}",
-        hint="string columns take any key; integer columns keys such as '42', date columns such as '2024-01-31', "
-        "boolean columns 'true' and 'false'.",
-    )
+    raise partitioning_refusals.key_not_a_value(subject, key, column, column_type)
 
 
 def _iso_date(key: str) -> dt.date | None:

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from dagster_iceberg_spark.errors import PartitioningError, SchemaMismatchError
-from dagster_iceberg_spark.table.identifier import quote_part
+from dagster_iceberg_spark.plan import partitioning_refusals, schema_refusals
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec
 from dagster_iceberg_spark.table.schema import (
     BINARY,
@@ -98,13 +97,7 @@ def plan_schema_changes(
     if policy == "strict":
         difference = next(_differences(frame, table.fields, path=()), None)
         if difference is not None:
-            raise SchemaMismatchError.refusing(
-                "write",
-                subject,
-                expected="exactly the table's columns and types (`iceberg/schema_evolution` is `strict`)",
-                found=f"a difference: {difference}",
-                hint='set `iceberg/schema_evolution` to "add_columns", or change the DataFrame.',
-            )
+            raise schema_refusals.strict_difference(subject, difference)
         return SchemaChanges(before=tuple(_doc_changes(table, docs)))
     evolution = _Evolution(policy, subject, protected or {}, frame)
     changes = tuple(evolution.of_fields(frame.fields, table.fields, path=()))
@@ -176,26 +169,13 @@ def refuse_repeated_columns(frame: Schema, table: Schema | None = None, *, subje
         *parent, name = path
         compared = (*parent, name if frame.is_case_sensitive else folded(name))
         if compared in seen:
-            inside = f" of {'.'.join(parent)!r}" if parent else ""
-            raise SchemaMismatchError.refusing(
-                "write",
-                subject,
-                expected="column names that differ",
-                found=f"the {'fields' if parent else 'columns'} {seen[compared]!r} and {field.name!r}{inside}",
-                hint="rename one of them.",
-            )
+            raise schema_refusals.repeated_name(subject, (seen[compared], field.name), parent)
         seen[compared] = name
     known: dict[str, tuple[str, ...]] = {}
     for path in (*all_paths(frame.fields), *all_paths(table.fields if table else ())):
         other = known.setdefault(".".join(path), path)
         if other != path:
-            raise SchemaMismatchError.refusing(
-                "write",
-                subject,
-                expected="columns whose dotted paths differ, by which Iceberg knows them",
-                found=" and ".join(".".join(map(quote_part, item)) for item in (other, path)),
-                hint="rename the column that has a dot in its name.",
-            )
+            raise schema_refusals.repeated_path(subject, other, path)
 
 
 def refuse_reserved_columns(frame: Schema, *, subject: str) -> None:
@@ -207,13 +187,7 @@ def refuse_reserved_columns(frame: Schema, *, subject: str) -> None:
     for name in frame.names:
         if name in RESERVED_COLUMNS or name.startswith(OWN_PREFIX):
             owner = "this package" if name.startswith(OWN_PREFIX) else "Iceberg"
-            raise SchemaMismatchError.refusing(
-                "write",
-                subject,
-                expected=f"column names that {owner} does not reserve",
-                found=f"the column {name!r}",
-                hint="rename it in the asset.",
-            )
+            raise schema_refusals.reserved_name(subject, name, owner)
 
 
 def plan_spec_changes(
@@ -240,14 +214,7 @@ def plan_spec_changes(
         RenamePartitionField(field, other.name) for field, other in pairs if other.name not in (None, field.name)
     ]
     if (dropped or added or renamed) and policy == "error":
-        raise PartitioningError.refusing(
-            "write",
-            subject,
-            expected=f"the partition spec {', '.join(map(str, wanted)) or 'unpartitioned'} of `iceberg/partition_by`",
-            found=f"the table's own, {spec}",
-            hint='set `iceberg/partition_evolution` to "evolve" to partition new files differently, or leave '
-            "`iceberg/partition_by` out to keep the table's spec.",
-        )
+        raise partitioning_refusals.other_spec(subject, wanted, spec)
     return (*map(DropPartitionField, dropped), *renamed, *map(AddPartitionField, added))
 
 
@@ -260,13 +227,7 @@ def refuse_redundant_fields(fields: Sequence[PartitionField], *, subject: str) -
     for position, field in enumerate(fields):
         for other in fields[:position]:
             if other.column == field.column and other.transform.kind == field.transform.kind:
-                raise PartitioningError.refusing(
-                    "create",
-                    subject,
-                    expected=f"one {field.transform.kind} of the column {field.column!r} in `iceberg/partition_by`",
-                    found=f"{other} and {field}",
-                    hint="keep the finer one: filters by the coarser one use it, too.",
-                )
+                raise partitioning_refusals.redundant_field(subject, other, field)
 
 
 def refuse_taken_names(
@@ -290,14 +251,7 @@ def refuse_taken_names(
         name = field.name or known or field.derived_name
         is_of_column = name in names and not (field.transform.name == "identity" and name == field.column)
         if name in taken or (is_of_column and name != known):
-            found = f"{name!r} of {taken[name]} and of {field}" if name in taken else f"{name!r} of {field}, a column"
-            raise PartitioningError.refusing(
-                "partition",
-                subject,
-                expected="names of partition fields that differ from each other and from columns",
-                found=found,
-                hint=f'give the field another one, as in "{replace(field, name=None)} as ...".',
-            )
+            raise partitioning_refusals.taken_field_name(subject, name, field, taken.get(name))
         taken[name] = field
 
 
@@ -409,26 +363,13 @@ class _Evolution:
         name = ".".join(path)
         if self.policy != "full":
             if stored.is_required:
-                raise SchemaMismatchError.refusing(
-                    "write",
-                    self.subject,
-                    expected=f"the required column {name!r}",
-                    found=f"a DataFrame with the columns {', '.join(source.names) or 'none'}",
-                    hint="add the column; only optional columns are filled with NULL.",
-                )
+                raise schema_refusals.required_column_missing(self.subject, path, source.names)
             return
         needed = next(
             (use for held, use in self.protected.items() if held == name or held.startswith(f"{name}.")), None
         )
         if needed is not None:
-            raise SchemaMismatchError.refusing(
-                "write",
-                self.subject,
-                expected=f"the column {name!r}, {needed}",
-                found=f"a DataFrame with the columns {', '.join(source.names) or 'none'}",
-                hint="`full` drops columns that the DataFrame lacks, but not one that the table's layout needs: change "
-                "that first, or add the column.",
-            )
+            raise schema_refusals.needed_column_missing(self.subject, path, needed, source.names)
         if stored.is_required:
             yield RelaxColumn(path)
         yield DropColumn(path)
@@ -445,13 +386,7 @@ class _Evolution:
             case _ if (verdict := storage_verdict(source, target)) == "widened":
                 yield WidenColumn(path, before=target, after=source)
             case _ if verdict == "refused":
-                raise SchemaMismatchError.refusing(
-                    "write",
-                    self.subject,
-                    expected=f"the column {'.'.join(path)!r} of type {target}, or of a narrower one",
-                    found=f"type {source}, which cannot be stored there unchanged",
-                    hint=_cast_hint(source, target, path),
-                )
+                raise schema_refusals.unfit_type(self.subject, path, source, target)
 
 
 def _moves(current: list[str], wanted: Sequence[str], path: tuple[str, ...]) -> Iterator[MoveColumn]:
@@ -494,21 +429,9 @@ def _type_differences(
 
 def _addition(field: Field, path: tuple[str, ...], *, subject: str) -> AddColumn:
     if _VARIANT in (nested.type for _, nested in walk([field])):
-        raise SchemaMismatchError.refusing(
-            "write",
-            subject,
-            expected=f"types that every reader has for the column {'.'.join(path)!r}",
-            found="variant, which makes the whole table unreadable for pyiceberg",
-            hint="store it as text with `to_json`, or as a struct.",
-        )
+        raise schema_refusals.variant(subject, path)
     if field.type == _UNKNOWN:
-        raise SchemaMismatchError.refusing(
-            "write",
-            subject,
-            expected=f"a type for the new column {'.'.join(path)!r}",
-            found="a column of nothing but NULL (void)",
-            hint=f'cast it, for example `.withColumn("{field.name}", lit(None).cast("string"))`.',
-        )
+        raise schema_refusals.untyped(subject, path, field)
     return AddColumn(path, field.type, field.doc)
 
 
@@ -532,22 +455,7 @@ def _refuse_other_keys(
 ) -> None:
     """Raise where the keys of a map differ: they cannot evolve (Iceberg spec, "Schema Evolution")."""
     if not _fits_as_key(source, target, frame):
-        raise SchemaMismatchError.refusing(
-            "write",
-            subject,
-            expected=f"the map {'.'.join(path)!r} with keys of type {target}",
-            found=f"keys of type {source}",
-            hint="the keys of a map cannot evolve: cast them, or write another column.",
-        )
-
-
-def _cast_hint(source: IcebergType, target: IcebergType, path: tuple[str, ...]) -> str:
-    if {source, target} == {TIMESTAMP, TIMESTAMPTZ}:
-        return (
-            "convert it with an explicit zone (`to_utc_timestamp`, `from_utc_timestamp`, `convert_timezone`) "
-            "and cast the result; a bare cast would follow the session's time zone."
-        )
-    return f"cast {'.'.join(path)!r} in the asset if losing what does not fit is right."
+        raise schema_refusals.other_map_keys(subject, path, source, target)
 
 
 def _doc_changes(table: Schema, docs: Mapping[str, str]) -> Iterator[DescribeColumn]:
@@ -575,35 +483,16 @@ def check_transforms(fields: Iterable[PartitionField], schema: Schema, *, subjec
     checked = tuple(_checked_transform(field, schema, subject=subject) for field in fields)
     for position, field in enumerate(checked):
         if any(field.same_partitioning_as(other) for other in checked[:position]):
-            raise PartitioningError.refusing(
-                "partition", subject, expected="each field of `iceberg/partition_by` once", found=f"{field} twice"
-            )
+            raise partitioning_refusals.repeated_field(subject, field)
     return checked
 
 
 def _checked_transform(field: PartitionField, schema: Schema, *, subject: str) -> PartitionField:
     column = schema.field(field.column)
     if column is None:
-        raise PartitioningError.refusing(
-            "partition",
-            subject,
-            expected=f"the column {field.column!r} of `iceberg/partition_by`",
-            found=f"the columns {', '.join(schema.names) or 'none'}",
-        )
+        raise partitioning_refusals.unknown_source_column(subject, field, schema.names)
     if not field.transform.accepts(column.type):
-        raise PartitioningError.refusing(
-            "partition",
-            subject,
-            expected=f"a column that {field.transform.name} can be applied to",
-            found=f"{column.name!r} of type {column.type}",
-            hint="see the table of transforms in the Iceberg specification; identity takes any primitive type.",
-        )
+        raise partitioning_refusals.unfit_transform(subject, field, column)
     if field.transform.name == "identity" and column.type in (TIMESTAMP, TIMESTAMPTZ):
-        raise PartitioningError.refusing(
-            "partition",
-            subject,
-            expected="a transform for a timestamp column",
-            found=f"the bare column {column.name!r}, which makes a partition of every instant",
-            hint=f'write "day({column.name})".',
-        )
+        raise partitioning_refusals.partition_of_every_instant(subject, column)
     return PartitionField(column.name, field.transform, field.name)

@@ -7,8 +7,8 @@ the table as it was.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dagster_iceberg_spark.errors import SchemaMismatchError
-from dagster_iceberg_spark.plan.options import RENAMES, WriteOptions
+from dagster_iceberg_spark.plan import schema_refusals
+from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.table.identifier import split_parts
 from dagster_iceberg_spark.table.schema import (
     Field,
@@ -53,25 +53,13 @@ class StoredNames:
         for text, name in renames.items():
             path = split_parts(text)
             if _find(frame, path) is not None:
-                raise SchemaMismatchError.refusing(
-                    "write",
-                    subject,
-                    expected=f"a DataFrame with {name!r} in place of {text!r} (`{RENAMES}`)",
-                    found=f"the column {text!r}",
-                    hint=f"rename it in the DataFrame too, or take it out of `{RENAMES}`.",
-                )
+                raise schema_refusals.old_name_in_frame(subject, text, name)
             stored = None if table is None else _find(frame.like(table.fields), path)
             if stored is None or table is None:
                 continue
             other = _find(frame.like(table.fields), (*path[:-1], name)) or _another(pending, stored, name)
             if other is not None:
-                raise SchemaMismatchError.refusing(
-                    "write",
-                    subject,
-                    expected=f"a table with either {text!r} or {'.'.join(other)!r} (`{RENAMES}`)",
-                    found="both",
-                    hint=f"take {text!r} out of `{RENAMES}`, or drop one of the columns.",
-                )
+                raise schema_refusals.both_names_in_table(subject, text, other)
             pending.append(RenameColumn(stored, name))
         return cls(tuple(pending), is_case_sensitive=frame.is_case_sensitive)
 

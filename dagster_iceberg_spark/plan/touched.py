@@ -4,9 +4,8 @@ import datetime as dt
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from dagster_iceberg_spark.errors import PartitioningError
+from dagster_iceberg_spark.plan import partitioning_refusals
 from dagster_iceberg_spark.plan.binding import BoundScope, Constraint, Edge, Intervals, Partitions, Values
-from dagster_iceberg_spark.plan.options import WRITE_DISPOSITION
 from dagster_iceberg_spark.table.partitioning import TIME_TRANSFORMS, PartitionField, granule_start
 from dagster_iceberg_spark.table.schema import (
     BINARY,
@@ -58,15 +57,7 @@ def _source(field: PartitionField, schema: Schema, subject: str) -> Field:
         transform in TIME_TRANSFORMS or source.type in types or isinstance(source.type, DecimalType)
     )
     if source is None or not is_known:
-        found = "no such column in the DataFrame" if source is None else f"a column of type {source.type}"
-        raise PartitioningError.refusing(
-            "write",
-            subject,
-            expected=f"partitions that Spark can tell from a column of the DataFrame, for `{WRITE_DISPOSITION}` = "
-            "`overwrite_partitions`",
-            found=f"the partition field {field}, of {found}",
-            hint="use `replace` with a partitions definition, or `merge`.",
-        )
+        raise partitioning_refusals.untold_partitions(subject, field, source)
     return source
 
 
@@ -118,9 +109,7 @@ def _constraints(field: PartitionField, column: Field, values: Sequence[Any], su
         else:
             found.append(Intervals(column.name, _joined(_granule(field, column, value) for value in known)))
     except (OverflowError, ValueError) as error:
-        raise PartitioningError.refusing(
-            "write", subject, expected="partitions of the years 1 to 9999", found=f"one of {field} that is not"
-        ) from error
+        raise partitioning_refusals.partition_out_of_years(subject, field) from error
     return found
 
 

@@ -124,7 +124,7 @@ def test_a_repeated_hour_is_refused_by_a_wall_clock_and_told_apart_by_an_instant
     start = first.astimezone(dt.timezone.utc)
     expected = Intervals("ts", ((start, start + HOUR),))
     assert bound(hours(start), ts="timestamptz").boxes == ((expected,),)
-    with pytest.raises(PartitioningError, match="needs a column of type timestamp"):
+    with pytest.raises(PartitioningError, match="use a column of type timestamp"):
         bound(hours(second.astimezone(dt.timezone.utc)), ts="timestamp")
 
 
@@ -139,8 +139,8 @@ def test_a_missing_column_is_named_with_those_that_are_there() -> None:
         bound(daily("2013-11-03"), scheduled_at="timestamptz", carrier="string")
     assert str(caught.value) == (
         "Cannot partition nyc.flights: expected the column 'ts' that `partition_expr` names, found the columns "
-        "scheduled_at, carrier. Hint: `partition_expr` takes the plain name of a column of the DataFrame; transforms "
-        "belong into `iceberg/partition_by`."
+        "scheduled_at, carrier. Hint: give `partition_expr` the plain name of a column of the DataFrame; transforms "
+        "belong in `iceberg/partition_by`."
     )
 
 

@@ -1,0 +1,151 @@
+"""The words for each way in which a DataFrame's columns and types do not suit a table.
+
+Each function returns the error of one case; who decides raises it.
+"""
+
+from collections.abc import Sequence
+
+from dagster_iceberg_spark.errors import SchemaMismatchError
+from dagster_iceberg_spark.table.identifier import quote_part
+from dagster_iceberg_spark.table.schema import TIMESTAMP, TIMESTAMPTZ, Field, IcebergType
+
+Path = tuple[str, ...]
+
+
+def strict_difference(subject: str, difference: str) -> SchemaMismatchError:
+    """The DataFrame differs from the table, and the definition allows no difference."""
+    return _cannot_write(
+        subject,
+        expected="exactly the table's columns and types (`iceberg/schema_evolution` is `strict`)",
+        found=f"a difference: {difference}",
+        hint='set `iceberg/schema_evolution` to "add_columns", or change the DataFrame.',
+    )
+
+
+def repeated_name(subject: str, names: tuple[str, str], parent: Sequence[str]) -> SchemaMismatchError:
+    """Two columns, or two fields of the struct `parent`, have one name."""
+    one, other = names
+    return _cannot_write(
+        subject,
+        expected="column names that differ",
+        found=f"the fields {one!r} and {other!r} of {'.'.join(parent)!r}"
+        if parent
+        else f"the columns {one!r} and {other!r}",
+        hint="rename one of them.",
+    )
+
+
+def repeated_path(subject: str, one: Path, other: Path) -> SchemaMismatchError:
+    """Two columns or fields have one dotted path, because a name has a dot in it."""
+    return _cannot_write(
+        subject,
+        expected="columns whose dotted paths differ, because Iceberg identifies them by their paths",
+        found=" and ".join(".".join(map(quote_part, path)) for path in (one, other)),
+        hint="rename the column that has a dot in its name.",
+    )
+
+
+def reserved_name(subject: str, name: str, owner: str) -> SchemaMismatchError:
+    """A column has a name that Iceberg or this package reserves."""
+    return _cannot_write(
+        subject,
+        expected=f"column names that {owner} does not reserve",
+        found=f"the column {name!r}",
+        hint="rename it in the asset.",
+    )
+
+
+def required_column_missing(subject: str, path: Path, columns: Sequence[str]) -> SchemaMismatchError:
+    """The DataFrame lacks a column that must not hold NULL."""
+    return _cannot_write(
+        subject,
+        expected=f"the required column {'.'.join(path)!r}",
+        found=_dataframe_of(columns),
+        hint="add the column; only optional columns are filled with NULL.",
+    )
+
+
+def needed_column_missing(subject: str, path: Path, use: str, columns: Sequence[str]) -> SchemaMismatchError:
+    """The DataFrame lacks a column that the table's layout needs, so that it cannot be dropped."""
+    return _cannot_write(
+        subject,
+        expected=f"the column {'.'.join(path)!r}, {use}",
+        found=_dataframe_of(columns),
+        hint="add the column, or change the table's layout first. `full` drops columns that the DataFrame lacks, but "
+        "none that the layout needs.",
+    )
+
+
+def unfit_type(subject: str, path: Path, source: IcebergType, target: IcebergType) -> SchemaMismatchError:
+    """A column's type cannot be stored as the table's, nor can the table's be widened."""
+    name = ".".join(path)
+    hint = f"cast {name!r} in the asset, if it may lose what does not fit."
+    if {source, target} == {TIMESTAMP, TIMESTAMPTZ}:
+        hint = (
+            "convert it with an explicit zone (`to_utc_timestamp`, `from_utc_timestamp`, `convert_timezone`) and cast "
+            "the result; a bare cast would follow the session's time zone."
+        )
+    return _cannot_write(
+        subject,
+        expected=f"the column {name!r} of type {target}, or of a narrower one",
+        found=f"type {source}, which cannot be stored there unchanged",
+        hint=hint,
+    )
+
+
+def other_map_keys(subject: str, path: Path, source: IcebergType, target: IcebergType) -> SchemaMismatchError:
+    """The keys of a map have another type: keys cannot evolve (Iceberg spec, "Schema Evolution")."""
+    return _cannot_write(
+        subject,
+        expected=f"the map {'.'.join(path)!r} with keys of type {target}",
+        found=f"keys of type {source}",
+        hint="cast the keys, or write another column: the keys of a map cannot evolve.",
+    )
+
+
+def variant(subject: str, path: Path) -> SchemaMismatchError:
+    """A new column has a type that pyiceberg cannot read."""
+    return _cannot_write(
+        subject,
+        expected=f"a type that every reader supports for the column {'.'.join(path)!r}",
+        found="variant, which makes the whole table unreadable for pyiceberg",
+        hint="store it as text with `to_json`, or as a struct.",
+    )
+
+
+def untyped(subject: str, path: Path, field: Field) -> SchemaMismatchError:
+    """A new column has no type, because it holds only NULL."""
+    return _cannot_write(
+        subject,
+        expected=f"a type for the new column {'.'.join(path)!r}",
+        found="a column of nothing but NULL (void)",
+        hint=f'cast it, for example `.withColumn("{field.name}", lit(None).cast("string"))`.',
+    )
+
+
+def old_name_in_frame(subject: str, old: str, new: str) -> SchemaMismatchError:
+    """The DataFrame still has the name that the definition renames."""
+    return _cannot_write(
+        subject,
+        expected=f"a DataFrame with {new!r} in place of {old!r} (`iceberg/renames`)",
+        found=f"the column {old!r}",
+        hint="rename it in the DataFrame too, or take it out of `iceberg/renames`.",
+    )
+
+
+def both_names_in_table(subject: str, old: str, new: Path) -> SchemaMismatchError:
+    """The table has a column of the old name and one of the new name."""
+    return _cannot_write(
+        subject,
+        expected=f"a table with either {old!r} or {'.'.join(new)!r} (`iceberg/renames`)",
+        found="both",
+        hint=f"take {old!r} out of `iceberg/renames`, or drop one of the columns.",
+    )
+
+
+def _dataframe_of(columns: Sequence[str]) -> str:
+    return f"a DataFrame with the columns {', '.join(columns) or 'none'}"
+
+
+def _cannot_write(subject: str, *, expected: str, found: str, hint: str) -> SchemaMismatchError:
+    return SchemaMismatchError.refusing("write", subject, expected=expected, found=found, hint=hint)
