@@ -1,8 +1,9 @@
 """What a write to a branch leaves to `main`: a table has one schema for all of its branches."""
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
-from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.plan import definition_refusals
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.renames import lost_columns
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
@@ -27,13 +28,7 @@ def refuse_losses_of_main(
         return
     losses = lost_columns(options.renames, state.schema, after, subject=subject)
     if losses:
-        raise ConfigurationError.refusing(
-            "change",
-            subject,
-            expected=f"what leaves the columns of `main` alone in a write to the branch {options.branch!r}",
-            found=f"that it would {losses[0]}",
-            hint="a table has one schema for all of its branches: write `main` that way first, or add the column.",
-        )
+        raise definition_refusals.loss_of_main(subject, options.branch, losses[0])
 
 
 def refuse_outdated_branch(
@@ -60,10 +55,5 @@ def refuse_outdated_branch(
     for name in columns:
         field = state.schema.field(name)
         if field is not None and held.get(field.field_id) != field.name:
-            raise ConfigurationError.refusing(
-                "write",
-                subject,
-                expected=f"a branch {options.branch!r} whose newest snapshot has the column {field.name!r}",
-                found="one from before the column was " + ("added" if field.field_id not in held else "renamed"),
-                hint="append to the branch first, a DataFrame without rows will do: its next snapshot has the column.",
-            )
+            change: Literal["added", "renamed"] = "renamed" if field.field_id in held else "added"
+            raise definition_refusals.outdated_branch(subject, options.branch, field.name, change)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.plan import definition_refusals
 from dagster_iceberg_spark.plan.options import (
     IDENTIFIER_FIELDS,
     MERGE,
@@ -73,14 +73,7 @@ def refuse_any_schema(options: WriteOptions, state: TableState | None, *, subjec
         ConfigurationError: The table has the property.
     """
     if is_switched_on(ACCEPT_ANY_SCHEMA, options, state):
-        raise ConfigurationError.refusing(
-            "write",
-            subject,
-            expected=f"a table without `{ACCEPT_ANY_SCHEMA}`, under which Spark checks neither columns nor NULL",
-            found="it switched on",
-            hint=f'remove it: `"iceberg/table_properties": {{"{ACCEPT_ANY_SCHEMA}": None}}`; new columns are added by '
-            "`iceberg/schema_evolution`.",
-        )
+        raise definition_refusals.accepts_any_schema(subject, ACCEPT_ANY_SCHEMA)
 
 
 def refuse_staging(settings: Mapping[str, str | None], *, subject: str) -> None:
@@ -95,13 +88,7 @@ def refuse_staging(settings: Mapping[str, str | None], *, subject: str) -> None:
     """
     for name, value in settings.items():
         if value is not None:
-            raise ConfigurationError.refusing(
-                "write",
-                subject,
-                expected=f"a session without `{name}`, which puts the rows of a table with `{WAP_ENABLED}` elsewhere",
-                found=repr(value),
-                hint="unset it; to write a branch, name it by `iceberg/branch`.",
-            )
+            raise definition_refusals.staging_session(subject, name, value, WAP_ENABLED)
 
 
 def order_changes(options: WriteOptions, state: TableState) -> Iterator[TableUpdate]:
@@ -128,13 +115,7 @@ def identifier_changes(options: WriteOptions, state: TableState, *, subject: str
     for name in wanted:
         field = state.schema.field(name)
         if field is None or not field.is_required:
-            raise ConfigurationError.refusing(
-                "write",
-                subject,
-                expected=f"required columns of the table in `{IDENTIFIER_FIELDS}`",
-                found=f"{name!r}, which {'it lacks' if field is None else 'may hold NULL'}",
-                hint="a table gets required columns when it is created: a stored column is not made required.",
-            )
+            raise definition_refusals.identifier_not_required(subject, name, field)
     yield SetIdentifierFields(wanted, tuple(name for name in state.identifier_fields if name not in wanted))
 
 
@@ -171,29 +152,11 @@ def check_place(options: WriteOptions, state: TableState, *, subject: str) -> No
         ConfigurationError: Names both.
     """
     if options.format_version is not None and options.format_version < state.format_version:
-        raise ConfigurationError.refusing(
-            "write",
-            subject,
-            expected=f"a table of format version {options.format_version} (`iceberg/format_version`)",
-            found=f"version {state.format_version}",
-            hint="a table's format is upgraded, never downgraded: leave the key out, or raise it.",
-        )
+        raise definition_refusals.older_format(subject, options.format_version, state.format_version)
     if options.location is not None and _plain_uri(options.location) != _plain_uri(state.location):
-        raise ConfigurationError.refusing(
-            "write",
-            subject,
-            expected=f"a table at {options.location} (`iceberg/location`)",
-            found=f"one at {state.location}",
-            hint="the key says where a new table is made; leave it out for this one, or move the table.",
-        )
+        raise definition_refusals.other_location(subject, options.location, state.location)
     if options.branch in state.refs and options.branch not in state.branches:
-        raise ConfigurationError.refusing(
-            "write",
-            subject,
-            expected=f"a branch {options.branch!r} (`iceberg/branch`)",
-            found="a tag of that name, which stays where it is",
-            hint="name another branch.",
-        )
+        raise definition_refusals.tag_for_branch(subject, options.branch)
 
 
 def _plain_uri(uri: str) -> str:
@@ -238,14 +201,7 @@ def check_validity(options: WriteOptions, frame: Schema, *, subject: str) -> Non
         field = frame.field(name)
         if field is None or (name == rules.valid_from and field.type == TIMESTAMPTZ):
             continue
-        wanted = f"a timestamp in {name!r}" if name == rules.valid_from else f"a DataFrame without the column {name!r}"
-        raise ConfigurationError.refusing(
-            "merge into",
-            subject,
-            expected=f"{wanted}, with which `{MERGE}` says when versions are valid",
-            found=f"one of type {field.type}",
-            hint="drop or cast it, or name other columns by `valid_from`, `valid_to` and `is_current`.",
-        )
+        raise definition_refusals.validity_in_frame(subject, field, may_be_given=name == rules.valid_from)
 
 
 def check_marker(options: WriteOptions, partition_columns: Sequence[str], frame: Schema, *, subject: str) -> None:
@@ -266,13 +222,7 @@ def check_marker(options: WriteOptions, partition_columns: Sequence[str], frame:
     }
     for key, columns in needed.items():
         if marker is not None and any((known := frame.field(name)) and known.name == marker for name in columns):
-            raise ConfigurationError.refusing(
-                "merge into",
-                subject,
-                expected=f"a column in `hard_delete` of `{MERGE}` that is not needed otherwise, for it is not stored",
-                found=f"{marker!r}, which `{key}` names",
-                hint="mark keys to delete by a column of its own.",
-            )
+            raise definition_refusals.needed_marker(subject, marker, key)
 
 
 def marker_of(options: WriteOptions, frame: Schema) -> str | None:
@@ -302,9 +252,4 @@ def check_columns(options: WriteOptions, frame: Schema, state: TableState | None
     for key, columns in {**in_frame, **in_either}.items():
         for column in columns:
             if frame.field(column) is None and (key in in_frame or stored.field(column) is None):
-                raise ConfigurationError.refusing(
-                    "write",
-                    subject,
-                    expected=f"the column {column!r} of `{key}`",
-                    found=f"a DataFrame with the columns {', '.join(frame.names)}",
-                )
+                raise definition_refusals.column_not_in_frame(subject, column, key, frame.names)

@@ -10,7 +10,7 @@ from dagster_iceberg_spark.errors import PartitioningError
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec
 from dagster_iceberg_spark.table.schema import Field, IcebergType
 
-# ------------------------------------------------------------------------------------ the asset's partitions, by column
+# The asset's partitions, by column
 
 
 def unknown_partition_column(subject: str, column: str, columns: Sequence[str]) -> PartitioningError:
@@ -76,7 +76,7 @@ def key_not_a_value(subject: str, key: str, column: str, column_type: IcebergTyp
     )
 
 
-# ------------------------------------------------------------------------------------------- the table's partition spec
+# The table's partition spec
 
 
 def other_spec(subject: str, wanted: Sequence[PartitionField], spec: PartitionSpec) -> PartitioningError:
@@ -143,7 +143,7 @@ def partition_of_every_instant(subject: str, column: Field) -> PartitioningError
     )
 
 
-# ------------------------------------------------------------------------- the partitions that a frame's rows belong to
+# The partitions that a frame's rows belong to
 
 
 def untold_partitions(subject: str, field: PartitionField, column: Field | None) -> PartitioningError:

@@ -7,12 +7,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from dagster_iceberg_spark.errors import MetadataKeyError, UpstreamMissingError
+from dagster_iceberg_spark.plan import read_refusals
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
 from dagster_iceberg_spark.plan.incremental import Changes, snapshots_since
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile
 from dagster_iceberg_spark.plan.partition_files import partition_files
-from dagster_iceberg_spark.plan.read_options import COLUMNS, ROW_FILTER, ReadOptions
+from dagster_iceberg_spark.plan.read_options import ROW_FILTER, ReadOptions
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import RUN_ID, STEP_KEY, UPSTREAM, upstream_reads
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, Predicate, all_of
@@ -253,14 +253,7 @@ def new_snapshots(state: TableState, plan: ReadPlan, since: int, *, is_head: boo
         UpstreamMissingError: The plan's was asked for, and is older than the one.
     """
     if not is_head and plan.snapshot_id != since and snapshots_since(state, plan.snapshot_id or 0, since) is not None:
-        raise UpstreamMissingError.refusing(
-            "read what is new in",
-            str(state.identifier),
-            expected=f"a snapshot that is not older than {since}, which the asset has read",
-            found=f"{plan.snapshot_id}",
-            hint="an earlier state is read again by `iceberg/read`: `snapshot`, or after the asset's own table is "
-            "rolled back.",
-        )
+        raise read_refusals.earlier_than_read(str(state.identifier), plan.snapshot_id, since)
     snapshots = snapshots_since(state, since, plan.snapshot_id)
     return None if snapshots is None else tuple(item for item in snapshots if not item.is_compaction)
 
@@ -274,24 +267,14 @@ def _resolve_snapshot(state: TableState, options: ReadOptions) -> int | None:
     if options.snapshot_id is not None:
         return _known_snapshot(state, options.snapshot_id)
     if options.ref not in (None, MAIN_BRANCH, *state.refs):
-        raise UpstreamMissingError.refusing(
-            "read",
-            str(state.identifier),
-            expected=f"a branch or tag {options.ref!r}",
-            found=f"the refs {', '.join(sorted(state.refs)) or 'none'}",
-        )
+        raise read_refusals.unknown_ref(str(state.identifier), options.ref, state.refs)
     branch = options.ref or MAIN_BRANCH
     if options.as_of is None:
         return state.refs.get(branch)
     found = _head_at(state, branch, (options.as_of - _EPOCH) // dt.timedelta(milliseconds=1))
     if found in state.snapshots:
         return found
-    raise UpstreamMissingError.refusing(
-        "read",
-        str(state.identifier),
-        expected=f"the snapshot that {branch!r} had at {options.as_of.isoformat()}",
-        found="none: the table is younger, its older snapshots have expired, or the catalog shows the newest alone",
-    )
+    raise read_refusals.no_snapshot_then(str(state.identifier), branch, options.as_of)
 
 
 def _head_at(state: TableState, branch: str, instant_ms: int) -> int | None:
@@ -327,13 +310,7 @@ def _read_before(state: TableState, earlier: EarlierRead) -> int | None:
 def _known_snapshot(state: TableState, snapshot_id: int, *, of_run: str | None = None) -> int:
     if snapshot_id in state.snapshots:
         return snapshot_id
-    raise UpstreamMissingError.refusing(
-        "read",
-        str(state.identifier),
-        expected=f"the snapshot {snapshot_id}" + (f" that the run {of_run} has read" if of_run else ""),
-        found=f"{len(state.snapshots)} other snapshots",
-        hint="it may have expired, or the catalog shows the newest alone; `iceberg/as_of` takes an instant.",
-    )
+    raise read_refusals.unknown_snapshot(str(state.identifier), snapshot_id, of_run, others=len(state.snapshots))
 
 
 def _schema_at(state: TableState, snapshot_id: int | None) -> Schema:
@@ -368,15 +345,8 @@ def _exact_names(names: tuple[str, ...], schema: Schema, subject: str) -> tuple[
     fields = {name: schema.field(name) for name in names}
     missing = [name for name, field in fields.items() if field is None]
     if missing:
-        raise UpstreamMissingError.refusing(
-            "read",
-            subject,
-            expected=f"the columns {', '.join(missing)} of `columns`",
-            found=f"the columns {', '.join(schema.names)}",
-        )
+        raise read_refusals.unknown_columns(subject, missing, schema.names)
     exact = [field.name for field in fields.values() if field is not None]
     if len(set(exact)) < len(names):
-        raise MetadataKeyError.refusing(
-            "use", f"`{COLUMNS}` of {subject}", expected="each column once", found=", ".join(names)
-        )
+        raise read_refusals.repeated_columns(subject, names)
     return tuple(exact)

@@ -3,11 +3,10 @@
 import datetime as dt
 import hashlib
 
-from dagster_iceberg_spark.errors import ConfigurationError, DataError
+from dagster_iceberg_spark.plan import definition_refusals
 from dagster_iceberg_spark.plan.adoption import leaves_alone
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.merging import OF_RUN, MergeRules
-from dagster_iceberg_spark.plan.options import MERGE
 from dagster_iceberg_spark.table.lineage import BOUNDARY, HISTORY, Materialization
 from dagster_iceberg_spark.table.snapshot import TableState
 
@@ -23,25 +22,14 @@ def boundary_of(
     if rules.strategy != "scd2":
         return None
     if rules.retire == "all" and not own.is_whole_table:
-        raise ConfigurationError.refusing(
-            "merge into",
-            subject,
-            expected=f"`retire` of `{MERGE}` as 'partitions' or 'never', for an asset whose runs own their partitions",
-            found="'all'",
-        )
+        raise definition_refusals.retires_other_partitions(subject)
     if isinstance(rules.boundary, dt.datetime):
         return rules.boundary
     if rules.boundary == OF_RUN:
         return materialization.started_at
     windows = {item.window.start for partition in materialization.scope.partitions for item in partition if item.window}
     if len(windows) != 1:
-        raise ConfigurationError.refusing(
-            "merge into",
-            subject,
-            expected=f"a run of one time partition, at whose start the versions begin (`boundary` of `{MERGE}`)",
-            found=f"{len(windows)} of them",
-            hint="run one partition at a time, or give each row its begin in the column `valid_from` names.",
-        )
+        raise definition_refusals.several_boundaries(subject, len(windows))
     return windows.pop()
 
 
@@ -67,10 +55,6 @@ def refuse_late(
             continue
         is_shared = own.is_whole_table or summary.get(HISTORY) == history or not leaves_alone(snapshot, materialization)
         if is_shared and dt.datetime.fromisoformat(known) > boundary:
-            raise DataError.refusing(
-                "merge into",
-                str(state.identifier) if state else "",
-                expected=f"a boundary not before {known}, that of snapshot {snapshot.snapshot_id}",
-                found=boundary.isoformat(),
-                hint="let each row say when it begins, in the column that `valid_from` names: such rows may come late.",
+            raise definition_refusals.late_boundary(
+                str(state.identifier) if state else "", boundary, known, snapshot.snapshot_id
             )

@@ -3,8 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from dagster_iceberg_spark.errors import TableOwnershipError
-from dagster_iceberg_spark.plan.options import TAKES_OVER
+from dagster_iceberg_spark.plan import definition_refusals
 from dagster_iceberg_spark.plan.renames import lost_columns
 from dagster_iceberg_spark.plan.request import TableRequest
 from dagster_iceberg_spark.table import lineage
@@ -22,20 +21,8 @@ def check_ownership(request: TableRequest, state: TableState | None) -> None:
     is_shared = state is not None and state.properties.get(lineage.SHARED_PROPERTY) == lineage.NAMED_EXPLICITLY
     if owner in (None, request.asset_key) or (is_shared and request.is_named_explicitly):
         return
-    former = request.options.takes_over
-    hint = (
-        "give one of them another `schema`, or name the table by `iceberg/table` in both if they mean to share it"
-        if request.asset_key is not None
-        else "write another table, or name this one by `iceberg/table` in the definition of the asset, too"
-    )
-    raise TableOwnershipError.refusing(
-        "write",
-        str(request.identifier),
-        expected="a table of no asset" if request.asset_key is None else f"a table of the asset {request.asset_key!r}",
-        found=f"a table of the asset {owner!r}{f', not of {former!r}' if former else ''}",
-        hint=f"{hint}."
-        if request.asset_key is None
-        else f"{hint}; an asset that was {owner!r} before says so by `{TAKES_OVER}`.",
+    raise definition_refusals.table_of_another(
+        str(request.identifier), request.asset_key, owner, request.options.takes_over
     )
 
 
@@ -62,17 +49,12 @@ def refuse_disagreement(
         TableOwnershipError: The layout is its owner's to change; the columns of all of them stay.
     """
     owner, sharers = owner_of(request, state), _sharers(state)
-    others = sorted({owner, *sharers} - {request.asset_key, None})  # type: ignore[type-var]
+    others = sorted({*sharers, *filter(None, [owner])} - {request.asset_key})
     losses = lost_columns(request.options.renames, state.schema, after, subject=str(request.identifier))
     refused = [*([] if owner in (None, request.asset_key) else layout), *losses]
     if others and refused:
-        raise TableOwnershipError.refusing(
-            "change",
-            str(request.identifier),
-            expected=f"what suits the other assets of the table too ({', '.join(map(repr, others))})",
-            found=f"{request.asset_key!r} wants to {refused[0]}",
-            hint=f"a table's layout is the matter of its owner, {owner!r}: define it there, and leave it out here. "
-            "Columns of a table that several assets write are neither dropped nor renamed.",
+        raise definition_refusals.change_of_a_shared_table(
+            str(request.identifier), request.asset_key, owner, others, refused[0]
         )
 
 

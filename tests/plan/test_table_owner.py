@@ -71,7 +71,7 @@ def test_an_asset_takes_over_the_table_of_its_former_key_alone() -> None:
 def test_the_layout_of_a_shared_table_is_its_owner_s_to_change() -> None:
     state = owned(**SHARED, **{SHARERS_PROPERTY: '["eu/flights"]'})
     refuse_disagreement(asked_by("nyc/flights", named=True), state, [BY_CARRIER], [])
-    with pytest.raises(TableOwnershipError, match="is the matter of its owner, 'nyc/flights'"):
+    with pytest.raises(TableOwnershipError, match="define the table's layout in its owner, 'nyc/flights'"):
         refuse_disagreement(asked_by("eu/flights", named=True), state, [BY_CARRIER], [])
 
 

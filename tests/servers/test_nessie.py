@@ -120,7 +120,7 @@ def test_an_older_snapshot_is_not_read_and_the_error_says_why(lake: Lake, nessie
     [failure] = [event for event in result.all_events if event.is_step_failure]
     message = str(failure.step_failure_data.error)
     assert f"expected the snapshot {first}" in message
-    assert "shows the newest alone" in message
+    assert "shows only the newest" in message
 
 
 def test_the_check_passes(lake: Lake) -> None:

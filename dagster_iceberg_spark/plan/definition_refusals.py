@@ -1,0 +1,214 @@
+"""The words for each way in which a definition asks for what its table, branch or session does not allow.
+
+Each function returns the error of one case; who decides raises it.
+"""
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Literal
+
+from dagster_iceberg_spark.errors import ConfigurationError, DataError, TableOwnershipError
+from dagster_iceberg_spark.plan.options import IDENTIFIER_FIELDS, MERGE, TAKES_OVER
+from dagster_iceberg_spark.table.schema import Field
+from dagster_iceberg_spark.table.updates import TableUpdate
+
+# The table and the session
+
+
+def accepts_any_schema(subject: str, name: str) -> ConfigurationError:
+    """A property of the table switches off Spark's checks of columns and of NULL."""
+    return _cannot_write(
+        subject,
+        expected=f"a table without `{name}`, under which Spark checks neither columns nor NULL",
+        found="it switched on",
+        hint=f'remove it: `"iceberg/table_properties": {{"{name}": None}}`; new columns are added by '
+        "`iceberg/schema_evolution`.",
+    )
+
+
+def staging_session(subject: str, name: str, value: str, table_property: str) -> ConfigurationError:
+    """A setting of the session puts the rows elsewhere."""
+    return _cannot_write(
+        subject,
+        expected=f"a session without `{name}`, which puts the rows of a table with `{table_property}` elsewhere",
+        found=repr(value),
+        hint="unset it; to write a branch, name it by `iceberg/branch`.",
+    )
+
+
+def identifier_not_required(subject: str, name: str, field: Field | None) -> ConfigurationError:
+    """An identifying column is missing in the table, or may hold NULL there."""
+    return _cannot_write(
+        subject,
+        expected=f"required columns of the table in `{IDENTIFIER_FIELDS}`",
+        found=f"{name!r}, which {'it lacks' if field is None else 'may hold NULL'}",
+        hint="leave the column out: a stored column cannot be made required; a table gets its required columns when it "
+        "is created.",
+    )
+
+
+def older_format(subject: str, wanted: int, version: int) -> ConfigurationError:
+    """The definition asks for an older format than the table's."""
+    return _cannot_write(
+        subject,
+        expected=f"a table of format version {wanted} (`iceberg/format_version`)",
+        found=f"version {version}",
+        hint="leave the key out, or raise it: a table's format can be upgraded, never downgraded.",
+    )
+
+
+def other_location(subject: str, wanted: str, location: str) -> ConfigurationError:
+    """The table is at another place than the definition says."""
+    return _cannot_write(
+        subject,
+        expected=f"a table at {wanted} (`iceberg/location`)",
+        found=f"one at {location}",
+        hint="leave the key out, which only places new tables, or move the table.",
+    )
+
+
+def column_not_in_frame(subject: str, column: str, key: str, columns: Sequence[str]) -> ConfigurationError:
+    """A metadata key names a column that is not there."""
+    return _cannot_write(
+        subject,
+        expected=f"the column {column!r} of `{key}`",
+        found=f"a DataFrame with the columns {', '.join(columns)}",
+    )
+
+
+# Branches
+
+
+def tag_for_branch(subject: str, name: str) -> ConfigurationError:
+    """The name of the branch is a tag's."""
+    return _cannot_write(
+        subject,
+        expected=f"a branch {name!r} (`iceberg/branch`)",
+        found="a tag of that name, which stays where it is",
+        hint="name another branch.",
+    )
+
+
+def loss_of_main(subject: str, branch: str, loss: TableUpdate) -> ConfigurationError:
+    """A write to a branch would drop or rename a column of `main`."""
+    return ConfigurationError.refusing(
+        "change",
+        subject,
+        expected=f"a write that keeps the columns of `main`, to the branch {branch!r}",
+        found=f"that it would {loss}",
+        hint="write `main` that way first, or add the column: a table has one schema for all of its branches.",
+    )
+
+
+def outdated_branch(subject: str, branch: str, column: str, change: Literal["added", "renamed"]) -> ConfigurationError:
+    """The branch's newest snapshot does not know a column that the write filters by, or not under its name."""
+    return _cannot_write(
+        subject,
+        expected=f"a branch {branch!r} whose newest snapshot has the column {column!r}",
+        found=f"one from before the column was {change}",
+        hint="append to the branch first, for example a DataFrame without rows: its next snapshot has the column.",
+    )
+
+
+# Ownership
+
+
+def table_of_another(subject: str, asset_key: str | None, owner: str, former: str | None) -> TableOwnershipError:
+    """Another asset owns the table.
+
+    Args:
+        subject: The table.
+        asset_key: The asset that writes; None for an op's output.
+        owner: The asset that the table belongs to.
+        former: The asset's former key, by the definition.
+    """
+    if asset_key is None:
+        hint = "write another table, or name this one by `iceberg/table` in the definition of the asset too."
+    else:
+        hint = (
+            "give one of them another `schema`, or name the table by `iceberg/table` in both if they mean to share it. "
+            f"If the asset was {owner!r} before, say so by `{TAKES_OVER}`."
+        )
+    return TableOwnershipError.refusing(
+        "write",
+        subject,
+        expected="a table of no asset" if asset_key is None else f"a table of the asset {asset_key!r}",
+        found=f"a table of the asset {owner!r}{f', not of {former!r}' if former else ''}",
+        hint=hint,
+    )
+
+
+def change_of_a_shared_table(
+    subject: str, asset_key: str | None, owner: str | None, others: Sequence[str], change: TableUpdate
+) -> TableOwnershipError:
+    """One of the assets that share a table would change what is the others' too."""
+    return TableOwnershipError.refusing(
+        "change",
+        subject,
+        expected=f"a change that suits the table's other assets too ({', '.join(map(repr, others))})",
+        found=f"that {asset_key!r} would {change}",
+        hint=f"define the table's layout in its owner, {owner!r}, and leave it out here. Columns of a table that "
+        "several assets write are neither dropped nor renamed.",
+    )
+
+
+# Merges
+
+
+def validity_in_frame(subject: str, field: Field, *, may_be_given: bool) -> ConfigurationError:
+    """The batch has a column that the merge fills."""
+    wanted = f"a timestamp in {field.name!r}" if may_be_given else f"a DataFrame without the column {field.name!r}"
+    return _cannot_merge(
+        subject,
+        expected=f"{wanted}, with which `{MERGE}` says when versions are valid",
+        found=f"one of type {field.type}",
+        hint="drop or cast it, or name other columns by `valid_from`, `valid_to` and `is_current`.",
+    )
+
+
+def needed_marker(subject: str, marker: str, key: str) -> ConfigurationError:
+    """The column that marks keys to delete is needed for something else."""
+    return _cannot_merge(
+        subject,
+        expected=f"a column in `hard_delete` of `{MERGE}` that nothing else needs, because it is not stored",
+        found=f"{marker!r}, which `{key}` names",
+        hint="mark keys to delete by a column of its own.",
+    )
+
+
+def retires_other_partitions(subject: str) -> ConfigurationError:
+    """A run that owns some partitions would end versions of all of them."""
+    return _cannot_merge(
+        subject,
+        expected=f"`retire` of `{MERGE}` as 'partitions' or 'never', for an asset whose runs own their partitions",
+        found="'all'",
+    )
+
+
+def several_boundaries(subject: str, count: int) -> ConfigurationError:
+    """The run has no one time partition at whose start versions could begin."""
+    return _cannot_merge(
+        subject,
+        expected=f"a run of one time partition, at whose start the versions begin (`boundary` of `{MERGE}`)",
+        found=f"{count} of them",
+        hint="run one partition at a time, or give each row its begin in the column that `valid_from` names.",
+    )
+
+
+def late_boundary(subject: str, boundary: dt.datetime, known: str, snapshot_id: int) -> DataError:
+    """The history already has versions that begin later."""
+    return DataError.refusing(
+        "merge into",
+        subject,
+        expected=f"a boundary not before {known}, that of snapshot {snapshot_id}",
+        found=boundary.isoformat(),
+        hint="let each row say when it begins, in the column that `valid_from` names: such rows may come late.",
+    )
+
+
+def _cannot_write(subject: str, *, expected: str, found: str, hint: str | None = None) -> ConfigurationError:
+    return ConfigurationError.refusing("write", subject, expected=expected, found=found, hint=hint)
+
+
+def _cannot_merge(subject: str, *, expected: str, found: str, hint: str | None = None) -> ConfigurationError:
+    return ConfigurationError.refusing("merge into", subject, expected=expected, found=found, hint=hint)

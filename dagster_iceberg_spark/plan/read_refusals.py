@@ -1,0 +1,74 @@
+"""The words for each way in which a table does not have what an input reads.
+
+Each function returns the error of one case; who decides raises it.
+"""
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+
+from dagster_iceberg_spark.errors import MetadataKeyError, UpstreamMissingError
+from dagster_iceberg_spark.plan.read_options import COLUMNS
+
+
+def unknown_ref(subject: str, ref: str | None, refs: Iterable[str]) -> UpstreamMissingError:
+    """There is no such branch or tag."""
+    return _cannot_read(
+        subject, expected=f"a branch or tag {ref!r}", found=f"the refs {', '.join(sorted(refs)) or 'none'}"
+    )
+
+
+def unknown_snapshot(subject: str, snapshot_id: int, of_run: str | None, *, others: int) -> UpstreamMissingError:
+    """There is no such snapshot.
+
+    Args:
+        subject: The table.
+        snapshot_id: The snapshot.
+        of_run: The run that has read it, where that is known.
+        others: How many snapshots there are.
+    """
+    return _cannot_read(
+        subject,
+        expected=f"the snapshot {snapshot_id}" + (f" that the run {of_run} has read" if of_run else ""),
+        found=f"{others} other snapshots",
+        hint="it may have expired, or the catalog shows only the newest; `iceberg/as_of` takes an instant.",
+    )
+
+
+def no_snapshot_then(subject: str, branch: str, instant: dt.datetime) -> UpstreamMissingError:
+    """It is not known which snapshot the branch had at an instant."""
+    return _cannot_read(
+        subject,
+        expected=f"the snapshot that {branch!r} had at {instant.isoformat()}",
+        found="none: the table is younger, its older snapshots have expired, or the catalog shows only the newest",
+    )
+
+
+def earlier_than_read(subject: str, snapshot_id: int | None, since: int) -> UpstreamMissingError:
+    """What is new is asked of a snapshot that is older than the one that the asset has read."""
+    return UpstreamMissingError.refusing(
+        "read what is new in",
+        subject,
+        expected=f"a snapshot that is not older than {since}, which the asset has read",
+        found=f"{snapshot_id}",
+        hint="to read an earlier state again, set `iceberg/read` to `snapshot`, or roll the asset's own table back.",
+    )
+
+
+def unknown_columns(subject: str, missing: Sequence[str], columns: Sequence[str]) -> UpstreamMissingError:
+    """The table lacks columns that the input selects."""
+    return _cannot_read(
+        subject,
+        expected=f"the columns {', '.join(missing)} of `{COLUMNS}`",
+        found=f"the columns {', '.join(columns)}",
+    )
+
+
+def repeated_columns(subject: str, columns: Sequence[str]) -> MetadataKeyError:
+    """The input selects a column twice."""
+    return MetadataKeyError.refusing(
+        "use", f"`{COLUMNS}` of {subject}", expected="each column once", found=", ".join(columns)
+    )
+
+
+def _cannot_read(subject: str, *, expected: str, found: str, hint: str | None = None) -> UpstreamMissingError:
+    return UpstreamMissingError.refusing("read", subject, expected=expected, found=found, hint=hint)
