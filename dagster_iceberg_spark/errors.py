@@ -32,6 +32,7 @@
 Each class also inherits the builtin that people already catch.
 """
 
+from collections.abc import Iterable
 from typing import ClassVar, TypeVar
 
 from typing_extensions import Self
@@ -66,9 +67,52 @@ class IcebergSparkError(Exception):
 class ConfigurationError(IcebergSparkError, ValueError):
     """Fix the configuration or the asset's metadata."""
 
+    @classmethod
+    def missing_package(
+        cls, action: str, subject: str, *, package: str, install: str | None, found: str = "none"
+    ) -> Self:
+        """Build the refusal of what needs a Python package that is not installed.
+
+        Args:
+            action: The verb, such as "load".
+            subject: The table, asset or store that the sentence is about.
+            package: The package, or what it is needed for.
+            install: What to install, such as `dagster-iceberg-spark[hdfs]`; None where it is not known.
+            found: What the import said.
+        """
+        hint = f"install `{install}`." if install else None
+        return cls.refusing(action, subject, expected=f"the Python package {package}", found=found, hint=hint)
+
 
 class MetadataKeyError(ConfigurationError):
     """An `iceberg/` metadata key that does not exist, or a value that it does not take."""
+
+    @classmethod
+    def of_value(cls, key: str, place: str, *, expected: str, found: str, hint: str | None = None) -> Self:
+        """Build the refusal of a value that a key does not take.
+
+        Args:
+            key: The key.
+            place: Whose metadata holds it.
+            expected: What the key takes.
+            found: What it holds.
+            hint: What to do about it.
+        """
+        return cls.refusing("use", f"`{key}` of {place}", expected=expected, found=found, hint=hint)
+
+    @classmethod
+    def of_unknown_key(cls, key: str, place: str, *, expected: str, known: Iterable[str], nearest: str | None) -> Self:
+        """Build the refusal of a key that does not exist.
+
+        Args:
+            key: The key.
+            place: What holds it, such as the metadata of an asset.
+            expected: What would have been right.
+            known: The keys that exist.
+            nearest: The one that may have been meant.
+        """
+        hint = f"did you mean `{nearest}`?" if nearest else f"the keys are {', '.join(known)}."
+        return cls.refusing("use", place, expected=expected, found=f"`{key}`", hint=hint)
 
 
 class PartitioningError(ConfigurationError):

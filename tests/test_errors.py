@@ -71,3 +71,25 @@ def test_a_refusal_is_one_sentence_and_a_hint(name: str) -> None:
 def test_a_refusal_without_a_hint_ends_with_what_was_found() -> None:
     error = IcebergSparkError.refusing("read", "t", expected="a", found="b")
     assert str(error) == "Cannot read t: expected a, found b."
+
+
+def test_a_missing_package_is_named_with_what_to_install() -> None:
+    error = errors.ConfigurationError.missing_package("read", "t", package="s3fs", install="dagster-iceberg-spark[s3]")
+    assert str(error) == (
+        "Cannot read t: expected the Python package s3fs, found none. Hint: install `dagster-iceberg-spark[s3]`."
+    )
+
+
+def test_a_metadata_key_is_named_with_its_place() -> None:
+    error = errors.MetadataKeyError.of_value("iceberg/limit", "the input", expected="a number of rows", found="'x'")
+    assert str(error) == "Cannot use `iceberg/limit` of the input: expected a number of rows, found 'x'."
+
+
+@pytest.mark.parametrize(
+    ("nearest", "hint"), [("iceberg/limit", "did you mean `iceberg/limit`?"), (None, "the keys are a, b.")]
+)
+def test_an_unknown_metadata_key_comes_with_the_ones_that_exist(nearest: str | None, hint: str) -> None:
+    error = errors.MetadataKeyError.of_unknown_key(
+        "iceberg/limt", "the input", expected="a key of an input", known=["a", "b"], nearest=nearest
+    )
+    assert str(error) == f"Cannot use the input: expected a key of an input, found `iceberg/limt`. Hint: {hint}"

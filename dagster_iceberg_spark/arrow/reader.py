@@ -267,10 +267,10 @@ def _loaded(input_type: InputType, rows: Rows, *, subject: str) -> Any:
     try:
         return input_type.load(rows)
     except ImportError as error:
-        raise ConfigurationError.refusing(
+        raise ConfigurationError.missing_package(
             "load",
             subject,
-            expected=f"the package of {input_type.path}",
+            package=f"for {input_type.path}",
             found=str(error),
-            hint=f"install `dagster-iceberg-spark[{input_type.extra}]`." if input_type.extra else None,
+            install=input_type.extra and f"dagster-iceberg-spark[{input_type.extra}]",
         ) from error

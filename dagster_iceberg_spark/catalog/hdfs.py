@@ -32,12 +32,12 @@ class HdfsFileIO(PyArrowFileIO):
         try:
             from hdfs_native.fsspec import HdfsFileSystem, ViewfsFileSystem
         except ImportError as error:
-            raise ConfigurationError.refusing(
+            raise ConfigurationError.missing_package(
                 "read",
                 f"{scheme}://{netloc or ''}",
-                expected="the Python package hdfs-native",
+                package="hdfs-native",
+                install="dagster-iceberg-spark[hdfs]",
                 found=str(error),
-                hint="install `dagster-iceberg-spark[hdfs]`.",
             ) from error
         configuration = {
             key.removeprefix(_HADOOP): str(value) for key, value in self.properties.items() if key.startswith(_HADOOP)

@@ -366,12 +366,8 @@ def _require_metastore_client(properties: Mapping[str, Any]) -> None:
         libraries |= dict.fromkeys(("puresasl", "kerberos"), "pyiceberg[hive-kerberos]")
     for module, package in libraries.items():
         if find_spec(module) is None:
-            raise ConfigurationError.refusing(
-                "open",
-                "a Hive Metastore",
-                expected=f"the Python package that brings `{module}`",
-                found="none",
-                hint=f"install it: `pip install '{package}'`.",
+            raise ConfigurationError.missing_package(
+                "open", "a Hive Metastore", package=f"that brings `{module}`", install=package
             )
 
 

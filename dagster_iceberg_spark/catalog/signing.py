@@ -56,12 +56,11 @@ def _signed_store(properties: Properties) -> Any:
         from botocore import UNSIGNED
         from s3fs import S3FileSystem
     except ImportError as error:
-        raise ConfigurationError.refusing(
+        raise ConfigurationError.missing_package(
             "read",
             "a store whose requests the catalog signs",
-            expected="the Python package s3fs",
-            found="none",
-            hint="install `dagster-iceberg-spark[remote-signing]`.",
+            package="s3fs",
+            install="dagster-iceberg-spark[remote-signing]",
         ) from error
     session = AioSession()
     session.get_component("event_emitter").register_last("before-sign.s3", S3V4RestSigner(properties))

@@ -400,9 +400,9 @@ class _Reader:
         return value
 
     def refusal(self, key: str, expected: str, found: str, nearest: str | None) -> MetadataKeyError:
-        return MetadataKeyError.refusing(
-            "use",
-            f"`{key}` of {self.subject}",
+        return MetadataKeyError.of_value(
+            key,
+            self.subject,
             expected=expected,
             found=found,
             hint=f"did you mean {nearest!r}?" if nearest else None,
@@ -411,12 +411,12 @@ class _Reader:
 
 def _unknown_key(key: str, known: Mapping[str, str], *, subject: str) -> MetadataKeyError:
     nearest = nearest_of(key.removeprefix(PREFIX), tuple(name.removeprefix(PREFIX) for name in known))
-    return MetadataKeyError.refusing(
-        "use",
+    return MetadataKeyError.of_unknown_key(
+        key,
         f"the metadata of {subject}",
-        expected="`iceberg/` keys that the package knows",
-        found=f"`{key}`",
-        hint=f"did you mean `{PREFIX}{nearest}`?" if nearest else f"the keys are {', '.join(known)}.",
+        expected="a key of an output",
+        known=known,
+        nearest=nearest and f"{PREFIX}{nearest}",
     )
 
 

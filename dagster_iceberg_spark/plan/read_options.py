@@ -143,12 +143,12 @@ def parse_read_options(
         changes_fallback=own.read(CHANGES_FALLBACK, _one_of("error", "full"), "`error` or `full`") or "error",
     )
     if options.limit is not None and options.kind is not None:
-        raise MetadataKeyError.refusing(
-            "use",
-            f"`{LIMIT}` of the metadata of {subject}",
+        raise MetadataKeyError.of_value(
+            LIMIT,
+            f"the metadata of {subject}",
             expected=f"no limit where `{READ}` asks for what is new",
             found=str(options.limit),
-            hint="rows beyond a limit would count as read.",
+            hint="leave it out: rows beyond a limit would count as read.",
         )
     return options
 
@@ -157,8 +157,9 @@ def _require_known(given: Mapping[str, Any], known: Mapping[str, str], place: st
     for key in given:
         if key.startswith("iceberg/") and key not in known:
             nearest = nearest_of(key, tuple(known))
-            hint = f"did you mean `{nearest}`?" if nearest else f"the keys are {', '.join(known)}."
-            raise MetadataKeyError.refusing("use", place, expected="a key of an input", found=f"`{key}`", hint=hint)
+            raise MetadataKeyError.of_unknown_key(
+                key, place, expected="a key of an input", known=known, nearest=nearest
+            )
 
 
 def _require_one(said: Mapping[str, Any], place: str) -> None:
@@ -190,9 +191,7 @@ class _Values:
             self._refuse(key, expected, value, error)
 
     def _refuse(self, key: str, expected: str, value: Any, error: Exception) -> NoReturn:
-        raise MetadataKeyError.refusing(
-            "use", f"`{key}` of {self.place}", expected=expected, found=repr(value)
-        ) from error
+        raise MetadataKeyError.of_value(key, self.place, expected=expected, found=repr(value)) from error
 
 
 def _columns(value: Any) -> tuple[str, ...]:

@@ -65,9 +65,7 @@ def unknown_columns(subject: str, missing: Sequence[str], columns: Sequence[str]
 
 def repeated_columns(subject: str, columns: Sequence[str]) -> MetadataKeyError:
     """The input selects a column twice."""
-    return MetadataKeyError.refusing(
-        "use", f"`{COLUMNS}` of {subject}", expected="each column once", found=", ".join(columns)
-    )
+    return MetadataKeyError.of_value(COLUMNS, subject, expected="each column once", found=", ".join(columns))
 
 
 def _cannot_read(subject: str, *, expected: str, found: str, hint: str | None = None) -> UpstreamMissingError:

@@ -103,9 +103,9 @@ def row_filter(condition: str, schema: Schema, *, key: str, subject: str) -> Pre
     parsed = _parsed(condition, key, subject)
     terms = sum(1 for _ in parsed.find_all(syntax.And, syntax.Or))
     if terms > MAXIMUM_TERMS:
-        raise MetadataKeyError.refusing(
-            "use",
-            f"`{key}` of {subject}",
+        raise MetadataKeyError.of_value(
+            key,
+            subject,
             expected=f"at most {MAXIMUM_TERMS} times AND and OR",
             found=f"{terms} of them",
             hint="list values with IN.",
@@ -117,8 +117,8 @@ def _parsed(condition: str, key: str, subject: str) -> syntax.Expr:
     try:
         return sqlglot.parse_one(condition, dialect=_Spark4)
     except SqlglotError as error:
-        raise MetadataKeyError.refusing(
-            "use", f"`{key}` of {subject}", expected="a condition in SQL", found=repr(condition), hint=_HINT
+        raise MetadataKeyError.of_value(
+            key, subject, expected="a condition in SQL", found=repr(condition), hint=_HINT
         ) from error
 
 
@@ -234,8 +234,8 @@ class _Reader:
 
     def _refusal(self, node: Any, expected: str, found: str | None = None) -> MetadataKeyError:
         shown = node.sql(dialect="spark") if isinstance(node, syntax.Expr) else repr(node)
-        return MetadataKeyError.refusing(
-            "use", f"`{self._key}` of {self._subject}", expected=expected, found=found or f"`{shown}`", hint=_HINT
+        return MetadataKeyError.of_value(
+            self._key, self._subject, expected=expected, found=found or f"`{shown}`", hint=_HINT
         )
 
 

@@ -39,9 +39,9 @@ def where_scope(condition: str, columns: Schema, *, subject: str) -> BoundScope:
     predicate = row_filter(condition, columns, key=WHERE, subject=subject)
     scope = _scope(predicate, columns)
     if scope is None or len(scope.boxes) > MAXIMUM_BOXES:
-        raise MetadataKeyError.refusing(
-            "use",
-            f"`{WHERE}` of {subject}",
+        raise MetadataKeyError.of_value(
+            WHERE,
+            subject,
             expected="=, <, <=, >, >=, BETWEEN, IN and IS NULL, joined by AND and OR",
             found=f"`{condition}`",
             hint="say which rows are meant, not which are left out, by columns and not by fields of structs.",

@@ -114,8 +114,8 @@ def test_a_namespace_of_several_levels_is_refused() -> None:
 @pytest.mark.parametrize(
     ("missing", "fields", "extra"),
     [
-        ("thrift", {}, r"pip install 'dagster-iceberg-spark\[hive\]'"),
-        ("puresasl", {"kerberos_principal": "hive/_HOST@A"}, r"pip install 'pyiceberg\[hive-kerberos\]'"),
+        ("thrift", {}, r"install `dagster-iceberg-spark\[hive\]`"),
+        ("puresasl", {"kerberos_principal": "hive/_HOST@A"}, r"install `pyiceberg\[hive-kerberos\]`"),
     ],
 )
 def test_a_client_that_is_not_installed_is_named(
