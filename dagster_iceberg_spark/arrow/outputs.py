@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import types
 
+from dagster_iceberg_spark.arrow import output_refusals
 from dagster_iceberg_spark.errors import OutputTypeError
 
 OUTPUT_TYPES: Final = (
@@ -23,7 +24,6 @@ OUTPUT_TYPES: Final = (
 )
 """What may be returned besides a Spark DataFrame: these, and whatever else exports an Arrow stream (Arrow PyCapsule
 interface)."""
-_HINT: Final = "cast the column to a type that Iceberg has (Iceberg spec, primitive types), or leave it out."
 
 
 def arrow_rows(obj: Any, *, subject: str) -> pa.RecordBatchReader | None:
@@ -46,13 +46,7 @@ def arrow_rows(obj: Any, *, subject: str) -> pa.RecordBatchReader | None:
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         if isinstance(error, OutputTypeError):
             raise
-        raise OutputTypeError.refusing(
-            "write",
-            subject,
-            expected="rows that Arrow can hold",
-            found=f"{type(obj).__module__}.{type(obj).__qualname__}: {str(error).splitlines()[0]}",
-            hint="give each column one type, and each a name of its own.",
-        ) from error
+        raise output_refusals.not_for_arrow(subject, obj, error) from error
     if given is None and isinstance(obj, Iterator):
         given = _reader_of_iterator(obj, subject)
     if given is None:
@@ -74,7 +68,7 @@ def _reader(obj: Any, subject: str) -> pa.RecordBatchReader | None:
 
         opaque = [name for name, kind in obj.schema.items() if kind == pl.Object]
         if opaque:
-            raise _unknown_type(opaque[0], "Object", subject)
+            raise output_refusals.unknown_type(subject, opaque[0], "Object")
         # Categories as Arrow casts them: it has no way to take views by dictionary.
         return obj.to_arrow(compat_level=pl.CompatLevel.oldest()).to_reader()
     return pa.RecordBatchReader.from_stream(obj) if hasattr(obj, "__arrow_c_stream__") else None
@@ -85,22 +79,14 @@ def _reader_of_pandas(frame: Any, subject: str) -> pa.RecordBatchReader:
     if any(name is not None for name in frame.index.names):
         frame = frame.reset_index()
     elif frame.index.nlevels > 1 or frame.index.dtype.kind not in "iu":
-        raise OutputTypeError.refusing(
-            "write",
-            subject,
-            expected="a pandas index of numbers, or with a name, under which it becomes a column",
-            found=f"one of type {frame.index.dtype} without a name",
-            hint="name it by `rename_axis`, or drop it by `reset_index(drop=True)`.",
-        )
+        raise output_refusals.unnamed_index(subject, frame.index.dtype)
     return pa.Table.from_pandas(frame, preserve_index=False).to_reader()
 
 
 def _refuse_repeated(names: list[str], subject: str) -> None:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise OutputTypeError.refusing(
-            "write", subject, expected="each column's name once", found=f"{', '.join(repeated)} more than once"
-        )
+        raise output_refusals.repeated_names(subject, repeated)
 
 
 def _is_a(module: str, name: str, obj: object) -> bool:
@@ -113,13 +99,7 @@ def _reader_of_iterator(parts: Iterator[Any], subject: str) -> pa.RecordBatchRea
     batches = chain.from_iterable(_batches(part, subject) for part in parts)
     first = next(batches, None)
     if first is None:
-        raise OutputTypeError.refusing(
-            "write",
-            subject,
-            expected="at least one Arrow batch, which tells the columns",
-            found="an iterator that yields none",
-            hint="yield a batch without rows where there are none.",
-        )
+        raise output_refusals.no_batches(subject)
     return pa.RecordBatchReader.from_batches(
         first.schema, _same_columns(chain([first], batches), first.schema, subject)
     )
@@ -130,28 +110,14 @@ def _batches(part: Any, subject: str) -> Iterable[pa.RecordBatch]:
         return [part]
     if isinstance(part, pa.Table):
         return part.to_batches() or [pa.RecordBatch.from_pylist([], schema=part.schema)]
-    raise OutputTypeError.refusing(
-        "write",
-        subject,
-        expected="an iterator of pyarrow.RecordBatch or pyarrow.Table",
-        found=f"{type(part).__module__}.{type(part).__qualname__} among what it yields",
-    )
+    raise output_refusals.not_a_batch(subject, part)
 
 
 def _same_columns(batches: Iterator[pa.RecordBatch], schema: pa.Schema, subject: str) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         if (batch.schema.names, batch.schema.types) != (schema.names, schema.types):
-            raise OutputTypeError.refusing(
-                "write",
-                subject,
-                expected=f"the columns of the first batch in all of them: {_shown(schema)}",
-                found=_shown(batch.schema),
-            )
+            raise output_refusals.other_columns(subject, schema, batch.schema)
         yield batch
-
-
-def _shown(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema, subject: str) -> pa.RecordBatch:
@@ -160,13 +126,7 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema, subject: str) -> pa.RecordBa
         try:
             columns.append(column.cast(field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise OutputTypeError.refusing(
-                "write",
-                subject,
-                expected=f"values of {field.name!r} that the type {field.type} holds",
-                found=str(error).splitlines()[0],
-                hint="round them in the asset itself, where that is meant.",
-            ) from error
+            raise output_refusals.unfit_value(subject, field, error) from error
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -175,19 +135,13 @@ def _stored(kind: pa.DataType, column: str, subject: str) -> pa.DataType:
     for applies, stored in _RULES:
         if applies(kind):
             return stored(kind, lambda part: _stored_part(part, column, subject))
-    raise _unknown_type(column, str(kind), subject)
+    raise output_refusals.unknown_type(subject, column, str(kind))
 
 
 def _stored_part(kind: pa.DataType, column: str, subject: str) -> pa.DataType:
     if types.is_null(kind):
-        raise _unknown_type(column, "nothing but NULL inside", subject)
+        raise output_refusals.unknown_type(subject, column, "nothing but NULL inside")
     return _stored(kind, column, subject)
-
-
-def _unknown_type(column: str, kind: str, subject: str) -> OutputTypeError:
-    return OutputTypeError.refusing(
-        "write", subject, expected="columns of types that Iceberg has", found=f"{column!r} of type {kind}", hint=_HINT
-    )
 
 
 _Stored = Callable[[pa.DataType], pa.DataType]

@@ -1,7 +1,6 @@
 """Loading a plan as Arrow, pandas, polars, DuckDB, ibis or pyiceberg objects."""
 
 import importlib
-import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,12 +9,14 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 from pyiceberg.table import Table
 
+from dagster_iceberg_spark.arrow import load_refusals
 from dagster_iceberg_spark.arrow.lazy import lazy_frame
 from dagster_iceberg_spark.arrow.scan import PlannedScan, planned_scans
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import find_table, translated_answers
 from dagster_iceberg_spark.catalog.unknown_types import unknown_columns
-from dagster_iceberg_spark.errors import ConfigurationError, UpstreamMissingError
+from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.plan.incremental import CHANGE_COLUMNS
 from dagster_iceberg_spark.plan.read import ReadPlan
 
@@ -182,26 +183,12 @@ def read(
     _require_changes_type(plan, input_type)
     _require_known_types(plan)
     if input_type.is_whole_table and plan.is_filtered:
-        raise ConfigurationError.refusing(
-            "load",
-            str(plan.identifier),
-            expected=f"no `columns`, row filter or limit for an input of type {input_type.path}",
-            found="one of them",
-            hint="annotate the input as pyiceberg.table.DataScan, or leave them out.",
-        )
+        raise load_refusals.selection_of_whole_table(plan, input_type.path)
     if input_type.is_whole_table and len(plans) > 1:
-        raise ConfigurationError.refusing(
-            "load",
-            str(plan.identifier),
-            expected="a type of rows for an input of each partition by its key",
-            found=f"{input_type.path}, which is the whole table",
-            hint="annotate it as dict[str, pyiceberg.table.DataScan].",
-        )
+        raise load_refusals.partitions_of_whole_table(plan, input_type.path)
     table = find_table(description, plan.identifier, snapshot_id=plan.snapshot_id)
     if table is None:
-        raise UpstreamMissingError.refusing(
-            "read", str(plan.identifier), expected="the table that was there a moment ago", found="none"
-        )
+        raise FailureKind.TABLE_VANISHED.refusal("read", str(plan.identifier), "none")
     with translated_answers(description, action=f"read {plan.identifier} from"):
         return {
             name: _loaded(input_type, _rows_of(planned, told_by_spark), subject=str(plan.identifier))
@@ -226,32 +213,13 @@ def _rows_of(planned: PlannedScan, told_by_spark: Callable[[ReadPlan], pa.Table]
 def _require_changes_type(plan: ReadPlan, input_type: InputType) -> None:
     if plan.changes is None or input_type.is_of_rows:
         return
-    raise ConfigurationError.refusing(
-        "load",
-        str(plan.identifier),
-        expected="a type of rows, for what is new",
-        found=input_type.path,
-        hint="annotate it as pyarrow.Table or pyspark.sql.DataFrame, for instance.",
-    )
+    raise load_refusals.changes_without_rows(plan, input_type.path)
 
 
 def _require_known_types(plan: ReadPlan) -> None:
     unknown = unknown_columns([field for field in plan.schema if field.name in plan.columns])
     if unknown:
-        others = [name for name in plan.columns if name not in unknown]
-        or_others = f', or ask for the other columns: the input\'s metadata {{"columns": {json.dumps(others)}}}'
-        raise ConfigurationError.refusing(
-            "load",
-            str(plan.identifier),
-            expected="columns of types that pyiceberg has",
-            found=f"the column {', '.join(f'{name!r} of type {_type_of(plan, name)}' for name in unknown)}",
-            hint=f"load it as a pyspark.sql.DataFrame{or_others if others else ''}.",
-        )
-
-
-def _type_of(plan: ReadPlan, name: str) -> str:
-    field = plan.schema.field(name)
-    return "" if field is None else str(field.type)
+        raise load_refusals.columns_unknown_to_pyiceberg(plan, unknown)
 
 
 def no_rows(input_type: InputType, *, subject: str) -> Any:

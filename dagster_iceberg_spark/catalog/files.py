@@ -17,6 +17,7 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import find_table, translated_answers
 from dagster_iceberg_spark.catalog.values import bounds_of_value, python_value
 from dagster_iceberg_spark.errors import CommitConflictError
+from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds, DataFile
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.partitioning import Transform, parse_transform
@@ -157,9 +158,7 @@ def _described_files(
 ) -> tuple[DataFile, ...]:
     table = find_table(description, identifier, snapshot_id=snapshot_id)
     if table is None:
-        raise CommitConflictError.refusing(
-            "list the data files of", str(identifier), expected="the table that was there a moment ago", found="none"
-        )
+        raise FailureKind.TABLE_VANISHED.refusal("list the data files of", str(identifier), "none")
     wanted = tuple(columns)
     with translated_answers(description, action=f"read the manifests of {identifier} in"):
         return tuple(describe_file(file, table, wanted, schema_id=schema_id) for file in listed(table))

@@ -7,8 +7,8 @@ from typing import Any, Final, TypeGuard
 
 from pyspark.sql import DataFrame, SparkSession
 
+from dagster_iceberg_spark.arrow import output_refusals
 from dagster_iceberg_spark.arrow.outputs import OUTPUT_TYPES, arrow_rows
-from dagster_iceberg_spark.errors import OutputTypeError
 from dagster_iceberg_spark.spark.arrow_frames import frame_of
 from dagster_iceberg_spark.spark.columns import is_connect
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
@@ -73,22 +73,9 @@ def require_frame(obj: object, *, subject: str) -> DataFrame:
         OutputTypeError: It is something else, or a stream.
     """
     if not _is_frame(obj):
-        raise OutputTypeError.refusing(
-            "write",
-            subject,
-            expected=f"a pyspark.sql.DataFrame, {', '.join(OUTPUT_TYPES[:-1])} or {OUTPUT_TYPES[-1]}",
-            found="None" if obj is None else f"{type(obj).__module__}.{type(obj).__qualname__}",
-            hint=_hint(obj),
-        )
+        raise output_refusals.no_rows(subject, obj, OUTPUT_TYPES)
     if obj.isStreaming:
-        raise OutputTypeError.refusing(
-            "write",
-            subject,
-            expected="a DataFrame with an end",
-            found="a streaming DataFrame",
-            hint="read the source with `spark.read`, or write the stream with `writeStream` and annotate the asset "
-            "`-> None`.",
-        )
+        raise output_refusals.stream(subject)
     return obj
 
 
@@ -103,13 +90,7 @@ def in_session(frame: DataFrame, spark: SparkSession, *, subject: str) -> Iterat
         yield frame
         return
     if is_connect(spark) or is_connect(frame.sparkSession):
-        raise OutputTypeError.refusing(
-            "write",
-            subject,
-            expected="a DataFrame of the IO manager's Spark session",
-            found="one of another session, which a Spark Connect server keeps apart",
-            hint="make it with `spark.spark_session` of the same resource configuration as the IO manager's.",
-        )
+        raise output_refusals.frame_of_another_session(subject)
     view = f"iceberg_frame_{uuid.uuid4().hex}"
     frame.createGlobalTempView(view)
     try:
@@ -120,9 +101,3 @@ def in_session(frame: DataFrame, spark: SparkSession, *, subject: str) -> Iterat
 
 def _is_frame(obj: object) -> TypeGuard[DataFrame]:
     return isinstance(obj, DataFrame) or type(obj).__module__ in _FRAME_MODULES
-
-
-def _hint(obj: object) -> str:
-    if obj is None:
-        return "annotate the asset `-> None` if it returns nothing on purpose; otherwise return the DataFrame."
-    return "return one of these, or give the asset another IO manager."
