@@ -1,7 +1,8 @@
 """What can go wrong below the package: each kind of failure, the error that it becomes and the words for it.
 
-Spark and pyiceberg meet the same failures and say so in different words. How each says it stands in `spark/failures.py`
-and `catalog/failures.py`; what it means stands here once, so that the same failure is always told the same way.
+Spark and pyiceberg meet the same failures and say so in different words. How each client says it stands in
+`spark/failures.py`, `catalog/failures.py` and `catalog/credentials.py`. What it means stands here once, so that the
+same failure is always told in the same words.
 """
 
 from enum import Enum, unique
@@ -169,6 +170,20 @@ class FailureKind(Enum):
             "cluster or a Spark Connect server, give the nodes a role."
         ),
     )
+    AWS_PROFILE_MISSING = (
+        ConfigurationError,
+        "a profile that the AWS configuration files have",
+        "check `profile`, AWS_PROFILE and AWS_CONFIG_FILE.",
+    )
+    AWS_ROLE_REFUSED = (
+        ConfigurationError,
+        "a role that trusts these credentials",
+        "check `role_arn` and `external_id`, and the role's trust policy.",
+    )
+    AWS_ROLE_MALFORMED = (ConfigurationError, "a role that can exist", "correct `role_arn`.")
+    AWS_LOGIN_EXPIRED = (ConfigurationError, "a login that has not expired", "run `aws sso login`.")
+    AWS_KEYS_EXPIRED = (CredentialsExpiredError, "new keys before the old ones expire")
+    AWS_KEYS_UNAVAILABLE = (CatalogUnavailableError, "a service that hands out keys")
     AWS_ACCESS_DENIED = (
         ConfigurationError,
         "a catalog and a store that let these credentials in",

@@ -3,17 +3,18 @@
 import pytest
 
 from dagster_iceberg_spark import errors
+from dagster_iceberg_spark.catalog import credentials
 from dagster_iceberg_spark.catalog import failures as catalog_failures
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.spark import failures as spark_failures
 
 IN_SPARK = {recogniser.kind for recogniser in spark_failures.RECOGNISERS}
-IN_CATALOG = {kind for kind, _ in catalog_failures.RECOGNISERS}
+IN_CATALOG = {kind for kind, _ in (*catalog_failures.RECOGNISERS, *credentials.RECOGNISERS)}
 
 
 def test_every_kind_is_recognised_by_a_client() -> None:
-    assert IN_SPARK | IN_CATALOG | {FailureKind.ENGINE_FAILED} == set(FailureKind)
+    assert IN_SPARK | IN_CATALOG | {FailureKind.AWS_PROFILE_MISSING, FailureKind.ENGINE_FAILED} == set(FailureKind)
 
 
 @pytest.mark.parametrize("kind", FailureKind, ids=lambda kind: kind.label)

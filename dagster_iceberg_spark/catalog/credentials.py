@@ -1,7 +1,7 @@
 """AWS credentials: found once, by boto3, for Spark and for pyiceberg, and found again before they expire."""
 
 import threading
-from typing import Any
+from typing import Any, Final
 
 import boto3
 from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
@@ -9,9 +9,19 @@ from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
 from dagster_iceberg_spark.catalog.aws import DEFAULT_REGION, AwsIdentity, AwsKeys
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.errors import CatalogUnavailableError, ConfigurationError, CredentialsExpiredError
+from dagster_iceberg_spark.errors import IcebergSparkError
+from dagster_iceberg_spark.failure_kinds import FailureKind
 
 _SESSION_NAME = "dagster-iceberg-spark"
+
+RECOGNISERS: Final[tuple[tuple[FailureKind, tuple[type[Exception], ...]], ...]] = (
+    (FailureKind.AWS_ROLE_REFUSED, (ClientError,)),
+    (FailureKind.AWS_ROLE_MALFORMED, (ParamValidationError,)),
+    (FailureKind.AWS_LOGIN_EXPIRED, (SSOError, TokenRetrievalError)),
+    (FailureKind.AWS_KEYS_EXPIRED, (RuntimeError,)),  # botocore's, of credentials that could not be refreshed
+    (FailureKind.AWS_KEYS_UNAVAILABLE, (BotoCoreError, OSError, ValueError)),
+)
+"""What boto3 raises while it fetches keys; the first one that applies wins."""
 
 _sessions: dict[AwsIdentity, boto3.Session] = {}
 _lock = threading.Lock()
@@ -29,13 +39,7 @@ def session_of(identity: AwsIdentity) -> boto3.Session:
             try:
                 known = _session(identity)
             except BotoCoreError as error:
-                raise ConfigurationError.refusing(
-                    "use",
-                    "the AWS credentials",
-                    expected="a profile that the AWS configuration files have",
-                    found=str(error),
-                    hint="check `profile`, AWS_PROFILE and AWS_CONFIG_FILE.",
-                ) from None
+                raise FailureKind.AWS_PROFILE_MISSING.refusal("use", "the AWS credentials", str(error)) from None
             if identity.role_arn is None or known.get_credentials() is not None:
                 _sessions[identity] = known
         return known
@@ -55,37 +59,19 @@ def current_keys(identity: AwsIdentity) -> AwsKeys | None:
     try:
         credentials = session.get_credentials()  # asked for again where there was none
         frozen = None if credentials is None else credentials.get_frozen_credentials()
-    except ClientError as error:
-        told = error.response.get("Error", {})
-        raise ConfigurationError.refusing(
-            "assume",
-            f"the AWS role {identity.role_arn}" if identity.role_arn else "the AWS role of the profile",
-            expected="a role that trusts these credentials",
-            found=f"{told.get('Code')}: {told.get('Message')}",
-            hint="check `role_arn` and `external_id`, and the role's trust policy.",
-        ) from None
-    except ParamValidationError as error:
-        found = " ".join(str(error).split())
-        raise ConfigurationError.refusing(
-            "assume", f"the AWS role {identity.role_arn}", expected="a role that can exist", found=found
-        ) from None
-    except (SSOError, TokenRetrievalError) as error:
-        raise ConfigurationError.refusing(
-            "use",
-            "the AWS credentials",
-            expected="a login that is valid",
-            found=str(error),
-            hint="run `aws sso login`.",
-        ) from None
-    except RuntimeError as error:  # botocore's, of credentials that could not be refreshed
-        raise CredentialsExpiredError.refusing(
-            "renew", "the AWS credentials", expected="others before they expire", found=str(error)
-        ) from None
-    except (BotoCoreError, OSError, ValueError) as error:
-        raise CatalogUnavailableError.refusing(
-            "find", "AWS credentials", expected="a service that hands them out", found=str(error)
-        ) from None
+    except (ClientError, BotoCoreError, RuntimeError, OSError, ValueError) as error:
+        raise _refusal(error, identity) from None
     return None if frozen is None else AwsKeys(frozen.access_key, frozen.secret_key, frozen.token or None)
+
+
+def _refusal(error: Exception, identity: AwsIdentity) -> IcebergSparkError:
+    kind = next(kind for kind, classes in RECOGNISERS if isinstance(error, classes))
+    told = error.response.get("Error", {}) if isinstance(error, ClientError) else None
+    found = " ".join(str(error).split()) if told is None else f"{told.get('Code')}: {told.get('Message')}"
+    if kind in (FailureKind.AWS_ROLE_REFUSED, FailureKind.AWS_ROLE_MALFORMED):
+        role = f"the AWS role {identity.role_arn}" if identity.role_arn else "the AWS role of the profile"
+        return kind.refusal("assume", role, found)
+    return kind.refusal("use", "the AWS credentials", found)
 
 
 def region_of(description: CatalogDescription) -> str | None:

@@ -115,5 +115,5 @@ def test_a_role_that_cannot_be_named_so_is_the_configuration_s_fault() -> None:
 def test_a_service_that_does_not_answer_may_be_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    with pytest.raises(CatalogUnavailableError, match="expected a service that hands them out"):
+    with pytest.raises(CatalogUnavailableError, match="expected a service that hands out keys"):
         current_keys(AwsIdentity(keys=KEYS, role_arn=ROLE))
