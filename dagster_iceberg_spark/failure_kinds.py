@@ -196,12 +196,13 @@ class FailureKind(Enum):
     )
     CERTIFICATE_UNTRUSTED = (
         ConfigurationError,
-        "a certificate of an authority that the process and Spark's JVM trust",
+        "a certificate of an authority that Spark's JVM trusts, and this process for reads without a JVM",
         (
-            "set `ca_bundle` of a REST catalog to a PEM file with that authority (the variables REQUESTS_CA_BUNDLE "
-            "and CURL_CA_BUNDLE win over it), or `sslrootcert` in a PostgreSQL URI. For a store or a Spark Connect "
-            "server, add the authority to the file of the variable SSL_CERT_FILE and to the JVM's trust store "
-            "(`-Djavax.net.ssl.trustStore`)."
+            "for Spark, import the authority into a trust store (`keytool -importcert`), and start the JVM, or the "
+            "Spark Connect server, with `-Djavax.net.ssl.trustStore=<path>` in `spark.driver.extraJavaOptions` and "
+            "`spark.executor.extraJavaOptions`. For reads without a JVM, set `ca_bundle` of a REST catalog to a PEM "
+            "file with that authority (the variables REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE win over it), `sslrootcert` "
+            "in a PostgreSQL URI, or, for a store, the variable SSL_CERT_FILE."
         ),
     )
 

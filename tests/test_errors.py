@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 
@@ -93,3 +94,15 @@ def test_an_unknown_metadata_key_comes_with_the_ones_that_exist(nearest: str | N
         "iceberg/limt", "the input", expected="a key of an input", known=["a", "b"], nearest=nearest
     )
     assert str(error) == f"Cannot use the input: expected a key of an input, found `iceberg/limt`. Hint: {hint}"
+
+
+def test_every_refusal_of_a_room_is_raised_there() -> None:
+    files = {path: path.read_text(encoding="utf-8") for path in Path(errors.__file__).parent.rglob("*.py")}
+    refusals = {
+        f"{path.stem}.{name}"
+        for path, text in files.items()
+        if path.stem.endswith("_refusals")
+        for name in re.findall(r"^def ([a-z]\w*)\(", text, re.MULTILINE)
+    }
+    raised = {name for text in files.values() for name in re.findall(r"raise (\w+_refusals\.\w+)\(", text)}
+    assert raised == refusals

@@ -84,8 +84,8 @@ def lone_creation(description: CatalogDescription, namespace: Sequence[str]) -> 
         raise CommitConflictError.refusing(
             "create",
             f"the namespace {name}",
-            expected="the metastore's lock of it",
-            found="that another writer has it",
+            expected="the metastore's lock on it",
+            found="that another writer holds it",
             hint="run the asset again.",
         ) from error
     try:
@@ -131,8 +131,8 @@ def bring_back(
     refusal = DisplacedCommitError.refusing(
         "write",
         str(state.identifier),
-        expected=f"that what others have committed upon snapshot {own.snapshot_id} stays",
-        found=f"{ids} out of the history, for Iceberg took a repeated answer for a conflict",
+        expected=f"the snapshots that others have committed upon snapshot {own.snapshot_id} to stay",
+        found=f"{ids} out of the history, because Iceberg took a repeated answer for a conflict",
         hint="make it current again with `CALL system.set_current_snapshot`, then execute the run again from its "
         "failure.",
     )

@@ -15,7 +15,7 @@ from pyiceberg.io import load_file_io
 from sqlalchemy import column, select, table
 
 from dagster_iceberg_spark.catalog.first_line import first_line
-from dagster_iceberg_spark.errors import InvestigationError
+from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
@@ -45,22 +45,14 @@ def read_pointed_document(catalog: SqlCatalog, identifier: TableIdentifier) -> d
     try:
         document: Any = from_json(gzip.decompress(content) if content.startswith(_GZIP) else content)
     except (ValueError, EOFError, zlib.error) as error:
-        raise InvestigationError.refusing(
-            "read",
-            str(identifier),
-            expected=f"JSON in {location}",
-            found=first_line(error),
-            hint=FailureKind.METADATA_DAMAGED.hint,
-        ) from error
+        raise _damaged(identifier, location, first_line(error)) from error
     if not isinstance(document, dict):
-        raise InvestigationError.refusing(
-            "read",
-            str(identifier),
-            expected=f"a JSON object in {location}",
-            found=f"a {type(document).__name__}",
-            hint=FailureKind.METADATA_DAMAGED.hint,
-        )
+        raise _damaged(identifier, location, f"a {type(document).__name__} in place of a JSON object")
     return document
+
+
+def _damaged(identifier: TableIdentifier, location: str, found: str) -> IcebergSparkError:
+    return FailureKind.METADATA_DAMAGED.refusal("read", str(identifier), f"{found} in {location}")
 
 
 def _pointer(catalog: SqlCatalog, identifier: TableIdentifier) -> str | None:

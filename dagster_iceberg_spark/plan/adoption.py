@@ -151,8 +151,8 @@ def _require_remembered(state: TableState, candidates: Sequence[TokenCandidate],
         "append again to",
         str(state.identifier),
         expected=f"a history that goes back to the start of run {runs}, which may have appended these rows",
-        found=f"snapshots from {_utc(oldest.committed_at_ms)} on: older ones are expired",
-        hint="look whether the rows are there; where they are not, launch a new run instead of resuming that one.",
+        found=f"snapshots from {_utc(oldest.committed_at_ms)} on: older ones have expired",
+        hint="check whether the rows are there. If they are not, launch a new run instead of resuming that one.",
     )
 
 
@@ -191,7 +191,7 @@ def _decide_append(found: _Found, state: TableState, record: Record) -> Adoption
         raise OrphanedCommitError.refusing(
             "append to",
             str(state.identifier),
-            expected="that an interrupted append was made by the code version that repeats it",
+            expected="the interrupted append to have the code version that repeats it",
             found=f"snapshot {found.snapshot.snapshot_id} of run {found.candidate.run_id} with code version "
             f"{found.snapshot.summary.get(lineage.CODE_VERSION)!r}, this one is "
             f"{found.materialization.code_version!r}",
@@ -265,7 +265,7 @@ def refuse_twins(
             str(identifier),
             expected=f"one snapshot with the commit token {twins[0].summary[lineage.COMMIT_TOKEN]}",
             found=f"the snapshots {ids}",
-            hint="two attempts of one step ran at once; roll back the later snapshot.",
+            hint="roll back the later snapshot: two attempts of one step ran at once.",
         )
     return (
         f"Two attempts of one step wrote {identifier} at once, as the snapshots {ids}: the newest has replaced what "

@@ -265,7 +265,7 @@ def test_a_metadata_file_that_is_cut_off_is_to_be_looked_into(
 ) -> None:
     path = metadata_file(catalog.create_table(("nyc", "flights"), COLUMNS))
     path.write_bytes(content)
-    with pytest.raises(InvestigationError, match=rf"Cannot read nyc\.flights: expected JSON in .*{found}"):
+    with pytest.raises(InvestigationError, match=rf"Cannot read nyc\.flights: expected metadata files .*{found}.* in "):
         look(lake, FLIGHTS)
 
 
@@ -274,7 +274,10 @@ def test_a_metadata_file_that_is_no_object_is_to_be_looked_into(
     lake: CatalogDescription, catalog: Catalog, content: str
 ) -> None:
     metadata_file(catalog.create_table(("nyc", "flights"), COLUMNS)).write_text(content)
-    with pytest.raises(InvestigationError, match=r"Cannot read nyc\.flights: expected a JSON object in .* Hint: "):
+    with pytest.raises(
+        InvestigationError,
+        match=r"Cannot read nyc\.flights: expected metadata files .* in place of a JSON object in .* Hint: ",
+    ):
         look(lake, FLIGHTS)
 
 
