@@ -3,12 +3,11 @@
 The rule, scenario by scenario, is in `docs/exactly-once.md`.
 """
 
-import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from dagster_iceberg_spark.errors import CommitOutcomeUnknownError, DuplicateCommitError, OrphanedCommitError
+from dagster_iceberg_spark.plan import history_refusals
 from dagster_iceberg_spark.plan.options import WriteDisposition
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -146,18 +145,8 @@ def _require_remembered(state: TableState, candidates: Sequence[TokenCandidate],
     is_cut = oldest.parent_snapshot_id is not None and oldest.parent_snapshot_id not in state.snapshots
     if since_ms is None or not is_cut or oldest.committed_at_ms < since_ms:
         return
-    runs = ", ".join(candidate.run_id for candidate in begun)
-    raise CommitOutcomeUnknownError.refusing(
-        "append again to",
-        str(state.identifier),
-        expected=f"a history that goes back to the start of run {runs}, which may have appended these rows",
-        found=f"snapshots from {_utc(oldest.committed_at_ms)} on: older ones have expired",
-        hint="check whether the rows are there. If they are not, launch a new run instead of resuming that one.",
-    )
-
-
-def _utc(milliseconds: int) -> str:
-    return dt.datetime.fromtimestamp(milliseconds / 1000, dt.timezone.utc).isoformat(timespec="seconds")
+    runs = [candidate.run_id for candidate in begun]
+    raise history_refusals.forgotten_append(str(state.identifier), runs, oldest)
 
 
 def has_read_changes(snapshot: Snapshot, candidates: Sequence[TokenCandidate]) -> bool:
@@ -188,14 +177,8 @@ class _Found:
 
 def _decide_append(found: _Found, state: TableState, record: Record) -> Adoption:
     if record == "none" and not found.has_same_code:
-        raise OrphanedCommitError.refusing(
-            "append to",
-            str(state.identifier),
-            expected="the interrupted append to have the code version that repeats it",
-            found=f"snapshot {found.snapshot.snapshot_id} of run {found.candidate.run_id} with code version "
-            f"{found.snapshot.summary.get(lineage.CODE_VERSION)!r}, this one is "
-            f"{found.materialization.code_version!r}",
-            hint="look at that snapshot: keep it and record the materialization, or roll it back and run again.",
+        raise history_refusals.append_of_other_code(
+            str(state.identifier), found.snapshot, found.candidate.run_id, found.materialization.code_version
         )
     if found.candidate.is_same_run or (record != "rejected" and found.has_same_code):
         return Adoption(found.snapshot)
@@ -258,15 +241,9 @@ def refuse_twins(
     """
     if len(twins) <= 1:
         return None
-    ids = ", ".join(str(snapshot.snapshot_id) for snapshot in twins)
     if disposition == "append":
-        raise DuplicateCommitError.refusing(
-            "append to",
-            str(identifier),
-            expected=f"one snapshot with the commit token {twins[0].summary[lineage.COMMIT_TOKEN]}",
-            found=f"the snapshots {ids}",
-            hint="roll back the later snapshot: two attempts of one step ran at once.",
-        )
+        raise history_refusals.twin_appends(str(identifier), twins)
+    ids = ", ".join(str(snapshot.snapshot_id) for snapshot in twins)
     return (
         f"Two attempts of one step wrote {identifier} at once, as the snapshots {ids}: the newest has replaced what "
         "the others wrote."

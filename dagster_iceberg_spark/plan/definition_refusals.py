@@ -76,6 +76,13 @@ def column_not_in_frame(subject: str, column: str, key: str, columns: Sequence[s
     )
 
 
+def no_columns(subject: str) -> ConfigurationError:
+    """A table would be created without columns."""
+    return ConfigurationError.refusing(
+        "create", subject, expected="at least one column", found="a DataFrame without columns"
+    )
+
+
 # Branches
 
 

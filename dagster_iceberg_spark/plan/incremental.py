@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from dagster_iceberg_spark.errors import ChangesConsumedError, ChangesUnknownError, ConfigurationError
+from dagster_iceberg_spark.plan import history_refusals
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile, within_file
-from dagster_iceberg_spark.plan.read_options import CHANGES_FALLBACK, READ, ReadOptions
+from dagster_iceberg_spark.plan.read_options import ReadOptions
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import (
     ASSET_KEY,
@@ -247,18 +247,7 @@ def refuse_unclear(identifier: TableIdentifier, asset: str, options: ReadOptions
         ChangesUnknownError: It is not said that all rows are to be read instead.
     """
     if options.changes_fallback == "error":
-        raise ChangesUnknownError.refusing(
-            "read what is new in",
-            str(identifier),
-            expected=f"that it can be told which rows of {asset} were added, as `{READ}` asks"
-            if options.read == "changes"
-            else f"that every change of {asset} can be told, as `{READ}` asks",
-            found=found,
-            hint=f'`"{CHANGES_FALLBACK}": "full"` in the input\'s metadata reads all rows then, for an asset that '
-            "merges them; `changelog` also tells of rows that have gone."
-            if options.read == "changes"
-            else f'`"{CHANGES_FALLBACK}": "full"` in the input\'s metadata reads all rows then, as insertions.',
-        )
+        raise history_refusals.unclear_changes(str(identifier), asset, options.read, found)
 
 
 def refuse_loss(options: WriteOptions, materialization: Materialization, identifier: TableIdentifier) -> None:
@@ -279,24 +268,11 @@ def refuse_loss(options: WriteOptions, materialization: Materialization, identif
         for read in changes
     )
     if _replaces(options) and not has_all:
-        raise ConfigurationError.refusing(
-            "write",
-            str(identifier),
-            expected=f"an asset that adds to its table what it makes of the changes of {names}",
-            found=f"`iceberg/write_disposition` {options.write_disposition!r}"
-            f"{f' ({options.merge.strategy})' if options.write_disposition == 'merge' else ''}, which removes what was "
-            "made of earlier ones",
-            hint="use `append` or `merge`, or read the asset's own rows of the run's partitions too.",
-        )
+        strategy = f" ({options.merge.strategy})" if options.write_disposition == "merge" else ""
+        raise history_refusals.replaced_by_changes(str(identifier), names, f"{options.write_disposition!r}{strategy}")
     repeated = next((read for read in changes if read.is_repeated), None)
     if repeated is not None and options.write_disposition == "append":
-        raise ConfigurationError.refusing(
-            "append to",
-            str(identifier),
-            expected=f"rows of {repeated.asset_key} that are new",
-            found=f"all of its rows, as `{CHANGES_FALLBACK}` asks, of which some were read before",
-            hint="use the write disposition `merge`, or empty the table first.",
-        )
+        raise history_refusals.repeated_rows(str(identifier), repeated.asset_key)
 
 
 def refuse_consumed(
@@ -335,14 +311,7 @@ def refuse_consumed(
         )
         found = _taken(table, read, known)
         if found is not None:
-            raise ChangesConsumedError.refusing(
-                "write",
-                subject,
-                expected=f"that this run alone has read {read.asset_key} "
-                f"{f'after snapshot {read.since}' if read.since else 'from its beginning'}",
-                found=found,
-                hint="run it again: it reads what is new then.",
-            )
+            raise history_refusals.consumed_changes(subject, read.asset_key, read.since, found)
 
 
 def _taken(table: OwnTable, read: UpstreamRead, known: int | None) -> str | None:

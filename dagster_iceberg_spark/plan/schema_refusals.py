@@ -123,6 +123,18 @@ def untyped(subject: str, path: Path, field: Field) -> SchemaMismatchError:
     )
 
 
+def lacks_inner_fields(subject: str, field: Field) -> SchemaMismatchError:
+    """A merge's batch has a list or a map that lacks fields which the table has inside of it."""
+    return SchemaMismatchError.refusing(
+        "merge into",
+        subject,
+        expected=f"all fields that the table has inside of the column {field.name!r}",
+        found=f"type {field.type}",
+        hint="add the fields, or leave the column out: a merge keeps the stored values of columns and of fields of "
+        "structs that the batch lacks, but writes lists and maps as a whole.",
+    )
+
+
 def old_name_in_frame(subject: str, old: str, new: str) -> SchemaMismatchError:
     """The DataFrame still has the name that the definition renames."""
     return _cannot_write(

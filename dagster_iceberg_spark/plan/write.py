@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 from urllib.parse import quote_plus
 
-from dagster_iceberg_spark.errors import ConfigurationError, SchemaMismatchError
+from dagster_iceberg_spark.plan import definition_refusals, schema_refusals
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
 from dagster_iceberg_spark.plan.branch import new_branch, refuse_losses_of_main, refuse_outdated_branch
 from dagster_iceberg_spark.plan.definition import (
@@ -456,9 +456,7 @@ def _creation(
         columns = ", ".join(f"{field.name} {field.type}" for field in frame)
         raise missing_table(request.identifier, columns)
     if not frame.fields:
-        raise ConfigurationError.refusing(
-            "create", str(request.identifier), expected="at least one column", found="a DataFrame without columns"
-        )
+        raise definition_refusals.no_columns(str(request.identifier))
     fields = tuple(dict.fromkeys(fields))
     unnamed = tuple(field for field in fields if field.name is None)
     refuse_redundant_fields(unnamed, subject=str(request.identifier))
@@ -527,14 +525,7 @@ def _completions(
     if options.merges:
         for field in frame:
             if field.name in completions and not lacks_fields_of_structs_only(field.type, completions[field.name]):
-                raise SchemaMismatchError.refusing(
-                    "merge into",
-                    subject,
-                    expected=f"all fields that the table has inside of the column {field.name!r}",
-                    found=f"type {field.type}",
-                    hint="a merge keeps the stored values of columns and of fields of structs that it lacks, "
-                    "but writes lists and maps as a whole: add the fields, or leave the column out.",
-                )
+                raise schema_refusals.lacks_inner_fields(subject, field)
     return completions
 
 

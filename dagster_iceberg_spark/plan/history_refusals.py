@@ -1,0 +1,108 @@
+"""The words for each way in which a table's history does not allow to commit, or to read what is new in it.
+
+Each function returns the error of one case; who decides raises it.
+"""
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Literal
+
+from dagster_iceberg_spark.errors import (
+    ChangesConsumedError,
+    ChangesUnknownError,
+    CommitOutcomeUnknownError,
+    ConfigurationError,
+    DuplicateCommitError,
+    OrphanedCommitError,
+)
+from dagster_iceberg_spark.plan.read_options import CHANGES_FALLBACK, READ
+from dagster_iceberg_spark.table.lineage import CODE_VERSION, COMMIT_TOKEN
+from dagster_iceberg_spark.table.snapshot import Snapshot
+
+# What an earlier attempt has appended
+
+
+def forgotten_append(subject: str, runs: Sequence[str], oldest: Snapshot) -> CommitOutcomeUnknownError:
+    """An earlier attempt may have appended in a snapshot that has expired."""
+    since = dt.datetime.fromtimestamp(oldest.committed_at_ms / 1000, dt.timezone.utc).isoformat(timespec="seconds")
+    return CommitOutcomeUnknownError.refusing(
+        "append again to",
+        subject,
+        expected=f"a history that goes back to the start of run {', '.join(runs)}, which may have appended these rows",
+        found=f"snapshots from {since} on: older ones have expired",
+        hint="check whether the rows are there. If they are not, launch a new run instead of resuming that one.",
+    )
+
+
+def append_of_other_code(
+    subject: str, snapshot: Snapshot, run_id: str, code_version: str | None
+) -> OrphanedCommitError:
+    """An earlier attempt has appended with another code version, and Dagster has not recorded it."""
+    return OrphanedCommitError.refusing(
+        "append to",
+        subject,
+        expected="the interrupted append to have the code version that repeats it",
+        found=f"snapshot {snapshot.snapshot_id} of run {run_id} with code version "
+        f"{snapshot.summary.get(CODE_VERSION)!r}, this one is {code_version!r}",
+        hint="look at that snapshot: keep it and record the materialization, or roll it back and run again.",
+    )
+
+
+def twin_appends(subject: str, twins: Sequence[Snapshot]) -> DuplicateCommitError:
+    """Two attempts of one step have appended at once."""
+    return DuplicateCommitError.refusing(
+        "append to",
+        subject,
+        expected=f"one snapshot with the commit token {twins[0].summary[COMMIT_TOKEN]}",
+        found=f"the snapshots {', '.join(str(snapshot.snapshot_id) for snapshot in twins)}",
+        hint="roll back the later snapshot: two attempts of one step ran at once.",
+    )
+
+
+# What is new in an upstream table
+
+
+def unclear_changes(
+    subject: str, asset: str, read: Literal["snapshot", "changes", "changelog"], found: str
+) -> ChangesUnknownError:
+    """It cannot be determined what is new in a table."""
+    full = f'set `"{CHANGES_FALLBACK}": "full"` in the input\'s metadata, which then reads all rows'
+    if read == "changes":
+        expected = f"to know which rows of {asset} were added, as `{READ}` asks"
+        hint = f"{full}, for an asset that merges them; `changelog` also tells of rows that have gone."
+    else:
+        expected, hint = f"to know every change of {asset}, as `{READ}` asks", f"{full} as insertions."
+    return ChangesUnknownError.refusing("read what is new in", subject, expected=expected, found=found, hint=hint)
+
+
+def replaced_by_changes(subject: str, assets: str, disposition: str) -> ConfigurationError:
+    """What is made of changes alone would replace what was made of earlier ones."""
+    return ConfigurationError.refusing(
+        "write",
+        subject,
+        expected=f"an asset that adds to its table what it makes of the changes of {assets}",
+        found=f"`iceberg/write_disposition` {disposition}, which removes what was made of earlier ones",
+        hint="use `append` or `merge`, or read the asset's own rows of the run's partitions too.",
+    )
+
+
+def repeated_rows(subject: str, asset: str) -> ConfigurationError:
+    """Rows that were read before would be appended again."""
+    return ConfigurationError.refusing(
+        "append to",
+        subject,
+        expected=f"rows of {asset} that are new",
+        found=f"all of its rows, as `{CHANGES_FALLBACK}` asks, of which some were read before",
+        hint="use the write disposition `merge`, or empty the table first.",
+    )
+
+
+def consumed_changes(subject: str, asset: str, since: int | None, found: str) -> ChangesConsumedError:
+    """Another materialization has taken the changes meanwhile."""
+    return ChangesConsumedError.refusing(
+        "write",
+        subject,
+        expected=f"this run alone to have read {asset} {f'after snapshot {since}' if since else 'from its beginning'}",
+        found=found,
+        hint="run it again: it reads what is new then.",
+    )
