@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 from dagster_iceberg_spark.catalog.aws import AwsIdentity, AwsKeys
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.errors import ConfigurationError, IcebergSparkError, SparkEnvironmentError
+from dagster_iceberg_spark.errors import IcebergSparkError
+from dagster_iceberg_spark.spark import session_refusals
 from dagster_iceberg_spark.spark.columns import is_connect
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 
@@ -43,14 +44,7 @@ class JvmIdentity:
         """
         with self._lock:
             if self._context is context and self._identity != identity:
-                raise SparkEnvironmentError.refusing(
-                    "give",
-                    "the Spark session its AWS credentials",
-                    expected="one AWS profile or role for all catalogs of a process",
-                    found="two",
-                    hint="run the assets in processes of their own (Dagster's multiprocess executor); a store, not "
-                    "Glue, also takes an access key of its own.",
-                )
+                raise session_refusals.two_identities()
             is_new = self._context is not context
             if is_new:
                 self._keys = None
@@ -114,13 +108,7 @@ class JvmProperties:
                 self._told, self._context = {}, context
             for name, value in properties.items():
                 if self._told.setdefault(name, value) != value:
-                    raise SparkEnvironmentError.refusing(
-                        "give",
-                        "the Spark session what its catalog needs",
-                        expected=f"one value of the system property {name} for all catalogs of a process",
-                        found="two",
-                        hint="run the assets in processes of their own (Dagster's multiprocess executor).",
-                    )
+                    raise session_refusals.two_values(name)
                 context._jvm.java.lang.System.setProperty(name, value)
 
 
@@ -161,20 +149,16 @@ def aws_properties(session: SparkSession, catalog: CatalogDescription) -> Mappin
 
 def _of_nodes(identity: AwsIdentity, region: str | None, catalog: CatalogDescription) -> dict[str, str]:
     """Return how the nodes' own identities take the role on (Iceberg, "AWS integration": cross-account access)."""
-    if identity.fixed_keys is not None or (identity.role_arn is not None and region is None):
-        raise ConfigurationError.refusing(
-            "use",
-            f"the AWS credentials of the {catalog}",
-            expected="a `region` for the role" if identity.role_arn else "keys that Spark's nodes have by themselves",
-            found="none" if identity.role_arn else "keys in the configuration, which Glue's client has no property for",
-            hint="set `region`." if identity.role_arn else "leave `credentials` out, or give a `role_arn` alone.",
-        )
+    if identity.fixed_keys is not None:
+        raise session_refusals.keys_for_nodes(str(catalog))
     if identity.role_arn is None:
         return {}
+    if region is None:
+        raise session_refusals.role_without_region(str(catalog))
     return {
         "client.factory": _ROLE_FACTORY,
         "client.assume-role.arn": identity.role_arn,
-        "client.assume-role.region": str(region),
+        "client.assume-role.region": region,
         **({"client.assume-role.external-id": identity.external_id} if identity.external_id else {}),
         **({"client.assume-role.session-name": identity.role_session_name} if identity.role_session_name else {}),
     }
@@ -190,13 +174,7 @@ def tell_jvm(session: SparkSession, catalog: CatalogDescription) -> None:
     if not catalog.system_properties:
         return
     if not _is_on_this_machine(session):
-        raise ConfigurationError.refusing(
-            "use",
-            f"the credentials of the {catalog}",
-            expected="a local Spark session, or an identity that Spark's nodes have by themselves",
-            found=f"a Spark of other machines, which are not told {', '.join(catalog.system_properties)}",
-            hint="set them as environment variables where Spark's nodes and Dagster run, and leave the fields out.",
-        )
+        raise session_refusals.properties_for_nodes(str(catalog), catalog.system_properties)
     _jvm_properties.tell(session.sparkContext, catalog.system_properties)
 
 

@@ -23,9 +23,9 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt
 from dagster_iceberg_spark.catalog.description import HIDDEN, SENSITIVE_NAMES, CatalogDescription, holds_secret
 from dagster_iceberg_spark.catalog.look import CONNECT_TIMEOUT_SECONDS, require_reachable
 from dagster_iceberg_spark.catalog.of_session import resolved
-from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflictError, SparkEnvironmentError
+from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflictError
 from dagster_iceberg_spark.failure_kinds import FailureKind
-from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark import session_refusals, sql
 from dagster_iceberg_spark.spark.columns import is_connect
 from dagster_iceberg_spark.spark.credentials import aws_properties, tell_jvm
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, inspect_failure
@@ -259,13 +259,7 @@ def _require_same_catalog(session: SparkSession, catalog: CatalogDescription) ->
         wanted = catalog.spark_properties.get(key)
         found = session.conf.get(f"{_CATALOGS}.{catalog.name}.{key}", None)
         if wanted is not None and found is not None and _place(wanted) != _place(found):
-            raise SparkEnvironmentError.refusing(
-                "use",
-                f"the session's catalog {catalog.name!r}",
-                expected=f"`{key}` {_place(wanted)!r}, as the resource's `catalog` says",
-                found=repr(_place(found)),
-                hint="give both the same settings, or the resource's catalog another `name`.",
-            )
+            raise session_refusals.other_catalog(catalog.name, key, wanted=_place(wanted), found=_place(found))
 
 
 def _place(value: str) -> str:
@@ -311,20 +305,15 @@ def require_java() -> str:
     """
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin", "java") if home else shutil.which("java")
-    hint = (
-        f"install Java {MINIMUM_JAVA_VERSION} (Debian: `apt-get install openjdk-17-jre-headless`) or set JAVA_HOME; "
-        "with Spark Connect (`remote`) no Java is needed here."
-    )
-    expected = f"Java {MINIMUM_JAVA_VERSION} or newer"
     if java is None or not Path(java).exists():
         found = f"no `java` in JAVA_HOME={home}" if home else "no `java` on the PATH and no JAVA_HOME"
-        raise SparkEnvironmentError.refusing("start", "Spark", expected=expected, found=found, hint=hint)
+        raise session_refusals.unfit_java(found)
     answer = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
     match = _JAVA_VERSION.search(answer.stderr + answer.stdout)
     version = int(match[2] if match[1] == "1" and match[2] else match[1]) if match else 0
     if version < MINIMUM_JAVA_VERSION:
         found = f"Java {version} at {java}" if version else f"no version in the answer of {java}"
-        raise SparkEnvironmentError.refusing("start", "Spark", expected=expected, found=found, hint=hint)
+        raise session_refusals.unfit_java(found)
     return f"Java {version} at {java}"
 
 
@@ -353,14 +342,8 @@ def _launch(settings: SessionSettings) -> SparkSession:
     try:
         return builder.getOrCreate()
     except (*ENGINE_ERRORS, OSError, RuntimeError) as error:
-        raise SparkEnvironmentError.refusing(
-            "start",
-            "Spark",
-            expected="a JVM that starts",
-            found=settings.catalog.redact(str(error).splitlines()[0] if str(error) else type(error).__name__),
-            hint="the JVM's own output, above, says why; without network, set `jars` to `provided` and `spark.jars` to "
-            "local files.",
-        ) from error
+        found = settings.catalog.redact(str(error).splitlines()[0] if str(error) else type(error).__name__)
+        raise session_refusals.failed_start(found) from error
 
 
 def _remote_session(settings: SessionSettings, remote: str) -> SparkSession:
@@ -428,26 +411,13 @@ def _require_server(remote: str) -> None:
     try:
         socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_SECONDS).close()
     except OSError as error:
-        raise CatalogUnavailableError.refusing(
-            "attach to",
-            _address(remote),
-            expected=f"a Spark Connect server that accepts connections within {CONNECT_TIMEOUT_SECONDS:.0f} s",
-            found=str(error),
-            hint="check `remote`, and that the server runs.",
-        ) from None
+        raise session_refusals.no_connect_server(_address(remote), CONNECT_TIMEOUT_SECONDS, error) from None
 
 
 def _require_extensions(session: SparkSession) -> None:
     extensions = session.conf.get("spark.sql.extensions", "") or ""
     if ICEBERG_EXTENSIONS not in extensions:
-        raise SparkEnvironmentError.refusing(
-            "use",
-            "the Spark session",
-            expected=f"{ICEBERG_EXTENSIONS} in spark.sql.extensions",
-            found=repr(extensions) if extensions else "no extensions",
-            hint="set it where the session is started, together with `spark.jars.packages` holding "
-            f"{ICEBERG_SPARK_RUNTIME}; or let the resource start the session.",
-        )
+        raise session_refusals.no_extensions(extensions)
 
 
 _besides: dict[int, tuple[SparkSession, list[SparkSession]]] = {}
