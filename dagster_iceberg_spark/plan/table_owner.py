@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dagster_iceberg_spark.errors import TableOwnershipError
 from dagster_iceberg_spark.plan.options import TAKES_OVER
 from dagster_iceberg_spark.plan.renames import lost_columns
-from dagster_iceberg_spark.plan.request import TableRequest
+from dagster_iceberg_spark.plan.table_request import TableRequest
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.snapshot import TableState
 from dagster_iceberg_spark.table.updates import TableUpdate

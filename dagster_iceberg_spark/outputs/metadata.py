@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import dagster as dg
 
-from dagster_iceberg_spark.spark.publication import Commit
+from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.lineage import CARRIES_OVER, WRITE_DISPOSITION
 from dagster_iceberg_spark.table.schema import Field, Schema
 from dagster_iceberg_spark.table.scope import PartitionScope

@@ -1,4 +1,4 @@
-"""From Dagster's contexts to what is asked."""
+"""Which table an asset is stored in, and which partitions a run is about."""
 
 import re
 from typing import Any
@@ -6,19 +6,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_iceberg_spark.context import (
-    DEFAULT_NAMESPACE,
-    RUN_WITHOUT_STEP,
-    partition_scope,
-    plain_metadata,
-    table_of,
-    write_question,
-)
-from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError, PartitioningError
-from dagster_iceberg_spark.input_context import read_question
-from dagster_iceberg_spark.plan.options import OptionDefaults
-from dagster_iceberg_spark.plan.read_options import ReadOptions
-from dagster_iceberg_spark.plan.request import TableCreation
+from dagster_iceberg_spark.addressing import DEFAULT_NAMESPACE, partition_scope, plain_metadata, table_of
+from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.scope import PartitionScope, TimeWindow
 from tests.table.samples import NEW_YORK, utc
@@ -35,10 +24,6 @@ def scope(definition: dg.PartitionsDefinition, keys: list[str], columns: Any = "
 
 def output(**context: Any) -> dg.OutputContext:
     return dg.build_output_context(**{"asset_key": KEY, **context})
-
-
-def written(**context: Any) -> Any:
-    return write_question(output(**context), namespace="db", defaults=OptionDefaults(), creation=TableCreation())
 
 
 @pytest.mark.parametrize(
@@ -141,69 +126,3 @@ def test_dagsters_wrappers_are_taken_off() -> None:
     metadata = {"a": dg.MetadataValue.text("x"), "b": 1, "c": dg.MetadataValue.json(["y"])}
     assert plain_metadata(metadata) == {"a": "x", "b": 1, "c": ["y"]}
     assert plain_metadata(None) == {}
-
-
-def test_an_output_is_asked_for_with_its_table_and_its_options() -> None:
-    question = written(definition_metadata={"iceberg/write_disposition": "append"})
-    assert question.table.identifier == TableIdentifier(("db",), "flights")
-    assert (question.table.asset_key, question.table.is_named_explicitly) == ("raw/nyc/flights", False)
-    assert question.table.options.write_disposition == question.materialization.write_disposition == "append"
-    assert question.materialization.scope.is_whole_table
-
-
-def test_an_explicit_table_is_known_as_such() -> None:
-    question = written(definition_metadata={"iceberg/table": "a.b"})
-    assert question.table.is_named_explicitly
-    assert question.table.identifier == TableIdentifier(("a",), "b")
-
-
-def test_what_the_run_attaches_wins_over_the_definition() -> None:
-    question = written(
-        definition_metadata={"iceberg/write_disposition": "append"},
-        output_metadata={"iceberg/write_disposition": "replace"},
-    )
-    assert question.table.options.write_disposition == "replace"
-
-
-def test_a_context_that_was_built_by_hand_never_finds_a_commit_of_its_own() -> None:
-    first, second = written(), written()
-    assert first.materialization.run_id == RUN_WITHOUT_STEP
-    assert first.candidates == ()
-    assert first.materialization.commit_token != second.materialization.commit_token
-    assert first.record_of(1) == "none"
-
-
-def test_an_output_of_a_partition_owns_its_window() -> None:
-    metadata = {"partition_expr": "scheduled_at"}
-    question = written(partition_key="2013-01-01", asset_partitions_def=DAYS, definition_metadata=metadata)
-    assert question.materialization.scope.keys == ("2013-01-01",)
-    assert question.materialization.scope.dimensions[0].column == "scheduled_at"
-
-
-def test_descriptions_of_columns_become_docs() -> None:
-    columns = dg.TableSchema([dg.TableColumn("a", description="the a"), dg.TableColumn("b")])
-    question = written(definition_metadata={"dagster/column_schema": columns})
-    assert question.table.column_docs == {"a": "the a"}
-    with pytest.raises(ConfigurationError, match=r"expected a dagster.TableSchema, found dict"):
-        written(definition_metadata={"dagster/column_schema": {"a": "x"}})
-
-
-def test_an_unknown_key_is_refused_by_the_name_of_the_asset() -> None:
-    with pytest.raises(MetadataKeyError, match=r"the metadata of raw/nyc/flights: .*did you mean `iceberg/branch`"):
-        written(definition_metadata={"iceberg/branh": "x"})
-
-
-def test_an_input_asks_for_the_table_of_its_upstream_asset() -> None:
-    upstream = output(definition_metadata={"schema": "other"})
-    context = dg.build_input_context(
-        name="flights",
-        upstream_output=upstream,
-        asset_key=KEY,
-        dagster_type=dg.PythonObjectDagsterType(int),
-        definition_metadata={"columns": ["a"], "iceberg/ref": "v1"},
-    )
-    question = read_question(context, namespace="db")
-    assert question.wanted.annotation is int
-    assert question.identifier == TableIdentifier(("other",), "flights")
-    assert (question.asset, question.options) == ("raw/nyc/flights", ReadOptions(columns=("a",), ref="v1"))
-    assert question.scope.is_whole_table
