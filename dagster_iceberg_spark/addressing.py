@@ -10,9 +10,7 @@ from dagster_iceberg_spark.plan.calendar import coarsest_granule
 from dagster_iceberg_spark.plan.options import (
     PARTITION_EXPR,
     TABLE,
-    parse_namespace,
-    parse_partition_columns,
-    parse_table_name,
+    parse_table_address,
 )
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.scope import (
@@ -42,7 +40,8 @@ def table_of(
     Raises:
         MetadataKeyError: An op's output names no table, or the name is none.
     """
-    named = parse_table_name(definition, subject=subject)
+    address = parse_table_address(definition, subject=subject)
+    named = address.table
     if named is not None:
         return named if mapping_key is None else TableIdentifier(named.namespace, f"{named.name}__{mapping_key}")
     if asset_key is None:
@@ -57,7 +56,7 @@ def table_of(
     prefix = asset_key.path[:-1]
     configured = (namespace,) if namespace else None
     default = (prefix[-1],) if prefix else (DEFAULT_NAMESPACE,)
-    return TableIdentifier(parse_namespace(definition, subject=subject) or configured or default, asset_key.path[-1])
+    return TableIdentifier(address.schema or configured or default, asset_key.path[-1])
 
 
 def asset_scope(
@@ -70,7 +69,7 @@ def asset_scope(
     """
     if not context.has_asset_partitions:
         return PartitionScope()
-    columns = parse_partition_columns(definition, subject=subject)
+    columns = parse_table_address(definition, subject=subject).partition_expr
     return partition_scope(context.asset_partitions_def, context.asset_partition_keys, columns, subject=subject)
 
 
@@ -119,7 +118,7 @@ def partition_columns(
     if partitions_def is None:
         return ()
     names = tuple(_by_dimension(partitions_def))
-    columns = parse_partition_columns(metadata, subject=subject)
+    columns = parse_table_address(metadata, subject=subject).partition_expr
     return tuple(_columns_by_dimension(names, columns, subject=subject).values())
 
 

@@ -18,7 +18,7 @@ from dagster_iceberg_spark.outputs.definition import defined_table
 from dagster_iceberg_spark.outputs.metadata import data_version, materialization_metadata, partition_metadata
 from dagster_iceberg_spark.outputs.write_request import write_request
 from dagster_iceberg_spark.plan.comparison import TableReport, differences
-from dagster_iceberg_spark.plan.options import OptionDefaults
+from dagster_iceberg_spark.plan.options import OUTPUT_KEYS
 from dagster_iceberg_spark.plan.placement import LocationTemplate
 from dagster_iceberg_spark.plan.table_request import TableCreation, missing_namespace, missing_table
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
@@ -134,7 +134,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         """
         from dagster_iceberg_spark.catalog.look import has_namespace, look
 
-        defined = defined_table(spec, namespace=self.namespace, defaults=self._defaults())
+        defined = defined_table(spec, namespace=self.namespace, configuration=self._configuration())
         catalog, identifier = self.spark.catalog_description, defined.request.identifier
         state = look(catalog, identifier)
         if state is None and not self.auto_create_table:
@@ -192,7 +192,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         request = write_request(
             context,
             namespace=self.namespace,
-            defaults=self._defaults(),
+            configuration=self._configuration(),
             creation=self._creation(),
             limits=RetryLimits(self.commit_attempts, self.commit_seconds),
         )
@@ -239,15 +239,9 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             location=None if self.table_location is None else LocationTemplate(self.table_location),
         )
 
-    def _defaults(self) -> OptionDefaults:
-        return OptionDefaults(
-            write_disposition=self.write_disposition,
-            schema_evolution=self.schema_evolution,
-            partition_evolution=self.partition_evolution,
-            rows_outside_partition=self.rows_outside_partition,
-            table_properties=self.table_properties,
-            write_options=self.write_options,
-        )
+    def _configuration(self) -> dict[str, Any]:
+        """Return the fields that an asset's metadata overrides."""
+        return {key.option: getattr(self, key.option) for key in OUTPUT_KEYS.values() if key.is_configurable}
 
 
 @contextmanager

@@ -21,10 +21,8 @@ from dagster_iceberg_spark.table.lineage import UpstreamRead
 from dagster_iceberg_spark.table.scope import PartitionScope
 
 RUN_CONFIG: Final = {
-    key.removeprefix("iceberg/"): dg.Field(
-        dg.Noneable(str), is_required=False, description=f"{text[0].upper()}{text[1:]}."
-    )
-    for key, text in RUN_KEYS.items()
+    key.option: dg.Field(dg.Noneable(str), is_required=False, description=f"{key.values[0].upper()}{key.values[1:]}.")
+    for key in RUN_KEYS.values()
 }
 """What the configuration of a run may say of an input: `ops: <op>: inputs: <input>: as_of: ...`.
 

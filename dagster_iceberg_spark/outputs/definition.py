@@ -10,7 +10,6 @@ from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.comparison import COLUMN_SCHEMA, DefinedTable
 from dagster_iceberg_spark.plan.options import (
     TABLE,
-    OptionDefaults,
     WriteOptions,
     parse_write_options,
 )
@@ -18,20 +17,20 @@ from dagster_iceberg_spark.plan.table_request import TableCreation, TableRequest
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 
-def defined_table(spec: dg.AssetSpec, *, namespace: str | None, defaults: OptionDefaults) -> DefinedTable:
+def defined_table(spec: dg.AssetSpec, *, namespace: str | None, configuration: Mapping[str, Any]) -> DefinedTable:
     """Read an asset's definition, outside of any run.
 
     Args:
         spec: Dagster's.
         namespace: The IO manager's namespace.
-        defaults: The IO manager's options.
+        configuration: The IO manager's, by the names of its fields.
 
     Raises:
         MetadataKeyError: A metadata key or value is wrong.
         PartitioningError: `partition_expr` is missing or does not fit the partitions definition.
     """
     definition, subject = plain_metadata(spec.metadata), "/".join(spec.key.path)
-    options = parse_write_options(definition, None, defaults, subject=subject)
+    options = parse_write_options(definition, None, configuration, subject=subject)
     identifier = table_of(spec.key, definition, namespace, subject=subject)
     declared = _declared_schema(spec.metadata)
     return DefinedTable(

@@ -1,8 +1,9 @@
 """From an OutputContext to what is asked of the write: the table, the partitions, the options, the lineage."""
 
 import datetime as dt
+from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import dagster as dg
 
@@ -19,7 +20,6 @@ from dagster_iceberg_spark.outputs.definition import table_request
 from dagster_iceberg_spark.outputs.earlier_attempts import announce, earlier_attempts, record_check, token_candidates
 from dagster_iceberg_spark.plan.merging import OF_RUN
 from dagster_iceberg_spark.plan.options import (
-    OptionDefaults,
     parse_write_options,
 )
 from dagster_iceberg_spark.plan.table_request import TableCreation
@@ -37,7 +37,7 @@ def write_request(
     context: dg.OutputContext,
     *,
     namespace: str | None,
-    defaults: OptionDefaults,
+    configuration: Mapping[str, Any],
     creation: TableCreation,
     limits: RetryLimits,
 ) -> WriteRequest:
@@ -46,7 +46,7 @@ def write_request(
     Args:
         context: Dagster's.
         namespace: The IO manager's namespace.
-        defaults: The IO manager's options.
+        configuration: The IO manager's, by the names of its fields.
         creation: How the IO manager lets tables come to be.
         limits: How often the write is planned again.
 
@@ -58,7 +58,7 @@ def write_request(
     definition, run = plain_metadata(context.definition_metadata), plain_metadata(context.output_metadata)
     facts = step_facts(context)
     subject = "/".join(asset_key.path) if asset_key else f"the output {context.name!r} of {context.step_key}"
-    options = parse_write_options(definition, run, defaults, subject=subject)
+    options = parse_write_options(definition, run, configuration, subject=subject)
     identifier = table_of(asset_key, definition, namespace, mapping_key=context.mapping_key, subject=subject)
     scope = asset_scope(context, definition, subject)
     _require_partitions(context, scope, subject)

@@ -8,7 +8,6 @@ import pytest
 from dagster_iceberg_spark.addressing import partition_scope
 from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError
 from dagster_iceberg_spark.outputs.write_request import RUN_WITHOUT_STEP, write_request
-from dagster_iceberg_spark.plan.options import OptionDefaults
 from dagster_iceberg_spark.plan.table_request import TableCreation
 from dagster_iceberg_spark.plan.write_request import RetryLimits
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -31,7 +30,7 @@ def written(**context: Any) -> Any:
     return write_request(
         output(**context),
         namespace="db",
-        defaults=OptionDefaults(),
+        configuration={},
         creation=TableCreation(),
         limits=RetryLimits(),
     )

@@ -11,7 +11,7 @@ from dagster_iceberg_spark.errors import (
     SchemaMismatchError,
     TableOwnershipError,
 )
-from dagster_iceberg_spark.plan.options import OptionDefaults, parse_write_options
+from dagster_iceberg_spark.plan.options import parse_write_options
 from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds, DataFile
 from dagster_iceberg_spark.plan.table_request import TableRequest
 from dagster_iceberg_spark.plan.write import (
@@ -599,7 +599,7 @@ def test_an_unset_merge_key_is_no_matter_of_other_dispositions() -> None:
 
 
 def test_the_configuration_alone_can_make_the_plan() -> None:
-    options = parse_write_options({}, None, OptionDefaults(write_disposition="append"), subject="a")
+    options = parse_write_options({}, None, {"write_disposition": "append"}, subject="a")
     asked = TableRequest(TABLE, "nyc/flights", is_named_explicitly=False, options=options)
     assert draft_write(asked, materialization(DAY), FRAME, None).plan().action == Append()
 
