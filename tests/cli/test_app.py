@@ -182,7 +182,7 @@ def test_code_locations_are_those_of_dagster_s_own_files(
         checked.extend(spec.key.to_user_string() for spec in definitions.resolve_all_asset_specs())
         yield from ()
 
-    monkeypatch.setattr(module, "check_assets", noted)
+    monkeypatch.setattr("dagster_iceberg_spark.asset_tables.check_assets", noted)
     monkeypatch.setattr(module, "stored_assets", lambda definitions: {"iceberg": definitions})
     monkeypatch.setattr(sys, "path", [*sys.path])
     for loaded in ("first", "second_of_two"):
