@@ -11,9 +11,8 @@ import dagster as dg
 import pytest
 from click.testing import CliRunner, Result
 
-from dagster_iceberg_spark import OAuth2
+from dagster_iceberg_spark import OAuth2, asset_tables
 from dagster_iceberg_spark.check.findings import Finding
-from dagster_iceberg_spark.cli import app as module
 from dagster_iceberg_spark.cli.app import app
 from dagster_iceberg_spark.config import base
 from tests.conftest import SPARK_CONF
@@ -182,8 +181,10 @@ def test_code_locations_are_those_of_dagster_s_own_files(
         checked.extend(spec.key.to_user_string() for spec in definitions.resolve_all_asset_specs())
         yield from ()
 
-    monkeypatch.setattr("dagster_iceberg_spark.asset_tables.check_assets", noted)
-    monkeypatch.setattr(module, "stored_assets", lambda definitions: {"iceberg": definitions})
+    monkeypatch.setattr(asset_tables, "check_assets", noted)
+    monkeypatch.setattr(
+        "dagster_iceberg_spark.asset_tables.stored_assets", lambda definitions: {"iceberg": definitions}
+    )
     monkeypatch.setattr(sys, "path", [*sys.path])
     for loaded in ("first", "second_of_two"):
         monkeypatch.delitem(sys.modules, loaded, raising=False)
