@@ -16,7 +16,6 @@ from dagster_iceberg_spark.check.steps import STEP_SECONDS
 from dagster_iceberg_spark.config.base import HIDES_INPUT, require_fields, without_secrets
 from dagster_iceberg_spark.config.catalogs import CatalogConfig
 from dagster_iceberg_spark.config.sql import EmbeddedCatalog
-from dagster_iceberg_spark.dagster_private import ReusedConfiguration
 from dagster_iceberg_spark.errors import ConfigurationError, SparkEnvironmentError
 from dagster_iceberg_spark.table.identifier import split_parts
 
@@ -148,7 +147,7 @@ SESSIONS: Final = SessionRegistry()
 """The process's sessions."""
 
 
-class IcebergSparkResource(ReusedConfiguration):
+class IcebergSparkResource(dg.ConfigurableResource[Any]):
     """A Spark session that knows an Iceberg catalog, started when it is first used.
 
     Use it where an asset needs `spark.spark_session`, as one would dagster-pyspark's `PySparkResource`, and as the
