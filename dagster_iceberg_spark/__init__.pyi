@@ -1,16 +1,19 @@
 from .asset_checks import build_table_checks
 from .check.findings import CheckReport, Finding
-from .config.adls import AdlsStore
+from .config.adls_store import AdlsStore
 from .config.authentication import BasicAuthentication, BearerToken, OAuth2, SigV4
-from .config.aws import AwsCredentials
-from .config.catalogs import GlueCatalog, HadoopCatalog
-from .config.gcs import GcsStore
-from .config.hadoop import HadoopStore
-from .config.hive import HiveCatalog
-from .config.local import InMemoryCatalog, SparkCatalogByName
-from .config.rest import RestCatalog
-from .config.sql import EmbeddedCatalog, SqlCatalog
-from .config.stores import S3Store
+from .config.aws_credentials import AwsCredentials
+from .config.embedded_catalog import EmbeddedCatalog
+from .config.gcs_store import GcsStore
+from .config.glue_catalog import GlueCatalog
+from .config.hadoop_catalog import HadoopCatalog
+from .config.hadoop_store import HadoopStore
+from .config.hive_catalog import HiveCatalog
+from .config.in_memory_catalog import InMemoryCatalog
+from .config.rest_catalog import RestCatalog
+from .config.s3_store import S3Store
+from .config.spark_catalog import SparkCatalogByName
+from .config.sql_catalog import SqlCatalog
 from .errors import (
     CatalogUnavailableError,
     ChangesConsumedError,

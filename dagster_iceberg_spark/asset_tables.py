@@ -10,8 +10,8 @@ import dagster as dg
 
 from dagster_iceberg_spark.check.findings import Finding
 from dagster_iceberg_spark.check.steps import Answer, Step, finding_of
-from dagster_iceberg_spark.config.base import unset_variables
-from dagster_iceberg_spark.config.sql import EmbeddedCatalog
+from dagster_iceberg_spark.config.configuration import unset_variables
+from dagster_iceberg_spark.config.embedded_catalog import EmbeddedCatalog
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 

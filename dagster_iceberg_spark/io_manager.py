@@ -9,7 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.config.base import HIDES_INPUT, require_fields, without_secrets
+from dagster_iceberg_spark.config.configuration import HIDES_INPUT, require_fields, without_secrets
 from dagster_iceberg_spark.dagster_private import add_partition_metadata, set_data_version, step_facts
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.inputs.read_log import record_read

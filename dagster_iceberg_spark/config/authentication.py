@@ -5,8 +5,8 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import Field
 
 from dagster_iceberg_spark.catalog.description import EngineProperties
-from dagster_iceberg_spark.config.aws import AwsCredentials, named_keys
-from dagster_iceberg_spark.config.base import Configuration
+from dagster_iceberg_spark.config.aws_credentials import AwsCredentials, named_keys
+from dagster_iceberg_spark.config.configuration import Configuration
 from dagster_iceberg_spark.versions import ICEBERG_AWS_BUNDLE
 
 DEFAULT_SCOPE: Final = "catalog"

@@ -12,11 +12,13 @@ from dagster_iceberg_spark.catalog.description import (
     holds_secret,
     joined,
 )
-from dagster_iceberg_spark.config.adls import AdlsStore
-from dagster_iceberg_spark.config.base import Configuration, holds_login, parts_of, scheme_of, without_password
-from dagster_iceberg_spark.config.gcs import GcsStore
-from dagster_iceberg_spark.config.hadoop import HadoopStore
-from dagster_iceberg_spark.config.stores import AutomaticStore, S3Store, StoreConfig, store_of
+from dagster_iceberg_spark.config.adls_store import AdlsStore
+from dagster_iceberg_spark.config.configuration import Configuration
+from dagster_iceberg_spark.config.gcs_store import GcsStore
+from dagster_iceberg_spark.config.hadoop_store import HadoopStore
+from dagster_iceberg_spark.config.s3_store import S3Store
+from dagster_iceberg_spark.config.stores import AutomaticStore, StoreConfig, store_of
+from dagster_iceberg_spark.config.uri import holds_login, scheme_of
 from dagster_iceberg_spark.errors import ConfigurationError
 
 
@@ -117,24 +119,6 @@ class BaseCatalog(Configuration):
         signs = store.credentials if store.credentials.is_given or has_keys else default.credentials
         store = store.model_copy(update={"credentials": signs, "region": store.region or default.region})
         return store.describe(is_vended=has_keys)
-
-
-def host_of(uri: str) -> tuple[str, int]:
-    """Return host and port of an HTTP URI.
-
-    Raises:
-        ConfigurationError: It has none that can be read.
-    """
-    parts = parts_of(uri)
-    if parts is None:
-        found = repr(without_password(uri))
-        raise ConfigurationError.refusing("reach", "the service", expected="a URI with host and port", found=found)
-    return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-
-
-def as_uri(warehouse: str) -> str:
-    """Return the warehouse as a URI: a path becomes an absolute `file://` one."""
-    return warehouse if scheme_of(warehouse) else f"file://{Path(warehouse).absolute()}"
 
 
 def make_directory(directory: Path, subject: str) -> None:

@@ -15,7 +15,7 @@ from dagster_iceberg_spark.arrow.reader import INPUT_TYPES, input_type_of, no_ro
 from dagster_iceberg_spark.catalog import look as look_module
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import look, open_catalog
-from dagster_iceberg_spark.config.sql import SqlCatalog
+from dagster_iceberg_spark.config.sql_catalog import SqlCatalog
 from dagster_iceberg_spark.errors import InvestigationError, UpstreamMissingError
 from dagster_iceberg_spark.plan.read import ReadPlan, plan_read
 from dagster_iceberg_spark.plan.read_options import ReadOptions

@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.leftovers import leftovers
 from dagster_iceberg_spark.catalog.look import open_catalog
-from dagster_iceberg_spark.config.sql import SqlCatalog
+from dagster_iceberg_spark.config.sql_catalog import SqlCatalog
 from tests.table.samples import TABLE
 
 WRITE = "bae233e1-59c5-4b21-8f97-b0434eddb38f"

@@ -29,8 +29,8 @@ from dagster_iceberg_spark.catalog import pointer
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import data_files
 from dagster_iceberg_spark.catalog.look import look, open_catalog
-from dagster_iceberg_spark.config.rest import RestCatalog
-from dagster_iceberg_spark.config.sql import SqlCatalog
+from dagster_iceberg_spark.config.rest_catalog import RestCatalog
+from dagster_iceberg_spark.config.sql_catalog import SqlCatalog
 from dagster_iceberg_spark.errors import (
     CatalogUnavailableError,
     ConfigurationError,

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from dagster_iceberg_spark import OAuth2, asset_tables
 from dagster_iceberg_spark.check.findings import Finding
 from dagster_iceberg_spark.cli.app import app
-from dagster_iceberg_spark.config import base
+from dagster_iceberg_spark.config import configuration
 from tests.conftest import SPARK_CONF
 
 LOCATION = """
@@ -115,7 +115,7 @@ def test_a_difference_fails_where_that_is_asked_for(location: Path, tmp_path: Pa
 def test_a_host_that_is_down_ends_with_code_1(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "_warned", set())
+    monkeypatch.setattr(configuration, "_warned", set())
     result = check(
         "--kind",
         "rest",

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.config.adls import AdlsStore
+from dagster_iceberg_spark.config.adls_store import AdlsStore
 from dagster_iceberg_spark.config.authentication import (
     BasicAuthentication,
     BearerToken,
@@ -23,16 +23,20 @@ from dagster_iceberg_spark.config.authentication import (
     OAuth2,
     SigV4,
 )
-from dagster_iceberg_spark.config.aws import AwsCredentials
-from dagster_iceberg_spark.config.catalog import as_uri
-from dagster_iceberg_spark.config.catalogs import GlueCatalog, HadoopCatalog
-from dagster_iceberg_spark.config.gcs import GcsStore
-from dagster_iceberg_spark.config.hadoop import HadoopStore
-from dagster_iceberg_spark.config.hive import HiveCatalog
-from dagster_iceberg_spark.config.local import InMemoryCatalog, SparkCatalogByName
-from dagster_iceberg_spark.config.rest import RestCatalog
-from dagster_iceberg_spark.config.sql import EmbeddedCatalog, SqlCatalog
-from dagster_iceberg_spark.config.stores import AutomaticStore, S3Store
+from dagster_iceberg_spark.config.aws_credentials import AwsCredentials
+from dagster_iceberg_spark.config.embedded_catalog import EmbeddedCatalog
+from dagster_iceberg_spark.config.gcs_store import GcsStore
+from dagster_iceberg_spark.config.glue_catalog import GlueCatalog
+from dagster_iceberg_spark.config.hadoop_catalog import HadoopCatalog
+from dagster_iceberg_spark.config.hadoop_store import HadoopStore
+from dagster_iceberg_spark.config.hive_catalog import HiveCatalog
+from dagster_iceberg_spark.config.in_memory_catalog import InMemoryCatalog
+from dagster_iceberg_spark.config.rest_catalog import RestCatalog
+from dagster_iceberg_spark.config.s3_store import S3Store
+from dagster_iceberg_spark.config.spark_catalog import SparkCatalogByName
+from dagster_iceberg_spark.config.sql_catalog import SqlCatalog
+from dagster_iceberg_spark.config.stores import AutomaticStore
+from dagster_iceberg_spark.config.uri import as_uri
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.versions import ICEBERG_AWS_BUNDLE, MYSQL_JDBC, POSTGRESQL_JDBC, SQLITE_JDBC
 

@@ -14,10 +14,10 @@ from dagster_iceberg_spark.config.authentication import (
     OAuth2,
     SigV4,
 )
-from dagster_iceberg_spark.config.aws import AwsCredentials
-from dagster_iceberg_spark.config.base import parts_of, without_password
-from dagster_iceberg_spark.config.catalog import BaseCatalog, host_of
-from dagster_iceberg_spark.config.stores import S3Store
+from dagster_iceberg_spark.config.aws_credentials import AwsCredentials
+from dagster_iceberg_spark.config.catalog import BaseCatalog
+from dagster_iceberg_spark.config.s3_store import S3Store
+from dagster_iceberg_spark.config.uri import host_of, parts_of, without_password
 from dagster_iceberg_spark.errors import ConfigurationError
 
 CONNECT_TIMEOUT_SECONDS: Final = 10

@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription, EngineProperties
-from dagster_iceberg_spark.config.base import without_password
-from dagster_iceberg_spark.config.catalog import BaseCatalog, as_uri
+from dagster_iceberg_spark.config.catalog import BaseCatalog
+from dagster_iceberg_spark.config.uri import as_uri, without_password
 from dagster_iceberg_spark.errors import ConfigurationError
 
 ANSWER_TIMEOUT_SECONDS: Final = 60

@@ -8,8 +8,8 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode
 from pydantic import Field
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription, EngineProperties, holds_secret
-from dagster_iceberg_spark.config.base import parts_of, scheme_of, without_password
-from dagster_iceberg_spark.config.catalog import BaseCatalog, as_uri, make_directory
+from dagster_iceberg_spark.config.catalog import BaseCatalog, make_directory
+from dagster_iceberg_spark.config.uri import as_uri, parts_of, scheme_of, without_password
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.versions import MYSQL_JDBC, POSTGRESQL_JDBC, SQLITE_JDBC
 
@@ -23,21 +23,6 @@ _RETRIED_SQL_STATES: Final = "57P01,57P02,57P03"
 
 _MYSQL_RETRIED_SQL_STATES: Final = "08S01"
 """MySQL's client has lost the connection: Iceberg opens another, as it does for the states of the standard."""
-
-
-class EmbeddedCatalog(BaseCatalog):
-    """A SQLite catalog and local files under the Dagster instance's storage directory: nothing to configure."""
-
-    kind: Literal["embedded"] = Field(default="embedded", description="An embedded catalog.")
-    directory: str | None = Field(
-        default=None,
-        description="Directory of the catalog and the tables. Default: `iceberg` under the Dagster instance's storage "
-        "directory.",
-    )
-
-    def describe(self, storage_directory: str) -> CatalogDescription:
-        """Return the description of the catalog in that directory, which is created."""
-        return describe_in(Path(self.directory or Path(storage_directory, "iceberg")).absolute(), self)
 
 
 class SqlCatalog(BaseCatalog):

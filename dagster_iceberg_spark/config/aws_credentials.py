@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from dagster_iceberg_spark.catalog.aws import AwsIdentity, AwsKeys
-from dagster_iceberg_spark.config.base import Configuration
+from dagster_iceberg_spark.config.configuration import Configuration
 from dagster_iceberg_spark.errors import ConfigurationError
 
 

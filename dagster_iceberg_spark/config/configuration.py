@@ -3,25 +3,19 @@
 import difflib
 import logging
 import os
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, get_args
-from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import dagster as dg
 from pydantic import BaseModel, ConfigDict
 
 from dagster_iceberg_spark.catalog.description import HIDDEN, holds_secret
+from dagster_iceberg_spark.config.uri import without_password
 from dagster_iceberg_spark.errors import ConfigurationError
 
 HIDES_INPUT: Final = ConfigDict(hide_input_in_errors=True)
 """Pydantic's errors show what was given, which may be a secret in a wrong place."""
 
-_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-_USER_SECRET: Final = re.compile(r"(://[^:@]*):.*@")
-_NO_PORT: Final = re.compile(r"(://[^:/?#@\[\]]*):(?!\d{0,5}(?:[/?#,]|$))[^@]*$")
-"""What stands in a port's place is a password where the host was forgotten."""
-_QUERY_SECRET: Final = re.compile(r"((?:secret|password|passwd|pwd|token|credential)\w*=)[^&]*", re.IGNORECASE)
 _PLACES_OF_SECRETS: Final = ("authentication", "credentials", "uri", "store")
 
 
@@ -55,38 +49,6 @@ class Configuration(dg.Config):
         return without_secrets(self)
 
     __str__ = __repr__
-
-
-def scheme_of(uri: str) -> str:
-    """Return the URI's scheme in small letters; of a path, nothing."""
-    match = _SCHEME.match(uri)
-    return match[1].lower() if match else ""
-
-
-def parts_of(uri: str) -> SplitResult | None:
-    """Return the URI's parts; None: its host or port cannot be read, as where a password is not percent-encoded."""
-    try:
-        parts = urlsplit(uri)
-        has_port = parts.port is None or parts.port >= 0
-    except ValueError:
-        return None
-    return parts if has_port else None
-
-
-def holds_login(uri: str) -> bool:
-    """Say whether a text is a URI with a password in it."""
-    if "://" not in uri:
-        return False
-    parts = parts_of(uri)
-    if parts is None:
-        return "@" in uri
-    return parts.password is not None or any(holds_secret(name) for name, _ in parse_qsl(parts.query))
-
-
-def without_password(uri: str) -> str:
-    """Return the URI with what may be a password hidden, be it well-formed or not."""
-    hidden = _NO_PORT.sub(rf"\1:{HIDDEN}", _USER_SECRET.sub(rf"\1:{HIDDEN}@", uri))
-    return _QUERY_SECRET.sub(rf"\1{HIDDEN}", hidden)
 
 
 def without_secrets(model: BaseModel) -> str:

@@ -5,7 +5,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from dagster_iceberg_spark.catalog.description import HDFS_FILE_IO, HDFS_SCHEMES, EngineProperties, holds_secret
-from dagster_iceberg_spark.config.base import Configuration
+from dagster_iceberg_spark.config.configuration import Configuration
 
 HADOOP_SCHEMES: Final = (*HDFS_SCHEMES, "file", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "oss")
 

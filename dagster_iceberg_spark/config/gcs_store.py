@@ -5,7 +5,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from dagster_iceberg_spark.catalog.description import EngineProperties
-from dagster_iceberg_spark.config.base import Configuration
+from dagster_iceberg_spark.config.configuration import Configuration
 from dagster_iceberg_spark.versions import ICEBERG_GCP_BUNDLE
 
 GCS_SCHEMES: Final = ("gs",)

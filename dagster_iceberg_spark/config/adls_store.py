@@ -9,7 +9,8 @@ from pydantic import Field
 from typing_extensions import Self
 
 from dagster_iceberg_spark.catalog.description import EngineProperties
-from dagster_iceberg_spark.config.base import Configuration, without_password
+from dagster_iceberg_spark.config.configuration import Configuration
+from dagster_iceberg_spark.config.uri import without_password
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.versions import ICEBERG_AZURE_BUNDLE
 

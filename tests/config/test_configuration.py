@@ -18,12 +18,12 @@ from dagster_iceberg_spark import (
     S3Store,
     SqlCatalog,
 )
-from dagster_iceberg_spark.config import base
+from dagster_iceberg_spark.config import configuration
 
 
 @pytest.fixture(autouse=True)
 def _nothing_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "_warned", set())
+    monkeypatch.setattr(configuration, "_warned", set())
 
 
 def test_a_literal_secret_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -60,10 +60,10 @@ def test_a_secret_of_the_environment_is_not_warned_of(
         "rest": IcebergSparkResource(catalog=rest),
         "sql": IcebergSparkResource(catalog=SqlCatalog(uri=dg.EnvVar("LAKE_URI"), warehouse="/w")),
     }
-    with caplog.at_level(logging.WARNING, logger=base.__name__):
+    with caplog.at_level(logging.WARNING, logger=configuration.__name__):
         dg.materialize([reads], resources=resources)
     assert all("hushhush" in secrets for secrets in seen)
-    assert [record for record in caplog.records if record.name == base.__name__] == []
+    assert [record for record in caplog.records if record.name == configuration.__name__] == []
 
 
 @pytest.mark.parametrize(
