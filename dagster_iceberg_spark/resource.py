@@ -294,7 +294,10 @@ class IcebergSparkResource(dg.ConfigurableResource[Any]):
             ConfigurationError: The catalog's configuration is incomplete.
         """
         if self._description is None:
-            self._description = self.catalog.describe(self._directory())
+            catalog = self.catalog
+            if isinstance(catalog, EmbeddedCatalog) and self._storage_directory is not None:
+                catalog = catalog.of_instance(self._storage_directory)
+            self._description = catalog.describe()
         return self._description
 
     def check(self, *, namespace: str | None = None, seconds: float = STEP_SECONDS) -> CheckReport:
@@ -343,19 +346,3 @@ class IcebergSparkResource(dg.ConfigurableResource[Any]):
         from dagster_iceberg_spark.spark.session import SessionSettings
 
         return SessionSettings(self.configured_description, dict(self.spark_config), self.remote, self.jars)
-
-    def _directory(self) -> str:
-        """Return the instance's storage directory; only the embedded catalog asks for it."""
-        if self._storage_directory is not None:
-            return self._storage_directory
-        if not isinstance(self.catalog, EmbeddedCatalog) or self.catalog.directory:
-            return ""
-        if os.environ.get("DAGSTER_HOME"):
-            return dg.DagsterInstance.get().storage_directory()
-        raise ConfigurationError.refusing(
-            "place",
-            "the embedded catalog",
-            expected="a Dagster instance, under whose storage directory it goes",
-            found="a resource outside of any run, and no DAGSTER_HOME",
-            hint="set DAGSTER_HOME, or `EmbeddedCatalog(directory=...)`.",
-        )

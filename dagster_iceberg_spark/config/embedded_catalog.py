@@ -1,13 +1,16 @@
-"""The default: a catalog under the Dagster instance's storage directory."""
+"""The default catalog, in the Dagster instance's storage directory."""
 
+import os
 from pathlib import Path
 from typing import Literal
 
+import dagster as dg
 from pydantic import Field
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.config.catalog import BaseCatalog
 from dagster_iceberg_spark.config.sql_catalog import describe_in
+from dagster_iceberg_spark.errors import ConfigurationError
 
 
 class EmbeddedCatalog(BaseCatalog):
@@ -20,6 +23,24 @@ class EmbeddedCatalog(BaseCatalog):
         "directory.",
     )
 
-    def describe(self, storage_directory: str) -> CatalogDescription:
-        """Return the description of the catalog in that directory, which is created."""
-        return describe_in(Path(self.directory or Path(storage_directory, "iceberg")).absolute(), self)
+    def of_instance(self, storage_directory: str) -> "EmbeddedCatalog":
+        """Return the catalog as an instance with that storage directory has it."""
+        return self.model_copy(update={"directory": self.directory or str(Path(storage_directory, "iceberg"))})
+
+    def describe(self) -> CatalogDescription:
+        """Return what Spark and pyiceberg need; the directory is created.
+
+        Raises:
+            ConfigurationError: Neither `directory` nor DAGSTER_HOME is set, or the directory cannot be created.
+        """
+        if self.directory:
+            return describe_in(Path(self.directory).absolute(), self)
+        if os.environ.get("DAGSTER_HOME"):
+            return self.of_instance(dg.DagsterInstance.get().storage_directory()).describe()
+        raise ConfigurationError.refusing(
+            "place",
+            "the embedded catalog",
+            expected="a Dagster instance, under whose storage directory it goes",
+            found="a resource outside of any run, and no DAGSTER_HOME",
+            hint="set DAGSTER_HOME, or `EmbeddedCatalog(directory=...)`.",
+        )

@@ -40,7 +40,7 @@ class GlueCatalog(BaseCatalog):
         description="Who signs requests, also to the store where that has no fields of its own.",
     )
 
-    def describe(self, storage_directory: str) -> CatalogDescription:  # noqa: ARG002 - every catalog takes it
+    def describe(self) -> CatalogDescription:
         """Return what Spark and pyiceberg need.
 
         Raises:

@@ -27,7 +27,7 @@ class HadoopCatalog(BaseCatalog):
         description="Directory or URI of the tables: a local disk or HDFS, which rename in one step."
     )
 
-    def describe(self, storage_directory: str) -> CatalogDescription:  # noqa: ARG002 - every catalog takes it
+    def describe(self) -> CatalogDescription:
         """Return what Spark and pyiceberg need.
 
         Raises:

@@ -43,7 +43,7 @@ class HiveCatalog(BaseCatalog):
         "no Kerberos.",
     )
 
-    def describe(self, storage_directory: str) -> CatalogDescription:  # noqa: ARG002 - every catalog takes it
+    def describe(self) -> CatalogDescription:
         """Return what Spark and pyiceberg need.
 
         Raises:

@@ -32,7 +32,7 @@ class InMemoryCatalog(BaseCatalog):
         "its own gives a key of its own.",
     )
 
-    def describe(self, storage_directory: str) -> CatalogDescription:  # noqa: ARG002 - every catalog takes it
+    def describe(self) -> CatalogDescription:
         """Return the description of the catalog, whose directory is created."""
         return describe_in(_directories[self.name, self.key], self)
 

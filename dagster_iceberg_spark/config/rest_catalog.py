@@ -154,7 +154,7 @@ class RestCatalog(BaseCatalog):
         uri = f"https://s3tables.{region}.amazonaws.com/iceberg"
         return cls(**{"uri": uri, "warehouse": table_bucket, **_signed("s3tables", region, credentials), **fields})
 
-    def describe(self, storage_directory: str) -> CatalogDescription:  # noqa: ARG002 - every catalog takes it
+    def describe(self) -> CatalogDescription:
         """Return what Spark and pyiceberg need.
 
         Raises:

@@ -27,7 +27,7 @@ class SparkCatalogByName(BaseCatalog):
         "session does not show, another endpoint of the store.",
     )
 
-    def describe(self, storage_directory: str) -> CatalogDescription:  # noqa: ARG002 - every catalog takes it
+    def describe(self) -> CatalogDescription:
         """Return the name; the session says the rest.
 
         Raises:

@@ -42,7 +42,7 @@ class SqlCatalog(BaseCatalog):
         description="Directory or URI under which new tables are placed, such as `s3://lake/warehouse`."
     )
 
-    def describe(self, storage_directory: str) -> CatalogDescription:  # noqa: ARG002 - every catalog takes it
+    def describe(self) -> CatalogDescription:
         """Return what Spark and pyiceberg need.
 
         Raises:
@@ -204,4 +204,4 @@ def describe_in(directory: Path, catalog: BaseCatalog) -> CatalogDescription:
         store=catalog.store,
         properties=catalog.properties,
     )
-    return sql.describe("")
+    return sql.describe()

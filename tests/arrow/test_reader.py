@@ -29,7 +29,7 @@ ARROW = INPUT_TYPES[0]
 @pytest.fixture
 def distant(tmp_path: Path) -> Iterator[CatalogDescription]:
     """A catalog behind a host, as a server's is."""
-    local = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")).describe("")
+    local = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")).describe()
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()

@@ -32,7 +32,7 @@ DAY = dt.timedelta(days=1)
 @pytest.fixture
 def lake(tmp_path: Path) -> CatalogDescription:
     """A table with a file for each day, in four manifests, and one for NULL."""
-    description = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")).describe("")
+    description = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")).describe()
     catalog = open_catalog(description)
     catalog.create_namespace("db")
     table = catalog.create_table(T.parts, SCHEMA)

@@ -66,7 +66,7 @@ def _no_shared_catalogs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def hive(uri: str, **fields: Any) -> Any:
-    return HiveCatalog(uri=uri, warehouse="/w", **fields).describe("")
+    return HiveCatalog(uri=uri, warehouse="/w", **fields).describe()
 
 
 def test_a_table_that_is_not_there_is_none(address: str) -> None:

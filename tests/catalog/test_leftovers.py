@@ -20,7 +20,7 @@ LONG_AGO = dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)
 
 @pytest.fixture
 def lake(tmp_path: Path) -> CatalogDescription:
-    return SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")).describe("")
+    return SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")).describe()
 
 
 @pytest.fixture

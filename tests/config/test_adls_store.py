@@ -16,7 +16,7 @@ CLIENT = {"tenant_id": "t", "client_id": "c", "client_secret": "hushhush"}
 
 
 def described(warehouse: str = WAREHOUSE, **fields: Any) -> CatalogDescription:
-    return SqlCatalog(uri="sqlite:////tmp/lake.db", warehouse=warehouse, store=AdlsStore(**fields)).describe("")
+    return SqlCatalog(uri="sqlite:////tmp/lake.db", warehouse=warehouse, store=AdlsStore(**fields)).describe()
 
 
 def told(description: CatalogDescription) -> tuple[dict[str, str], dict[str, Any]]:
@@ -129,9 +129,9 @@ def test_a_cloud_of_its_own_is_known_by_the_warehouse_s_host() -> None:
 
 def test_a_catalog_that_knows_the_warehouse_by_name_is_told_the_account() -> None:
     store = AdlsStore(account_name="account", account_key="hushhush")
-    description = RestCatalog(uri="http://h", warehouse="lake", store=store).describe("")
+    description = RestCatalog(uri="http://h", warehouse="lake", store=store).describe()
     assert told(description)[0]["adls.auth.shared-key.account.name"] == "account"
-    without = RestCatalog(uri="http://h", warehouse="lake", store=AdlsStore()).describe("")
+    without = RestCatalog(uri="http://h", warehouse="lake", store=AdlsStore()).describe()
     assert told(without) == ({}, {})
 
 
@@ -159,4 +159,4 @@ def test_a_store_that_does_not_fit_is_refused(warehouse: str, fields: dict[str, 
 def test_a_key_without_an_account_is_refused() -> None:
     catalog = RestCatalog(uri="http://h", warehouse="lake", store=AdlsStore(account_key="hushhush"))
     with pytest.raises(ConfigurationError, match="expected `account_name`, which the warehouse does not name"):
-        catalog.describe("")
+        catalog.describe()

@@ -68,7 +68,7 @@ POSTGRES = f"postgresql://iceberg:{quote(PASSWORD, safe='')}@db.example.com:6543
 
 
 def postgres(uri: str = POSTGRES, **fields: Any) -> CatalogDescription:
-    return SqlCatalog(uri=uri, warehouse="s3://lake/wh", **fields).describe("/unused")
+    return SqlCatalog(uri=uri, warehouse="s3://lake/wh", **fields).describe()
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -82,7 +82,7 @@ def test_sqlite_reaches_both_engines(tmp_path: Path) -> None:
     path = tmp_path / "new" / "catalog.db"
     description = SqlCatalog(
         name="mine", uri=f"sqlite:///{path}", warehouse=str(tmp_path / "wh"), properties={"a": "b"}
-    ).describe("")
+    ).describe()
     assert description.spark_properties == {
         "type": "jdbc",
         "uri": f"jdbc:sqlite:{path}?busy_timeout=60000",
@@ -103,7 +103,7 @@ def test_sqlite_reaches_both_engines(tmp_path: Path) -> None:
 
 def test_paths_are_absolute_wherever_the_process_moves_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    description = SqlCatalog(uri="sqlite:///lake/catalog.db", warehouse="lake/wh").describe("")
+    description = SqlCatalog(uri="sqlite:///lake/catalog.db", warehouse="lake/wh").describe()
     assert description.endpoint == f"{tmp_path}/lake/catalog.db"
     assert description.warehouse == f"file://{tmp_path}/lake/wh"
     assert description.pyiceberg_properties["uri"] == f"sqlite:///{tmp_path}/lake/catalog.db?timeout=60"
@@ -131,7 +131,7 @@ def test_postgresql_reaches_both_engines() -> None:
 @pytest.mark.parametrize("scheme", ["mysql", "mariadb", "mysql+pymysql"])
 def test_mysql_reaches_both_engines(scheme: str) -> None:
     uri = f"{scheme}://iceberg:{quote(PASSWORD, safe='')}@db.example.com/lake"
-    description = SqlCatalog(uri=uri, warehouse="/wh").describe("/unused")
+    description = SqlCatalog(uri=uri, warehouse="/wh").describe()
     assert description.spark_properties == {
         "type": "jdbc",
         "uri": "jdbc:mysql://db.example.com:3306/lake?connectTimeout=10000",
@@ -150,7 +150,7 @@ def test_mysql_reaches_both_engines(scheme: str) -> None:
 @pytest.mark.parametrize("uri", ["mysql://u:hunter2@db/lake?ssl_ca=x", "mysql://u:hunter2@db:port/lake"])
 def test_a_mysql_uri_that_both_clients_cannot_read_is_refused_unseen(uri: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        SqlCatalog(uri=uri, warehouse="/w").describe("")
+        SqlCatalog(uri=uri, warehouse="/w").describe()
     assert "hunter2" not in str(caught.value)
 
 
@@ -175,7 +175,7 @@ def test_the_password_is_shown_nowhere(password: str) -> None:
     quoted = quote(password, safe="")
     catalog = SqlCatalog(uri=f"postgresql://me:{quoted}@db/lake", warehouse="/w")
     resource = IcebergSparkResource(catalog=catalog)
-    description = catalog.describe("")
+    description = catalog.describe()
     shown = [catalog, resource, IcebergPySparkIOManager(spark=resource), description, description.endpoint]
     for text in [text for item in shown for text in (repr(item), str(item), f"{item}")]:
         assert password not in text
@@ -196,7 +196,7 @@ def test_secrets_among_the_properties_stay_out_of_what_is_shown() -> None:
 
 @pytest.mark.parametrize("key", ["token", "credential", "jdbc.PASSWORD", "s3.access-key-id", "s3.secret-access-key"])
 def test_a_property_that_may_hold_a_secret_is_treated_as_one(key: str) -> None:
-    description = RestCatalog(uri="http://h", properties={key: "hunter2"}).describe("")
+    description = RestCatalog(uri="http://h", properties={key: "hunter2"}).describe()
     assert key not in description.spark_properties
     assert (description.spark_secrets, description.secrets) == ({key: "hunter2"}, ("hunter2",))
 
@@ -210,7 +210,7 @@ def test_a_property_that_may_hold_a_secret_is_treated_as_one(key: str) -> None:
     ],
 )
 def test_rest_reaches_both_engines(uri: str, host: tuple[str, int], warehouse: str | None) -> None:
-    description = RestCatalog(uri=uri, warehouse=warehouse, properties={"header.x": "y"}).describe("")
+    description = RestCatalog(uri=uri, warehouse=warehouse, properties={"header.x": "y"}).describe()
     common = {"type": "rest", "uri": uri, "header.x": "y", **({"warehouse": warehouse} if warehouse else {})}
     timeouts = {"rest.client.connection-timeout-ms": "10000", "rest.client.socket-timeout-ms": "60000"}
     assert description.spark_properties == {**common, **timeouts}
@@ -237,7 +237,7 @@ def test_rest_reaches_both_engines(uri: str, host: tuple[str, int], warehouse: s
 )
 def test_a_uri_of_another_kind_is_refused_without_its_password(catalog: Any, found: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(found)):
-        catalog.describe("/unused")
+        catalog.describe()
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
@@ -246,7 +246,7 @@ def test_a_uri_of_another_kind_is_refused_without_its_password(catalog: Any, fou
 )
 def test_a_password_that_is_not_percent_encoded_is_refused_unseen(scheme: str, account: str) -> None:
     with pytest.raises(ConfigurationError, match="percent-encode special characters") as caught:
-        SqlCatalog(uri=f"{scheme}://{account}@db.example.com/lake", warehouse="/w").describe("")
+        SqlCatalog(uri=f"{scheme}://{account}@db.example.com/lake", warehouse="/w").describe()
     assert account.partition(":")[2] not in str(caught.value)
     assert caught.value.__cause__ is None
 
@@ -272,13 +272,13 @@ def test_a_password_that_is_not_percent_encoded_is_refused_unseen(scheme: str, a
 )
 def test_a_password_in_a_uri_that_takes_none_is_refused_unseen(catalog: Any) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        catalog.describe("")
+        catalog.describe()
     assert "hunter2" not in str(caught.value) + repr(catalog)
 
 
 def test_a_password_in_a_free_property_is_a_secret() -> None:
     properties = {"http.proxy": "http://me:hunter2@proxy"}
-    assert RestCatalog(uri="http://h", properties=properties).describe("").spark_secrets == properties
+    assert RestCatalog(uri="http://h", properties=properties).describe().spark_secrets == properties
 
 
 @pytest.mark.parametrize("key", ["type", "uri", "warehouse", "jdbc.schema-version", "jdbc.user", "jdbc.password"])
@@ -288,7 +288,7 @@ def test_a_property_that_another_field_sets_is_refused(key: str) -> None:
 
 
 def test_the_embedded_catalog_lives_under_the_storage_directory(tmp_path: Path) -> None:
-    description = EmbeddedCatalog().describe(str(tmp_path))
+    description = EmbeddedCatalog().of_instance(str(tmp_path)).describe()
     assert description.endpoint == f"{tmp_path}/iceberg/catalog.db"
     assert description.warehouse == f"file://{tmp_path}/iceberg/warehouse"
     assert (tmp_path / "iceberg").is_dir()
@@ -296,9 +296,17 @@ def test_the_embedded_catalog_lives_under_the_storage_directory(tmp_path: Path) 
 
 def test_the_embedded_catalog_may_live_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    description = EmbeddedCatalog(name="mine", directory="here", properties={"a": "b"}).describe("/nowhere")
+    description = (
+        EmbeddedCatalog(name="mine", directory="here", properties={"a": "b"}).of_instance("/nowhere").describe()
+    )
     assert (description.name, description.endpoint) == ("mine", f"{tmp_path}/here/catalog.db")
     assert description.spark_properties["a"] == "b"
+
+
+def test_the_embedded_catalog_needs_an_instance_or_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    with pytest.raises(ConfigurationError, match="set DAGSTER_HOME"):
+        EmbeddedCatalog().describe()
 
 
 @pytest.mark.parametrize(
@@ -327,12 +335,12 @@ def test_a_secret_of_a_letter_or_two_does_not_blacken_every_word() -> None:
 
 def test_no_secret_of_a_rest_catalog_is_shown() -> None:
     catalog = RestCatalog(uri="https://h", properties={"credential": "a:hunter2"})
-    assert "hunter2" not in repr(catalog) + str(catalog) + repr(catalog.describe(""))
+    assert "hunter2" not in repr(catalog) + str(catalog) + repr(catalog.describe())
 
 
 def test_credentials_in_a_rest_uri_are_refused_unseen() -> None:
     with pytest.raises(ConfigurationError) as caught:
-        RestCatalog(uri="https://u:hunter2@h").describe("")
+        RestCatalog(uri="https://u:hunter2@h").describe()
     assert "hunter2" not in str(caught.value)
 
 
@@ -340,12 +348,12 @@ def test_credentials_in_a_rest_uri_are_refused_unseen() -> None:
 def test_a_postgresql_uri_that_cannot_be_read_is_refused_unseen(uri: str) -> None:
     catalog = SqlCatalog(uri=uri, warehouse="/w")
     with pytest.raises(ConfigurationError, match="percent-encode") as caught:
-        catalog.describe("")
+        catalog.describe()
     assert "hunter2" not in str(caught.value) + repr(catalog)
 
 
 def test_a_password_among_the_options_of_a_uri_is_a_secret_too() -> None:
-    description = SqlCatalog(uri="postgresql://h/db?user=u&password=hunter2", warehouse="/w").describe("")
+    description = SqlCatalog(uri="postgresql://h/db?user=u&password=hunter2", warehouse="/w").describe()
     assert "hunter2" not in repr(description)
     assert description.spark_secrets == {"jdbc.password": "hunter2"}
 
@@ -353,32 +361,32 @@ def test_a_password_among_the_options_of_a_uri_is_a_secret_too() -> None:
 @pytest.mark.parametrize("uri", ["sqlite://", "sqlite://lake/c.db", "sqlite:///:memory:"])
 def test_a_sqlite_uri_without_a_file_is_refused(uri: str) -> None:
     with pytest.raises(ConfigurationError, match="sqlite:///lake"):
-        SqlCatalog(uri=uri, warehouse="/w").describe("")
+        SqlCatalog(uri=uri, warehouse="/w").describe()
 
 
 def test_glue_reaches_both_engines_and_signs_for_the_store_too() -> None:
     keys = AwsCredentials(access_key_id="AKIAEXAMPLE", secret_access_key="hushhush")
     description = GlueCatalog(
         warehouse="s3://lake/wh", region="eu-west-1", catalog_id="123456789012", credentials=keys
-    ).describe("")
+    ).describe()
     common = {"type": "glue", "warehouse": "s3://lake/wh", "client.region": "eu-west-1", "glue.id": "123456789012"}
     assert description.spark_properties.items() >= common.items()
     assert description.pyiceberg_properties.items() >= common.items()
     assert description.spark_secrets["s3.secret-access-key"] == "hushhush"
     assert (description.host, description.packages) == (None, (ICEBERG_AWS_BUNDLE,))
     assert not description.is_local, "questions to it have a deadline all the same"
-    elsewhere = GlueCatalog(warehouse="s3://lake/wh", endpoint="http://127.0.0.1:5000").describe("")
+    elsewhere = GlueCatalog(warehouse="s3://lake/wh", endpoint="http://127.0.0.1:5000").describe()
     assert (elsewhere.host, str(elsewhere)) == (("127.0.0.1", 5000), "Glue catalog 'lake' at http://127.0.0.1:5000")
     with pytest.raises(ConfigurationError, match=r"'client.region' .* expected one value, found 'a' and 'b'"):
-        GlueCatalog(warehouse="s3://lake/wh", region="a", store=S3Store(region="b")).describe("")
+        GlueCatalog(warehouse="s3://lake/wh", region="a", store=S3Store(region="b")).describe()
     with pytest.raises(ConfigurationError, match="one identity that signs"):
         GlueCatalog(
             warehouse="s3://lake/wh", credentials=keys, store=S3Store(credentials=AwsCredentials(profile="p"))
-        ).describe("")
+        ).describe()
 
 
 def test_a_hive_metastore_reaches_both_engines() -> None:
-    description = HiveCatalog(uri="thrift://a.example.com, thrift://[::1]:9084/", warehouse="/wh").describe("")
+    description = HiveCatalog(uri="thrift://a.example.com, thrift://[::1]:9084/", warehouse="/wh").describe()
     common = {"uri": "thrift://a.example.com:9083,thrift://[::1]:9084", "warehouse": "file:///wh"}
     client = {"hadoop.hive.metastore.client.socket.timeout": "60s"}
     assert description.spark_properties == {"type": "hive", **common, **client}
@@ -387,14 +395,14 @@ def test_a_hive_metastore_reaches_both_engines() -> None:
     assert (description.host, description.other_hosts) == (("a.example.com", 9083), (("::1", 9084),))
     assert (description.warehouse, description.packages) == ("file:///wh", ())
     assert str(description) == "Hive Metastore 'lake' at thrift://a.example.com:9083,thrift://[::1]:9084"
-    newer = HiveCatalog(uri="thrift://h", warehouse="s3://lake/wh", hive2_compatible=False).describe("")
+    newer = HiveCatalog(uri="thrift://h", warehouse="s3://lake/wh", hive2_compatible=False).describe()
     assert newer.pyiceberg_properties["hive.hive2-compatible"] == "false"
     assert newer.spark_properties["io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
 
 
 def test_the_principal_of_a_metastore_reaches_both_engines() -> None:
     principal = "metastore/_HOST@EXAMPLE.COM"
-    description = HiveCatalog(uri="thrift://h", warehouse="/w", kerberos_principal=principal).describe("")
+    description = HiveCatalog(uri="thrift://h", warehouse="/w", kerberos_principal=principal).describe()
     spark, pyiceberg = description.spark_properties, description.pyiceberg_properties
     assert spark["hadoop.hive.metastore.sasl.enabled"] == "true"
     assert spark["hadoop.hive.metastore.kerberos.principal"] == principal
@@ -413,7 +421,7 @@ def test_unknown_configuration_fields_are_refused() -> None:
 
 def test_a_directory_that_cannot_be_made_is_named() -> None:
     with pytest.raises(ConfigurationError, match="/proc/nowhere"):
-        SqlCatalog(uri="sqlite:////proc/nowhere/c.db", warehouse="/w").describe("")
+        SqlCatalog(uri="sqlite:////proc/nowhere/c.db", warehouse="/w").describe()
 
 
 def test_environment_variables_reach_the_fields_that_hold_secrets(
@@ -439,7 +447,7 @@ def test_environment_variables_reach_the_fields_that_hold_secrets(
 LEAVES_NOTHING = """
 from pathlib import Path
 from dagster_iceberg_spark import InMemoryCatalog
-description = InMemoryCatalog().describe("")
+description = InMemoryCatalog().describe()
 directory = Path(description.endpoint).parent
 assert directory.is_dir()
 print(directory)
@@ -455,21 +463,21 @@ def test_a_catalog_in_memory_is_gone_with_its_process() -> None:
 
 def test_a_session_s_catalog_takes_no_store() -> None:
     with pytest.raises(ConfigurationError, match="the session has one already"):
-        SparkCatalogByName(name="prod", store=S3Store()).describe("")
+        SparkCatalogByName(name="prod", store=S3Store()).describe()
 
 
 def test_an_authority_of_one_s_own_reaches_both_engines(tmp_path: Path) -> None:
     bundle = tmp_path / "authority.pem"
     catalog = RestCatalog(uri="https://h", ca_bundle=str(bundle))
     with pytest.raises(ConfigurationError, match="expected a file at `ca_bundle`"):
-        catalog.describe("")
+        catalog.describe()
     bundle.touch()
-    description = catalog.describe("")
+    description = catalog.describe()
     assert description.pyiceberg_properties["ssl"] == {"cabundle": str(bundle)}
-    assert (description.ca_bundle, RestCatalog(uri="https://h").describe("").ca_bundle) == (str(bundle), None)
+    assert (description.ca_bundle, RestCatalog(uri="https://h").describe().ca_bundle) == (str(bundle), None)
 
 
 @pytest.mark.parametrize("uri", ["thrift://[::1:9083", "thrift://:9083", "http://m:9083", "thrift://m:port", "m:9083"])
 def test_an_address_that_is_no_metastore_s_is_refused(uri: str) -> None:
     with pytest.raises(ConfigurationError, match="thrift://host:9083"):
-        HiveCatalog(uri=uri, warehouse="/wh").describe("")
+        HiveCatalog(uri=uri, warehouse="/wh").describe()

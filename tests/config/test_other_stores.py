@@ -12,7 +12,7 @@ from dagster_iceberg_spark.versions import ICEBERG_GCP_BUNDLE, SQLITE_JDBC
 
 
 def described(warehouse: str, store: StoreConfig, **fields: Any) -> CatalogDescription:
-    return SqlCatalog(uri="sqlite:////tmp/lake.db", warehouse=warehouse, store=store, **fields).describe("")
+    return SqlCatalog(uri="sqlite:////tmp/lake.db", warehouse=warehouse, store=store, **fields).describe()
 
 
 def without(properties: Any) -> dict[str, Any]:

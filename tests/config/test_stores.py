@@ -14,7 +14,7 @@ KEYS = {"access_key_id": "AKIAEXAMPLE", "secret_access_key": "hushhush"}
 
 
 def described(warehouse: str = "s3://lake/wh", **fields: Any) -> CatalogDescription:
-    return SqlCatalog(uri="sqlite:////tmp/lake.db", warehouse=warehouse, **fields).describe("")
+    return SqlCatalog(uri="sqlite:////tmp/lake.db", warehouse=warehouse, **fields).describe()
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_an_unknown_authority_is_the_configuration_s_fault_in_both_engines(
         with pytest.raises(ConfigurationError, match="of an authority that Spark's JVM trusts"):
             assert lake.session is not None
     with pytest.raises(ConfigurationError, match="set `ca_bundle` of a REST catalog to a PEM file"):
-        find_table(catalog.describe(""), TableIdentifier(("db",), "t"))
+        find_table(catalog.describe(), TableIdentifier(("db",), "t"))
 
 
 def test_a_file_without_certificates_is_refused(uri: str, tmp_path: Path) -> None:
