@@ -1,43 +1,41 @@
-"""Who signs requests to AWS."""
+"""Credentials for AWS."""
 
 from pydantic import Field
 
 from dagster_iceberg_spark.catalog.aws import AwsIdentity, AwsKeys
-from dagster_iceberg_spark.config.configuration import Configuration
+from dagster_iceberg_spark.config.configuration import Configuration, given
 from dagster_iceberg_spark.errors import ConfigurationError
 
 
 class AwsCredentials(Configuration):
-    """Who signs requests to AWS. Nothing given: what boto3 finds (environment, profile, SSO, container, instance).
+    """Credentials for AWS. Default: those that boto3 finds (environment, profile, SSO, container, instance).
 
     Example:
         >>> AwsCredentials(profile="lake").profile
         'lake'
     """
 
-    access_key_id: str | None = Field(default=None, description="Access key, with its secret. Use EnvVar.")
-    secret_access_key: str | None = Field(default=None, description="Secret of the access key. Use EnvVar.")
+    access_key_id: str | None = Field(default=None, description="Access key id. Use EnvVar.")
+    secret_access_key: str | None = Field(default=None, description="Secret access key. Use EnvVar.")
     session_token: str | None = Field(
-        default=None, description="Session token, for keys that expire: given here, they are not renewed. Use EnvVar."
+        default=None, description="Session token of temporary keys, which are not renewed. Use EnvVar."
     )
     profile: str | None = Field(
-        default=None, description="Profile of the AWS configuration files. Default: AWS_PROFILE, or the default one."
+        default=None, description="Profile in the AWS configuration files. Default: AWS_PROFILE, or `default`."
     )
     role_arn: str | None = Field(
-        default=None, description="Role to assume, with the credentials above; it is assumed again before it expires."
+        default=None, description="ARN of a role to assume with the credentials above, again before it expires."
     )
-    external_id: str | None = Field(default=None, description="External id that the role's trust policy asks for.")
-    role_session_name: str | None = Field(
-        default=None, description="Name of the session under the role, as CloudTrail shows it."
-    )
+    external_id: str | None = Field(default=None, description="External id that the role's trust policy requires.")
+    role_session_name: str | None = Field(default=None, description="Name of the role's session in CloudTrail.")
 
     @property
     def is_given(self) -> bool:
-        """Whether anything is configured here."""
+        """Whether any field is set."""
         return any(value is not None for _, value in self)
 
     def identity(self) -> AwsIdentity:
-        """Return who signs.
+        """Return the identity that signs.
 
         Raises:
             ConfigurationError: Half of a pair of keys, keys beside a profile, or details of a role without the role.
@@ -62,17 +60,16 @@ class AwsCredentials(Configuration):
 
     def _require(self, is_right: bool, expected: str) -> None:  # noqa: FBT001 - the condition is what is asked
         if not is_right:
-            given = ", ".join(f"`{name}`" for name, value in self if value is not None)
-            raise ConfigurationError.refusing("use", "the AWS credentials", expected=expected, found=given)
+            found = ", ".join(f"`{name}`" for name, value in self if value is not None)
+            raise ConfigurationError.refusing("use", "the AWS credentials", expected=expected, found=found)
 
 
 def named_keys(prefix: str, keys: AwsKeys | None) -> dict[str, str]:
-    """Return keys as Iceberg's properties below a prefix: `s3` or `rest`."""
+    """Return keys as Iceberg's properties with a prefix: `s3` or `rest`."""
     if keys is None:
         return {}
-    token = {f"{prefix}.session-token": keys.session_token} if keys.session_token else {}
     return {
         f"{prefix}.access-key-id": keys.access_key_id,
         f"{prefix}.secret-access-key": keys.secret_access_key,
-        **token,
+        **given({f"{prefix}.session-token": keys.session_token}),
     }

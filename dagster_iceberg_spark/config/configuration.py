@@ -1,4 +1,4 @@
-"""What every configuration has in common: no unknown fields, and no secret in what is shown of it."""
+"""What all configurations share: they refuse unknown fields and show no secrets."""
 
 import difflib
 import logging
@@ -14,28 +14,26 @@ from dagster_iceberg_spark.config.uri import without_password
 from dagster_iceberg_spark.errors import ConfigurationError
 
 HIDES_INPUT: Final = ConfigDict(hide_input_in_errors=True)
-"""Pydantic's errors show what was given, which may be a secret in a wrong place."""
+"""Pydantic's errors show the input, which may be a secret in a wrong place."""
 
 _PLACES_OF_SECRETS: Final = ("authentication", "credentials", "uri", "store")
-
-
 _warned: set[str] = set()
 _logger = logging.getLogger(__name__)
 
 
 class Configuration(dg.Config):
-    """Base of the package's configuration classes."""
+    """Base class of the package's configuration."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, **HIDES_INPUT)
 
     def __init__(self, **data: Any) -> None:
-        """Say once of each field that Dagster's UI shows what stands in it; EnvVar is shown by its name."""
+        """Warn of a literal secret, once for each field: Dagster's UI shows it, but only the name of an EnvVar."""
         require_fields(type(self), data)
         super().__init__(**data)
         for field in self._literal_secrets():
             if field not in _warned:
                 _warned.add(field)
-                _logger.warning("A secret stands in %s, where Dagster's UI shows it: use dagster.EnvVar.", field)
+                _logger.warning("%s holds a literal secret, which Dagster's UI shows: use dagster.EnvVar.", field)
 
     def _literal_secrets(self) -> Iterator[str]:
         for name, value in self:
@@ -45,25 +43,25 @@ class Configuration(dg.Config):
                     yield f"`{type(self).__name__}.{name}`" + (f" ({key!r})" if key else "")
 
     def __repr__(self) -> str:
-        """Return the configuration without what may be secret."""
+        """Return the configuration without secrets."""
         return without_secrets(self)
 
     __str__ = __repr__
 
 
 def without_secrets(model: BaseModel) -> str:
-    """Return the configuration as it would be written, without what may be secret."""
+    """Return the configuration as a user writes it, without secrets."""
     shown = (f"{name}={_shown(name, value)!r}" for name, value in model if name != "kind")
     return f"{type(model).__name__}({', '.join(shown)})"
 
 
-def require_fields(model: type[BaseModel], given: Mapping[str, Any]) -> None:
-    """Refuse keywords that the model has no field for, and text for a choice of classes, without showing a value.
+def require_fields(model: type[BaseModel], data: Mapping[str, Any]) -> None:
+    """Refuse unknown fields, and text for a field that takes one of several classes, without showing a value.
 
     Raises:
-        ConfigurationError: Names the nearest field.
+        ConfigurationError: A field is unknown, with the nearest one as a hint, or its value is of the wrong type.
     """
-    for name, value in given.items():
+    for name, value in data.items():
         if name not in model.model_fields:
             raise ConfigurationError.refusing(
                 "configure",
@@ -82,8 +80,13 @@ def require_fields(model: type[BaseModel], given: Mapping[str, Any]) -> None:
             )
 
 
+def given(properties: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the properties that have a value."""
+    return {key: value for key, value in properties.items() if value}
+
+
 def unset_variables(value: object, path: str = "") -> Iterator[str]:
-    """Yield the environment's variables that a configuration names and that are not set, each with its field."""
+    """Yield the environment variables that a configuration names but that are not set, each with its field."""
     if isinstance(value, dg.EnvVar):
         if value.env_var_name not in os.environ:
             yield f"{value.env_var_name} of `{path}`"
@@ -93,7 +96,7 @@ def unset_variables(value: object, path: str = "") -> Iterator[str]:
 
 
 def _place_of(name: str, model: type[BaseModel]) -> str | None:
-    """Say where a value of that name goes."""
+    """Return a hint: where the value of an unknown field goes."""
     places = [
         f"`{field}={kind.__name__}({name}=...)`"
         for field in reversed(model.model_fields)
@@ -103,7 +106,7 @@ def _place_of(name: str, model: type[BaseModel]) -> str | None:
     if places:
         return f"did you mean {' or '.join(places)}?"
     secrets = [f"`{field}`" for field in _PLACES_OF_SECRETS if field in model.model_fields]
-    return f"give it in {secrets[0]}, with EnvVar." if secrets and holds_secret(name) else None
+    return f"set it in {secrets[0]}, with EnvVar." if secrets and holds_secret(name) else None
 
 
 def _configurations(model: type[BaseModel], field: str) -> list[type[Configuration]]:
@@ -121,7 +124,7 @@ def _shown(name: str, value: object) -> object:
 
 
 def _is_literal_secret(name: str, value: object) -> bool:
-    """Say whether a secret stands here as it is: not as an EnvVar, nor as what Dagster has put in an EnvVar's place."""
+    """Return whether a value is a secret, neither an EnvVar nor the value that Dagster has read from one."""
     if not isinstance(value, str) or isinstance(value, dg.EnvVar) or not value or value in os.environ.values():
         return False
     return holds_secret(name) or without_password(value) != value

@@ -8,23 +8,23 @@ import dagster as dg
 from pydantic import Field
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.config.catalog import BaseCatalog
+from dagster_iceberg_spark.config.catalog import Catalog
 from dagster_iceberg_spark.config.sql_catalog import describe_in
 from dagster_iceberg_spark.errors import ConfigurationError
 
 
-class EmbeddedCatalog(BaseCatalog):
-    """A SQLite catalog and local files under the Dagster instance's storage directory: nothing to configure."""
+class EmbeddedCatalog(Catalog):
+    """A SQLite catalog and local files in the Dagster instance's storage directory. It needs no configuration."""
 
     kind: Literal["embedded"] = Field(default="embedded", description="An embedded catalog.")
     directory: str | None = Field(
         default=None,
-        description="Directory of the catalog and the tables. Default: `iceberg` under the Dagster instance's storage "
+        description="Directory of the catalog and its tables. Default: `iceberg` in the Dagster instance's storage "
         "directory.",
     )
 
     def of_instance(self, storage_directory: str) -> "EmbeddedCatalog":
-        """Return the catalog as an instance with that storage directory has it."""
+        """Return the catalog in its directory: `iceberg` in the instance's storage directory unless configured."""
         return self.model_copy(update={"directory": self.directory or str(Path(storage_directory, "iceberg"))})
 
     def describe(self) -> CatalogDescription:
@@ -40,7 +40,7 @@ class EmbeddedCatalog(BaseCatalog):
         raise ConfigurationError.refusing(
             "place",
             "the embedded catalog",
-            expected="a Dagster instance, under whose storage directory it goes",
-            found="a resource outside of any run, and no DAGSTER_HOME",
+            expected="a Dagster instance, which has a storage directory for it",
+            found="neither a run nor DAGSTER_HOME",
             hint="set DAGSTER_HOME, or `EmbeddedCatalog(directory=...)`.",
         )

@@ -1,21 +1,20 @@
-"""Catalogs in a Hive Metastore."""
+"""Hive Metastore."""
 
 from typing import Final, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription, EngineProperties
-from dagster_iceberg_spark.config.catalog import BaseCatalog
-from dagster_iceberg_spark.config.uri import as_uri, without_password
+from dagster_iceberg_spark.config.catalog import Catalog
+from dagster_iceberg_spark.config.uri import as_uri, parts_of, without_password
 from dagster_iceberg_spark.errors import ConfigurationError
 
 ANSWER_TIMEOUT_SECONDS: Final = 60
 _PORT: Final = 9083
-_CATALOG: Final = "dagster_iceberg_spark.catalog.hive.HiveCatalog"
+_IMPLEMENTATION: Final = "dagster_iceberg_spark.catalog.hive.HiveCatalog"
 
 
-class HiveCatalog(BaseCatalog):
+class HiveCatalog(Catalog):
     """A Hive Metastore.
 
     Example:
@@ -25,29 +24,28 @@ class HiveCatalog(BaseCatalog):
 
     kind: Literal["hive"] = Field(default="hive", description="A Hive Metastore.")
     uri: str = Field(
-        description="Address of the metastore, `thrift://host:9083`; of several instances over one database all "
-        "addresses, separated by commas: one that answers is used."
+        description="URI of the metastore, `thrift://host:9083`. If several instances share a database, list the URIs "
+        "of all, separated by commas: the engines use one that answers."
     )
     warehouse: str = Field(
-        description="Directory or URI under which new namespaces are placed, such as `s3://lake/warehouse`. Namespaces "
-        "that exist, as `default` does, have places of their own."
+        description="Directory or URI under which new namespaces go, such as `s3://lake/warehouse`. Existing "
+        "namespaces, such as `default`, have their own locations."
     )
     hive2_compatible: bool = Field(
         default=True,
-        description="Whether pyiceberg names column types to the metastore as Hive 2 knows them, which Spark always "
-        "does. Hive 2 refuses a change of a table whose column types it does not know.",
+        description="Whether pyiceberg gives the metastore the column types of Hive 2, as Spark always does. Hive 2 "
+        "rejects changes of a table with column types that it does not know.",
     )
     kerberos_principal: str | None = Field(
         default=None,
-        description="Principal of the metastore where it asks for Kerberos, such as `hive/_HOST@EXAMPLE.COM`. Default: "
-        "no Kerberos.",
+        description="Kerberos principal of the metastore, such as `hive/_HOST@EXAMPLE.COM`. Default: no Kerberos.",
     )
 
     def describe(self) -> CatalogDescription:
         """Return what Spark and pyiceberg need.
 
         Raises:
-            ConfigurationError: An address is none of a metastore.
+            ConfigurationError: `uri` is not that of a metastore.
         """
         hosts = [self._host_of(address.strip()) for address in self.uri.split(",")]
         uri = ",".join(f"thrift://{f'[{host}]' if ':' in host else host}:{port}" for host, port in hosts)
@@ -58,18 +56,16 @@ class HiveCatalog(BaseCatalog):
                 "type": "hive",
                 **common,
                 "hadoop.hive.metastore.client.socket.timeout": f"{ANSWER_TIMEOUT_SECONDS}s",
-                **self._kerberos_for_spark(),
             },
             pyiceberg={
-                "py-catalog-impl": _CATALOG,
+                "py-catalog-impl": _IMPLEMENTATION,
                 **common,
                 "hive.hive2-compatible": str(self.hive2_compatible).lower(),
-                **self._kerberos_for_pyiceberg(),
             },
         )
         return self._described(
             metastore,
-            self._store_in(warehouse),
+            self._kerberos,
             kind="Hive Metastore",
             endpoint=uri,
             host=hosts[0],
@@ -78,32 +74,27 @@ class HiveCatalog(BaseCatalog):
         )
 
     def _host_of(self, address: str) -> tuple[str, int]:
-        try:
-            parts = urlsplit(address)
-            host, port = parts.hostname, parts.port or _PORT
-            is_one = parts.scheme == "thrift" and not parts.username and not parts.path.strip("/")
-        except ValueError:
-            host, port, is_one = None, _PORT, False
-        if not is_one or not host:
+        parts = parts_of(address)
+        host = None if parts is None or parts.username or parts.path.strip("/") else parts.hostname
+        if parts is None or parts.scheme != "thrift" or not host:
             raise ConfigurationError.refusing(
                 "use",
                 f"the Hive Metastore {self.name!r}",
-                expected="a `uri` of the form thrift://host:9083, or several with commas between",
+                expected="a `uri` of the form thrift://host:9083, or several, separated by commas",
                 found=repr(without_password(self.uri)),
-                hint="for a metastore's REST endpoint use `RestCatalog`.",
+                hint="for a metastore's REST endpoint, use `RestCatalog`.",
             )
-        return host, port
+        return host, parts.port or _PORT
 
-    def _kerberos_for_spark(self) -> dict[str, str]:
+    @property
+    def _kerberos(self) -> EngineProperties:
         if self.kerberos_principal is None:
-            return {}
-        return {
-            "hadoop.hive.metastore.sasl.enabled": "true",
-            "hadoop.hive.metastore.kerberos.principal": self.kerberos_principal,
-        }
-
-    def _kerberos_for_pyiceberg(self) -> dict[str, str]:
-        if self.kerberos_principal is None:
-            return {}
+            return EngineProperties()
         service = self.kerberos_principal.split("@")[0].split("/")[0]
-        return {"hive.kerberos-authentication": "true", "hive.kerberos-service-name": service}
+        return EngineProperties(
+            spark={
+                "hadoop.hive.metastore.sasl.enabled": "true",
+                "hadoop.hive.metastore.kerberos.principal": self.kerberos_principal,
+            },
+            pyiceberg={"hive.kerberos-authentication": "true", "hive.kerberos-service-name": service},
+        )

@@ -10,15 +10,14 @@ from typing import Literal
 from pydantic import Field
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.config.catalog import BaseCatalog
+from dagster_iceberg_spark.config.catalog import Catalog
 from dagster_iceberg_spark.config.sql_catalog import describe_in
 
 
-class InMemoryCatalog(BaseCatalog):
-    """A catalog for tests: it is there while the process runs, and leaves nothing.
+class InMemoryCatalog(Catalog):
+    """A catalog for tests, which is gone when the process ends.
 
-    Spark and pyiceberg share it through a directory of the process's own among the temporary files; other processes do
-    not see it.
+    Spark and pyiceberg share it through a temporary directory of the process. Other processes do not see it.
 
     Example:
         >>> InMemoryCatalog(key="test_flights").kind
@@ -28,12 +27,12 @@ class InMemoryCatalog(BaseCatalog):
     kind: Literal["in_memory"] = Field(default="in_memory", description="A catalog for tests, gone with the process.")
     key: str = Field(
         default="",
-        description="Which catalog it is: those of one `name` and `key` are the same. A test that wants a catalog of "
-        "its own gives a key of its own.",
+        description="Tells catalogs apart: those with the same `name` and `key` are one. Set a key to give a test a "
+        "catalog of its own.",
     )
 
     def describe(self) -> CatalogDescription:
-        """Return the description of the catalog, whose directory is created."""
+        """Return what Spark and pyiceberg need; the directory is created."""
         return describe_in(_directories[self.name, self.key], self)
 
 

@@ -1,4 +1,4 @@
-"""Catalogs that speak Iceberg's REST protocol, and what some services want of it."""
+"""Catalogs that speak Iceberg's REST protocol, with presets for some services."""
 
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -15,7 +15,8 @@ from dagster_iceberg_spark.config.authentication import (
     SigV4,
 )
 from dagster_iceberg_spark.config.aws_credentials import AwsCredentials
-from dagster_iceberg_spark.config.catalog import BaseCatalog
+from dagster_iceberg_spark.config.catalog import Catalog
+from dagster_iceberg_spark.config.configuration import given
 from dagster_iceberg_spark.config.s3_store import S3Store
 from dagster_iceberg_spark.config.uri import host_of, parts_of, without_password
 from dagster_iceberg_spark.errors import ConfigurationError
@@ -29,10 +30,10 @@ _REMOTE_SIGNING: Final = EngineProperties(
     spark={"s3.remote-signing-enabled": "true", "signer.endpoint": "v1/aws/s3/sign"},
     pyiceberg={"py-io-impl": "dagster_iceberg_spark.catalog.signing.SigningFileIO"},
 )
-"""What a catalog says of a table wins over the endpoint, pyiceberg's default, which was Iceberg's before 1.12."""
+"""The endpoint is pyiceberg's default, and was Iceberg's before 1.12. A catalog may name another for a table."""
 
 
-class RestCatalog(BaseCatalog):
+class RestCatalog(Catalog):
     """A catalog that speaks Iceberg's REST protocol.
 
     Example:
@@ -43,25 +44,24 @@ class RestCatalog(BaseCatalog):
     kind: Literal["rest"] = Field(default="rest", description="A catalog that speaks Iceberg's REST protocol.")
     uri: str = Field(description="Base URI of the service, such as `https://catalog.example.com/api`.")
     warehouse: str | None = Field(
-        default=None, description="The warehouse to use, where the service has several; its name or location."
+        default=None, description="Name or location of the warehouse, if the service has several."
     )
     authentication: AuthenticationConfig = Field(
-        default=NoAuthentication(), description="How the catalog is told who asks."
+        default=NoAuthentication(), description="How Spark and pyiceberg log in to the catalog."
     )
     access_delegation: Literal["none", "vended-credentials", "remote-signing"] = Field(
         default="none",
-        description="What the catalog is asked for to reach the files: `vended-credentials`, handed out with each "
-        "table; `remote-signing`, of each request to S3 by the catalog. `none`: the `store` has credentials of its "
-        "own.",
+        description="How the catalog gives access to the files: `vended-credentials` with each table, "
+        "`remote-signing` of each request to S3. `none`: the `store` has its own credentials.",
     )
     prefix: str | None = Field(
-        default=None, description="Prefix of the catalog's paths, where the service does not say it by itself."
+        default=None, description="Prefix of the catalog's paths, if the service does not announce it."
     )
     headers: dict[str, str] = Field(default={}, description="Headers of every request, such as `Polaris-Realm`.")
     ca_bundle: str | None = Field(
         default=None,
-        description="Path of a PEM file with the authorities that sign the service's certificate, where they are not "
-        "publicly known.",
+        description="Path of a PEM file with the certificate authorities of the service, if they are not publicly "
+        "trusted.",
     )
 
     @classmethod
@@ -74,8 +74,8 @@ class RestCatalog(BaseCatalog):
             uri: `https://polaris.example.com/api/catalog`.
             catalog: Name of the catalog in Polaris.
             client_id: Id of the principal.
-            client_secret: Its secret; use EnvVar.
-            role: Principal role that the token is for; `ALL`: every one that the principal has.
+            client_secret: Secret of the client; use EnvVar.
+            role: Principal role of the token; `ALL`: every role of the principal.
             fields: Further fields, such as `store=S3Store()`, or `headers={"Polaris-Realm": "lake"}`.
         """
         login = OAuth2(client_id=client_id, client_secret=client_secret, scope=f"PRINCIPAL_ROLE:{role}")
@@ -85,12 +85,12 @@ class RestCatalog(BaseCatalog):
     def nessie(cls, uri: str, *, warehouse: str | None = None, **fields: Any) -> Self:
         """Return a catalog of Project Nessie.
 
-        It shows only a table's newest snapshot; the others are in Nessie's own history, where a commit that depends on
-        one finds it.
+        Nessie shows only the newest snapshot of a table. The package finds older ones in Nessie's own history if a
+        commit depends on them.
 
         Args:
             uri: `http://nessie.example.com:19120/iceberg`; with a branch, `.../iceberg/dev`.
-            warehouse: Name of the warehouse, where the server has several.
+            warehouse: Name of the warehouse, if the server has several.
             fields: Further fields, such as `store=S3Store()` or `authentication=BearerToken(...)`.
         """
         return cls(**{"uri": uri, "warehouse": warehouse, **_VENDED, **fields})
@@ -105,8 +105,8 @@ class RestCatalog(BaseCatalog):
             uri: `https://lakekeeper.example.com/catalog`.
             warehouse: Name of the warehouse.
             client_id: Id of the client at the identity provider.
-            client_secret: Its secret; use EnvVar.
-            server_uri: Where the identity provider hands out tokens.
+            client_secret: Secret of the client; use EnvVar.
+            server_uri: Token endpoint of the identity provider.
             fields: Further fields, such as `store=S3Store()`.
         """
         login = OAuth2(client_id=client_id, client_secret=client_secret, server_uri=server_uri, scope="lakekeeper")
@@ -120,8 +120,8 @@ class RestCatalog(BaseCatalog):
             uri: `https://<workspace>/api/2.1/unity-catalog/iceberg-rest`.
             catalog: Name of the catalog.
             token: Personal access token; use EnvVar.
-            fields: Further fields, such as `store=S3Store()`; a service principal has `authentication=OAuth2(...)` with
-                the workspace's `oidc/v1/token` and the scope `all-apis`.
+            fields: Further fields, such as `store=S3Store()`. For a service principal, `authentication=OAuth2(...)`
+                with the workspace's `oidc/v1/token` and the scope `all-apis`.
         """
         login = BearerToken(token=token)
         return cls(**{"uri": uri, "warehouse": catalog, "authentication": login, **_VENDED, **fields})
@@ -132,8 +132,8 @@ class RestCatalog(BaseCatalog):
 
         Args:
             region: The region.
-            account_id: The account whose catalog it is; of a nested one, `<account>:<catalog>`.
-            credentials: Who signs. Default: what boto3 finds.
+            account_id: Account of the catalog; for a nested catalog, `<account>:<catalog>`.
+            credentials: Credentials that sign requests. Default: those that boto3 finds.
             fields: Further fields.
         """
         uri = f"https://glue.{region}.amazonaws.com/iceberg"
@@ -148,7 +148,7 @@ class RestCatalog(BaseCatalog):
         Args:
             region: The region.
             table_bucket: ARN of the table bucket.
-            credentials: Who signs. Default: what boto3 finds.
+            credentials: Credentials that sign requests. Default: those that boto3 finds.
             fields: Further fields.
         """
         uri = f"https://s3tables.{region}.amazonaws.com/iceberg"
@@ -158,7 +158,7 @@ class RestCatalog(BaseCatalog):
         """Return what Spark and pyiceberg need.
 
         Raises:
-            ConfigurationError: The URI is not one of HTTP, or fields contradict each other.
+            ConfigurationError: `uri` is not an HTTP URI, `ca_bundle` is not a file, or fields contradict each other.
         """
         parts = parts_of(self.uri)
         if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
@@ -168,26 +168,16 @@ class RestCatalog(BaseCatalog):
                 expected="a `uri` that starts with http:// or https://, without user and password",
                 found=repr(without_password(self.uri)),
             )
-        common = {
-            "type": "rest",
-            "uri": self.uri,
-            **({"warehouse": self.warehouse} if self.warehouse else {}),
-            **({"prefix": self.prefix} if self.prefix else {}),
+        common = {"type": "rest", "uri": self.uri, **given({"warehouse": self.warehouse, "prefix": self.prefix})}
+        timeouts = {
+            "rest.client.connection-timeout-ms": str(CONNECT_TIMEOUT_SECONDS * 1000),
+            "rest.client.socket-timeout-ms": str(ANSWER_TIMEOUT_SECONDS * 1000),
         }
-        service = EngineProperties(
-            spark={
-                **common,
-                "rest.client.connection-timeout-ms": str(CONNECT_TIMEOUT_SECONDS * 1000),
-                "rest.client.socket-timeout-ms": str(ANSWER_TIMEOUT_SECONDS * 1000),
-            },
-            pyiceberg=common,
-        )
         return self._described(
-            service,
+            EngineProperties(spark={**common, **timeouts}, pyiceberg=common),
             self._headers,
             self._trust,
             self._login,
-            self._store_in(None, default=self._default_store, is_vended=self.access_delegation != "none"),
             _REMOTE_SIGNING if self.access_delegation == "remote-signing" else EngineProperties(),
             kind="REST catalog",
             endpoint=self.uri,
@@ -200,11 +190,15 @@ class RestCatalog(BaseCatalog):
         return S3Store(region=login.region, credentials=login.credentials) if isinstance(login, SigV4) else S3Store()
 
     @property
+    def _is_vended(self) -> bool:
+        return self.access_delegation != "none"
+
+    @property
     def _login(self) -> EngineProperties:
-        authentication = self.authentication
-        if isinstance(authentication, OAuth2) and authentication.server_uri is None:
-            authentication = authentication.model_copy(update={"server_uri": f"{self.uri.rstrip('/')}/v1/oauth/tokens"})
-        return authentication.describe()
+        login = self.authentication
+        if isinstance(login, OAuth2) and login.server_uri is None:
+            login = login.model_copy(update={"server_uri": f"{self.uri.rstrip('/')}/v1/oauth/tokens"})
+        return login.describe()
 
     @property
     def _trust(self) -> EngineProperties:
@@ -219,15 +213,15 @@ class RestCatalog(BaseCatalog):
 
     @property
     def _headers(self) -> EngineProperties:
-        given = {f"header.{name}": value for name, value in self.headers.items()}
-        if self.access_delegation != "none":
-            given[_ACCESS_DELEGATION] = self.access_delegation
-        secret = {name: value for name, value in given.items() if holds_secret(name)}
-        shown = {name: value for name, value in given.items() if name not in secret}
-        # Of itself pyiceberg asks for keys in every request; None takes the header out.
-        silent = {} if _ACCESS_DELEGATION in given else {_ACCESS_DELEGATION: None}
+        headers = {f"header.{name}": value for name, value in self.headers.items()}
+        if self._is_vended:
+            headers[_ACCESS_DELEGATION] = self.access_delegation
+        secret = {name: value for name, value in headers.items() if holds_secret(name)}
+        shown = {name: value for name, value in headers.items() if name not in secret}
+        # By default pyiceberg requests keys with every request. None removes the header.
+        removed = {} if _ACCESS_DELEGATION in headers else {_ACCESS_DELEGATION: None}
         return EngineProperties(
-            spark=shown, spark_secrets=secret, pyiceberg={**silent, **shown}, pyiceberg_secrets=secret
+            spark=shown, spark_secrets=secret, pyiceberg={**removed, **shown}, pyiceberg_secrets=secret
         )
 
 

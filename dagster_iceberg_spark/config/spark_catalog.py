@@ -1,37 +1,38 @@
-"""A catalog that is there already."""
+"""A catalog that the Spark session already has."""
 
 from typing import Literal
 
 from pydantic import Field
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription, holds_secret
-from dagster_iceberg_spark.config.catalog import BaseCatalog
+from dagster_iceberg_spark.config.catalog import Catalog
 from dagster_iceberg_spark.errors import ConfigurationError
 
 
-class SparkCatalogByName(BaseCatalog):
-    """A catalog that the Spark session, or the Spark Connect server, has already; here is only its name.
+class SparkCatalogByName(Catalog):
+    """A catalog that the Spark session, or the Spark Connect server, already has; only its name is configured here.
 
-    What pyiceberg needs follows from what the session says of it, so that a session is opened for inputs of pandas too.
+    The session's configuration says how pyiceberg opens the catalog. A session is therefore opened for inputs of
+    pandas too.
 
     Example:
         >>> SparkCatalogByName(name="prod").kind
         'spark'
     """
 
-    kind: Literal["spark"] = Field(default="spark", description="A catalog that the Spark session has already.")
-    name: str = Field(description="The catalog's name in Spark: the session has `spark.sql.catalog.<name>`.")
+    kind: Literal["spark"] = Field(default="spark", description="A catalog that the Spark session already has.")
+    name: str = Field(description="Name of the catalog in Spark. The session has `spark.sql.catalog.<name>`.")
     properties: dict[str, str] = Field(
         default={},
-        description="Properties that pyiceberg gets besides those of the session, and that win: secrets that the "
-        "session does not show, another endpoint of the store.",
+        description="Further properties for pyiceberg, which win over the session's, such as secrets that the session "
+        "does not show, or another endpoint of the store.",
     )
 
     def describe(self) -> CatalogDescription:
-        """Return the name; the session says the rest.
+        """Return the catalog's name; the session describes the rest.
 
         Raises:
-            ConfigurationError: A store is described, which would be told to nobody.
+            ConfigurationError: `store` is set, though the session has one.
         """
         if self.store.kind != "automatic":
             raise ConfigurationError.refusing(
@@ -39,7 +40,7 @@ class SparkCatalogByName(BaseCatalog):
                 f"the `store` of the Spark session's catalog {self.name!r}",
                 expected="none: the session has one already",
                 found=type(self.store).__name__,
-                hint="say in `properties` what pyiceberg needs besides, such as `s3.endpoint`.",
+                hint="set what pyiceberg needs besides in `properties`, such as `s3.endpoint`.",
             )
         return CatalogDescription(
             name=self.name,

@@ -11,18 +11,18 @@ from dagster_iceberg_spark.errors import ConfigurationError
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _USER_SECRET: Final = re.compile(r"(://[^:@]*):.*@")
 _NO_PORT: Final = re.compile(r"(://[^:/?#@\[\]]*):(?!\d{0,5}(?:[/?#,]|$))[^@]*$")
-"""What stands in a port's place is a password where the host was forgotten."""
+"""If the user forgets the host, the password stands in the place of the port."""
 _QUERY_SECRET: Final = re.compile(r"((?:secret|password|passwd|pwd|token|credential)\w*=)[^&]*", re.IGNORECASE)
 
 
 def scheme_of(uri: str) -> str:
-    """Return the URI's scheme in small letters; of a path, nothing."""
+    """Return the URI's scheme in lower case; empty for a path."""
     match = _SCHEME.match(uri)
     return match[1].lower() if match else ""
 
 
 def parts_of(uri: str) -> SplitResult | None:
-    """Return the URI's parts; None: its host or port cannot be read, as where a password is not percent-encoded."""
+    """Return the URI's parts; None if its host or port cannot be read, as with a password not percent-encoded."""
     try:
         parts = urlsplit(uri)
         has_port = parts.port is None or parts.port >= 0
@@ -32,7 +32,7 @@ def parts_of(uri: str) -> SplitResult | None:
 
 
 def holds_login(uri: str) -> bool:
-    """Say whether a text is a URI with a password in it."""
+    """Return whether a text is a URI with a password in it."""
     if "://" not in uri:
         return False
     parts = parts_of(uri)
@@ -42,16 +42,16 @@ def holds_login(uri: str) -> bool:
 
 
 def without_password(uri: str) -> str:
-    """Return the URI with what may be a password hidden, be it well-formed or not."""
+    """Return the URI, well-formed or not, with a placeholder for everything that may be a password."""
     hidden = _NO_PORT.sub(rf"\1:{HIDDEN}", _USER_SECRET.sub(rf"\1:{HIDDEN}@", uri))
     return _QUERY_SECRET.sub(rf"\1{HIDDEN}", hidden)
 
 
 def host_of(uri: str) -> tuple[str, int]:
-    """Return host and port of an HTTP URI.
+    """Return the host and port of an HTTP URI.
 
     Raises:
-        ConfigurationError: It has none that can be read.
+        ConfigurationError: The URI has no readable host and port.
     """
     parts = parts_of(uri)
     if parts is None:
@@ -61,5 +61,5 @@ def host_of(uri: str) -> tuple[str, int]:
 
 
 def as_uri(warehouse: str) -> str:
-    """Return the warehouse as a URI: a path becomes an absolute `file://` one."""
+    """Return the warehouse as a URI: a path becomes an absolute `file://` URI."""
     return warehouse if scheme_of(warehouse) else f"file://{Path(warehouse).absolute()}"

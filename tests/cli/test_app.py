@@ -133,7 +133,7 @@ def test_a_host_that_is_down_ends_with_code_1(
     # Nothing is said of what stands in flags; of what a definition in this process holds, later, it is.
     assert "A secret stands" not in caplog.text
     OAuth2(client_id="me", client_secret="hunter2")
-    assert "A secret stands in `OAuth2.client_secret`" in caplog.text
+    assert "`OAuth2.client_secret` holds a literal secret" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,9 @@ def test_a_literal_secret_is_warned_of_once(caplog: pytest.LogCaptureFixture) ->
         RestCatalog(uri="http://h", headers={"Realm": "lake", "X-Token": "hushhush"})
         SqlCatalog(uri="postgresql://me:hushhush@h/db", warehouse="/w")
     assert [record.getMessage() for record in caplog.records] == [
-        "A secret stands in `OAuth2.client_secret`, where Dagster's UI shows it: use dagster.EnvVar.",
-        "A secret stands in `RestCatalog.headers` ('X-Token'), where Dagster's UI shows it: use dagster.EnvVar.",
-        "A secret stands in `SqlCatalog.uri`, where Dagster's UI shows it: use dagster.EnvVar.",
+        "`OAuth2.client_secret` holds a literal secret, which Dagster's UI shows: use dagster.EnvVar.",
+        "`RestCatalog.headers` ('X-Token') holds a literal secret, which Dagster's UI shows: use dagster.EnvVar.",
+        "`SqlCatalog.uri` holds a literal secret, which Dagster's UI shows: use dagster.EnvVar.",
     ]
 
 
