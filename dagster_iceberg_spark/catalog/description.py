@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -103,7 +104,7 @@ def _one_of(identities: Sequence[AwsIdentity]) -> AwsIdentity | None:
     return next(iter(identities), None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: `identity` is kept
 class CatalogDescription:
     """What both engines need to open one catalog.
 
@@ -141,7 +142,7 @@ class CatalogDescription:
     aws: AwsIdentity | None = None
     source: Literal["configuration", "session"] = "configuration"
 
-    @property
+    @cached_property
     def identity(self) -> tuple[object, ...]:
         """What makes two descriptions the same one."""
         return (
