@@ -31,12 +31,10 @@ class AdlsStore(Configuration):
 
     kind: Literal["adls"] = Field(default="adls", description="Azure Data Lake Storage.")
     account_name: str | None = Field(
-        default=None, description="Storage account. Default: the one in the warehouse's host."
+        default=None, description="Storage account. Default: that of the warehouse's host."
     )
     account_key: str | None = Field(default=None, description="Account key. Use EnvVar.")
-    sas_token: str | None = Field(
-        default=None, description="Shared access signature, which is not renewed. Use EnvVar."
-    )
+    sas_token: str | None = Field(default=None, description="Shared access signature. It is not renewed. Use EnvVar.")
     tenant_id: str | None = Field(default=None, description="Tenant, with `client_id` and `client_secret`.")
     client_id: str | None = Field(default=None, description="Id of the client (service principal).")
     client_secret: str | None = Field(default=None, description="Secret of the client. Use EnvVar.")

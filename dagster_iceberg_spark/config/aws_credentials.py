@@ -24,7 +24,7 @@ class AwsCredentials(Configuration):
         default=None, description="Profile in the AWS configuration files. Default: AWS_PROFILE, or `default`."
     )
     role_arn: str | None = Field(
-        default=None, description="ARN of a role to assume with the credentials above, again before it expires."
+        default=None, description="ARN of a role to assume with these credentials. It is renewed before it expires."
     )
     external_id: str | None = Field(default=None, description="External id that the role's trust policy requires.")
     role_session_name: str | None = Field(default=None, description="Name of the role's session in CloudTrail.")

@@ -25,8 +25,8 @@ class Catalog(Configuration):
 
     name: str = Field(
         default="lake",
-        description="Name of the catalog in Spark. A SQL catalog also stores its tables under this name: under another "
-        "name you see other tables.",
+        description="Name of the catalog in Spark. A SQL catalog also stores its tables under this name: if you change "
+        "it, you see other tables.",
     )
     store: StoreConfig = Field(
         default=AutomaticStore(),
@@ -35,8 +35,8 @@ class Catalog(Configuration):
     )
     properties: dict[str, str] = Field(
         default={},
-        description="Further Iceberg catalog properties, for both Spark and pyiceberg. They cannot set what another "
-        "field sets.",
+        description="Further Iceberg catalog properties, for both Spark and pyiceberg. A property that another field "
+        "sets is rejected.",
     )
 
     @field_validator("name")
@@ -97,7 +97,7 @@ class Catalog(Configuration):
         other_hosts: tuple[tuple[str, int], ...] = (),
         warehouse: str | None = None,
     ) -> CatalogDescription:
-        """Return the description of a catalog: its parts, its store and the free properties."""
+        """Join the service, the store, other parts and the free properties to a description of the catalog."""
         known = joined((service, self._store_properties(warehouse), *others))
         for key in sorted(known.keys & self.properties.keys()):
             raise ConfigurationError.refusing(

@@ -29,9 +29,7 @@ class GcsStore(Configuration):
         description="OAuth2 access token, which is not renewed. Use EnvVar. Default: the credential chain "
         "(GOOGLE_APPLICATION_CREDENTIALS, gcloud's login, the metadata server).",
     )
-    endpoint: str | None = Field(
-        default=None, description="Endpoint of the service, such as an emulator's. Default: Google's."
-    )
+    endpoint: str | None = Field(default=None, description="Endpoint, such as an emulator's. Default: Google's.")
 
     def describe(self) -> EngineProperties:
         """Return what both engines need."""

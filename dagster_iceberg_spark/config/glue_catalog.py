@@ -33,7 +33,7 @@ class GlueCatalog(Catalog):
     endpoint: str | None = Field(default=None, description="Endpoint of the service. Default: Amazon's.")
     lock_table: str | None = Field(
         default=None,
-        description="Name of a DynamoDB table that Spark's writers lock tables with. Iceberg creates it if it does not "
+        description="Name of a DynamoDB table in which Spark's writers lock tables. Iceberg creates it if it does not "
         "exist. Default: no locks, because Glue itself rejects an update of an old version of a table.",
     )
     credentials: AwsCredentials = Field(

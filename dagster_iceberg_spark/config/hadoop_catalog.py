@@ -24,7 +24,7 @@ class HadoopCatalog(Catalog):
 
     kind: Literal["hadoop"] = Field(default="hadoop", description="A directory, without a catalog service.")
     warehouse: str = Field(
-        description="Directory or URI of the tables. It is on a local disk or HDFS, which rename atomically."
+        description="Directory or URI of the tables, on a local disk or HDFS, which rename atomically."
     )
 
     def describe(self) -> CatalogDescription:

@@ -24,8 +24,8 @@ class HiveCatalog(Catalog):
 
     kind: Literal["hive"] = Field(default="hive", description="A Hive Metastore.")
     uri: str = Field(
-        description="URI of the metastore, `thrift://host:9083`. If several instances share a database, list the URIs "
-        "of all, separated by commas: the engines use one that answers."
+        description="URI of the metastore, `thrift://host:9083`. If several instances share a database, list all their "
+        "URIs, separated by commas. The engines use one that answers."
     )
     warehouse: str = Field(
         description="Directory or URI under which new namespaces go, such as `s3://lake/warehouse`. Existing "
@@ -37,8 +37,7 @@ class HiveCatalog(Catalog):
         "rejects changes of a table with column types that it does not know.",
     )
     kerberos_principal: str | None = Field(
-        default=None,
-        description="Kerberos principal of the metastore, such as `hive/_HOST@EXAMPLE.COM`. Default: no Kerberos.",
+        default=None, description="Kerberos principal, such as `hive/_HOST@EXAMPLE.COM`. Default: no Kerberos."
     )
 
     def describe(self) -> CatalogDescription:

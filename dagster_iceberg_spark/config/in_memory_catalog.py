@@ -32,7 +32,7 @@ class InMemoryCatalog(Catalog):
     )
 
     def describe(self) -> CatalogDescription:
-        """Return what Spark and pyiceberg need; the directory is created."""
+        """Create the directory, and return what Spark and pyiceberg need."""
         return describe_in(_directories[self.name, self.key], self)
 
 

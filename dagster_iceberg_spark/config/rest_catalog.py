@@ -43,25 +43,19 @@ class RestCatalog(Catalog):
 
     kind: Literal["rest"] = Field(default="rest", description="A catalog that speaks Iceberg's REST protocol.")
     uri: str = Field(description="Base URI of the service, such as `https://catalog.example.com/api`.")
-    warehouse: str | None = Field(
-        default=None, description="Name or location of the warehouse, if the service has several."
-    )
+    warehouse: str | None = Field(default=None, description="Name or location of the warehouse, if there are several.")
     authentication: AuthenticationConfig = Field(
         default=NoAuthentication(), description="How Spark and pyiceberg log in to the catalog."
     )
     access_delegation: Literal["none", "vended-credentials", "remote-signing"] = Field(
         default="none",
-        description="How the catalog gives access to the files: `vended-credentials` with each table, "
-        "`remote-signing` of each request to S3. `none`: the `store` has its own credentials.",
+        description="How the catalog delegates access to the files: `vended-credentials` hands out credentials with "
+        "each table, `remote-signing` signs each request to S3. With `none`, the `store` has its own credentials.",
     )
-    prefix: str | None = Field(
-        default=None, description="Prefix of the catalog's paths, if the service does not announce it."
-    )
+    prefix: str | None = Field(default=None, description="Prefix of the paths, if the service does not announce it.")
     headers: dict[str, str] = Field(default={}, description="Headers of every request, such as `Polaris-Realm`.")
     ca_bundle: str | None = Field(
-        default=None,
-        description="Path of a PEM file with the certificate authorities of the service, if they are not publicly "
-        "trusted.",
+        default=None, description="Path of a PEM file with the service's certificate authorities, if these are private."
     )
 
     @classmethod
@@ -74,7 +68,7 @@ class RestCatalog(Catalog):
             uri: `https://polaris.example.com/api/catalog`.
             catalog: Name of the catalog in Polaris.
             client_id: Id of the principal.
-            client_secret: Secret of the client; use EnvVar.
+            client_secret: Secret of the principal; use EnvVar.
             role: Principal role of the token; `ALL`: every role of the principal.
             fields: Further fields, such as `store=S3Store()`, or `headers={"Polaris-Realm": "lake"}`.
         """

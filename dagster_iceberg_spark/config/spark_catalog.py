@@ -10,10 +10,10 @@ from dagster_iceberg_spark.errors import ConfigurationError
 
 
 class SparkCatalogByName(Catalog):
-    """A catalog that the Spark session, or the Spark Connect server, already has; only its name is configured here.
+    """A catalog that the Spark session, or the Spark Connect server, already has. You configure only its name.
 
-    The session's configuration says how pyiceberg opens the catalog. A session is therefore opened for inputs of
-    pandas too.
+    The session's configuration says how pyiceberg opens the catalog. The package therefore opens a session even for
+    inputs of pandas.
 
     Example:
         >>> SparkCatalogByName(name="prod").kind

@@ -20,7 +20,7 @@ SQLITE_BUSY_TIMEOUT_SECONDS: Final = 60
 CONNECT_TIMEOUT_SECONDS: Final = 10
 _SQLITE_URI: Final = re.compile(r"sqlite(?:\+\w+)?:///(?P<path>[^?]+)(?:\?.*)?")
 _ACCOUNT: Final = re.compile(r"(?:^|&)(?:user|password)=[^&]*")
-"""What may hold an `@` among the parameters of a URI."""
+"""Parameters of a URI that may hold an `@`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class _Server:
         query: Parameters of the URI for SQLAlchemy.
         retried_states: SQL states after which Iceberg connects again, beside those of the standard.
         jdbc_driver: Maven coordinates.
-        shares_parameters: Whether both drivers call further parameters by the same names.
+        shares_parameters: Whether both drivers know further parameters by the same names.
     """
 
     name: str
@@ -88,7 +88,7 @@ class SqlCatalog(Catalog):
     warehouse: str = Field(description="Directory or URI under which new tables go, such as `s3://lake/warehouse`.")
 
     def describe(self) -> CatalogDescription:
-        """Return what Spark and pyiceberg need; the directory of a SQLite file is created.
+        """Return what Spark and pyiceberg need, and create the directory of a SQLite file.
 
         Raises:
             ConfigurationError: `uri` cannot be read, or names a database that is not supported.
@@ -169,7 +169,7 @@ class SqlCatalog(Catalog):
     def _unreadable_uri(self) -> ConfigurationError:
         return self._refusal(
             "a `uri` of the form postgresql://user:password@host:5432/database, or mysql:// likewise",
-            found="another one",
+            found="another form",
             hint="percent-encode special characters in the password: `@` as %40, `/` as %2F.",
         )
 

@@ -12,7 +12,7 @@ from dagster_iceberg_spark.config.s3_store import S3Store
 
 
 class AutomaticStore(Configuration):
-    """The store that the warehouse's scheme names, with the credentials of the environment. Paths are local."""
+    """The store that the warehouse's scheme names, with the credentials of the environment. A path is local."""
 
     schemes: ClassVar = ("s3", *HadoopStore.schemes)
     """Only `s3` needs more than `properties`, Hadoop's configuration and the environment."""
