@@ -8,13 +8,13 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     NoSuchIcebergTableError,
@@ -24,7 +24,6 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.exceptions import ValidationError as MetadataValidationError
 from pyiceberg.table import Table
-from sqlalchemy.exc import SQLAlchemyError
 
 from dagster_iceberg_spark.catalog.aws import AwsKeys
 from dagster_iceberg_spark.catalog.description import CatalogDescription
@@ -40,6 +39,8 @@ from dagster_iceberg_spark.errors import (
     IcebergSparkError,
     NotAnIcebergTableError,
 )
+from dagster_iceberg_spark.pyiceberg_fixes.sql_catalog_tables import load_catalog
+from dagster_iceberg_spark.pyiceberg_fixes.unknown_types import LoadedTable, load_table
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
@@ -61,10 +62,7 @@ class _OpenedCatalog:
     keys: AwsKeys | None
 
 
-_TABLES_OF_SQL_CATALOG: Final = 2
 _NO_JSON: Final = "json_invalid"
-_UNKNOWN_TYPE: Final = "Unsupported field type: '"
-"""What pyiceberg says of a type that it does not have."""
 _catalogs: dict[tuple[object, ...], _OpenedCatalog] = {}
 _lock = threading.Lock()
 
@@ -253,42 +251,16 @@ def _require_namespace(description: CatalogDescription, identifier: TableIdentif
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _LoadedTable:
-    """pyiceberg's table.
-
-    Args:
-        table: The table; without the columns whose types pyiceberg does not have.
-        document: Its metadata with these, if it has any.
-    """
-
-    table: Table
-    document: dict[str, Any] | None = None
-
-
-def _load_table(description: CatalogDescription, identifier: TableIdentifier) -> _LoadedTable | None:
+def _load_table(description: CatalogDescription, identifier: TableIdentifier) -> LoadedTable | None:
     catalog = open_catalog(description)
     try:
-        return _loaded(catalog, identifier)
+        return load_table(catalog, identifier.parts)
     except (NoSuchTableError, NoSuchNamespaceError):
         return None
     except (NoSuchIcebergTableError, NoSuchPropertyException, ValidationError, MetadataValidationError) as error:
         if isinstance(error, ValidationError) and error.errors(include_input=False)[0]["type"] == _NO_JSON:
             raise
         raise _not_iceberg(identifier, description, error) from None
-
-
-def _loaded(catalog: Catalog, identifier: TableIdentifier) -> _LoadedTable:
-    try:
-        return _LoadedTable(catalog.load_table(identifier.parts))
-    except (ValidationError, MetadataValidationError) as error:
-        if _UNKNOWN_TYPE not in str(error):
-            raise
-    from dagster_iceberg_spark.catalog.unknown_types import without_unknown_columns
-
-    with without_unknown_columns() as documents:
-        table = catalog.load_table(identifier.parts)
-    return _LoadedTable(table, documents[-1])
 
 
 def _state_of(
@@ -355,10 +327,6 @@ def _load(description: CatalogDescription, keys: AwsKeys | None) -> Catalog:
         properties["s3.session-token"] = keys.session_token
     if description.is_hive:
         _require_metastore_client(properties)
-    for _ in range(_TABLES_OF_SQL_CATALOG):
-        # Two that open a new SQL catalog at once both create its tables; the next try finds what the other has made.
-        with suppress(SQLAlchemyError):
-            return load_catalog(description.name, **properties)
     return load_catalog(description.name, **properties)
 
 
