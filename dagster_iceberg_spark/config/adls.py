@@ -11,6 +11,7 @@ from typing_extensions import Self
 from dagster_iceberg_spark.catalog.description import EngineProperties
 from dagster_iceberg_spark.config.base import Configuration, without_password
 from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.pyiceberg_fixes.adls_paths import FILE_IO
 from dagster_iceberg_spark.versions import ICEBERG_AZURE_BUNDLE
 
 ADLS_SCHEMES: Final = ("abfs", "abfss")
@@ -76,8 +77,7 @@ class AdlsStore(Configuration):
                 **({f"adls.sas-token.{place.host}": signature} if signature else {}),
             },
             pyiceberg={
-                # pyiceberg's PyArrowFileIO takes the container for a part of the account's host.
-                "py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO",
+                "py-io-impl": FILE_IO,
                 **({"adls.account-name": place.account} if place.account else {}),
                 **({"adls.tenant-id": self.tenant_id, "adls.client-id": self.client_id} if self.client_id else {}),
                 **self._account_host(place, endpoint),

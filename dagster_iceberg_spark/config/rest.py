@@ -27,7 +27,7 @@ _ACCESS_DELEGATION: Final = "header.X-Iceberg-Access-Delegation"
 _VENDED: Final = {"access_delegation": "vended-credentials"}
 _REMOTE_SIGNING: Final = EngineProperties(
     spark={"s3.remote-signing-enabled": "true", "signer.endpoint": "v1/aws/s3/sign"},
-    pyiceberg={"py-io-impl": "dagster_iceberg_spark.catalog.signing.SigningFileIO"},
+    pyiceberg={"py-io-impl": "dagster_iceberg_spark.pyiceberg_fixes.remote_signing.SigningFileIO"},
 )
 """What a catalog says of a table wins over the endpoint, pyiceberg's default, which was Iceberg's before 1.12."""
 
