@@ -1,6 +1,5 @@
 """Locations of Azure Data Lake Storage."""
 
-import pytest
 from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
@@ -10,7 +9,6 @@ LOCATION = "abfss://lake@account.dfs.core.windows.net/db/t"
 
 
 def test_the_container_is_the_container() -> None:
-    pytest.importorskip("adlfs")
     io = load_file_io({"py-io-impl": FILE_IO, "adls.account-name": "account", "adls.account-key": "a2V5"})
     assert io.new_input(LOCATION)._fs._strip_protocol(LOCATION) == "lake/db/t"  # type: ignore[attr-defined]
 
