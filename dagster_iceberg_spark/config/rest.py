@@ -1,5 +1,6 @@
 """Catalogs that speak Iceberg's REST protocol, and what some services want of it."""
 
+import ssl
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -61,7 +62,7 @@ class RestCatalog(BaseCatalog):
     ca_bundle: str | None = Field(
         default=None,
         description="Path of a PEM file with the authorities that sign the service's certificate, where they are not "
-        "publicly known.",
+        "publicly known. It is for reads without a JVM: Spark's JVM has a trust store of its own.",
     )
 
     @classmethod
@@ -211,11 +212,16 @@ class RestCatalog(BaseCatalog):
         if self.ca_bundle is None:
             return EngineProperties()
         path = Path(self.ca_bundle).absolute()
-        if not path.is_file():
+        try:
+            ssl.create_default_context(cafile=path)
+        except OSError as error:
             raise ConfigurationError.refusing(
-                "use", f"the REST catalog {self.name!r}", expected="a file at `ca_bundle`", found=repr(self.ca_bundle)
-            )
-        return EngineProperties(pyiceberg={"ssl": {"cabundle": str(path)}}, ca_bundle=str(path))
+                "use",
+                f"the REST catalog {self.name!r}",
+                expected="a PEM file with certificates at `ca_bundle`",
+                found=f"{str(path)!r}: {error.strerror or error}",
+            ) from error
+        return EngineProperties(pyiceberg={"ssl": {"cabundle": str(path)}})
 
     @property
     def _headers(self) -> EngineProperties:

@@ -35,6 +35,7 @@ from dagster_iceberg_spark.config.sql import EmbeddedCatalog, SqlCatalog
 from dagster_iceberg_spark.config.stores import AutomaticStore, S3Store
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.versions import ICEBERG_AWS_BUNDLE, MYSQL_JDBC, POSTGRESQL_JDBC, SQLITE_JDBC
+from tests.servers.authority import Authority
 
 CONFIGS: list[type[BaseModel]] = [
     EmbeddedCatalog,
@@ -454,15 +455,20 @@ def test_a_session_s_catalog_takes_no_store() -> None:
         SparkCatalogByName(name="prod", store=S3Store()).describe("")
 
 
-def test_an_authority_of_one_s_own_reaches_both_engines(tmp_path: Path) -> None:
-    bundle = tmp_path / "authority.pem"
-    catalog = RestCatalog(uri="https://h", ca_bundle=str(bundle))
-    with pytest.raises(ConfigurationError, match="expected a file at `ca_bundle`"):
-        catalog.describe("")
-    bundle.touch()
-    description = catalog.describe("")
+def test_an_authority_of_one_s_own_reaches_pyiceberg(tmp_path: Path) -> None:
+    bundle = Authority(tmp_path).bundle
+    description = RestCatalog(uri="https://h", ca_bundle=str(bundle)).describe("")
     assert description.pyiceberg_properties["ssl"] == {"cabundle": str(bundle)}
-    assert (description.ca_bundle, RestCatalog(uri="https://h").describe("").ca_bundle) == (str(bundle), None)
+    assert "ssl" not in RestCatalog(uri="https://h").describe("").pyiceberg_properties
+
+
+@pytest.mark.parametrize(("content", "found"), [(None, "No such file"), ("", "no certificate"), ("no PEM", "no cert")])
+def test_a_bundle_without_certificates_is_refused(content: str | None, found: str, tmp_path: Path) -> None:
+    bundle = tmp_path / "authority.pem"
+    if content is not None:
+        bundle.write_text(content)
+    with pytest.raises(ConfigurationError, match=f"a PEM file with certificates at `ca_bundle`, found .*{found}"):
+        RestCatalog(uri="https://h", ca_bundle=str(bundle)).describe("")
 
 
 @pytest.mark.parametrize("uri", ["thrift://[::1:9083", "thrift://:9083", "http://m:9083", "thrift://m:port", "m:9083"])
