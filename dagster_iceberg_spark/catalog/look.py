@@ -9,11 +9,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
@@ -27,10 +27,10 @@ from pyiceberg.table import Table
 
 from dagster_iceberg_spark.catalog.aws import AwsKeys
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.document import Document, Snapshots, is_in_current_form, snapshot_of, table_state
+from dagster_iceberg_spark.catalog.document import Snapshots, document_of, is_in_current_form, table_state
 from dagster_iceberg_spark.catalog.failures import catalog_errors, rule_for
 from dagster_iceberg_spark.catalog.first_line import first_line
-from dagster_iceberg_spark.catalog.nessie import is_versioned, older_versions, version_of
+from dagster_iceberg_spark.catalog.nessie import version_of, with_history
 from dagster_iceberg_spark.catalog.pointer import read_pointed_document
 from dagster_iceberg_spark.catalog.waiting import answer_within
 from dagster_iceberg_spark.errors import (
@@ -46,9 +46,6 @@ from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 CONNECT_TIMEOUT_SECONDS: Final = 5.0
 ANSWER_TIMEOUT_SECONDS: Final = 60.0
-
-_FORGOTTEN: Final = 0
-"""The id of no snapshot: that of one which there was, and nobody can name any more."""
 
 _AnswerT = TypeVar("_AnswerT")
 
@@ -94,8 +91,10 @@ def look(
         document = read_pointed_document(catalog, identifier) if isinstance(catalog, SqlCatalog) else None
         if document is None or not is_in_current_form(document):
             loaded = _load_table(description, identifier)
-            if loaded is None or loaded.document is None:
-                return None if loaded is None else _state_of(loaded.table, identifier, back_to)
+            if loaded is None:
+                return None
+            if loaded.document is None:
+                return with_history(_state_of(loaded.table, identifier), loaded.table, back_to)
             document = loaded.document
         return table_state(
             document, identifier, Snapshots({item["snapshot-id"]: item for item in document.get("snapshots") or ()})
@@ -130,9 +129,7 @@ def find_table(
     def load() -> Table | None:
         loaded = _load_table(description, identifier)
         table = None if loaded is None else loaded.table
-        if table is None or snapshot_id is None or table.snapshot_by_id(snapshot_id) is not None:
-            return table
-        return version_of(table, snapshot_id) if is_versioned(table) else table
+        return table if table is None or snapshot_id is None else version_of(table, snapshot_id)
 
     return asked(description, load, action=f"look at {identifier} in")
 
@@ -263,42 +260,11 @@ def _load_table(description: CatalogDescription, identifier: TableIdentifier) ->
         raise _not_iceberg(identifier, description, error) from None
 
 
-def _state_of(
-    table: Table, identifier: TableIdentifier, back_to: Callable[[Snapshot], bool] | None = None
-) -> TableState:
+def _state_of(table: Table, identifier: TableIdentifier) -> TableState:
     history = {"snapshots", "metadata_log"}
     document = table.metadata.model_dump(mode="json", by_alias=True, exclude=history)
     by_id = {item.snapshot_id: item for item in table.metadata.snapshots}
-    state = table_state(document, identifier, Snapshots(by_id, _documented))
-    head = state.head()
-    if back_to is None or head is None or back_to(head) or not is_versioned(table):
-        return state
-    return replace(state, snapshots=_line(table, head, back_to))
-
-
-def _documented(item: BaseModel) -> Document:
-    return item.model_dump(mode="json", by_alias=True)
-
-
-def _line(table: Table, head: Snapshot, back_to: Callable[[Snapshot], bool]) -> Mapping[int, Snapshot]:
-    """Return the head and what it was made upon, each with the parent that the catalog does not tell."""
-    line = [head]
-    sequence = max(item.sequence_number or 0 for item in table.metadata.snapshots)
-    for version in older_versions(table):
-        item = version.current_snapshot()
-        if item is None:
-            break
-        # One that the next was not made upon is lost: Nessie has let two writers make a table's first snapshot.
-        if (item.sequence_number or 0) < sequence:
-            sequence = item.sequence_number or 0
-            line.append(snapshot_of(_documented(item)))
-        if back_to(line[-1]):
-            break
-    has_older = sequence > 1 and not back_to(line[-1])
-    parents = (*(item.snapshot_id for item in line[1:]), _FORGOTTEN if has_older else None)
-    return {
-        item.snapshot_id: replace(item, parent_snapshot_id=parent) for item, parent in zip(line, parents, strict=True)
-    }
+    return table_state(document, identifier, Snapshots(by_id, document_of))
 
 
 def _keys_of(description: CatalogDescription) -> AwsKeys | None:
