@@ -27,7 +27,7 @@ from dagster_iceberg_spark.pyiceberg_fixes import (
     narrowed_literals,
     null_partitions,
 )
-from dagster_iceberg_spark.pyiceberg_fixes.calendar_edges import planned_files
+from dagster_iceberg_spark.pyiceberg_fixes.calendar_edges import plan_files
 from dagster_iceberg_spark.table.predicate import NO_ROW, Predicate, all_of
 
 lists_and_maps.install()
@@ -83,7 +83,7 @@ class PlannedScan:
         scope = (hull(self.plan.scope) if self._has_many_terms else self.plan.scope).predicate()
         try:
             # The row filter is evaluated for each row in any case.
-            return planned_files(self.scan(all_of([scope, self.plan.row_filter])), lambda: self.scan(scope))
+            return plan_files(self.scan(all_of([scope, self.plan.row_filter])), lambda: self.scan(scope))
         except ValueError as error:
             if not _has_equality_deletes(self.source, self.plan.snapshot_id):
                 raise

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pyiceberg.table import DataScan, FileScanTask
 
 
-def planned_files(scan: DataScan, wider: Callable[[], DataScan]) -> list[FileScanTask]:
+def plan_files(scan: DataScan, wider: Callable[[], DataScan]) -> list[FileScanTask]:
     """Return the files of a scan; where pyiceberg cannot project its filter, those of a wider scan.
 
     Args:

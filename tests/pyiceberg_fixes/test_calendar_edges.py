@@ -8,7 +8,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyiceberg.transforms import MonthTransform, YearTransform
 
-from dagster_iceberg_spark.pyiceberg_fixes.calendar_edges import planned_files
+from dagster_iceberg_spark.pyiceberg_fixes.calendar_edges import plan_files
 
 EDGE = "d <= '9999-12-31'"
 INSIDE = "d < '2000-01-01'"
@@ -26,7 +26,7 @@ def table(catalog: SqlCatalog, request: pytest.FixtureRequest) -> Table:
 
 @pytest.mark.parametrize(("rows", "files"), [(EDGE, 2), (INSIDE, 1)], ids=["edge", "inside"])
 def test_files_are_planned_by_the_filter_or_by_a_wider_one(table: Table, rows: str, files: int) -> None:
-    assert len(planned_files(table.scan(row_filter=rows), table.scan)) == files
+    assert len(plan_files(table.scan(row_filter=rows), table.scan)) == files
 
 
 def test_plain_pyiceberg_still_overflows(table: Table) -> None:
