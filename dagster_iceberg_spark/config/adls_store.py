@@ -10,6 +10,7 @@ from dagster_iceberg_spark.catalog.description import EngineProperties
 from dagster_iceberg_spark.config.configuration import Configuration, given
 from dagster_iceberg_spark.config.uri import without_password
 from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.pyiceberg_fixes.adls_paths import FILE_IO
 from dagster_iceberg_spark.versions import ICEBERG_AZURE_BUNDLE
 
 _PUBLIC_SUFFIX: Final = ".dfs.core.windows.net"
@@ -76,8 +77,7 @@ class AdlsStore(Configuration):
             ),
             pyiceberg=given(
                 {
-                    # pyiceberg's PyArrowFileIO takes the container for a part of the account's host.
-                    "py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO",
+                    "py-io-impl": FILE_IO,
                     "adls.account-name": account,
                     "adls.account-host": _account_host(host, endpoint),
                     "adls.tenant-id": self.tenant_id,

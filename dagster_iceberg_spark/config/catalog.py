@@ -130,7 +130,6 @@ class Catalog(Configuration):
             warehouse=warehouse,
             secrets=tuple(secret for secret in (*known.secrets, *hidden.values()) if secret),
             system_properties=known.system_properties,
-            ca_bundle=known.ca_bundle,
             aws=known.aws,
         )
 

@@ -1,5 +1,6 @@
 """Catalogs that speak Iceberg's REST protocol, with presets for some services."""
 
+import ssl
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -28,7 +29,7 @@ _ACCESS_DELEGATION: Final = "header.X-Iceberg-Access-Delegation"
 _VENDED: Final = {"access_delegation": "vended-credentials"}
 _REMOTE_SIGNING: Final = EngineProperties(
     spark={"s3.remote-signing-enabled": "true", "signer.endpoint": "v1/aws/s3/sign"},
-    pyiceberg={"py-io-impl": "dagster_iceberg_spark.catalog.signing.SigningFileIO"},
+    pyiceberg={"py-io-impl": "dagster_iceberg_spark.pyiceberg_fixes.remote_signing.SigningFileIO"},
 )
 """The endpoint is pyiceberg's default, and was Iceberg's before 1.12. A catalog may name another for a table."""
 
@@ -55,7 +56,9 @@ class RestCatalog(Catalog):
     prefix: str | None = Field(default=None, description="Prefix of the paths, if the service does not announce it.")
     headers: dict[str, str] = Field(default={}, description="Headers of every request, such as `Polaris-Realm`.")
     ca_bundle: str | None = Field(
-        default=None, description="Path of a PEM file with the service's certificate authorities, if these are private."
+        default=None,
+        description="Path of a PEM file with the service's certificate authorities, if these are private. It is for "
+        "reads without a JVM: the JVM of Spark has its own trust store.",
     )
 
     @classmethod
@@ -152,7 +155,8 @@ class RestCatalog(Catalog):
         """Return what Spark and pyiceberg need.
 
         Raises:
-            ConfigurationError: `uri` is not an HTTP URI, `ca_bundle` is not a file, or fields contradict each other.
+            ConfigurationError: `uri` is not an HTTP URI, `ca_bundle` has no certificates, or fields contradict each
+                other.
         """
         parts = parts_of(self.uri)
         if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
@@ -199,11 +203,16 @@ class RestCatalog(Catalog):
         if self.ca_bundle is None:
             return EngineProperties()
         path = Path(self.ca_bundle).absolute()
-        if not path.is_file():
+        try:
+            ssl.create_default_context(cafile=path)
+        except OSError as error:
             raise ConfigurationError.refusing(
-                "use", f"the REST catalog {self.name!r}", expected="a file at `ca_bundle`", found=repr(self.ca_bundle)
-            )
-        return EngineProperties(pyiceberg={"ssl": {"cabundle": str(path)}}, ca_bundle=str(path))
+                "use",
+                f"the REST catalog {self.name!r}",
+                expected="a PEM file with certificates at `ca_bundle`",
+                found=f"{str(path)!r}: {error.strerror or error}",
+            ) from error
+        return EngineProperties(pyiceberg={"ssl": {"cabundle": str(path)}})
 
     @property
     def _headers(self) -> EngineProperties:

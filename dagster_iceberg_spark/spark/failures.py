@@ -239,8 +239,9 @@ RULES: Final = (
         _mention("PKIX path building failed", "PKIX path validation failed", "unable to find valid certification path"),
         ConfigurationError,
         "a certificate of an authority that Spark's JVM trusts",
-        "set `ca_bundle` of a REST catalog; for stores, and for a Spark Connect server, the authority belongs into the "
-        "JVM's trust store (`-Djavax.net.ssl.trustStore`).",
+        "import the authority into a trust store (`keytool -importcert`), and start the JVM, or the Spark Connect "
+        "server, with `-Djavax.net.ssl.trustStore=<path>` in `spark.driver.extraJavaOptions` and "
+        "`spark.executor.extraJavaOptions`. `ca_bundle` of a REST catalog is for reads without a JVM.",
     ),
     FailureRule(
         "unknown outcome",

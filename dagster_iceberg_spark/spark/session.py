@@ -28,7 +28,6 @@ from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import is_connect
 from dagster_iceberg_spark.spark.credentials import aws_properties, tell_jvm
 from dagster_iceberg_spark.spark.failures import ENGINE_ERRORS, NO_NAMESPACE, inspect_failure, rule_for, translated
-from dagster_iceberg_spark.spark.trust import trust_authorities
 from dagster_iceberg_spark.versions import (
     ICEBERG_EXTENSIONS,
     ICEBERG_SPARK_CATALOG,
@@ -182,7 +181,6 @@ def attach_catalog(
         ours = {}
     else:
         tell_jvm(session, catalog)
-        trust_authorities(session, catalog)
         ours.update(_prefixed(catalog, aws_properties(session, catalog)))
         ours.update({key: value for key, value in conf.items() if key.startswith(f"{prefix}.")})
         _hide_from_event_log(session, secrets)

@@ -6,6 +6,7 @@ import pytest
 
 from dagster_iceberg_spark.config.rest_catalog import RestCatalog
 from dagster_iceberg_spark.errors import ConfigurationError
+from tests.servers.authority import Authority
 
 
 @pytest.mark.parametrize("key", ["token", "credential", "jdbc.PASSWORD", "s3.access-key-id", "s3.secret-access-key"])
@@ -48,12 +49,17 @@ def test_credentials_in_a_rest_uri_are_refused_unseen() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_an_authority_of_one_s_own_reaches_both_engines(tmp_path: Path) -> None:
-    bundle = tmp_path / "authority.pem"
-    catalog = RestCatalog(uri="https://h", ca_bundle=str(bundle))
-    with pytest.raises(ConfigurationError, match="expected a file at `ca_bundle`"):
-        catalog.describe()
-    bundle.touch()
-    description = catalog.describe()
+def test_a_private_authority_reaches_pyiceberg(tmp_path: Path) -> None:
+    bundle = Authority(tmp_path).bundle
+    description = RestCatalog(uri="https://h", ca_bundle=str(bundle)).describe()
     assert description.pyiceberg_properties["ssl"] == {"cabundle": str(bundle)}
-    assert (description.ca_bundle, RestCatalog(uri="https://h").describe().ca_bundle) == (str(bundle), None)
+    assert "ssl" not in RestCatalog(uri="https://h").describe().pyiceberg_properties
+
+
+@pytest.mark.parametrize(("content", "found"), [(None, "No such file"), ("", "no certificate"), ("no PEM", "no cert")])
+def test_a_bundle_without_certificates_is_refused(content: str | None, found: str, tmp_path: Path) -> None:
+    bundle = tmp_path / "authority.pem"
+    if content is not None:
+        bundle.write_text(content)
+    with pytest.raises(ConfigurationError, match=f"a PEM file with certificates at `ca_bundle`, found .*{found}"):
+        RestCatalog(uri="https://h", ca_bundle=str(bundle)).describe()

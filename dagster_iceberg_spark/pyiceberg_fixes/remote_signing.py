@@ -1,7 +1,10 @@
-"""pyiceberg's way to a store whose requests the catalog signs.
+"""Requests to a store go out unsigned where the catalog should sign them.
 
-pyiceberg 0.12 itself hands the signer to a client that threads, and other tables, share, and takes it away in between:
-requests go out unsigned (apache/iceberg-python#3896, #3625).
+pyiceberg 0.12.0 creates an `s3fs` file system and then registers the signer with its client. Threads, and tables of
+other signers, share that file system, and each of them takes the signer away for a moment and registers its own:
+https://github.com/apache/iceberg-python/issues/3896. A client that s3fs creates later has no signer at all:
+https://github.com/apache/iceberg-python/issues/3625. pyiceberg should register the signer with the session, before
+there is a client, and keep one file system for each signer.
 """
 
 import threading

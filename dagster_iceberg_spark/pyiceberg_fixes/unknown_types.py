@@ -1,35 +1,75 @@
-"""Tables with columns of types that pyiceberg does not have, such as `variant`.
+"""A table with a column of a type that pyiceberg does not have cannot be loaded at all.
 
-pyiceberg refuses to load such a table at all. Its other columns can be read all the same: where it has refused, it is
-given the table's metadata once more, without those columns. Outside of `without_unknown_columns` nothing changes: what
-pyiceberg itself does with the table, a commit for instance, goes on to be refused.
+pyiceberg 0.12.0 has no `variant` type, and refuses the metadata of a table with such a column. It should load the
+table, and refuse the column where it is read. https://github.com/apache/iceberg-python/issues/1819 asks for the type.
+
+Where pyiceberg refuses a table, the fix gives it the metadata once more, without those columns. Outside of
+`load_table` nothing changes: pyiceberg still refuses to commit to the table, for instance.
 """
 
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import ValidationError as MetadataValidationError
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataUtil
+from pyiceberg.typedef import Identifier
 from pyiceberg.types import IcebergType
 
 from dagster_iceberg_spark.table.schema import DecimalType, Field, PrimitiveType, types_within
 from dagster_iceberg_spark.table.schema import IcebergType as ColumnType
 
 _documents: ContextVar[list[dict[str, Any]] | None] = ContextVar("documents", default=None)
+_REFUSAL: Final = "Unsupported field type: '"
+"""What pyiceberg says of such a type."""
 _ANY_TYPE: Final[TypeAdapter[Any]] = TypeAdapter(IcebergType)
 
 
-@contextmanager
-def without_unknown_columns() -> Iterator[list[dict[str, Any]]]:
-    """Have pyiceberg load tables without the columns that it does not know; yields their documents, whole.
+@dataclass(frozen=True, slots=True)
+class LoadedTable:
+    """pyiceberg's table.
 
-    It holds for what is loaded in this thread.
+    Args:
+        table: The table, without the columns of types that pyiceberg does not have.
+        document: Its metadata with these columns; None where there are none.
     """
-    _teach()
+
+    table: Table
+    document: dict[str, Any] | None = None
+
+
+def load_table(catalog: Catalog, identifier: Identifier) -> LoadedTable:
+    """Load a table; where pyiceberg refuses a column's type, without such columns.
+
+    Args:
+        catalog: The catalog.
+        identifier: The parts of the table's name.
+
+    Raises:
+        NoSuchTableError: There is no such table.
+        pydantic.ValidationError: It is not an Iceberg table's metadata.
+    """
+    try:
+        return LoadedTable(catalog.load_table(identifier))
+    except (ValidationError, MetadataValidationError) as error:
+        if _REFUSAL not in str(error):
+            raise
+    with _without_unknown_columns() as documents:
+        table = catalog.load_table(identifier)
+    return LoadedTable(table, documents[-1])
+
+
+@contextmanager
+def _without_unknown_columns() -> Iterator[list[dict[str, Any]]]:
+    """Make pyiceberg load tables without such columns in this thread; yields the tables' metadata, complete."""
+    _watch_metadata()
     documents: list[dict[str, Any]] = []
     token = _documents.set(documents)
     try:
@@ -57,7 +97,7 @@ def _has(name: str) -> bool:
 
 
 def _has_all(described: Any) -> bool:
-    """Say the same of a type as a document has it."""
+    """Return the same of a type as a document has it."""
     if isinstance(described, str):
         return _has(described)
     inner = [described.get(key) for key in ("element", "key", "value")]
@@ -74,8 +114,8 @@ def _without(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "schemas": [known(schema) for schema in document["schemas"]]}
 
 
-def _teach() -> None:
-    """Let what pyiceberg reads table metadata with pass by here; a second time nothing is done."""
+def _watch_metadata() -> None:
+    """Make pyiceberg's parsers of table metadata pass by here. A second call does nothing."""
     if getattr(TableMetadataUtil.parse_raw, "__wrapped__", None) is not None:
         return
     from pyiceberg.catalog import rest  # which other catalogs do without

@@ -1,4 +1,4 @@
-"""Filters over columns that were widened, as pyiceberg evaluates them in files of both types."""
+"""Filters over promoted columns, as pyiceberg evaluates them in files of both types."""
 
 from decimal import Decimal
 from itertools import combinations
@@ -7,11 +7,12 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
+from pyiceberg.io import pyarrow as pyiceberg_arrow
 from pyiceberg.table import Table
 from pyiceberg.types import DecimalType, DoubleType, LongType
 
-import dagster_iceberg_spark.arrow.scan  # noqa: F401 - which mends pyiceberg
 from dagster_iceberg_spark.arrow.expressions import expression_of
+from dagster_iceberg_spark.pyiceberg_fixes import narrowed_literals
 from dagster_iceberg_spark.table.predicate import Comparison, In, Not, Predicate
 from tests.table.evaluator import matches
 
@@ -54,6 +55,7 @@ def rows_of(columns: dict[str, tuple[pa.DataType, list[Any]]]) -> pa.Table:
 @pytest.fixture(scope="module")
 def widened(tmp_path_factory: pytest.TempPathFactory) -> Table:
     """A table with a file of the narrow types and one of the wide ones."""
+    narrowed_literals.install()
     directory = tmp_path_factory.mktemp("lake")
     catalog = load_catalog("lake", type="sql", uri=f"sqlite:///{directory}/c.db", warehouse=f"file://{directory}")
     catalog.create_namespace("db")
@@ -75,11 +77,32 @@ def predicates(column: str) -> list[Predicate]:
 
 
 @pytest.mark.parametrize("column", list(NARROW))
-def test_constants_are_compared_as_they_are(widened: Table, column: str) -> None:
-    """Whatever the type of a file is that was written before the column was widened."""
+def test_literals_are_compared_as_they_are(widened: Table, column: str) -> None:
+    """Whatever type the column has in a file that is older than its promotion."""
     held = [*rows_of(NARROW).column(column).to_pylist(), *rows_of(WIDE).column(column).to_pylist()]
     for predicate in predicates(column):
         for asked in (predicate, Not(predicate)):
             expected = [value for value in held if matches(asked, {column: value})]
             found = widened.scan(row_filter=expression_of(asked), selected_fields=(column,)).to_arrow()
             assert (asked, sorted(map(str, found.column(column).to_pylist()))) == (asked, sorted(map(str, expected)))
+
+
+@pytest.mark.parametrize(
+    ("asked", "value", "rows", "rows_expected"),
+    [
+        (Comparison("f", ">", 0.1), 0.10000000149011612, 1, 2),
+        (Not(Comparison("i", ">", INT_LIMIT)), None, 1, 0),
+    ],
+    ids=["loses a float", "keeps NULL"],
+)
+def test_plain_pyiceberg_still_narrows_literals(
+    widened: Table, asked: Any, value: Any, rows: int, rows_expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found() -> int:
+        column = "f" if value is not None else "i"
+        values: list[Any] = widened.scan(row_filter=expression_of(asked)).to_arrow().column(column).to_pylist()
+        return values.count(value)
+
+    assert found() == rows_expected
+    monkeypatch.setattr(pyiceberg_arrow, "bind", pyiceberg_arrow.bind.__wrapped__)  # type: ignore[attr-defined]
+    assert found() == rows

@@ -1,7 +1,10 @@
-"""Parquet files with columns whose inner parts have no field ids, as those of a variant have none.
+"""A Parquet file with a field id missing inside of one column is taken for a file without any field ids.
 
-pyiceberg takes such a file for one without any ids, which only a name mapping helps to read. Where there is none, its
-schema is taken without those columns here, for all of the process: a `DataScan` is run by the user.
+The parts of a `variant` have no field ids (Iceberg spec, "Parquet"). pyiceberg 0.12.0 refuses to read any column of a
+file with such a column, unless the table has a name mapping. It should read the other columns by their ids.
+Not reported upstream as of 0.12.0; https://github.com/apache/iceberg-python/issues/1819 asks for `variant` itself.
+
+The fix hides those columns from pyiceberg where the table has no name mapping.
 """
 
 from collections.abc import Iterator
@@ -14,8 +17,8 @@ from pyiceberg.io import pyarrow as pyiceberg_arrow
 _FIELD_ID: Final = b"PARQUET:field_id"
 
 
-def skip_columns_without_ids() -> None:
-    """Let pyiceberg take schemas of files without such columns; a second time nothing is done."""
+def install() -> None:
+    """Make pyiceberg read a file's schema without such columns. A second call does nothing."""
     genuine = pyiceberg_arrow.pyarrow_to_schema
     if hasattr(genuine, "__wrapped__"):
         return

@@ -1,8 +1,12 @@
-"""Filters by constants that a widened column has room for, and its older files have not.
+"""Literals of a filter are narrowed to the type that a promoted column has in an older file.
 
-pyiceberg 0.12 narrows a filter's constants to the types of each file: 0.1 becomes the nearest float, and a comparison
-with what is beyond an int is true of NULL too. Such a constant keeps its type here, for all of the process: a
-`DataScan` is run by the user. Arrow compares it with the file's values as they are.
+After a promotion (Iceberg spec, "Schema Evolution"), pyiceberg 0.12.0 binds a filter to the types of each file. The
+double 0.1 becomes the nearest float, so rows are kept or lost. A comparison with a long that no int can hold is true
+of NULL too. pyiceberg should compare the file's values, promoted, with the literal as it is.
+Not reported upstream as of 0.12.0; Iceberg's Rust library has a similar defect:
+https://github.com/apache/iceberg-rust/issues/3122
+
+The fix binds such a literal with its own type. Arrow then promotes the file's values.
 """
 
 import struct
@@ -17,14 +21,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, DoubleType, FloatType, IcebergType, IntegerType, LongType, NestedField
 
 
-def keep_constants() -> None:
-    """Let pyiceberg compare with constants as they are; a second time nothing is done."""
+def install() -> None:
+    """Make pyiceberg compare with literals as they are. A second call does nothing."""
     genuine = pyiceberg_arrow.bind  # type: ignore[attr-defined]
     if not hasattr(genuine, "__wrapped__"):
-        pyiceberg_arrow.bind = _keeping_constants(genuine)  # type: ignore[attr-defined]
+        pyiceberg_arrow.bind = _keeping_literals(genuine)  # type: ignore[attr-defined]
 
 
-def _keeping_constants(genuine: Callable[..., Any]) -> Callable[..., Any]:
+def _keeping_literals(genuine: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(genuine)
     def bind(schema: Schema, expression: BooleanExpression, case_sensitive: bool) -> Any:  # noqa: FBT001 - as theirs
         match expression:
@@ -51,7 +55,7 @@ def _with_room_for(literals: Iterable[Literal[Any]], schema: Schema, term: Any, 
 
 
 def _wider(kind: IcebergType, literal: Literal[Any]) -> IcebergType | None:
-    """Return the type that a constant needs; None where it is one of the file's type."""
+    """Return the type that a literal needs; None where the file's own type can hold it."""
     match kind, literal:
         case FloatType(), DoubleLiteral():
             return None if _is_float(literal.value) else DoubleType()

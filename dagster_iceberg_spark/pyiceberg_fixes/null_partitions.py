@@ -1,7 +1,9 @@
-"""Partitions of NULL, which pyiceberg 0.12 compares with a filter's constants when it plans the files of a scan.
+"""A filter over a NULL partition raises `TypeError` while a scan plans its files.
 
-It works out what of the filter a file's partition leaves to be evaluated, and raises a `TypeError` where that is NULL.
-Here such a comparison is not true, for all of the process: a `DataScan` is run by the user.
+`ResidualVisitor` decides which part of a filter a file's partition leaves to evaluate. pyiceberg 0.12.0 compares the
+partition's value with the filter's literal by `<`, `<=`, `>` or `>=`, also where the value is NULL. The comparison
+should be false, as it is for rows. https://github.com/apache/iceberg-python/issues/3498, and the pull request
+https://github.com/apache/iceberg-python/pull/3817
 """
 
 from collections.abc import Callable
@@ -11,8 +13,8 @@ from typing import Any
 from pyiceberg.expressions.visitors import ResidualVisitor
 
 
-def compare_null() -> None:
-    """Let pyiceberg compare partitions of NULL; a second time nothing is done."""
+def install() -> None:
+    """Make such comparisons false. A second call does nothing."""
     for name in ("less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal"):
         method = getattr(ResidualVisitor, f"visit_{name}")
         if not hasattr(method, "__wrapped__"):
