@@ -10,8 +10,8 @@ import dagster as dg
 
 from dagster_iceberg_spark.check.findings import Finding
 from dagster_iceberg_spark.check.steps import Answer, Step, finding_of
-from dagster_iceberg_spark.config.base import unset_variables
-from dagster_iceberg_spark.config.sql import EmbeddedCatalog
+from dagster_iceberg_spark.config.configuration import unset_variables
+from dagster_iceberg_spark.config.embedded_catalog import EmbeddedCatalog
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 
@@ -112,13 +112,6 @@ def _made(key: str, resource: IcebergPySparkIOManager) -> Iterator[IcebergPySpar
         instance = stack.enter_context(dg.DagsterInstance.get()) if home else None
         made = stack.enter_context(dg.build_resources({key: resource}, instance=instance))
         io_manager: IcebergPySparkIOManager = getattr(made, key)
-        catalog = io_manager.spark.catalog
-        if home is None and isinstance(catalog, EmbeddedCatalog) and catalog.directory is None:
-            raise ConfigurationError.refusing(
-                "find",
-                "the embedded catalog",
-                expected="DAGSTER_HOME, the instance under whose storage directory the catalog is",
-                found="none",
-                hint="set it to that of the code location's deployment.",
-            )
+        if home is None and isinstance(io_manager.spark.catalog, EmbeddedCatalog):
+            io_manager.spark.catalog.describe()  # raises unless `directory` says where it is
         yield io_manager

@@ -1,6 +1,5 @@
 """The few calls of Dagster that its public API does not offer, each with a test that fails when it changes."""
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,41 +19,6 @@ from dagster.components.definitions import LazyDefinitions
 RESUME_TAGS: Final = ("dagster/is_resume_retry", "dagster/is_asset_resume_retry")
 """Tags of a run that continues another one; parent and root run ids alone do not tell that from a new execution."""
 PARENT_RUN_TAG: Final = "dagster/parent_run_id"
-
-
-_CONFIGURED: Final[deque[tuple[type, Mapping[str, Any], Any]]] = deque(maxlen=8)
-"""Resources that a run has configured, by their class and values, for the next one."""
-
-
-class ReusedConfiguration(dg.ConfigurableResource[Any]):
-    """A resource whose configuration Dagster works out once, and not three times for each run and each user of it.
-
-    Dagster makes such an object anew for each step of its initialization, and each time it derives the schema of all
-    that could have been configured: 30 to 80 ms for a choice of catalogs and stores, for fields that did not change.
-    """
-
-    def _with_updated_values(self, values: Mapping[str, Any] | None) -> Any:
-        changed = {name: value for name, value in (values or {}).items() if getattr(self, name, self) is not value}
-        if not changed:
-            return _unused_copy(self, self)
-        if any(nested is not None for nested in self.nested_resources.values()):
-            return super()._with_updated_values(values)
-        given = {**self._get_non_default_public_field_values(), **changed}
-        for made, known, configured in tuple(_CONFIGURED):  # which other threads add to
-            if made is type(self) and known == given:
-                return _unused_copy(configured, self)
-        configured = super()._with_updated_values(values)
-        _CONFIGURED.append((type(self), given, configured))
-        return _unused_copy(configured, self)
-
-
-def _unused_copy(configured: Any, of: Any) -> Any:
-    """Return a resource of the same values that nobody has used, as `of` stands in its run."""
-    fields = {name: getattr(configured, name) for name in type(configured).model_fields}
-    copy = type(configured).model_construct(configured.model_fields_set, **fields)
-    context = of._state__internal__.resource_context
-    copy._state__internal__ = configured._state__internal__._replace(resource_context=context)
-    return copy
 
 
 @dataclass(frozen=True, slots=True)

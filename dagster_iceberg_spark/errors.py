@@ -32,7 +32,6 @@
 Each class also inherits the builtin that people already catch.
 """
 
-from collections.abc import Iterable
 from typing import ClassVar, TypeVar
 
 from typing_extensions import Self
@@ -99,20 +98,6 @@ class MetadataKeyError(ConfigurationError):
             hint: What to do about it.
         """
         return cls.refusing("use", f"`{key}` of {place}", expected=expected, found=found, hint=hint)
-
-    @classmethod
-    def of_unknown_key(cls, key: str, place: str, *, expected: str, known: Iterable[str], nearest: str | None) -> Self:
-        """Build the refusal of a key that does not exist.
-
-        Args:
-            key: The key.
-            place: What holds it, such as the metadata of an asset.
-            expected: What would have been right.
-            known: The keys that exist.
-            nearest: The one that may have been meant.
-        """
-        hint = f"did you mean `{nearest}`?" if nearest else f"the keys are {', '.join(known)}."
-        return cls.refusing("use", place, expected=expected, found=f"`{key}`", hint=hint)
 
 
 class PartitioningError(ConfigurationError):

@@ -3,25 +3,27 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import dagster as dg
 from pydantic import Field
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.config.base import HIDES_INPUT, require_fields, without_secrets
-from dagster_iceberg_spark.context import WriteQuestion, defined_table, write_question
+from dagster_iceberg_spark.config.configuration import HIDES_INPUT, require_fields, without_secrets
 from dagster_iceberg_spark.dagster_private import add_partition_metadata, set_data_version, step_facts
 from dagster_iceberg_spark.errors import IcebergSparkError
-from dagster_iceberg_spark.input_context import RUN_CONFIG, read_question, record_read
+from dagster_iceberg_spark.inputs.read_log import record_read
+from dagster_iceberg_spark.inputs.read_request import RUN_CONFIG, read_request
+from dagster_iceberg_spark.outputs.definition import defined_table
+from dagster_iceberg_spark.outputs.metadata import data_version, materialization_metadata, partition_metadata
+from dagster_iceberg_spark.outputs.write_request import write_request
 from dagster_iceberg_spark.plan.comparison import TableReport, differences
-from dagster_iceberg_spark.plan.options import OptionDefaults
+from dagster_iceberg_spark.plan.options import OUTPUT_KEYS
 from dagster_iceberg_spark.plan.placement import LocationTemplate
-from dagster_iceberg_spark.plan.request import TableCreation, missing_namespace, missing_table
+from dagster_iceberg_spark.plan.table_request import TableCreation, missing_namespace, missing_table
+from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.resource import IcebergSparkResource
-
-if TYPE_CHECKING:
-    from dagster_iceberg_spark.spark.publication import Commit
+from dagster_iceberg_spark.table.commit import Commit
 
 
 class IcebergPySparkIOManager(dg.ConfigurableIOManager):
@@ -132,7 +134,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         """
         from dagster_iceberg_spark.catalog.look import has_namespace, look
 
-        defined = defined_table(spec, namespace=self.namespace, defaults=self._defaults())
+        defined = defined_table(spec, namespace=self.namespace, configuration=self._configuration())
         catalog, identifier = self.spark.catalog_description, defined.request.identifier
         state = look(catalog, identifier)
         if state is None and not self.auto_create_table:
@@ -155,9 +157,9 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             RetryableError: The same may succeed when it is tried again.
         """
         with _final_errors(context):
-            _, question = self.question_of(context)
-            commit = self._publish(context, question, obj)
-            self._report(context, question, commit)
+            _, request = self.write_request_of(context)
+            commit = self._materialize(request, obj)
+            self._report(context, request, commit)
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Load the input's partitions, pinned to one snapshot of the table, as its annotation says.
@@ -169,15 +171,15 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             Failure: The configuration must be fixed or the upstream materialized; the cause is an `IcebergSparkError`.
             RetryableError: The same may succeed when it is tried again.
         """
-        from dagster_iceberg_spark.loading import InputLoader
+        from dagster_iceberg_spark.inputs.loading import InputLoader
 
         with _final_errors(context):
-            question, asked_at = read_question(context, namespace=self.namespace), time.time()
-            loaded = InputLoader(self.spark, context, question, self.input_type, _as_ours).load()
-            record_read(context, question, loaded.snapshot_id, loaded.changes, loaded.upon, asked_at=asked_at)
+            request, asked_at = read_request(context, namespace=self.namespace), time.time()
+            loaded = InputLoader(self.spark, context, request, self.input_type).load()
+            record_read(context, request, loaded.snapshot_id, loaded.changes, loaded.output_heads, asked_at=asked_at)
             return loaded.value
 
-    def question_of(self, context: dg.OutputContext) -> tuple[CatalogDescription, WriteQuestion]:
+    def write_request_of(self, context: dg.OutputContext) -> tuple[CatalogDescription, WriteRequest]:
         """Return what an output asks for, and the catalog of its table.
 
         Args:
@@ -187,45 +189,31 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             MetadataKeyError: A metadata key or value is wrong.
             PartitioningError: `partition_expr` is missing or does not fit the partitions definition.
         """
-        question = write_question(
-            context, namespace=self.namespace, defaults=self._defaults(), creation=self._creation()
+        request = write_request(
+            context,
+            namespace=self.namespace,
+            configuration=self._configuration(),
+            creation=self._creation(),
+            limits=RetryLimits(self.commit_attempts, self.commit_seconds),
         )
-        return self.spark.catalog_description, question
+        return self.spark.catalog_description, request
 
     @classmethod
     def input_config_schema(cls) -> Any:
         """Return what a run's configuration may say of an input: when to read it."""
         return RUN_CONFIG
 
-    def _publish(self, context: dg.OutputContext, question: WriteQuestion, obj: Any) -> "Commit":
+    def _materialize(self, request: WriteRequest, obj: Any) -> Commit:
         from dagster_iceberg_spark.spark.commit import materialize
         from dagster_iceberg_spark.spark.frames import frame_to_write
-        from dagster_iceberg_spark.spark.publication import Publication, RetryLimits
 
-        publication = Publication(
-            request=question.table,
-            materialization=question.materialization,
-            candidates=question.candidates,
-            record_of=question.record_of,
-            limits=RetryLimits(self.commit_attempts, self.commit_seconds),
-            report=context.log.info,
-            announce=question.announce,
-            earlier_attempts=question.earlier_attempts,
-        )
-        subject = str(question.table.identifier)
-        with frame_to_write(obj, lambda: self.spark.iceberg_session, subject=subject) as frame:
-            return materialize(self.spark.iceberg_session, publication, frame)
+        with frame_to_write(obj, lambda: self.spark.iceberg_session, subject=request.subject) as frame:
+            return materialize(self.spark.iceberg_session, request, frame)
 
-    def _report(self, context: dg.OutputContext, question: WriteQuestion, commit: "Commit") -> None:
-        from dagster_iceberg_spark.metadata import (
-            data_version,
-            materialization_metadata,
-            partition_metadata,
-        )
-
-        catalog, materialization = self.spark.catalog_description, question.materialization
+    def _report(self, context: dg.OutputContext, request: WriteRequest, commit: Commit) -> None:
+        catalog, materialization = self.spark.catalog_description, request.materialization
         metadata = materialization_metadata(
-            commit, materialization.scope, catalog=catalog.name, column_docs=question.table.column_docs
+            commit, materialization.scope, catalog=catalog.name, column_docs=request.table.column_docs
         )
         given = context.output_metadata
         context.add_output_metadata({key: value for key, value in metadata.items() if key not in given})
@@ -251,19 +239,9 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             location=None if self.table_location is None else LocationTemplate(self.table_location),
         )
 
-    def _defaults(self) -> OptionDefaults:
-        return OptionDefaults(
-            write_disposition=self.write_disposition,
-            schema_evolution=self.schema_evolution,
-            partition_evolution=self.partition_evolution,
-            rows_outside_partition=self.rows_outside_partition,
-            table_properties=self.table_properties,
-            write_options=self.write_options,
-        )
-
-
-def _as_ours(manager: object) -> IcebergPySparkIOManager | None:
-    return manager if isinstance(manager, IcebergPySparkIOManager) else None
+    def _configuration(self) -> dict[str, Any]:
+        """Return the fields that an asset's metadata overrides."""
+        return {key.option: getattr(self, key.option) for key in OUTPUT_KEYS.values() if key.is_configurable}
 
 
 @contextmanager

@@ -13,10 +13,9 @@ from pydantic import Field, PrivateAttr
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.check.findings import CheckReport, Finding, report_of
 from dagster_iceberg_spark.check.steps import STEP_SECONDS
-from dagster_iceberg_spark.config.base import HIDES_INPUT, require_fields, without_secrets
 from dagster_iceberg_spark.config.catalogs import CatalogConfig
-from dagster_iceberg_spark.config.sql import EmbeddedCatalog
-from dagster_iceberg_spark.dagster_private import ReusedConfiguration
+from dagster_iceberg_spark.config.configuration import HIDES_INPUT, require_fields, without_secrets
+from dagster_iceberg_spark.config.embedded_catalog import EmbeddedCatalog
 from dagster_iceberg_spark.errors import ConfigurationError, SparkEnvironmentError
 from dagster_iceberg_spark.table.identifier import split_parts
 
@@ -148,7 +147,7 @@ SESSIONS: Final = SessionRegistry()
 """The process's sessions."""
 
 
-class IcebergSparkResource(ReusedConfiguration):
+class IcebergSparkResource(dg.ConfigurableResource[Any]):
     """A Spark session that knows an Iceberg catalog, started when it is first used.
 
     Use it where an asset needs `spark.spark_session`, as one would dagster-pyspark's `PySparkResource`, and as the
@@ -295,7 +294,10 @@ class IcebergSparkResource(ReusedConfiguration):
             ConfigurationError: The catalog's configuration is incomplete.
         """
         if self._description is None:
-            self._description = self.catalog.describe(self._directory())
+            catalog = self.catalog
+            if isinstance(catalog, EmbeddedCatalog) and self._storage_directory is not None:
+                catalog = catalog.of_instance(self._storage_directory)
+            self._description = catalog.describe()
         return self._description
 
     def check(self, *, namespace: str | None = None, seconds: float = STEP_SECONDS) -> CheckReport:
@@ -344,19 +346,3 @@ class IcebergSparkResource(ReusedConfiguration):
         from dagster_iceberg_spark.spark.session import SessionSettings
 
         return SessionSettings(self.configured_description, dict(self.spark_config), self.remote, self.jars)
-
-    def _directory(self) -> str:
-        """Return the instance's storage directory; only the embedded catalog asks for it."""
-        if self._storage_directory is not None:
-            return self._storage_directory
-        if not isinstance(self.catalog, EmbeddedCatalog) or self.catalog.directory:
-            return ""
-        if os.environ.get("DAGSTER_HOME"):
-            return dg.DagsterInstance.get().storage_directory()
-        raise ConfigurationError.refusing(
-            "place",
-            "the embedded catalog",
-            expected="a Dagster instance, under whose storage directory it goes",
-            found="a resource outside of any run, and no DAGSTER_HOME",
-            hint="set DAGSTER_HOME, or `EmbeddedCatalog(directory=...)`.",
-        )

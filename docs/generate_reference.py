@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from pyspark.sql import types
 
 from dagster_iceberg_spark import errors
-from dagster_iceberg_spark.config.adls import AdlsStore
+from dagster_iceberg_spark.config.adls_store import AdlsStore
 from dagster_iceberg_spark.config.authentication import (
     BasicAuthentication,
     BearerToken,
@@ -21,22 +21,27 @@ from dagster_iceberg_spark.config.authentication import (
     OAuth2,
     SigV4,
 )
-from dagster_iceberg_spark.config.aws import AwsCredentials
-from dagster_iceberg_spark.config.catalogs import GlueCatalog, HadoopCatalog
-from dagster_iceberg_spark.config.gcs import GcsStore
-from dagster_iceberg_spark.config.hadoop import HadoopStore
-from dagster_iceberg_spark.config.hive import HiveCatalog
-from dagster_iceberg_spark.config.local import InMemoryCatalog, SparkCatalogByName
-from dagster_iceberg_spark.config.rest import RestCatalog
-from dagster_iceberg_spark.config.sql import EmbeddedCatalog, SqlCatalog
-from dagster_iceberg_spark.config.stores import AutomaticStore, S3Store
+from dagster_iceberg_spark.config.aws_credentials import AwsCredentials
+from dagster_iceberg_spark.config.embedded_catalog import EmbeddedCatalog
+from dagster_iceberg_spark.config.gcs_store import GcsStore
+from dagster_iceberg_spark.config.glue_catalog import GlueCatalog
+from dagster_iceberg_spark.config.hadoop_catalog import HadoopCatalog
+from dagster_iceberg_spark.config.hadoop_store import HadoopStore
+from dagster_iceberg_spark.config.hive_catalog import HiveCatalog
+from dagster_iceberg_spark.config.in_memory_catalog import InMemoryCatalog
+from dagster_iceberg_spark.config.rest_catalog import RestCatalog
+from dagster_iceberg_spark.config.s3_store import S3Store
+from dagster_iceberg_spark.config.spark_catalog import SparkCatalogByName
+from dagster_iceberg_spark.config.sql_catalog import SqlCatalog
+from dagster_iceberg_spark.config.stores import AutomaticStore
 from dagster_iceberg_spark.errors import CommitOutcomeUnknownError, RetryableError
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan import options, read_options
 from dagster_iceberg_spark.plan.evolution import storage_verdict
+from dagster_iceberg_spark.plan.metadata_key import PREFIX, MetadataKey
 from dagster_iceberg_spark.plan.metrics import whole_bounds
-from dagster_iceberg_spark.plan.options import OptionDefaults, WriteOptions
+from dagster_iceberg_spark.plan.options import OUTPUT_KEYS, WriteOptions, addressing_keys
 from dagster_iceberg_spark.plan.write import CREATION_PROPERTIES
 from dagster_iceberg_spark.resource import IcebergSparkResource
 from dagster_iceberg_spark.spark.columns import iceberg_type
@@ -47,23 +52,6 @@ from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, Partiti
 
 PAGE: Final = Path(__file__).with_name("reference.md")
 
-DAGSTER_KEYS: Final = {
-    options.PARTITION_EXPR: "column that holds the partition, or {dimension: column}; required on an asset with "
-    "partitions",
-    options.SCHEMA: "namespace of the table, its levels separated by dots; default: the IO manager's `namespace`, else "
-    "the last part of the asset key's prefix, else `public`",
-    "dagster/column_schema": "a `dagster.TableSchema`: its descriptions of columns become those of the table",
-}
-DEFAULTS: Final = {
-    options.TABLE: "the last part of the asset key",
-    options.MERGE: "`upsert`",
-    options.PARTITION_BY: "the spec of the table; for a new table, from the partitions definition",
-    options.SORT_BY: "the order of the table; a new table has none",
-    options.FORMAT_VERSION: "that of the table; Iceberg's for a new one",
-    options.LOCATION: "the catalog's choice; a name with unusual characters gets a safe directory",
-    options.MERGE_KEYS: "none",
-    options.IDENTIFIER_FIELDS: "those of the table",
-}
 RESULTS: Final = {
     "dagster/column_schema": "columns of the table after the commit: name, Iceberg type, description, nullability",
     "dagster/table_name": "catalog, namespace and table",
@@ -188,7 +176,7 @@ def _lines() -> Iterator[str]:
     yield from _keys_of_inputs()
     yield from _types()
     yield from _section("What a materialization reports", "A key that the asset sets itself is left as it is.")
-    yield from _table(("key", "meaning"), _covering(RESULTS, options.RESULT_KEYS, prefix=options.PREFIX))
+    yield from _table(("key", "meaning"), _covering(RESULTS, options.RESULT_KEYS, prefix=PREFIX))
     yield from _section("IcebergPySparkIOManager", _first_line(IcebergPySparkIOManager))
     yield from _fields(IcebergPySparkIOManager)
     yield from _section("IcebergSparkResource", _first_line(IcebergSparkResource))
@@ -250,12 +238,15 @@ def _keys_of_outputs() -> Iterator[str]:
         "Metadata keys of an output",
         "On an asset, `AssetOut` or `Out`. Metadata that a run attaches to its output wins over the definition's, that "
         "over the IO manager's configuration, that over the default. Keys that say where the rows are belong to the "
-        f"definition alone: {', '.join(f'`{key}`' for key in options.ADDRESSING_KEYS)}.",
+        f"definition alone: {', '.join(f'`{key}`' for key in addressing_keys())}.",
     )
-    yield from _table(("Dagster's key", "value"), DAGSTER_KEYS.items())
-    yield from _table(
-        ("key", "value", "default"), ((key, value, _default_of(key)) for key, value in options.KEYS.items())
+    dagster_keys = {name: key.values for name, key in OUTPUT_KEYS.items() if not name.startswith(PREFIX)}
+    dagster_keys["dagster/column_schema"] = (
+        "a `dagster.TableSchema`: its descriptions of columns become those of the table"
     )
+    yield from _table(("Dagster's key", "value"), dagster_keys.items())
+    own_keys = (key for name, key in OUTPUT_KEYS.items() if name.startswith(PREFIX))
+    yield from _table(("key", "value", "default"), ((key.name, key.values, _default_of(key)) for key in own_keys))
     names = ", ".join(f"`{name}`" for name in sorted(options.WRITE_OPTION_NAMES))
     yield from ("", f"Names that `{options.WRITE_OPTIONS}` takes, besides `snapshot-property.<name>`: {names}.", "")
     yield (
@@ -266,8 +257,7 @@ def _keys_of_outputs() -> Iterator[str]:
 
 def _keys_of_inputs() -> Iterator[str]:
     yield from _section("Metadata keys of an input", "On `AssetIn` or `In`.")
-    keys = {read_options.COLUMNS: "list of the columns to read, in that order", **read_options.INPUT_KEYS}
-    yield from _table(("key", "value"), keys.items())
+    yield from _table(("key", "value"), ((name, key.values) for name, key in read_options.INPUT_KEYS.items()))
     yield ""
     yield (
         f"`{read_options.SNAPSHOT_ID}` and `{read_options.AS_OF_RUN}` stand alone; `{read_options.AS_OF}` and "
@@ -302,11 +292,10 @@ def _types() -> Iterator[str]:
     )
 
 
-def _default_of(key: str) -> str:
-    if key in DEFAULTS:
-        return DEFAULTS[key]
-    configured = OptionDefaults().as_metadata()
-    value = configured[key] if key in configured else getattr(WriteOptions(), key.removeprefix(options.PREFIX))
+def _default_of(key: MetadataKey) -> str:
+    if key.default is not None:
+        return key.default
+    value = getattr(WriteOptions(), key.option)
     return f"`{value}`" if value else "none"
 
 

@@ -16,7 +16,7 @@ from example_project.partitions import airport_days, new_york_days
     description="A flight is there once: airline, number, airport and hour tell flights apart.",
 )
 def flights_are_unique(flights: pl.DataFrame) -> dg.AssetCheckResult:
-    """Look for flights that are there twice."""
+    """Find duplicate flights."""
     duplicates = int(flights.select("time_hour", "carrier", "flight", "origin").is_duplicated().sum())
     return dg.AssetCheckResult(passed=duplicates == 0, metadata={"rows": len(flights), "duplicates": duplicates})
 
@@ -27,7 +27,7 @@ def flights_are_unique(flights: pl.DataFrame) -> dg.AssetCheckResult:
     description="An airport's hour is observed at most once.",
 )
 def weather_is_hourly(weather: pl.DataFrame) -> dg.AssetCheckResult:
-    """Look for hours that are there twice."""
+    """Find duplicate hours."""
     duplicates = int(weather.select("time_hour", "origin").is_duplicated().sum())
     return dg.AssetCheckResult(passed=duplicates == 0, metadata={"rows": len(weather), "duplicates": duplicates})
 
@@ -50,10 +50,10 @@ def delays_are_plausible(daily_delays: pl.DataFrame) -> dg.AssetCheckResult:
 
 @dg.asset_check(asset=planes, description="Every tail number is there once.")
 def planes_are_unique(planes: pl.DataFrame) -> dg.AssetCheckResult:
-    """Look for planes that are there twice."""
+    """Find duplicate planes."""
     duplicates = int(planes["tailnum"].is_duplicated().sum())
     return dg.AssetCheckResult(passed=duplicates == 0, metadata={"rows": len(planes), "duplicates": duplicates})
 
 
 table_checks = build_table_checks([flights, weather, daily_delays, planes])
-"""Whether the tables are as their definitions say."""
+"""Compares the tables with their definitions."""

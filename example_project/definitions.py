@@ -12,8 +12,8 @@ defs = dg.Definitions(
     jobs=[weather_job, delays_job, reference_job],
     schedules=schedules,
     resources=resources_in(LAKE),
-    # Dagster's default runs each step in a process of its own, and a process that uses Spark starts a JVM: seconds and
-    # a gigabyte for each step. In one process all steps of a run share one Spark session, which uses all cores anyway.
-    # (With a Spark Connect server, `IcebergSparkResource(remote=...)`, the default executor is as good.)
+    # Dagster's default executor runs each step in its own process, and each process that uses Spark starts a JVM. That
+    # costs seconds and a gigabyte of memory for each step. In one process, all steps of a run share one Spark session,
+    # which uses all cores anyway. With a Spark Connect server, `IcebergSparkResource(remote=...)`, use either executor.
     executor=dg.in_process_executor,
 )

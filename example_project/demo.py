@@ -48,7 +48,7 @@ PLAIN: Any = {
 }
 
 
-# A JVM that lives for a minute is done sooner without the optimizing compiler.
+# A JVM that runs for a minute finishes sooner without the optimizing compiler.
 ENVIRONMENT = {
     "SPARK_LOCAL_IP": "127.0.0.1",
     "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -57,11 +57,11 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Step:
-    """One command, as you would type it; here all of them share one process, and so one JVM.
+    """One command, as you would type it. In the demo, all commands share one process and one JVM.
 
     Args:
         title: What it does.
-        select: The assets to materialize; None: nothing is, the resources are checked.
+        select: The assets to materialize. None: check the resources and materialize nothing.
         options: What follows `--select` on the command line.
     """
 

@@ -1,4 +1,4 @@
-"""The Spark session, the catalog, the IO manager: another catalog or cluster means other values here, and no more."""
+"""The Spark session, the catalog and the IO manager. To use another catalog or cluster, change only this file."""
 
 import os
 from pathlib import Path
@@ -27,11 +27,11 @@ def resources_in(lake: Path) -> dict[str, Any]:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.log.level": "ERROR",
             "spark.ui.enabled": "false",
-            # partitions.py counts on a time zone without summer time.
+            # partitions.py relies on a time zone without daylight saving time.
             "spark.sql.session.timeZone": "UTC",
-            # 200, Spark's default, suits a cluster: here it would be 200 tasks for a few thousand rows.
+            # Spark's default of 200 suits a cluster. Here it would mean 200 tasks for a few thousand rows.
             "spark.sql.shuffle.partitions": "4",
-            # For tables of no catalog, which the example has none of: Spark makes the directory all the same.
+            # For tables outside any catalog. The example has none, but Spark creates the directory anyway.
             "spark.sql.warehouse.dir": str(lake / "spark-warehouse"),
         },
     )

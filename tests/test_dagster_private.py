@@ -7,8 +7,6 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from dagster._config.pythonic_config import infer_schema_from_config_class, resource
-from pydantic import PrivateAttr
 
 from dagster_iceberg_spark import dagster_private
 
@@ -194,53 +192,3 @@ def test_definitions_are_found_that_a_function_makes() -> None:
     found = dagster_private.definitions_in(module)
     assert list(found) == ["defs", "made"]
     assert all(isinstance(item, dg.Definitions) for item in found.values())
-
-
-class Choice(dagster_private.ReusedConfiguration):
-    uri: str
-    retries: int = 3
-    _used_by: list[str] = PrivateAttr(default_factory=list)
-
-    def use(self, run_id: str) -> list[str]:
-        self._used_by.append(run_id)
-        return self._used_by
-
-
-class Outer(dg.ConfigurableResource[Any]):
-    choice: Choice
-
-
-@dg.asset
-def chosen(context: dg.AssetExecutionContext, choice: Choice, outer: Outer) -> list[Any]:
-    uses = [resource.use(context.run.run_id) for resource in (choice, outer.choice)]
-    of_run = choice.get_resource_context().run
-    return [choice.uri, outer.choice.retries, uses, of_run == context.run]
-
-
-def test_each_run_has_a_resource_of_its_own_with_the_values_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    choice = Choice(uri=dg.EnvVar("LAKE_URI"), retries=5)
-    resources = {"choice": choice, "outer": Outer(choice=choice)}
-    for uri in ("a", "b", "a"):
-        monkeypatch.setenv("LAKE_URI", uri)
-        result = dg.materialize([chosen], resources=resources)
-        once = [result.run_id]
-        assert result.output_for_node("chosen") == [uri, 5, [once, once], True]
-    at_launch = {"choice": Choice.configure_at_launch(), "outer": Outer(choice=choice)}
-    config = {"resources": {"choice": {"config": {"uri": "c", "retries": 7}}}}
-    assert dg.materialize([chosen], resources=at_launch, run_config=config).output_for_node("chosen")[0] == "c"
-
-
-def test_the_schema_of_a_resource_is_worked_out_once_for_all_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    choice = Choice(uri="counted")
-    resources = {"choice": choice, "outer": Outer(choice=choice)}
-    dg.materialize([chosen], resources=resources)
-    worked_out: list[type] = []
-
-    def counted(of: type, **kwargs: Any) -> Any:
-        worked_out.append(of)
-        return infer_schema_from_config_class(of, **kwargs)
-
-    monkeypatch.setattr(resource, "infer_schema_from_config_class", counted)
-    dg.materialize([chosen], resources=resources)
-    assert Choice not in worked_out
-    assert Outer in worked_out, "what is counted is what Dagster calls"

@@ -86,16 +86,6 @@ def test_a_metadata_key_is_named_with_its_place() -> None:
     assert str(error) == "Cannot use `iceberg/limit` of the input: expected a number of rows, found 'x'."
 
 
-@pytest.mark.parametrize(
-    ("nearest", "hint"), [("iceberg/limit", "did you mean `iceberg/limit`?"), (None, "the keys are a, b.")]
-)
-def test_an_unknown_metadata_key_comes_with_the_ones_that_exist(nearest: str | None, hint: str) -> None:
-    error = errors.MetadataKeyError.of_unknown_key(
-        "iceberg/limt", "the input", expected="a key of an input", known=["a", "b"], nearest=nearest
-    )
-    assert str(error) == f"Cannot use the input: expected a key of an input, found `iceberg/limt`. Hint: {hint}"
-
-
 def test_every_refusal_of_a_room_is_raised_there() -> None:
     files = {path: path.read_text(encoding="utf-8") for path in Path(errors.__file__).parent.rglob("*.py")}
     refusals = {

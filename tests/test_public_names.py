@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import dagster_iceberg_spark
+from dagster_iceberg_spark import errors
 
 PROBE = """
 import sys
@@ -28,6 +29,12 @@ NEEDED_LATER = (
 )
 
 
+def test_the_command_line_shows_its_help_without_dagster() -> None:
+    code = "import sys, dagster_iceberg_spark.cli.app; print('dagster' in sys.modules)"
+    probe = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert probe.stdout.strip() == "False", probe.stderr
+
+
 def test_the_public_names_are_sorted_and_there() -> None:
     names = dagster_iceberg_spark.__all__
     assert names == sorted(set(names))
@@ -35,8 +42,8 @@ def test_the_public_names_are_sorted_and_there() -> None:
 
 
 def test_every_error_is_public() -> None:
-    errors = {name for name in vars(dagster_iceberg_spark.errors) if name.endswith("Error")}
-    assert errors <= set(dagster_iceberg_spark.__all__)
+    public = {name for name in vars(errors) if name.endswith("Error")}
+    assert public <= set(dagster_iceberg_spark.__all__)
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,12 @@
 """Predicates as pyiceberg's expressions."""
 
 import datetime as dt
-from abc import ABC
 from typing import Any, Final
 
 from pyiceberg.expressions import (
     AlwaysFalse,
     AlwaysTrue,
     BooleanExpression,
-    BoundIsNull,
-    BoundNotNull,
-    BoundTerm,
-    BoundUnaryPredicate,
     EqualTo,
     GreaterThan,
     GreaterThanOrEqual,
@@ -30,8 +25,8 @@ from pyiceberg.expressions import IsNull as PyIcebergIsNull
 from pyiceberg.expressions import NotIn as PyIcebergNotIn
 from pyiceberg.expressions import Or as PyIcebergOr
 from pyiceberg.expressions import StartsWith as PyIcebergStartsWith
-from typing_extensions import Self
 
+from dagster_iceberg_spark.pyiceberg_fixes.required_fields_of_structs import IsNullInStruct, NotNullInStruct
 from dagster_iceberg_spark.table.predicate import (
     EVERY_ROW,
     Always,
@@ -66,53 +61,6 @@ _is_nan: Any = PyIcebergIsNaN
 _not_nan: Any = NotNaN
 _starts_with: Any = PyIcebergStartsWith
 _not_starts_with: Any = NotStartsWith
-
-
-class _BoundInStruct(BoundUnaryPredicate, ABC):
-    """What is asked of a field of a struct, which is NULL also where the struct is, whatever its own definition.
-
-    pyiceberg 0.12 takes a field for never NULL that only its own struct may not lack.
-    """
-
-    def __new__(cls, term: BoundTerm) -> Self:  # noqa: ARG004 - as those of pyiceberg
-        """Return the predicate also for a required field."""
-        return BoundUnaryPredicate.__new__(cls)
-
-
-class BoundIsNullInStruct(_BoundInStruct, BoundIsNull):
-    """A field of a struct that is NULL."""
-
-    @property
-    def as_unbound(self) -> type[PyIcebergIsNull]:
-        """The class that is bound to a file's columns."""
-        return IsNullInStruct
-
-
-class BoundNotNullInStruct(_BoundInStruct, BoundNotNull):
-    """A field of a struct that has a value."""
-
-    @property
-    def as_unbound(self) -> type[NotNull]:
-        """The class that is bound to a file's columns."""
-        return NotNullInStruct
-
-
-class IsNullInStruct(PyIcebergIsNull):
-    """A field of a struct that is NULL, not bound yet."""
-
-    @property
-    def as_bound(self) -> type[BoundIsNull]:
-        """The class of what is bound."""
-        return BoundIsNullInStruct
-
-
-class NotNullInStruct(NotNull):
-    """A field of a struct that has a value, not bound yet."""
-
-    @property
-    def as_bound(self) -> type[BoundNotNull]:
-        """The class of what is bound."""
-        return BoundNotNullInStruct
 
 
 def expression_of(predicate: Predicate) -> BooleanExpression:  # noqa: C901, PLR0911 - one for each kind of predicate

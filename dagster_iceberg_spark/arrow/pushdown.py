@@ -3,6 +3,10 @@
 Iceberg's metadata prunes files and Arrow's readers row groups by comparisons of columns with constants. Whatever else
 a filter holds is left to polars, which filters what is read in any case: a predicate from here may match more rows
 than the filter, and never fewer.
+
+This module reads the JSON of `Expr.meta.serialize`, because polars 2.1 has no stable way to take an expression apart
+(https://github.com/pola-rs/polars/issues/26814). `register_io_source` hands over a `polars.Expr` as it is;
+`scan_iceberg` translates filters too, by a form that is private to polars.
 """
 
 import datetime as dt
@@ -47,7 +51,7 @@ _PLAIN: Final = (PrimitiveType, DecimalType)
 def pruning(filter_: Any, schema: Schema) -> Predicate:
     """Return the rows that a `polars.Expr` may be true of, as far as that is known.
 
-    The form of polars' document of an expression changes between its versions: of one that is not known, every row.
+    The JSON may change with a version of polars: where it is not known, every row is returned.
 
     Args:
         filter_: The filter.

@@ -14,11 +14,11 @@ from dagster_iceberg_spark.arrow.lazy import lazy_frame
 from dagster_iceberg_spark.arrow.scan import PlannedScan, planned_scans
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import find_table, translated_answers
-from dagster_iceberg_spark.catalog.unknown_types import unknown_columns
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.plan.incremental import CHANGE_COLUMNS
 from dagster_iceberg_spark.plan.read import ReadPlan
+from dagster_iceberg_spark.pyiceberg_fixes.unknown_types import unknown_columns
 
 
 class Rows(Protocol):

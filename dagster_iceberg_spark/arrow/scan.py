@@ -12,12 +12,8 @@ from pyiceberg.table.metadata import TableMetadata
 
 from dagster_iceberg_spark.arrow import load_refusals
 from dagster_iceberg_spark.arrow.expressions import expression_of
-from dagster_iceberg_spark.arrow.field_ids import skip_columns_without_ids
-from dagster_iceberg_spark.arrow.nested import rebuild_lists_and_maps
-from dagster_iceberg_spark.arrow.residuals import compare_null
 from dagster_iceberg_spark.arrow.streaming import batches_of
 from dagster_iceberg_spark.arrow.uuids import texts_in, with_texts
-from dagster_iceberg_spark.arrow.widened import keep_constants
 from dagster_iceberg_spark.catalog.failures import kind_of
 from dagster_iceberg_spark.catalog.files import describe_file, files_added_by
 from dagster_iceberg_spark.catalog.first_line import first_line
@@ -26,12 +22,19 @@ from dagster_iceberg_spark.plan.binding import BoundScope, Intervals
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile, hull, within_file
 from dagster_iceberg_spark.plan.partition_files import partition_files
 from dagster_iceberg_spark.plan.read import ReadPlan
+from dagster_iceberg_spark.pyiceberg_fixes import (
+    lists_and_maps,
+    missing_field_ids,
+    narrowed_literals,
+    null_partitions,
+)
+from dagster_iceberg_spark.pyiceberg_fixes.calendar_edges import plan_files
 from dagster_iceberg_spark.table.predicate import NO_ROW, Predicate, all_of
 
-rebuild_lists_and_maps()
-skip_columns_without_ids()
-keep_constants()
-compare_null()
+lists_and_maps.install()
+missing_field_ids.install()
+narrowed_literals.install()
+null_partitions.install()
 
 _UNNAMED: Final = "Could not open Parquet input source '<Buffer>': "
 MAXIMUM_TERMS: Final = 16
@@ -80,10 +83,8 @@ class PlannedScan:
             return list(self._added())
         scope = (hull(self.plan.scope) if self._has_many_terms else self.plan.scope).predicate()
         try:
-            try:
-                return list(self.scan(all_of([scope, self.plan.row_filter])).plan_files())
-            except OverflowError:  # pyiceberg counts beyond its calendar: rows are told apart by the filter in any case
-                return list(self.scan(scope).plan_files())
+            # The row filter is evaluated for each row in any case.
+            return plan_files(self.scan(all_of([scope, self.plan.row_filter])), lambda: self.scan(scope))
         except ValueError as error:
             if not _has_equality_deletes(self.source, self.plan.snapshot_id):
                 raise

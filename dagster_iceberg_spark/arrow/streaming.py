@@ -1,7 +1,7 @@
 """Record batches of files that are read when they are asked for.
 
-pyiceberg's own reader hands all files to its threads at once and keeps what they return: a consumer that is slower than
-the disk has the whole table in memory.
+pyiceberg's own reader hands all files to its threads at once and keeps what they return. If the consumer is slower than
+the disk, the whole table is in memory (https://github.com/apache/iceberg-python/issues/3036, closed as stale).
 """
 
 from collections import deque

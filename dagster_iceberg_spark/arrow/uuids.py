@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dagster_iceberg_spark.arrow.nested import with_parts
+from dagster_iceberg_spark.pyiceberg_fixes.lists_and_maps import with_parts
 
 _ENDS = (8, 12, 16, 20, 32)
 _DIGITS = 32

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -36,7 +37,6 @@ class EngineProperties:
         pyiceberg_secrets: Properties likewise that hold secrets.
         hidden: Further texts that no message may show.
         system_properties: What Spark's JVM has to find among its system properties, secrets included.
-        ca_bundle: Path of a PEM file with authorities that Spark's JVM has to trust.
         packages: Maven coordinates that Spark needs for this part.
         aws: Who signs requests to AWS, where the engines are to be told.
     """
@@ -47,7 +47,6 @@ class EngineProperties:
     pyiceberg_secrets: Mapping[str, str] = field(repr=False, default_factory=dict)
     hidden: tuple[str, ...] = field(repr=False, default=())
     system_properties: Mapping[str, str] = field(repr=False, default_factory=dict)
-    ca_bundle: str | None = None
     packages: tuple[str, ...] = ()
     aws: AwsIdentity | None = None
 
@@ -85,7 +84,6 @@ def joined(parts: Iterable[EngineProperties]) -> EngineProperties:
         pyiceberg_secrets={key: value for part in known for key, value in part.pyiceberg_secrets.items()},
         hidden=tuple(text for part in known for text in part.hidden),
         system_properties={key: value for part in known for key, value in part.system_properties.items()},
-        ca_bundle=next((part.ca_bundle for part in known if part.ca_bundle is not None), None),
         packages=tuple(dict.fromkeys(package for part in known for package in part.packages)),
         aws=_one_of([part.aws for part in known if part.aws is not None]),
     )
@@ -103,7 +101,7 @@ def _one_of(identities: Sequence[AwsIdentity]) -> AwsIdentity | None:
     return next(iter(identities), None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: `identity` is kept
 class CatalogDescription:
     """What both engines need to open one catalog.
 
@@ -120,7 +118,6 @@ class CatalogDescription:
         warehouse: URI under which new tables are placed; None where the catalog's server decides.
         secrets: Texts that no message may show.
         system_properties: What Spark's JVM has to find among its system properties, secrets included.
-        ca_bundle: Path of a PEM file with authorities that Spark's JVM has to trust.
         aws: Who signs requests to AWS, where the engines are to be told.
         source: Who knows the catalog: the resource's configuration, or a Spark session, which is not told anything.
     """
@@ -137,11 +134,10 @@ class CatalogDescription:
     warehouse: str | None = None
     secrets: tuple[str, ...] = field(repr=False, default=())
     system_properties: Mapping[str, str] = field(repr=False, default_factory=dict)
-    ca_bundle: str | None = None
     aws: AwsIdentity | None = None
     source: Literal["configuration", "session"] = "configuration"
 
-    @property
+    @cached_property
     def identity(self) -> tuple[object, ...]:
         """What makes two descriptions the same one."""
         return (

@@ -6,6 +6,8 @@ The document is read as it is: a long history costs its parsing once, and no obj
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from pydantic import BaseModel
+
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec, parse_transform
@@ -16,6 +18,11 @@ Document = Mapping[str, Any]
 
 _CURRENT_FORM = ("schemas", "partition-specs", "sort-orders")
 """What writers of format version 1 may leave out, having the older forms of it instead."""
+
+
+def document_of(item: BaseModel) -> Document:
+    """Return a part of a table's metadata as its document has it."""
+    return item.model_dump(mode="json", by_alias=True)
 
 
 class Snapshots(Mapping[int, Snapshot]):

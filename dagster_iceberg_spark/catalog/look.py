@@ -8,13 +8,13 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
-from pydantic import BaseModel, ValidationError
-from pyiceberg.catalog import Catalog, load_catalog
+from pydantic import ValidationError
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     NoSuchIcebergTableError,
@@ -24,14 +24,13 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.exceptions import ValidationError as MetadataValidationError
 from pyiceberg.table import Table
-from sqlalchemy.exc import SQLAlchemyError
 
 from dagster_iceberg_spark.catalog.aws import AwsKeys
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.document import Document, Snapshots, is_in_current_form, snapshot_of, table_state
+from dagster_iceberg_spark.catalog.document import Snapshots, document_of, is_in_current_form, table_state
 from dagster_iceberg_spark.catalog.failures import catalog_errors, kind_of
 from dagster_iceberg_spark.catalog.first_line import first_line
-from dagster_iceberg_spark.catalog.nessie import is_versioned, older_versions, version_of
+from dagster_iceberg_spark.catalog.nessie import version_of, with_history
 from dagster_iceberg_spark.catalog.pointer import read_pointed_document
 from dagster_iceberg_spark.catalog.waiting import answer_within
 from dagster_iceberg_spark.errors import (
@@ -40,14 +39,13 @@ from dagster_iceberg_spark.errors import (
     IcebergSparkError,
     NotAnIcebergTableError,
 )
+from dagster_iceberg_spark.pyiceberg_fixes.sql_catalog_tables import load_catalog
+from dagster_iceberg_spark.pyiceberg_fixes.unknown_types import LoadedTable, load_table
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 CONNECT_TIMEOUT_SECONDS: Final = 5.0
 ANSWER_TIMEOUT_SECONDS: Final = 60.0
-
-_FORGOTTEN: Final = 0
-"""The id of no snapshot: that of one which there was, and nobody can name any more."""
 
 _AnswerT = TypeVar("_AnswerT")
 
@@ -61,10 +59,7 @@ class _OpenedCatalog:
     keys: AwsKeys | None
 
 
-_TABLES_OF_SQL_CATALOG: Final = 2
 _NO_JSON: Final = "json_invalid"
-_UNKNOWN_TYPE: Final = "Unsupported field type: '"
-"""What pyiceberg says of a type that it does not have."""
 _catalogs: dict[tuple[object, ...], _OpenedCatalog] = {}
 _lock = threading.Lock()
 
@@ -96,8 +91,10 @@ def look(
         document = read_pointed_document(catalog, identifier) if isinstance(catalog, SqlCatalog) else None
         if document is None or not is_in_current_form(document):
             loaded = _load_table(description, identifier)
-            if loaded is None or loaded.document is None:
-                return None if loaded is None else _state_of(loaded.table, identifier, back_to)
+            if loaded is None:
+                return None
+            if loaded.document is None:
+                return with_history(_state_of(loaded.table, identifier), loaded.table, back_to)
             document = loaded.document
         return table_state(
             document, identifier, Snapshots({item["snapshot-id"]: item for item in document.get("snapshots") or ()})
@@ -132,9 +129,7 @@ def find_table(
     def load() -> Table | None:
         loaded = _load_table(description, identifier)
         table = None if loaded is None else loaded.table
-        if table is None or snapshot_id is None or table.snapshot_by_id(snapshot_id) is not None:
-            return table
-        return version_of(table, snapshot_id) if is_versioned(table) else table
+        return table if table is None or snapshot_id is None else version_of(table, snapshot_id)
 
     return asked(description, load, action=f"look at {identifier} in")
 
@@ -250,23 +245,10 @@ def _require_namespace(description: CatalogDescription, identifier: TableIdentif
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _LoadedTable:
-    """pyiceberg's table.
-
-    Args:
-        table: The table; without the columns whose types pyiceberg does not have.
-        document: Its metadata with these, if it has any.
-    """
-
-    table: Table
-    document: dict[str, Any] | None = None
-
-
-def _load_table(description: CatalogDescription, identifier: TableIdentifier) -> _LoadedTable | None:
+def _load_table(description: CatalogDescription, identifier: TableIdentifier) -> LoadedTable | None:
     catalog = open_catalog(description)
     try:
-        return _loaded(catalog, identifier)
+        return load_table(catalog, identifier.parts)
     except (NoSuchTableError, NoSuchNamespaceError):
         return None
     except (NoSuchIcebergTableError, NoSuchPropertyException, ValidationError, MetadataValidationError) as error:
@@ -275,55 +257,11 @@ def _load_table(description: CatalogDescription, identifier: TableIdentifier) ->
         raise _not_iceberg(identifier, description, error) from None
 
 
-def _loaded(catalog: Catalog, identifier: TableIdentifier) -> _LoadedTable:
-    try:
-        return _LoadedTable(catalog.load_table(identifier.parts))
-    except (ValidationError, MetadataValidationError) as error:
-        if _UNKNOWN_TYPE not in str(error):
-            raise
-    from dagster_iceberg_spark.catalog.unknown_types import without_unknown_columns
-
-    with without_unknown_columns() as documents:
-        table = catalog.load_table(identifier.parts)
-    return _LoadedTable(table, documents[-1])
-
-
-def _state_of(
-    table: Table, identifier: TableIdentifier, back_to: Callable[[Snapshot], bool] | None = None
-) -> TableState:
+def _state_of(table: Table, identifier: TableIdentifier) -> TableState:
     history = {"snapshots", "metadata_log"}
     document = table.metadata.model_dump(mode="json", by_alias=True, exclude=history)
     by_id = {item.snapshot_id: item for item in table.metadata.snapshots}
-    state = table_state(document, identifier, Snapshots(by_id, _documented))
-    head = state.head()
-    if back_to is None or head is None or back_to(head) or not is_versioned(table):
-        return state
-    return replace(state, snapshots=_line(table, head, back_to))
-
-
-def _documented(item: BaseModel) -> Document:
-    return item.model_dump(mode="json", by_alias=True)
-
-
-def _line(table: Table, head: Snapshot, back_to: Callable[[Snapshot], bool]) -> Mapping[int, Snapshot]:
-    """Return the head and what it was made upon, each with the parent that the catalog does not tell."""
-    line = [head]
-    sequence = max(item.sequence_number or 0 for item in table.metadata.snapshots)
-    for version in older_versions(table):
-        item = version.current_snapshot()
-        if item is None:
-            break
-        # One that the next was not made upon is lost: Nessie has let two writers make a table's first snapshot.
-        if (item.sequence_number or 0) < sequence:
-            sequence = item.sequence_number or 0
-            line.append(snapshot_of(_documented(item)))
-        if back_to(line[-1]):
-            break
-    has_older = sequence > 1 and not back_to(line[-1])
-    parents = (*(item.snapshot_id for item in line[1:]), _FORGOTTEN if has_older else None)
-    return {
-        item.snapshot_id: replace(item, parent_snapshot_id=parent) for item, parent in zip(line, parents, strict=True)
-    }
+    return table_state(document, identifier, Snapshots(by_id, document_of))
 
 
 def _keys_of(description: CatalogDescription) -> AwsKeys | None:
@@ -352,10 +290,6 @@ def _load(description: CatalogDescription, keys: AwsKeys | None) -> Catalog:
         properties["s3.session-token"] = keys.session_token
     if description.is_hive:
         _require_metastore_client(properties)
-    for _ in range(_TABLES_OF_SQL_CATALOG):
-        # Two that open a new SQL catalog at once both create its tables; the next try finds what the other has made.
-        with suppress(SQLAlchemyError):
-            return load_catalog(description.name, **properties)
     return load_catalog(description.name, **properties)
 
 

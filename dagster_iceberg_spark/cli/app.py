@@ -13,11 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dagster_iceberg_spark.asset_tables import check_assets, stored_assets
 from dagster_iceberg_spark.check.findings import CheckReport, Finding, Outcome
 from dagster_iceberg_spark.check.steps import STEP_SECONDS, THREAD_NAME
-from dagster_iceberg_spark.cli.code_location import CodeLocation, load_definitions, locations_in
-from dagster_iceberg_spark.cli.settings import assignments, literal_secrets_unsaid, resource_of
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.errors import IcebergSparkError
 
@@ -112,6 +109,11 @@ def _findings(  # noqa: PLR0913 - the command line's options
     namespace: str | None,
     seconds: float,
 ) -> Iterator[Finding]:
+    # Dagster takes longer to load than the help to be shown.
+    from dagster_iceberg_spark.asset_tables import check_assets, stored_assets
+    from dagster_iceberg_spark.cli.code_location import CodeLocation, load_definitions, locations_in
+    from dagster_iceberg_spark.cli.settings import assignments, literal_secrets_unsaid, resource_of
+
     places = [place for place in (*workspace[:1], module, python_file, kind) if place is not None]
     if len(places) > 1:
         raise click.UsageError("Name one of: --workspace, --module, --python-file, --kind.")

@@ -9,7 +9,7 @@ from typing import Any, Final
 from dagster_shared.check import CheckError
 from pydantic import ValidationError
 
-from dagster_iceberg_spark.config import base
+from dagster_iceberg_spark.config import configuration
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.resource import IcebergSparkResource
 
@@ -50,7 +50,7 @@ def resource_of(
 @contextmanager
 def literal_secrets_unsaid() -> Iterator[None]:
     """Say nothing of secrets in the block: flags are nobody's definition, and no UI shows them."""
-    logger = logging.getLogger(base.__name__)
+    logger = logging.getLogger(configuration.__name__)
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:

@@ -1,20 +1,20 @@
-"""How a REST catalog is told who asks."""
+"""Logins to a REST catalog."""
 
 from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field
 
 from dagster_iceberg_spark.catalog.description import EngineProperties
-from dagster_iceberg_spark.config.aws import AwsCredentials, named_keys
-from dagster_iceberg_spark.config.base import Configuration
+from dagster_iceberg_spark.config.aws_credentials import AwsCredentials, named_keys
+from dagster_iceberg_spark.config.configuration import Configuration, given
 from dagster_iceberg_spark.versions import ICEBERG_AWS_BUNDLE
 
 DEFAULT_SCOPE: Final = "catalog"
-"""What Iceberg's clients ask for where nothing else is said (OAuth2Properties.CATALOG_SCOPE)."""
+"""The default of Iceberg's clients (OAuth2Properties.CATALOG_SCOPE)."""
 
 
 class NoAuthentication(Configuration):
-    """The catalog asks nobody who they are, or `properties` say it."""
+    """No login, or one that `properties` describe."""
 
     kind: Literal["none"] = Field(default="none", description="No authentication.")
 
@@ -24,29 +24,29 @@ class NoAuthentication(Configuration):
 
 
 class BearerToken(Configuration):
-    """A token that is sent as it is."""
+    """A token that the engines send as it is."""
 
-    kind: Literal["bearer"] = Field(default="bearer", description="A token that is sent as it is.")
-    token: str = Field(description="The token. It is not renewed. Use EnvVar.")
+    kind: Literal["bearer"] = Field(default="bearer", description="A token that the engines send as it is.")
+    token: str = Field(description="The token, which is not renewed. Use EnvVar.")
 
     def describe(self) -> EngineProperties:
         """Return what both engines need."""
         secret = {"token": self.token}
-        # Iceberg would exchange the token for another one before it expires; few services take that.
+        # Iceberg would exchange the token for another one before it expires, which few services support.
         spark = {"rest.auth.type": "oauth2", "token-refresh-enabled": "false"}
         return EngineProperties(spark=spark, spark_secrets=secret, pyiceberg_secrets=secret)
 
 
 class OAuth2(Configuration):
-    """OAuth2 client credentials: a token is asked for with an id and a secret, and again before it expires."""
+    """OAuth2 client credentials: the engines request a token with an id and a secret, and a new one when it expires."""
 
     kind: Literal["oauth2"] = Field(default="oauth2", description="OAuth2 client credentials.")
-    client_id: str = Field(description="Id of the client.")
-    client_secret: str = Field(description="Secret of the client. Use EnvVar.")
+    client_id: str = Field(description="Client id.")
+    client_secret: str = Field(description="Client secret. Use EnvVar.")
     server_uri: str | None = Field(
         default=None,
-        description="Where tokens are handed out, such as `https://id.example.com/oauth2/token`. Default: the "
-        "catalog's own endpoint `v1/oauth/tokens`.",
+        description="URI of the token endpoint, such as `https://id.example.com/oauth2/token`. Default: the "
+        "catalog's own endpoint, `v1/oauth/tokens`.",
     )
     scope: str = Field(default=DEFAULT_SCOPE, description="Scope of the token, such as `PRINCIPAL_ROLE:ALL`.")
     audience: str | None = Field(default=None, description="Audience of the token.")
@@ -54,29 +54,27 @@ class OAuth2(Configuration):
 
     def describe(self) -> EngineProperties:
         """Return what both engines need."""
-        asked = {
-            **({"oauth2-server-uri": self.server_uri} if self.server_uri else {}),
+        request = {
+            **given({"oauth2-server-uri": self.server_uri, "audience": self.audience, "resource": self.resource}),
             "scope": self.scope,
-            **({"audience": self.audience} if self.audience else {}),
-            **({"resource": self.resource} if self.resource else {}),
         }
         secret = {"credential": f"{self.client_id}:{self.client_secret}"}
         return EngineProperties(
-            # RFC 6749, 4.4.3: no refresh token comes with client credentials, a new token is asked for instead.
-            spark={"rest.auth.type": "oauth2", "token-exchange-enabled": "false", **asked},
+            # RFC 6749, 4.4.3: client credentials come without a refresh token; the client requests a new token instead.
+            spark={"rest.auth.type": "oauth2", "token-exchange-enabled": "false", **request},
             spark_secrets=secret,
-            pyiceberg=asked,
+            pyiceberg=request,
             pyiceberg_secrets=secret,
             hidden=(self.client_secret,),
         )
 
 
 class BasicAuthentication(Configuration):
-    """A user's name and password."""
+    """A user name and a password."""
 
-    kind: Literal["basic"] = Field(default="basic", description="A user's name and password.")
-    username: str = Field(description="Name of the user.")
-    password: str = Field(description="Password of the user. Use EnvVar.")
+    kind: Literal["basic"] = Field(default="basic", description="A user name and a password.")
+    username: str = Field(description="User name.")
+    password: str = Field(description="Password. Use EnvVar.")
 
     def describe(self) -> EngineProperties:
         """Return what both engines need."""
@@ -88,24 +86,25 @@ class BasicAuthentication(Configuration):
 
 
 class SigV4(Configuration):
-    """Requests signed as AWS's are: for Glue's and S3 Tables' REST endpoints, and behind an API gateway."""
+    """AWS Signature Version 4, for the REST endpoints of Glue and S3 Tables, and for catalogs behind an API gateway."""
 
-    kind: Literal["sigv4"] = Field(default="sigv4", description="Requests signed as AWS's are.")
-    region: str | None = Field(default=None, description="Region of the service. Default: what boto3 finds.")
+    kind: Literal["sigv4"] = Field(default="sigv4", description="AWS Signature Version 4.")
+    region: str | None = Field(default=None, description="Region of the service. Default: the one that boto3 finds.")
     service: str = Field(
-        default="execute-api", description="Name that the service signs under, such as `glue` or `s3tables`."
+        default="execute-api", description="Name of the service in the signature, such as `glue` or `s3tables`."
     )
-    credentials: AwsCredentials = Field(default=AwsCredentials(), description="Who signs requests.")
+    credentials: AwsCredentials = Field(
+        default=AwsCredentials(), description="Credentials that sign requests, also to a store that has none."
+    )
 
     def describe(self) -> EngineProperties:
         """Return what both engines need."""
         identity = self.credentials.identity()
-        region = {"rest.signing-region": self.region} if self.region else {}
-        name = {"rest.signing-name": self.service}
+        signing = {"rest.signing-name": self.service, **given({"rest.signing-region": self.region})}
         return EngineProperties(
-            spark={"rest.auth.type": "sigv4", "rest.auth.sigv4.delegate-auth-type": "none", **region, **name},
+            spark={"rest.auth.type": "sigv4", "rest.auth.sigv4.delegate-auth-type": "none", **signing},
             spark_secrets=named_keys("rest", identity.fixed_keys),
-            pyiceberg={"rest.sigv4-enabled": "true", **region, **name},
+            pyiceberg={"rest.sigv4-enabled": "true", **signing},
             packages=(ICEBERG_AWS_BUNDLE,),
             aws=identity,
         )

@@ -1,4 +1,4 @@
-"""What every catalog configuration has in common."""
+"""What all catalogs share."""
 
 from pathlib import Path
 
@@ -12,37 +12,37 @@ from dagster_iceberg_spark.catalog.description import (
     holds_secret,
     joined,
 )
-from dagster_iceberg_spark.config.adls import AdlsStore
-from dagster_iceberg_spark.config.base import Configuration, holds_login, parts_of, scheme_of, without_password
-from dagster_iceberg_spark.config.gcs import GcsStore
-from dagster_iceberg_spark.config.hadoop import HadoopStore
-from dagster_iceberg_spark.config.stores import AutomaticStore, S3Store, StoreConfig, store_of
+from dagster_iceberg_spark.config.adls_store import AdlsStore
+from dagster_iceberg_spark.config.configuration import Configuration
+from dagster_iceberg_spark.config.s3_store import S3Store
+from dagster_iceberg_spark.config.stores import AutomaticStore, StoreConfig
+from dagster_iceberg_spark.config.uri import holds_login, scheme_of, without_password
 from dagster_iceberg_spark.errors import ConfigurationError
 
 
-class BaseCatalog(Configuration):
-    """Base of the catalogs."""
+class Catalog(Configuration):
+    """Base class of the catalogs."""
 
     name: str = Field(
         default="lake",
-        description="The catalog's name in Spark. In a SQL catalog it is also the key of the tables' rows: another "
-        "name shows other tables.",
+        description="Name of the catalog in Spark. A SQL catalog also stores its tables under this name: if you change "
+        "it, you see other tables.",
     )
     store: StoreConfig = Field(
         default=AutomaticStore(),
-        description="Where the files are, and who may read and write them. Default: as the scheme of the warehouse "
-        "says, with the credentials that the environment holds.",
+        description="Where the files are, and the credentials for them. Default: the store that the warehouse's scheme "
+        "names, with the credentials of the environment.",
     )
     properties: dict[str, str] = Field(
         default={},
-        description="Further Iceberg catalog properties, given to Spark and to pyiceberg as they are. A property that "
-        "another field sets is refused here.",
+        description="Further Iceberg catalog properties, for both Spark and pyiceberg. A property that another field "
+        "sets is rejected.",
     )
 
     @field_validator("name")
     @classmethod
     def _is_one_word(cls, name: str) -> str:
-        """Refuse what Spark would take for the name of a catalog and one of its properties."""
+        """Refuse a name that Spark would split into a catalog and a property."""
         if not name or set(name) & set(".`/ "):
             raise ConfigurationError.refusing(
                 "use",
@@ -52,25 +52,60 @@ class BaseCatalog(Configuration):
             )
         return name
 
+    @property
+    def _default_store(self) -> S3Store:
+        """The region and the credentials of the catalog, for a store on S3 that has none."""
+        return S3Store()
+
+    @property
+    def _is_vended(self) -> bool:
+        """Whether the catalog vends the credentials for the store."""
+        return False
+
+    def _store_properties(self, warehouse: str | None) -> EngineProperties:
+        """Return what both engines need to open the store, signed as the catalog unless the store says otherwise."""
+        store, scheme = self.store, None if warehouse is None else scheme_of(warehouse)
+        if scheme is not None and scheme not in store.schemes:
+            raise ConfigurationError.refusing(
+                "use",
+                f"the catalog {self.name!r}",
+                expected=f"a `warehouse` that is a URI of {' or '.join(store.schemes)} where `store` is "
+                f"{type(store).__name__}",
+                found=repr(without_password(warehouse or "")),
+                hint="correct the `warehouse`, or set the `store` for its scheme.",
+            )
+        if isinstance(store, AutomaticStore):
+            if scheme in HDFS_SCHEMES and "py-io-impl" not in self.properties:
+                return EngineProperties(pyiceberg={"py-io-impl": HDFS_FILE_IO})
+            if scheme != "s3" or "io-impl" in self.properties:
+                return EngineProperties()
+            store = self._default_store
+        if not isinstance(store, S3Store):
+            return store.describe(warehouse) if isinstance(store, AdlsStore) else store.describe()
+        default, has_keys = self._default_store, self._is_vended or "s3.access-key-id" in self.properties
+        credentials = store.credentials if store.credentials.is_given or has_keys else default.credentials
+        store = store.model_copy(update={"credentials": credentials, "region": store.region or default.region})
+        return store.describe(is_vended=has_keys)
+
     def _described(
         self,
-        *parts: EngineProperties,
+        service: EngineProperties,
+        *others: EngineProperties,
         kind: str,
         endpoint: str,
         host: tuple[str, int] | None = None,
         other_hosts: tuple[tuple[str, int], ...] = (),
         warehouse: str | None = None,
     ) -> CatalogDescription:
-        """Return what the parts say to the engines, with the free properties."""
-        known = joined(parts)
-        for key in self.properties:
-            if key in known.keys:
-                raise ConfigurationError.refusing(
-                    "use",
-                    f"`properties` of the catalog {self.name!r}",
-                    expected="properties that no other field sets",
-                    found=f"{key!r}",
-                )
+        """Join the service, the store, other parts and the free properties to a description of the catalog."""
+        known = joined((service, self._store_properties(warehouse), *others))
+        for key in sorted(known.keys & self.properties.keys()):
+            raise ConfigurationError.refusing(
+                "use",
+                f"`properties` of the catalog {self.name!r}",
+                expected="properties that no other field sets",
+                found=repr(key),
+            )
         for key, value in known.spark.items():
             if holds_login(value):
                 raise ConfigurationError.refusing(
@@ -78,7 +113,7 @@ class BaseCatalog(Configuration):
                     f"the catalog {self.name!r}",
                     expected="URIs without passwords",
                     found=f"one in {key!r}",
-                    hint="give credentials in the fields for them, with EnvVar.",
+                    hint="set credentials in their own fields, with EnvVar.",
                 )
         hidden = {key: value for key, value in self.properties.items() if holds_secret(key) or holds_login(value)}
         shown = {key: value for key, value in self.properties.items() if key not in hidden}
@@ -95,53 +130,15 @@ class BaseCatalog(Configuration):
             warehouse=warehouse,
             secrets=tuple(secret for secret in (*known.secrets, *hidden.values()) if secret),
             system_properties=known.system_properties,
-            ca_bundle=known.ca_bundle,
             aws=known.aws,
         )
 
-    def _store_in(
-        self, warehouse: str | None, *, default: S3Store | None = None, is_vended: bool = False
-    ) -> EngineProperties:
-        """Return what the store says; who signs for the catalog signs for a store that says nothing else."""
-        default = default or S3Store()
-        store = store_of(self.store, warehouse, f"the catalog {self.name!r}", default=default)
-        if isinstance(store, AdlsStore):
-            return store.describe(warehouse)
-        if isinstance(store, (GcsStore, HadoopStore)):
-            return store.describe()
-        if store is None and warehouse is not None and scheme_of(warehouse) in HDFS_SCHEMES:
-            return EngineProperties(pyiceberg={} if "py-io-impl" in self.properties else {"py-io-impl": HDFS_FILE_IO})
-        if not isinstance(store, S3Store) or (isinstance(self.store, AutomaticStore) and "io-impl" in self.properties):
-            return EngineProperties()
-        has_keys = is_vended or "s3.access-key-id" in self.properties
-        signs = store.credentials if store.credentials.is_given or has_keys else default.credentials
-        store = store.model_copy(update={"credentials": signs, "region": store.region or default.region})
-        return store.describe(is_vended=has_keys)
-
-
-def host_of(uri: str) -> tuple[str, int]:
-    """Return host and port of an HTTP URI.
-
-    Raises:
-        ConfigurationError: It has none that can be read.
-    """
-    parts = parts_of(uri)
-    if parts is None:
-        found = repr(without_password(uri))
-        raise ConfigurationError.refusing("reach", "the service", expected="a URI with host and port", found=found)
-    return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-
-
-def as_uri(warehouse: str) -> str:
-    """Return the warehouse as a URI: a path becomes an absolute `file://` one."""
-    return warehouse if scheme_of(warehouse) else f"file://{Path(warehouse).absolute()}"
-
 
 def make_directory(directory: Path, subject: str) -> None:
-    """Make a directory that is not there yet.
+    """Create a directory unless it exists.
 
     Raises:
-        ConfigurationError: It cannot be made.
+        ConfigurationError: It cannot be created.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -1,118 +1,21 @@
-"""The other catalogs, and the choice of one."""
+"""The choice of a catalog."""
 
-from pathlib import Path
-from typing import Annotated, Final, Literal, TypeAlias
-from urllib.parse import urlsplit
+from typing import Annotated, Final, TypeAlias
 
 from pydantic import Field
 
-from dagster_iceberg_spark.catalog.description import CatalogDescription, EngineProperties
-from dagster_iceberg_spark.config.aws import AwsCredentials
-from dagster_iceberg_spark.config.base import scheme_of, without_password
-from dagster_iceberg_spark.config.catalog import BaseCatalog, as_uri, host_of, make_directory
-from dagster_iceberg_spark.config.hive import HiveCatalog
-from dagster_iceberg_spark.config.local import InMemoryCatalog, SparkCatalogByName
-from dagster_iceberg_spark.config.rest import RestCatalog
-from dagster_iceberg_spark.config.sql import EmbeddedCatalog, SqlCatalog
-from dagster_iceberg_spark.config.stores import S3Store
-from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.versions import ICEBERG_AWS_BUNDLE
+from dagster_iceberg_spark.config.embedded_catalog import EmbeddedCatalog
+from dagster_iceberg_spark.config.glue_catalog import GlueCatalog
+from dagster_iceberg_spark.config.hadoop_catalog import HadoopCatalog
+from dagster_iceberg_spark.config.hive_catalog import HiveCatalog
+from dagster_iceberg_spark.config.in_memory_catalog import InMemoryCatalog
+from dagster_iceberg_spark.config.rest_catalog import RestCatalog
+from dagster_iceberg_spark.config.spark_catalog import SparkCatalogByName
+from dagster_iceberg_spark.config.sql_catalog import SqlCatalog
 
 _DYNAMODB_LOCK: Final = "org.apache.iceberg.aws.dynamodb.DynamoDbLockManager"
 """Iceberg documentation, "AWS", "DynamoDB Lock Manager"."""
 _HADOOP_CATALOG: Final = "dagster_iceberg_spark.catalog.hadoop.HadoopCatalog"
-
-
-class GlueCatalog(BaseCatalog):
-    """AWS Glue's Data Catalog, by its own API.
-
-    Example:
-        >>> GlueCatalog(warehouse="s3://lake/warehouse", region="eu-west-1").kind
-        'glue'
-    """
-
-    kind: Literal["glue"] = Field(default="glue", description="AWS Glue's Data Catalog, by its own API.")
-    warehouse: str = Field(description="URI under which new tables are placed, such as `s3://lake/warehouse`.")
-    region: str | None = Field(default=None, description="Region. Default: what boto3 finds.")
-    catalog_id: str | None = Field(
-        default=None, description="Id of the catalog, where it is another account's. Default: the caller's account."
-    )
-    endpoint: str | None = Field(default=None, description="Endpoint of the service. Default: Amazon's.")
-    lock_table: str | None = Field(
-        default=None,
-        description="Name of a DynamoDB table by which Spark's writers wait for each other; it is made if it is not "
-        "there. Default: none, as Glue itself refuses to update an old version of a table.",
-    )
-    credentials: AwsCredentials = Field(
-        default=AwsCredentials(),
-        description="Who signs requests, also to the store where that has no fields of its own.",
-    )
-
-    def describe(self, storage_directory: str) -> CatalogDescription:  # noqa: ARG002 - every catalog takes it
-        """Return what Spark and pyiceberg need.
-
-        Raises:
-            ConfigurationError: Fields contradict each other.
-        """
-        common = {
-            "type": "glue",
-            "warehouse": self.warehouse,
-            **({"client.region": self.region} if self.region else {}),
-            **({"glue.id": self.catalog_id} if self.catalog_id else {}),
-            **({"glue.endpoint": self.endpoint} if self.endpoint else {}),
-        }
-        identity = self.credentials.identity()
-        lock = {} if self.lock_table is None else {"lock-impl": _DYNAMODB_LOCK, "lock.table": self.lock_table}
-        service = EngineProperties(
-            spark={**common, **lock}, pyiceberg=common, packages=(ICEBERG_AWS_BUNDLE,), aws=identity
-        )
-        return self._described(
-            service,
-            self._store_in(self.warehouse, default=S3Store(region=self.region, credentials=self.credentials)),
-            kind="Glue catalog",
-            endpoint=self.endpoint or self.region or "the region that boto3 finds",
-            host=None if self.endpoint is None else host_of(self.endpoint),
-            warehouse=self.warehouse,
-        )
-
-
-class HadoopCatalog(BaseCatalog):
-    """A directory on a local disk or HDFS, and nothing beside it: Spark writes it, pyiceberg reads it.
-
-    Example:
-        >>> HadoopCatalog(warehouse="hdfs://namenode/lake").kind
-        'hadoop'
-    """
-
-    kind: Literal["hadoop"] = Field(default="hadoop", description="A directory, and nothing beside it.")
-    warehouse: str = Field(
-        description="Directory or URI of the tables: a local disk or HDFS, which rename in one step."
-    )
-
-    def describe(self, storage_directory: str) -> CatalogDescription:  # noqa: ARG002 - every catalog takes it
-        """Return what Spark and pyiceberg need.
-
-        Raises:
-            ConfigurationError: The warehouse is in a store that cannot rename in one step, or cannot be made.
-        """
-        warehouse = as_uri(self.warehouse)
-        if scheme_of(warehouse) not in ("file", "hdfs", "viewfs"):
-            raise ConfigurationError.refusing(
-                "use",
-                f"the Hadoop catalog {self.name!r}",
-                expected="a `warehouse` on a local disk or HDFS, where a rename is one step",
-                found=repr(without_password(self.warehouse)),
-                hint="in an object store two writers would overwrite each other: use a SQL, REST or Glue catalog.",
-            )
-        if scheme_of(warehouse) == "file":
-            make_directory(Path(urlsplit(warehouse).path), f"the Hadoop catalog {self.name!r}")
-        common = {"warehouse": warehouse}
-        directory = EngineProperties(
-            spark={"type": "hadoop", **common}, pyiceberg={"py-catalog-impl": _HADOOP_CATALOG, **common}
-        )
-        return self._described(
-            directory, self._store_in(warehouse), kind="Hadoop catalog", endpoint=warehouse, warehouse=warehouse
-        )
 
 
 CatalogConfig: TypeAlias = Annotated[

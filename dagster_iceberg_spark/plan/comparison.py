@@ -22,8 +22,8 @@ from dagster_iceberg_spark.plan.options import (
     SORT_BY,
 )
 from dagster_iceberg_spark.plan.renames import StoredNames
-from dagster_iceberg_spark.plan.request import TableRequest
 from dagster_iceberg_spark.plan.table_owner import check_ownership, refuse_disagreement
+from dagster_iceberg_spark.plan.table_request import TableRequest
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import TableState

@@ -16,8 +16,8 @@ from dagster_iceberg_spark.plan.options import (
     SORT_BY,
     WriteOptions,
 )
-from dagster_iceberg_spark.plan.request import TableRequest
 from dagster_iceberg_spark.plan.table_owner import shared_by, takes_over
+from dagster_iceberg_spark.plan.table_request import TableRequest
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionField

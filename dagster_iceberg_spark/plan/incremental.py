@@ -40,7 +40,7 @@ Scan: TypeAlias = Literal["rows", "nothing", "appends", "inserts", "files", "cha
 
 
 @dataclass(frozen=True, slots=True)
-class Consumption:
+class ReadPosition:
     """How far an asset has read an upstream table.
 
     Args:
@@ -60,7 +60,7 @@ class Consumption:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnTable:
+class OutputTable:
     """A table that the reading step writes.
 
     Args:
@@ -111,7 +111,7 @@ class Changes:
     is_repeated: bool = False
 
 
-def consumed(table: OwnTable, now: UpstreamRead, keys: Collection[str]) -> Consumption:
+def position_of(table: OutputTable, now: UpstreamRead, keys: Collection[str]) -> ReadPosition:
     """Say how far an asset has read an upstream table, by the lineage of its own.
 
     Args:
@@ -122,20 +122,22 @@ def consumed(table: OwnTable, now: UpstreamRead, keys: Collection[str]) -> Consu
     state = table.state
     oldest: Snapshot | None = None
     for snapshot in () if state is None else state.base_ancestors(table.branch):
-        found = consumed_by(snapshot, table, now, keys)
+        found = position_in(snapshot, table, now, keys)
         if found is not None:
             return found
         oldest = snapshot
     if oldest is None or oldest.parent_snapshot_id is None:
-        return Consumption()
-    return Consumption(
+        return ReadPosition()
+    return ReadPosition(
         unclear=f"a history of the asset's own table that begins with snapshot {oldest.snapshot_id}: older ones have "
         "expired",
         is_cut=True,
     )
 
 
-def consumed_by(snapshot: Snapshot, table: OwnTable, now: UpstreamRead, keys: Collection[str]) -> Consumption | None:
+def position_in(
+    snapshot: Snapshot, table: OutputTable, now: UpstreamRead, keys: Collection[str]
+) -> ReadPosition | None:
     """Say how far one snapshot of the asset's own table has read; None: it does not tell.
 
     Args:
@@ -149,9 +151,9 @@ def consumed_by(snapshot: Snapshot, table: OwnTable, now: UpstreamRead, keys: Co
         return None
     if table.is_pending(snapshot):
         is_known = len(reads) == 1 and reads[0].kind is not None
-        return Consumption(reads[0].since, reads[0].snapshot_id, reads[0].is_repeated) if is_known else None
+        return ReadPosition(reads[0].since, reads[0].snapshot_id, reads[0].is_repeated) if is_known else None
     if not reads and not has_all_reads(snapshot.summary.get(UPSTREAM, "")):
-        return Consumption(unclear=f"snapshot {snapshot.snapshot_id} of the asset, which has too many inputs to list")
+        return ReadPosition(unclear=f"snapshot {snapshot.snapshot_id} of the asset, which has too many inputs to list")
     # What was read of a table without a snapshot, or without a table, was nothing.
     told = (read for read in reads if read.snapshot_id is not None)
     read = next((read for read in told if _share_read(read, now, keys) != "none"), None)
@@ -160,26 +162,26 @@ def consumed_by(snapshot: Snapshot, table: OwnTable, now: UpstreamRead, keys: Co
     partial = next((item for item in reads if item.kind is None and item.left_out not in (None, now.left_out)), None)
     is_one = partial is None and len({item.snapshot_id for item in reads}) == 1
     if is_one and share == _share_read(read, now, keys) == "all":
-        return Consumption(read.snapshot_id)
+        return ReadPosition(read.snapshot_id)
     what = (
         f"read {_shown(read.scope)} for {_shown(snapshot.summary.get(PARTITION_KEYS))}: only some of what is read now, "
         "or more than one state of it"
         if partial is None
         else f"not read all rows of {partial.table} ({partial.left_out})"
     )
-    return Consumption(unclear=f"snapshot {snapshot.snapshot_id} of the asset, which has {what}")
+    return ReadPosition(unclear=f"snapshot {snapshot.snapshot_id} of the asset, which has {what}")
 
 
-def agreed(consumptions: Sequence[Consumption]) -> Consumption:
+def agreed(consumptions: Sequence[ReadPosition]) -> ReadPosition:
     """Return what the tables of one step say together."""
     different = set(consumptions)
     pending = next((item for item in consumptions if item.until is not None), None)
-    if pending is not None and different <= {pending, Consumption(pending.since)}:
+    if pending is not None and different <= {pending, ReadPosition(pending.since)}:
         return pending
     if len(different) <= 1:
-        return next(iter(different), Consumption())
+        return next(iter(different), ReadPosition())
     unclear = next((item for item in consumptions if item.unclear is not None), None)
-    return unclear or Consumption(
+    return unclear or ReadPosition(
         unclear="what the step makes, parts of which have not read equally far: "
         + ", ".join(sorted(str(item.until or item.since or "nothing") for item in different))
         + " (a run that failed between them is executed again from its failure)"
@@ -296,11 +298,11 @@ def refuse_consumed(
         ChangesConsumedError: The table has changed since the input was loaded.
     """
     for read in materialization.upstream:
-        upon = dict(read.upon)
-        if read.kind is None or materialization.asset_key not in upon:
+        heads = dict(read.output_heads)
+        if read.kind is None or materialization.asset_key not in heads:
             continue
-        known = upon[materialization.asset_key]
-        table = OwnTable(
+        known = heads[materialization.asset_key]
+        table = OutputTable(
             asset=materialization.asset_key,
             branch=options.branch,
             scope=materialization.scope,
@@ -314,7 +316,7 @@ def refuse_consumed(
             raise history_refusals.consumed_changes(subject, read.asset_key, read.since, found)
 
 
-def _taken(table: OwnTable, read: UpstreamRead, known: int | None) -> str | None:
+def _taken(table: OutputTable, read: UpstreamRead, known: int | None) -> str | None:
     """Say what has become of the changes since the own table's snapshot was known; None: nothing."""
     state = table.state
     for snapshot in () if state is None else state.base_ancestors(table.branch):
@@ -327,7 +329,7 @@ def _taken(table: OwnTable, read: UpstreamRead, known: int | None) -> str | None
     return None if known is None else f"a table without the snapshot {known} that it had when they were read"
 
 
-def _share_of_run(snapshot: Snapshot, table: OwnTable) -> str:
+def _share_of_run(snapshot: Snapshot, table: OutputTable) -> str:
     """Say how much of the run's partitions a snapshot is of: `all`, `some`, or `none` where it is of another asset."""
     summary = snapshot.summary
     if summary.get(ASSET_KEY) not in {table.asset, table.former} - {None}:

@@ -6,15 +6,26 @@ The precedence, for every option alike:
 2. metadata of the asset's definition,
 3. the IO manager's configuration,
 4. the default.
+
+A value of None gives nothing: the next level counts.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.plan.evolution import PartitionEvolution, SchemaEvolution
 from dagster_iceberg_spark.plan.merging import MERGE_OPTIONS, MergeRules, MergeStrategy, parse_merge_rules
+from dagster_iceberg_spark.plan.metadata_key import (
+    PREFIX,
+    MetadataKey,
+    key,
+    keys_of,
+    one_of,
+    read_metadata,
+    unknown_keys,
+)
 from dagster_iceberg_spark.plan.values import list_of_text, names, nearest_of, sort_field, string_map, text
 from dagster_iceberg_spark.table.identifier import TableIdentifier, split_parts
 from dagster_iceberg_spark.table.lineage import OWNER_PROPERTY, SHARED_PROPERTY, SHARERS_PROPERTY
@@ -31,7 +42,6 @@ from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
 WriteDisposition: TypeAlias = Literal["replace", "append", "merge", "overwrite_partitions"]
 RowsOutsidePartition: TypeAlias = Literal["error", "drop"]
 
-PREFIX: Final = "iceberg/"
 PARTITION_EXPR: Final = "partition_expr"
 SCHEMA: Final = "schema"
 TABLE: Final = "iceberg/table"
@@ -52,35 +62,6 @@ FORMAT_VERSION: Final = "iceberg/format_version"
 LOCATION: Final = "iceberg/location"
 BRANCH: Final = "iceberg/branch"
 TAKES_OVER: Final = "iceberg/takes_over"
-
-ADDRESSING_KEYS: Final = (SCHEMA, TABLE, PARTITION_EXPR, BRANCH, LOCATION, TAKES_OVER)
-"""Keys that say where the rows are, and whose. They are the definition's alone: readers never see run metadata."""
-
-KEYS: Final[Mapping[str, str]] = {
-    TABLE: "`namespace.table`, for a table not named after its asset",
-    PARTITION_BY: "list of `col`, `year(col)`, `month(col)`, `day(col)`, `hour(col)`, `bucket(n, col)`, "
-    "`truncate(w, col)`, each optionally `... as name`",
-    WRITE_DISPOSITION: "`replace`, `append`, `merge` or `overwrite_partitions`",
-    MERGE_KEYS: "list of columns that identify a row; required for `merge`",
-    MERGE: f"a strategy, or a dict of {', '.join(f'`{name}`' for name in MERGE_OPTIONS)}",
-    SCHEMA_EVOLUTION: "`strict`, `add_columns` or `full`",
-    PARTITION_EVOLUTION: "`evolve` or `error`: when an explicit `iceberg/partition_by` differs from the table's spec",
-    ROWS_OUTSIDE_PARTITION: "`error` or `drop`",
-    RENAMES: "dict of old to new column names, fields of structs by their dotted path: columns keep their values",
-    REQUIRED_COLUMNS: "list of columns that may not hold NULL, or a dict of columns to `true` and `false`: `false` "
-    "lets a required column hold NULL",
-    IDENTIFIER_FIELDS: "list of columns that identify a row; they are required",
-    SORT_BY: "list of `col`, each optionally `asc` or `desc` and `nulls first` or `nulls last`: the order inside "
-    "new files; `[]` for none",
-    TABLE_PROPERTIES: "Iceberg table properties; those not named stay as they are, one set to null is removed",
-    WRITE_OPTIONS: "Iceberg's Spark write options, such as `target-file-size-bytes`",
-    FORMAT_VERSION: "1, 2 or 3: the format of the table; an older one is upgraded, for good",
-    LOCATION: "URI of the directory of the table that the asset creates",
-    BRANCH: "branch to write instead of `main`",
-    TAKES_OVER: "the key that the asset had before, its parts joined by slashes: the next write takes over the table "
-    "that the asset of that key owns",
-}
-"""Every `iceberg/` key of an output, and the values that it takes."""
 
 RESULT_KEYS: Final = (
     "iceberg/snapshot_id",
@@ -156,53 +137,200 @@ _SNAPSHOT_PROPERTY: Final = "snapshot-property."
 _RESERVED_SNAPSHOT_PROPERTIES: Final = ("dagster.", "dagster_iceberg_spark.")
 _FORMAT_VERSIONS: Final = (1, 2, 3)
 
-_Value = TypeVar("_Value")
+
+def _partition_fields(value: Any) -> tuple[PartitionField, ...]:
+    try:
+        return tuple(parse_partition_field(item) for item in list_of_text(value))
+    except UnknownTransformError as error:
+        message, transform = error.args
+        expected = f"one of {', '.join(TRANSFORM_SPELLINGS)}"
+        raise NotationError(expected, message, nearest_of(transform, TRANSFORM_SPELLINGS)) from error
+
+
+def _sort_fields(value: Any) -> tuple[SortField, ...]:
+    return tuple(sort_field(item) for item in list_of_text(value))
+
+
+def _table_properties(value: Any) -> dict[str, str | None]:
+    for name in value if isinstance(value, Mapping) else ():
+        if name in _RESERVED_TABLE_PROPERTIES:
+            message = f"the table property {name!r}: {_RESERVED_TABLE_PROPERTIES[name]}"
+            raise ValueError(message)
+    removed = {name: None for name, item in value.items() if item is None} if isinstance(value, Mapping) else {}
+    kept = {name: item for name, item in value.items() if item is not None} if removed else value
+    return {**string_map(kept), **{text(name): None for name in removed}}
+
+
+def _renames(value: Any) -> dict[str, str]:
+    """Read renames, which may be a history: `{"a": "b", "b": "c"}` makes `c` of either."""
+    renames = string_map(value)
+    by_path = {split_parts(text): name for text, name in renames.items()}
+    return {text: _last_name(split_parts(text), by_path) for text in renames}
+
+
+def _last_name(path: tuple[str, ...], by_path: Mapping[tuple[str, ...], str]) -> str:
+    *parent, first = path
+    name, seen = by_path[path], {first}
+    while (following := by_path.get((*parent, name))) is not None:
+        if name in seen:
+            message = f"renames that lead back to {name!r}"
+            raise ValueError(message)
+        seen.add(name)
+        name = following
+    return name
+
+
+def _required_columns(value: Any) -> dict[str, bool]:
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(list_of_text(value), True)
+    if not all(isinstance(item, bool) for item in value.values()):
+        message = f"{value!r}, whose values are not true or false"
+        raise TypeError(message)
+    return {text(name): item for name, item in value.items()}
+
+
+def _write_options(value: Any) -> dict[str, str]:
+    options = string_map(value)
+    for name in options:
+        if name.startswith(_SNAPSHOT_PROPERTY):
+            if name.removeprefix(_SNAPSHOT_PROPERTY).lower().startswith(_RESERVED_SNAPSHOT_PROPERTIES):
+                message = f"the snapshot property {name!r}, which the package writes itself"
+                raise ValueError(message)
+        elif name not in WRITE_OPTION_NAMES:
+            nearest = nearest_of(name, tuple(WRITE_OPTION_NAMES))
+            message = f"the write option {name!r}" + (f" (did you mean {nearest!r}?)" if nearest else "")
+            raise ValueError(message)
+    return options
+
+
+def _format_version(value: Any) -> int:
+    if isinstance(value, bool) or str(value) not in map(str, _FORMAT_VERSIONS):
+        message = f"{value!r}"
+        raise ValueError(message)
+    return int(value)
+
+
+def _partition_columns(value: Any) -> str | dict[str, str]:
+    if isinstance(value, Mapping):
+        return {text(dimension): text(column) for dimension, column in value.items()}
+    return text(value)
 
 
 @dataclass(frozen=True, slots=True)
-class OptionDefaults:
-    """The IO manager's configuration, as far as metadata can override it."""
+class TableAddress:
+    """Where the rows of an asset are: the keys that name its table, and the columns that hold its partitions."""
 
-    write_disposition: str = "replace"
-    schema_evolution: str = "add_columns"
-    partition_evolution: str = "evolve"
-    rows_outside_partition: str = "error"
-    table_properties: Mapping[str, str] = field(default_factory=dict)
-    write_options: Mapping[str, str] = field(default_factory=dict)
-
-    def as_metadata(self) -> dict[str, Any]:
-        """Return the configuration under the metadata's names."""
-        return {
-            WRITE_DISPOSITION: self.write_disposition,
-            SCHEMA_EVOLUTION: self.schema_evolution,
-            PARTITION_EVOLUTION: self.partition_evolution,
-            ROWS_OUTSIDE_PARTITION: self.rows_outside_partition,
-            TABLE_PROPERTIES: dict(self.table_properties),
-            WRITE_OPTIONS: dict(self.write_options),
-        }
+    partition_expr: str | Mapping[str, str] | None = key(
+        "column that holds the partition, or {dimension: column}; required on an asset with partitions",
+        _partition_columns,
+        name=PARTITION_EXPR,
+        expected="a column, or {dimension: column}",
+        is_addressing=True,
+    )
+    schema: tuple[str, ...] | None = key(
+        "namespace of the table, its levels separated by dots; default: the IO manager's `namespace`, else the last "
+        "part of the asset key's prefix, else `public`",
+        lambda value: split_parts(text(value)),
+        name=SCHEMA,
+        expected="a namespace, its levels separated by dots",
+        is_addressing=True,
+    )
+    table: TableIdentifier | None = key(
+        "`namespace.table`, for a table not named after its asset",
+        lambda value: TableIdentifier.parse(text(value)),
+        default_text="the last part of the asset key",
+        is_addressing=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
     """How an output is written, every option resolved."""
 
-    partition_by: tuple[PartitionField, ...] | None = None
-    write_disposition: WriteDisposition = "replace"
-    merge_keys: tuple[str, ...] = ()
-    merge: MergeRules = field(default_factory=MergeRules)
-    schema_evolution: SchemaEvolution = "add_columns"
-    partition_evolution: PartitionEvolution = "evolve"
-    rows_outside_partition: RowsOutsidePartition = "error"
-    renames: Mapping[str, str] = field(default_factory=dict)
-    required_columns: Mapping[str, bool] = field(default_factory=dict)
-    identifier_fields: tuple[str, ...] | None = None
-    sort_by: tuple[SortField, ...] | None = None
-    table_properties: Mapping[str, str | None] = field(default_factory=dict)
-    write_options: Mapping[str, str] = field(default_factory=dict)
-    format_version: int | None = None
-    location: str | None = None
-    branch: str = MAIN_BRANCH
-    takes_over: str | None = None
+    partition_by: tuple[PartitionField, ...] | None = key(
+        "list of `col`, `year(col)`, `month(col)`, `day(col)`, `hour(col)`, `bucket(n, col)`, `truncate(w, col)`, each "
+        "optionally `... as name`",
+        _partition_fields,
+        default_text="the spec of the table; for a new table, from the partitions definition",
+    )
+    write_disposition: WriteDisposition = key(
+        "`replace`, `append`, `merge` or `overwrite_partitions`",
+        one_of(get_args(WriteDisposition)),
+        default="replace",
+        is_configurable=True,
+    )
+    merge_keys: tuple[str, ...] = key("list of columns that identify a row; required for `merge`", names, default=())
+    merge: MergeRules = key(
+        f"a strategy, or a dict of {', '.join(f'`{name}`' for name in MERGE_OPTIONS)}",
+        parse_merge_rules,
+        default=MergeRules,
+        default_text="`upsert`",
+    )
+    schema_evolution: SchemaEvolution = key(
+        "`strict`, `add_columns` or `full`",
+        one_of(get_args(SchemaEvolution)),
+        default="add_columns",
+        is_configurable=True,
+    )
+    partition_evolution: PartitionEvolution = key(
+        "`evolve` or `error`: when an explicit `iceberg/partition_by` differs from the table's spec",
+        one_of(get_args(PartitionEvolution)),
+        default="evolve",
+        is_configurable=True,
+    )
+    rows_outside_partition: RowsOutsidePartition = key(
+        "`error` or `drop`", one_of(get_args(RowsOutsidePartition)), default="error", is_configurable=True
+    )
+    renames: Mapping[str, str] = key(
+        "dict of old to new column names, fields of structs by their dotted path: columns keep their values",
+        _renames,
+        default=dict,
+    )
+    required_columns: Mapping[str, bool] = key(
+        "list of columns that may not hold NULL, or a dict of columns to `true` and `false`: `false` lets a required "
+        "column hold NULL",
+        _required_columns,
+        default=dict,
+    )
+    identifier_fields: tuple[str, ...] | None = key(
+        "list of columns that identify a row; they are required", names, default_text="those of the table"
+    )
+    sort_by: tuple[SortField, ...] | None = key(
+        "list of `col`, each optionally `asc` or `desc` and `nulls first` or `nulls last`: the order inside new files; "
+        "`[]` for none",
+        _sort_fields,
+        default_text="the order of the table; a new table has none",
+    )
+    table_properties: Mapping[str, str | None] = key(
+        "Iceberg table properties; those not named stay as they are, one set to null is removed",
+        _table_properties,
+        default=dict,
+        is_configurable=True,
+    )
+    write_options: Mapping[str, str] = key(
+        "Iceberg's Spark write options, such as `target-file-size-bytes`",
+        _write_options,
+        default=dict,
+        is_configurable=True,
+    )
+    format_version: int | None = key(
+        "1, 2 or 3: the format of the table; an older one is upgraded, for good",
+        _format_version,
+        default_text="that of the table; Iceberg's for a new one",
+    )
+    location: str | None = key(
+        "URI of the directory of the table that the asset creates",
+        text,
+        default_text="the catalog's choice; a name with unusual characters gets a safe directory",
+        is_addressing=True,
+    )
+    branch: str = key("branch to write instead of `main`", text, default=MAIN_BRANCH, is_addressing=True)
+    takes_over: str | None = key(
+        "the key that the asset had before, its parts joined by slashes: the next write takes over the table that the "
+        "asset of that key owns",
+        text,
+        is_addressing=True,
+    )
 
     @property
     def merges(self) -> bool:
@@ -210,10 +338,17 @@ class WriteOptions:
         return self.write_disposition == "merge" and self.merge.where is None
 
 
+OUTPUT_KEYS: Final[Mapping[str, MetadataKey]] = {
+    item.name: item for item in (*keys_of(TableAddress), *keys_of(WriteOptions))
+}
+"""Every key of an output, by its name."""
+_PREFIXED_KEYS: Final = tuple(name for name in OUTPUT_KEYS if name.startswith(PREFIX))
+
+
 def parse_write_options(
     definition: Mapping[str, Any],
     run: Mapping[str, Any] | None = None,
-    defaults: OptionDefaults | None = None,
+    configuration: Mapping[str, Any] | None = None,
     *,
     subject: str,
 ) -> WriteOptions:
@@ -222,7 +357,7 @@ def parse_write_options(
     Args:
         definition: The metadata of the asset's definition, plain values.
         run: The metadata that the run attached to the output.
-        defaults: The IO manager's configuration.
+        configuration: The IO manager's, by the names of its fields.
         subject: The asset, for messages.
 
     Raises:
@@ -232,31 +367,10 @@ def parse_write_options(
     check_keys(definition, subject=subject)
     check_keys(run, subject=subject)
     _refuse_addressing(run, definition, subject=subject)
-    chosen = {**(defaults or OptionDefaults()).as_metadata(), **definition, **run}
-    read = _Reader(chosen, subject)
-    properties: dict[str, str | None] = {**read.value(TABLE_PROPERTIES, _table_properties, {})}
-    version = _Reader({FORMAT_VERSION: properties.pop("format-version", None)}, subject)  # which no table has as one
-    options = WriteOptions(
-        partition_by=read.value(PARTITION_BY, _partition_fields, None),
-        write_disposition=read.choice(WRITE_DISPOSITION, get_args(WriteDisposition)),
-        merge_keys=read.value(MERGE_KEYS, names, ()),
-        merge=read.value(MERGE, parse_merge_rules, MergeRules()),
-        schema_evolution=read.choice(SCHEMA_EVOLUTION, get_args(SchemaEvolution)),
-        partition_evolution=read.choice(PARTITION_EVOLUTION, get_args(PartitionEvolution)),
-        rows_outside_partition=read.choice(ROWS_OUTSIDE_PARTITION, get_args(RowsOutsidePartition)),
-        renames=read.value(RENAMES, _renames, {}),
-        required_columns=read.value(REQUIRED_COLUMNS, _required_columns, {}),
-        identifier_fields=read.value(IDENTIFIER_FIELDS, names, None),
-        sort_by=read.value(SORT_BY, _sort_fields, None),
-        table_properties=properties,
-        write_options=read.value(WRITE_OPTIONS, _write_options, {}),
-        format_version=read.value(
-            FORMAT_VERSION, _format_version, version.value(FORMAT_VERSION, _format_version, None)
-        ),
-        location=read.value(LOCATION, text, None),
-        branch=read.value(BRANCH, text, MAIN_BRANCH),
-        takes_over=read.value(TAKES_OVER, text, None),
-    )
+    configured = {f"{PREFIX}{name}": value for name, value in (configuration or {}).items()}
+    levels = (configured, definition, run)
+    chosen = {name: value for level in levels for name, value in level.items() if value is not None}
+    options = _with_version(read_metadata(WriteOptions, chosen, subject=subject), subject)
     if options.merges and not options.merge_keys and options.merge.strategy != "scd2":
         raise MetadataKeyError.refusing(
             "merge into",
@@ -268,42 +382,40 @@ def parse_write_options(
     return options
 
 
+def _with_version(options: WriteOptions, subject: str) -> WriteOptions:
+    """Take `format-version` out of the table properties: no table has it as one."""
+    properties = dict(options.table_properties)
+    version = properties.pop("format-version", None)
+    if version is not None and options.format_version is None:
+        parsed = OUTPUT_KEYS[FORMAT_VERSION].read(version, subject=subject)
+        return replace(options, table_properties=properties, format_version=parsed)
+    return replace(options, table_properties=properties)
+
+
 def check_keys(metadata: Mapping[str, Any], *, subject: str) -> None:
     """Refuse an `iceberg/` key that the package does not know.
 
     Raises:
         MetadataKeyError: Names the nearest known key.
     """
-    for key in metadata:
-        if key.startswith(PREFIX) and key not in KEYS and key not in RESULT_KEYS:
-            raise _unknown_key(key, KEYS, subject=subject)
+    others = {name: value for name, value in metadata.items() if name not in RESULT_KEYS}
+    for name, hint in unknown_keys(others, dict.fromkeys(_PREFIXED_KEYS)):
+        raise MetadataKeyError.refusing(
+            "use",
+            f"the metadata of {subject}",
+            expected="`iceberg/` keys that the package knows",
+            found=f"`{name}`",
+            hint=hint,
+        )
 
 
-def parse_table_name(metadata: Mapping[str, Any], *, subject: str) -> TableIdentifier | None:
-    """Return the table that `iceberg/table` names, if it does.
-
-    Raises:
-        MetadataKeyError: The value is no `namespace.table`.
-    """
-    return _Reader(metadata, subject).value(TABLE, lambda value: TableIdentifier.parse(text(value)), None)
-
-
-def parse_namespace(metadata: Mapping[str, Any], *, subject: str) -> tuple[str, ...] | None:
-    """Return the namespace that Dagster's own `schema` key names, if it does.
+def parse_table_address(metadata: Mapping[str, Any], *, subject: str) -> TableAddress:
+    """Return what the keys say that name the table and the columns of its partitions.
 
     Raises:
-        MetadataKeyError: The value is no namespace.
+        MetadataKeyError: A key has a value that it does not take.
     """
-    return _Reader(metadata, subject).value(SCHEMA, lambda value: split_parts(text(value)), None)
-
-
-def parse_partition_columns(metadata: Mapping[str, Any], *, subject: str) -> str | Mapping[str, str] | None:
-    """Return `partition_expr`: a column, or one by dimension.
-
-    Raises:
-        MetadataKeyError: The value is neither.
-    """
-    return _Reader(metadata, subject).value(PARTITION_EXPR, _partition_columns, None)
+    return read_metadata(TableAddress, metadata, subject=subject)
 
 
 def metadata_for_table(  # noqa: PLR0913 - one argument for every key
@@ -338,168 +450,34 @@ def metadata_for_table(  # noqa: PLR0913 - one argument for every key
         >>> metadata_for_table(partition_expr="ts", partition_by=["day(ts)"])
         {'partition_expr': 'ts', 'iceberg/partition_by': ['day(ts)']}
     """
-    given = {
-        PARTITION_EXPR: dict(partition_expr) if isinstance(partition_expr, Mapping) else partition_expr,
-        SCHEMA: schema,
-        TABLE: table,
-        PARTITION_BY: None if partition_by is None else list(partition_by),
-        WRITE_DISPOSITION: write_disposition,
-        MERGE_KEYS: None if merge_keys is None else list(merge_keys),
-        MERGE: dict(merge) if isinstance(merge, Mapping) else merge,
-        SCHEMA_EVOLUTION: schema_evolution,
-        PARTITION_EVOLUTION: partition_evolution,
-        ROWS_OUTSIDE_PARTITION: rows_outside_partition,
-        RENAMES: None if renames is None else dict(renames),
-        REQUIRED_COLUMNS: dict(required_columns)
-        if isinstance(required_columns, Mapping)
-        else None
-        if required_columns is None
-        else list(required_columns),
-        IDENTIFIER_FIELDS: None if identifier_fields is None else list(identifier_fields),
-        SORT_BY: None if sort_by is None else list(sort_by),
-        TABLE_PROPERTIES: None if table_properties is None else dict(table_properties),
-        WRITE_OPTIONS: None if write_options is None else dict(write_options),
-        FORMAT_VERSION: format_version,
-        LOCATION: location,
-        BRANCH: branch,
-        TAKES_OVER: takes_over,
+    arguments = locals()
+    metadata = {
+        name: _plain(arguments[item.option]) for name, item in OUTPUT_KEYS.items() if arguments[item.option] is not None
     }
-    metadata = {key: value for key, value in given.items() if value is not None}
     parse_write_options(metadata, subject="the asset")
-    parse_table_name(metadata, subject="the asset")
-    parse_namespace(metadata, subject="the asset")
-    parse_partition_columns(metadata, subject="the asset")
+    parse_table_address(metadata, subject="the asset")
     return metadata
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    metadata: Mapping[str, Any]
-    subject: str
-
-    def value(self, key: str, parse: Callable[[Any], _Value], default: _Value) -> _Value:
-        if self.metadata.get(key) is None:
-            return default
-        try:
-            return parse(self.metadata[key])
-        except UnknownTransformError as error:
-            message, transform = error.args
-            raise self.refusal(
-                key, f"one of {', '.join(TRANSFORM_SPELLINGS)}", message, nearest_of(transform, TRANSFORM_SPELLINGS)
-            ) from error
-        except NotationError as error:
-            raise self.refusal(key, error.expected, error.found, None) from error
-        except (ValueError, TypeError) as error:
-            raise self.refusal(key, KEYS.get(key, "a value that the key takes"), str(error), None) from error
-
-    def choice(self, key: str, choices: tuple[Any, ...]) -> Any:
-        value = self.metadata[key]
-        if value not in choices:
-            expected = f"one of {', '.join(choices)}"
-            raise self.refusal(key, expected, repr(value), nearest_of(str(value), choices))
-        return value
-
-    def refusal(self, key: str, expected: str, found: str, nearest: str | None) -> MetadataKeyError:
-        return MetadataKeyError.of_value(
-            key,
-            self.subject,
-            expected=expected,
-            found=found,
-            hint=f"did you mean {nearest!r}?" if nearest else None,
-        )
+def _plain(value: Any) -> Any:
+    """Return the value as one would write it by hand: the UI shows dicts and lists."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value if isinstance(value, str | int) else list(value)
 
 
-def _unknown_key(key: str, known: Mapping[str, str], *, subject: str) -> MetadataKeyError:
-    nearest = nearest_of(key.removeprefix(PREFIX), tuple(name.removeprefix(PREFIX) for name in known))
-    return MetadataKeyError.of_unknown_key(
-        key,
-        f"the metadata of {subject}",
-        expected="a key of an output",
-        known=known,
-        nearest=nearest and f"{PREFIX}{nearest}",
-    )
+def addressing_keys() -> tuple[str, ...]:
+    """Return the keys that say where the rows are, or whose."""
+    return tuple(name for name, item in OUTPUT_KEYS.items() if item.is_addressing)
 
 
 def _refuse_addressing(run: Mapping[str, Any], definition: Mapping[str, Any], *, subject: str) -> None:
-    for key in ADDRESSING_KEYS:
-        if key in run and run[key] != definition.get(key):
+    for name in addressing_keys():
+        if name in run and run[name] != definition.get(name):
             raise MetadataKeyError.refusing(
                 "write",
                 subject,
-                expected=f"`{key}` in the asset's definition only, where readers see it",
-                found=f"{run[key]!r} in the metadata of the run",
-                hint=f"move `{key}` to the definition's metadata.",
+                expected=f"`{name}` in the asset's definition only, where readers see it",
+                found=f"{run[name]!r} in the metadata of the run",
+                hint=f"move `{name}` to the definition's metadata.",
             )
-
-
-def _partition_fields(value: Any) -> tuple[PartitionField, ...]:
-    return tuple(parse_partition_field(item) for item in list_of_text(value))
-
-
-def _sort_fields(value: Any) -> tuple[SortField, ...]:
-    return tuple(sort_field(item) for item in list_of_text(value))
-
-
-def _table_properties(value: Any) -> dict[str, str | None]:
-    for name in value if isinstance(value, Mapping) else ():
-        if name in _RESERVED_TABLE_PROPERTIES:
-            message = f"the table property {name!r}: {_RESERVED_TABLE_PROPERTIES[name]}"
-            raise ValueError(message)
-    removed = {key: None for key, item in value.items() if item is None} if isinstance(value, Mapping) else {}
-    kept = {key: item for key, item in value.items() if item is not None} if removed else value
-    return {**string_map(kept), **{text(key): None for key in removed}}
-
-
-def _renames(value: Any) -> dict[str, str]:
-    """Read renames, which may be a history: `{"a": "b", "b": "c"}` makes `c` of either."""
-    renames = string_map(value)
-    by_path = {split_parts(text): name for text, name in renames.items()}
-    return {text: _last_name(split_parts(text), by_path) for text in renames}
-
-
-def _last_name(path: tuple[str, ...], by_path: Mapping[tuple[str, ...], str]) -> str:
-    *parent, first = path
-    name, seen = by_path[path], {first}
-    while (following := by_path.get((*parent, name))) is not None:
-        if name in seen:
-            message = f"renames that lead back to {name!r}"
-            raise ValueError(message)
-        seen.add(name)
-        name = following
-    return name
-
-
-def _required_columns(value: Any) -> dict[str, bool]:
-    if not isinstance(value, Mapping):
-        return dict.fromkeys(list_of_text(value), True)
-    if not all(isinstance(item, bool) for item in value.values()):
-        message = f"{value!r}, whose values are not true or false"
-        raise TypeError(message)
-    return {text(key): item for key, item in value.items()}
-
-
-def _write_options(value: Any) -> dict[str, str]:
-    options = string_map(value)
-    for name in options:
-        if name.startswith(_SNAPSHOT_PROPERTY):
-            if name.removeprefix(_SNAPSHOT_PROPERTY).lower().startswith(_RESERVED_SNAPSHOT_PROPERTIES):
-                message = f"the snapshot property {name!r}, which the package writes itself"
-                raise ValueError(message)
-        elif name not in WRITE_OPTION_NAMES:
-            nearest = nearest_of(name, tuple(WRITE_OPTION_NAMES))
-            message = f"the write option {name!r}" + (f" (did you mean {nearest!r}?)" if nearest else "")
-            raise ValueError(message)
-    return options
-
-
-def _format_version(value: Any) -> int:
-    if isinstance(value, bool) or str(value) not in map(str, _FORMAT_VERSIONS):
-        message = f"{value!r}"
-        raise ValueError(message)
-    return int(value)
-
-
-def _partition_columns(value: Any) -> str | dict[str, str]:
-    if isinstance(value, Mapping):
-        return {text(dimension): text(column) for dimension, column in value.items()}
-    return text(value)

@@ -71,7 +71,8 @@ class LocationTemplate:
 def default_location(identifier: TableIdentifier, warehouse: str | None) -> str | None:
     """Return a directory for a table whose name would make a path that not every engine reads; None: the catalog's.
 
-    pyiceberg takes `#` and `?` in a path for the parts of a URI; a slash would nest one table in another.
+    A slash in a name would nest one table in another. pyiceberg 0.12.0 cuts a path at `#` and `?`, as if it were a URI
+    (not reported upstream as of 0.12.0).
     """
     if warehouse is None or all(_PLAIN.fullmatch(part) for part in identifier.parts):
         return None

@@ -2,13 +2,22 @@
 
 import datetime as dt
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal, NoReturn
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
 
 from dagster_iceberg_spark.errors import MetadataKeyError
-from dagster_iceberg_spark.plan.options import TABLE
-from dagster_iceberg_spark.plan.values import instant, names, nearest_of, text
+from dagster_iceberg_spark.plan.metadata_key import (
+    PREFIX,
+    MetadataKey,
+    key,
+    keys_of,
+    one_of,
+    read_metadata,
+    unknown_keys,
+)
+from dagster_iceberg_spark.plan.values import instant, names, text
+from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import ReadKind
 
 COLUMNS: Final = "columns"
@@ -22,54 +31,68 @@ MISSING: Final = "iceberg/missing"
 READ: Final = "iceberg/read"
 CHANGES_FALLBACK: Final = "iceberg/changes_fallback"
 
-RUN_KEYS: Final[Mapping[str, str]] = {
-    SNAPSHOT_ID: "id of the snapshot to read",
-    AS_OF: "instant, with its zone: the snapshot that the branch had then is read",
-    AS_OF_RUN: "id of an earlier run: the very snapshot that its step of the same name has read is read",
-    REF: "branch or tag to read",
-}
-"""The keys that say when to read: also in a run's configuration, by their last part, and in a run's tags."""
 
-INPUT_KEYS: Final[Mapping[str, str]] = {
-    **RUN_KEYS,
-    TABLE: "`namespace.table`, of an op's input that comes from no asset",
-    ROW_FILTER: "condition in SQL: comparisons of columns with constants",
-    LIMIT: "number of rows to read at most, whichever",
-    MISSING: "`error` or `empty`: what a table or a partition is read as that nobody has written",
-    READ: "`snapshot` (all rows), `changes` (rows that were added since the asset has last read the input) or "
-    "`changelog` (insertions and deletions since then)",
-    CHANGES_FALLBACK: "`error` or `full`: what is read where changes cannot be told",
-}
-"""Every `iceberg/` key of an input, and the values that it takes."""
+def _columns(value: Any) -> tuple[str, ...]:
+    if not value or not isinstance(value, str | list | tuple) or not all(isinstance(item, str) for item in value):
+        message = f"{value!r}"
+        raise ValueError(message)
+    return names(value)
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        return int(value)
+    message = f"{value!r}"
+    raise ValueError(message)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What is asked for.
+    """What an input asks for."""
 
-    Args:
-        columns: Columns to read, in order; None: all.
-        snapshot_id: The snapshot to read.
-        as_of: The instant to read the branch at, aware.
-        as_of_run: The run whose snapshot to read.
-        ref: Branch or tag.
-        row_filter: Which rows, in SQL.
-        limit: How many rows at most.
-        missing: What to do where there is no table, or nobody has written a partition.
-        read: Whether all rows are read, those that are new, or every change.
-        changes_fallback: What to do where it cannot be told what has changed.
-    """
-
-    columns: tuple[str, ...] | None = None
-    snapshot_id: int | None = None
-    as_of: dt.datetime | None = None
-    as_of_run: str | None = None
-    ref: str | None = None
-    row_filter: str | None = None
-    limit: int | None = None
-    missing: Literal["error", "empty"] = "error"
-    read: Literal["snapshot", "changes", "changelog"] = "snapshot"
-    changes_fallback: Literal["error", "full"] = "error"
+    columns: tuple[str, ...] | None = key(
+        "list of the columns to read, in that order",
+        _columns,
+        name=COLUMNS,
+        expected="a list of column names, not empty",
+    )
+    snapshot_id: int | None = key("id of the snapshot to read", _number, expected="a snapshot's id", is_of_run=True)
+    as_of: dt.datetime | None = key(
+        "instant, with its zone: the snapshot that the branch had then is read",
+        instant,
+        expected="an instant with its zone, such as 2024-01-31T12:00:00+00:00",
+        is_of_run=True,
+    )
+    as_of_run: str | None = key(
+        "id of an earlier run: the very snapshot that its step of the same name has read is read",
+        text,
+        expected="a run's id",
+        is_of_run=True,
+    )
+    ref: str | None = key("branch or tag to read", text, expected="the name of a branch or a tag", is_of_run=True)
+    table: TableIdentifier | None = key(
+        "`namespace.table`, of an op's input that comes from no asset", lambda value: TableIdentifier.parse(text(value))
+    )
+    row_filter: str | None = key(
+        "condition in SQL: comparisons of columns with constants", text, expected="a condition in SQL"
+    )
+    limit: int | None = key("number of rows to read at most, whichever", _number, expected="a number of rows")
+    missing: Literal["error", "empty"] = key(
+        "`error` or `empty`: what a table or a partition is read as that nobody has written",
+        one_of(("error", "empty")),
+        default="error",
+    )
+    read: Literal["snapshot", "changes", "changelog"] = key(
+        "`snapshot` (all rows), `changes` (rows that were added since the asset has last read the input) or "
+        "`changelog` (insertions and deletions since then)",
+        one_of(("snapshot", "changes", "changelog")),
+        default="snapshot",
+    )
+    changes_fallback: Literal["error", "full"] = key(
+        "`error` or `full`: what is read where changes cannot be told", one_of(("error", "full")), default="error"
+    )
 
     @property
     def kind(self) -> ReadKind | None:
@@ -91,6 +114,12 @@ class ReadOptions:
         return self.snapshot_id is None and self.as_of is None and self.as_of_run is None
 
 
+INPUT_KEYS: Final[Mapping[str, MetadataKey]] = {item.name: item for item in keys_of(ReadOptions)}
+"""Every key of an input, by its name."""
+RUN_KEYS: Final[Mapping[str, MetadataKey]] = {name: item for name, item in INPUT_KEYS.items() if item.is_of_run}
+"""The keys that say when to read: also in a run's configuration, by their last part, and in a run's tags."""
+
+
 def parse_read_options(
     metadata: Mapping[str, Any],
     *,
@@ -109,38 +138,22 @@ def parse_read_options(
     Raises:
         MetadataKeyError: A key is unknown, or its value is not one that it takes.
     """
-    configured = {f"iceberg/{key}": value for key, value in (config or {}).items()}
-    for place, given, known in (
-        (f"the metadata of {subject}", metadata, INPUT_KEYS),
+    configured = {f"{PREFIX}{name}": value for name, value in (config or {}).items()}
+    places = (
         (f"the run's configuration of {subject}", configured, RUN_KEYS),
         ("the run's tags", tags or {}, RUN_KEYS),
-    ):
-        _require_known(given, known, place)
-    own = _Values(metadata, f"the metadata of {subject}")
-    moment = next(
-        (
-            values
-            for values in (
-                _Values(configured, f"the run's configuration of {subject}"),
-                _Values(tags or {}, "the run's tags"),
-            )
-            if values.said
-        ),
-        own,
+        (f"the metadata of {subject}", metadata, INPUT_KEYS),
     )
-    _require_one(moment.said, moment.place)
-    options = ReadOptions(
-        columns=own.read(COLUMNS, _columns, "a list of column names, not empty"),
-        snapshot_id=moment.read(SNAPSHOT_ID, _number, "a snapshot's id"),
-        as_of=moment.read(AS_OF, instant, "an instant with its zone, such as 2024-01-31T12:00:00+00:00"),
-        as_of_run=moment.read(AS_OF_RUN, text, "a run's id"),
-        ref=moment.read(REF, text, "the name of a branch or a tag"),
-        row_filter=own.read(ROW_FILTER, text, "a condition in SQL"),
-        limit=own.read(LIMIT, _number, "a number of rows"),
-        missing=own.read(MISSING, _one_of("error", "empty"), "`error` or `empty`") or "error",
-        read=own.read(READ, _one_of("snapshot", "changes", "changelog"), "`snapshot`, `changes` or `changelog`")
-        or "snapshot",
-        changes_fallback=own.read(CHANGES_FALLBACK, _one_of("error", "full"), "`error` or `full`") or "error",
+    for place, given, known in reversed(places):
+        _require_known(given, known, place)
+    given, place = next(
+        ((given, place) for place, given, _ in places if _moment(given)), (metadata, f"the metadata of {subject}")
+    )
+    _require_one(_moment(given), place)
+    others = {name: value for name, value in metadata.items() if name not in RUN_KEYS}
+    options = replace(
+        read_metadata(ReadOptions, others, subject=f"the metadata of {subject}"),
+        **{RUN_KEYS[name].option: RUN_KEYS[name].read(value, subject=place) for name, value in _moment(given).items()},
     )
     if options.limit is not None and options.kind is not None:
         raise MetadataKeyError.of_value(
@@ -153,13 +166,14 @@ def parse_read_options(
     return options
 
 
-def _require_known(given: Mapping[str, Any], known: Mapping[str, str], place: str) -> None:
-    for key in given:
-        if key.startswith("iceberg/") and key not in known:
-            nearest = nearest_of(key, tuple(known))
-            raise MetadataKeyError.of_unknown_key(
-                key, place, expected="a key of an input", known=known, nearest=nearest
-            )
+def _moment(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is said of when to read."""
+    return {name: given[name] for name in RUN_KEYS if given.get(name) is not None}
+
+
+def _require_known(given: Mapping[str, Any], known: Mapping[str, MetadataKey], place: str) -> None:
+    for name, hint in unknown_keys(given, known):
+        raise MetadataKeyError.refusing("use", place, expected="a key of an input", found=f"`{name}`", hint=hint)
 
 
 def _require_one(said: Mapping[str, Any], place: str) -> None:
@@ -167,52 +181,3 @@ def _require_one(said: Mapping[str, Any], place: str) -> None:
     if len(said) > 1 and set(said) != {AS_OF, REF}:
         alone = next(key for key in (SNAPSHOT_ID, AS_OF_RUN) if key in said)
         raise MetadataKeyError.refusing("use", place, expected=f"`{alone}` alone", found=f"`{'` and `'.join(said)}`")
-
-
-@dataclass(frozen=True, slots=True)
-class _Values:
-    """What one place says of an input."""
-
-    given: Mapping[str, Any]
-    place: str
-
-    @property
-    def said(self) -> Mapping[str, Any]:
-        """What it says of when to read."""
-        return {key: self.given[key] for key in RUN_KEYS if self.given.get(key) is not None}
-
-    def read(self, key: str, parse: Callable[[Any], Any], expected: str) -> Any:
-        value = self.given.get(key)
-        if value is None:
-            return None
-        try:
-            return parse(value)
-        except (ValueError, TypeError) as error:
-            self._refuse(key, expected, value, error)
-
-    def _refuse(self, key: str, expected: str, value: Any, error: Exception) -> NoReturn:
-        raise MetadataKeyError.of_value(key, self.place, expected=expected, found=repr(value)) from error
-
-
-def _columns(value: Any) -> tuple[str, ...]:
-    columns = names(value)
-    if not columns:
-        raise ValueError(value)
-    return columns
-
-
-def _number(value: Any) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
-    if isinstance(value, str) and value.isascii() and value.isdigit():
-        return int(value)
-    raise ValueError(value)
-
-
-def _one_of(*known: str) -> Callable[[Any], Any]:
-    def parse(value: Any) -> Any:
-        if value not in known:
-            raise ValueError(value)
-        return value
-
-    return parse

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from dagster_iceberg_spark.plan import definition_refusals
 from dagster_iceberg_spark.plan.renames import lost_columns
-from dagster_iceberg_spark.plan.request import TableRequest
+from dagster_iceberg_spark.plan.table_request import TableRequest
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.snapshot import TableState
 from dagster_iceberg_spark.table.updates import TableUpdate

@@ -42,7 +42,11 @@ def boolean(value: Any) -> bool:
 
 def instant(value: Any) -> dt.datetime:
     """Return an instant, given as such or in ISO 8601, with its zone."""
-    given = value if isinstance(value, dt.datetime) else dt.datetime.fromisoformat(text(value).replace("Z", "+00:00"))
+    try:
+        given = value if isinstance(value, dt.datetime) else dt.datetime.fromisoformat(value.replace("Z", "+00:00"))
+    except (AttributeError, ValueError) as error:
+        message = f"{value!r}"
+        raise ValueError(message) from error
     if given.tzinfo is None:
         message = f"{value!r}, which has no zone"
         raise ValueError(message)

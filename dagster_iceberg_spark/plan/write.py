@@ -52,9 +52,9 @@ from dagster_iceberg_spark.plan.overwrite_filter import (
     straddling_files,
 )
 from dagster_iceberg_spark.plan.renames import StoredNames
-from dagster_iceberg_spark.plan.request import TableCreation, TableRequest, missing_table
 from dagster_iceberg_spark.plan.scd2 import boundary_of, refuse_late, said_of_history
 from dagster_iceberg_spark.plan.table_owner import check_ownership, refuse_disagreement
+from dagster_iceberg_spark.plan.table_request import TableCreation, TableRequest, missing_table
 from dagster_iceberg_spark.plan.touched import with_columns
 from dagster_iceberg_spark.plan.where import where_scope
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -241,23 +241,160 @@ class WritePlan:
         return _carries_over(self.action)
 
 
-def plan_write(
-    request: TableRequest,
-    materialization: Materialization,
-    frame: Schema,
-    state: TableState | None,
-    files: Sequence[DataFile] | None = None,
-    touched: BoundScope | None = None,
-) -> WritePlan:
-    """Decide one write, or refuse it.
+@dataclass(frozen=True, slots=True)
+class WriteDraft:
+    """A write that nothing refuses. Which files it overwrites is not decided: the manifests may have to be read for it.
 
     Args:
         request: What the definition wants.
         materialization: The run's scope and what the snapshot will say.
-        frame: The frame's columns.
+        frame: The frame's columns that are stored.
+        columns: The same as the table will store them.
         state: The table as a fresh look saw it; None if it does not exist.
-        files: Bounds of the table's data files, where `needs_files` asked for them.
-        touched: The rows of the partitions that the frame's rows fall in, where only these are replaced.
+        partition_fields: The fields that the table will be partitioned by.
+        owned: The rows that the run replaces, updates or deletes.
+        marker: The batch's column that marks keys to delete.
+        has_versions: Whether the write begins the versions of a history itself; the frame does not say when.
+        create: How to create the table; None if it exists.
+        changes: Changes to the table's metadata, in order.
+        guard: Which rows may be written; None: all.
+        checked: Columns with values of types that Spark lacks, with the type in which these are the table's.
+    """
+
+    request: TableRequest
+    materialization: Materialization
+    frame: Schema
+    columns: Schema
+    state: TableState | None
+    partition_fields: tuple[PartitionField, ...]
+    owned: BoundScope
+    marker: str | None
+    has_versions: bool
+    create: CreateTable | None
+    changes: tuple[TableUpdate, ...]
+    guard: Guard | None
+    checked: Mapping[str, IcebergType]
+
+    @property
+    def _subject(self) -> str:
+        return str(self.request.identifier)
+
+    def partition_columns(self) -> tuple[tuple[PartitionField, Field], ...]:
+        """Return the fields that the table is partitioned by, each with its column.
+
+        Raises:
+            PartitioningError: A field does not fit its column, or its partitions are no values and no times.
+        """
+        return with_columns(self.partition_fields, self.columns, subject=self._subject)
+
+    def file_columns(self, touched: BoundScope | None = None) -> tuple[str, ...]:
+        """Return the columns whose bounds in the data files the plan needs; mostly none.
+
+        Args:
+            touched: The rows of the partitions that the frame's rows fall in, where only these are replaced.
+        """
+        options, state = self.request.options, self.state
+        if state is None or state.base(options.branch) is None:
+            return ()
+        if options.merges or options.write_disposition == "append":
+            return ()
+        owned = self._within(touched)
+        if any(state.schema.field(column) is None for column in owned.columns):
+            return ()  # a column that the table is about to get: no stored row has a value in it
+        return () if follows_spec(owned, state.specs.values()) else tuple(sorted(owned.columns))
+
+    def rows_to_find_by_partition(self, files: Sequence[DataFile]) -> Predicate | None:
+        """Return the rows that are replaced, if the files' partitions can tell which hold them and bounds cannot."""
+        specs = tuple(self.state.specs.values()) if self.state else ()
+        is_told = any(partitions_told_by(constraint, specs) for box in self.owned.boxes for constraint in box)
+        return self.owned.predicate() if is_told and straddling_files(self.owned, files) else None
+
+    def plan(self, files: Sequence[DataFile] | None = None, touched: BoundScope | None = None) -> WritePlan:
+        """Decide the write.
+
+        Args:
+            files: The table's data files with the bounds of `file_columns`; None: there are none to read.
+            touched: The rows of the partitions that the frame's rows fall in, where only these are replaced.
+
+        Raises:
+            ConfigurationError: The branch lacks a column that the write filters by.
+            DataError: The versions of the batch begin before those of the table.
+        """
+        options, state, materialization = self.request.options, self.state, self.materialization
+        owned = self._within(touched)
+        action = self._action(owned, files)
+        refuse_outdated_branch(options, state, _columns_to_filter_by(action, owned), subject=self._subject)
+        partitions = _partitions_to_count(options, materialization.scope, self.columns, subject=self._subject)
+        are_listed = all(follows_spec(part, [PartitionSpec(self.partition_fields)]) for _, part in partitions)
+        counted = partitions if len(partitions) <= MAXIMUM_COUNTED_PARTITIONS else ()
+        history = {}
+        if isinstance(action, Merge) and action.boundary is not None and self.has_versions:
+            history = said_of_history(action.boundary, owned)
+            refuse_late(action.boundary, owned, materialization, options.branch, state)
+        carries_over = _carries_over(action)
+        return WritePlan(
+            identifier=self.request.identifier,
+            branch=options.branch,
+            create=self.create,
+            changes=self.changes,
+            completions=_completions(options, self.frame, state, subject=self._subject),
+            checked=self.checked,
+            required=required_by_definition(options, self.frame, state),
+            action=action,
+            guard=self.guard,
+            write_options={**_validation(options, action), **_write_options(options, materialization.scope, state)},
+            snapshot_properties={
+                **materialization.properties(),
+                **({CARRIES_OVER: "true"} if carries_over else {}),
+                **history,
+            },
+            counted_partitions=() if are_listed else tuple((key, part.predicate()) for key, part in counted),
+            listed_partitions=partitions if are_listed else (),
+            advice=advice(owned, state.schema, state.properties, self.request.identifier)
+            if state and carries_over
+            else None,
+        )
+
+    def _within(self, touched: BoundScope | None) -> BoundScope:
+        return self.owned if touched is None else self.owned.within(touched)
+
+    def _action(self, owned: BoundScope, files: Sequence[DataFile] | None) -> WriteAction:
+        options, state = self.request.options, self.state
+        base = state.base(options.branch) if state else None
+        base_id = base.snapshot_id if base else None
+        if options.write_disposition == "append":
+            return AppendAlone(base_id) if self.materialization.reads_changes else Append()
+        rows = owned.predicate()
+        if options.merges:
+            rules, keys = options.merge, _frame_names(options.merge_keys, self.frame)
+            if not keys:  # each row as a whole
+                rules = replace(rules, null_keys="match")
+                keys = tuple(name for name in self.frame.names if name not in rules.validity)
+            return Merge(
+                keys=keys,
+                scope=rows,
+                rules=rules,
+                marker=self.marker,
+                updated=_updated(rules, self.frame),
+                base_snapshot_id=base_id,
+                materialization=self.materialization,
+                boundary=boundary_of(options.merge, self.materialization, owned, subject=self._subject),
+            )
+        specs = state.specs.values() if state else ()
+        coverage = Coverage(filter=rows, owned=rows) if files is None else cover(owned, files, specs)
+        return Overwrite(coverage=coverage, base_snapshot_id=base_id)
+
+
+def draft_write(
+    request: TableRequest, materialization: Materialization, given: Schema, state: TableState | None
+) -> WriteDraft:
+    """Decide what can be decided without reading the table's manifests, or refuse the write.
+
+    Args:
+        request: What the definition wants.
+        materialization: The run's scope and what the snapshot will say.
+        given: The frame's columns.
+        state: The table as a fresh look saw it; None if it does not exist.
 
     Raises:
         ConfigurationError: The metadata, the partitions definition and the table do not fit together.
@@ -265,54 +402,40 @@ def plan_write(
     """
     subject = str(request.identifier)
     options, scope = request.options, materialization.scope
-    refuse_repeated_columns(frame, state.schema if state else None, subject=subject)
-    refuse_reserved_columns(frame, subject=subject)
+    refuse_repeated_columns(given, state.schema if state else None, subject=subject)
+    refuse_reserved_columns(given, subject=subject)
     refuse_loss(options, materialization, request.identifier)
-    check_columns(options, frame, state, subject=subject)
-    check_validity(options, frame, subject=subject)
-    check_marker(options, [dimension.column for dimension in scope.dimensions], frame, subject=subject)
-    given, marker, frame = frame, marker_of(options, frame), stored_columns(options, frame)
+    check_columns(options, given, state, subject=subject)
+    check_validity(options, given, subject=subject)
+    check_marker(options, [dimension.column for dimension in scope.dimensions], given, subject=subject)
+    frame = stored_columns(options, given)
     check_ownership(request, state)
     refuse_any_schema(options, state, subject=subject)
     wanted_fields = _wanted_fields(request, scope, frame, state)
     spec = state.spec if state and wanted_fields is None else PartitionSpec(wanted_fields or ())
-    request = request.with_properties(PLAIN_PATHS) if _has_long_paths(scope, spec) else request
-    create = None if state else _creation(request, wanted_fields or (), frame, scope)
-    changes = (*_changes(request, wanted_fields, frame, state), *new_branch(options, state))
-    columns = _columns_to_tell_by(frame, state)
-    own = _replaced(request, scope, columns)
-    guard = _guard(own, scope, options)
-    if options.merges:
-        guard = _guard(own.without(item.name for item in frame if given.field(item.name) is None), scope, options)
+    placed = request.with_properties(PLAIN_PATHS) if _has_long_paths(scope, spec) else request
+    create = None if state else _creation(placed, wanted_fields or (), frame, scope)
+    changes = (*_changes(placed, wanted_fields, frame, state), *new_branch(options, state))
+    columns = _columns_as_stored(frame, state)
+    owned = bind_scope(scope, columns, subject=subject)
+    if options.write_disposition == "merge" and options.merge.where is not None:
+        owned = owned.within(where_scope(options.merge.where, columns, subject=subject))
+    guarded = owned.without(item.name for item in frame if given.field(item.name) is None) if options.merges else owned
+    return WriteDraft(
+        request=placed,
+        materialization=materialization,
+        frame=frame,
+        columns=columns,
+        state=state,
+        partition_fields=spec.live_fields,
         # The versions of a key are its history, whatever the partition that they begin or end in.
-        own = own.without(options.merge.validity)
-    own = own if touched is None else own.within(touched)
-    action = _action(options, own, frame, state, files, marker=marker, materialization=materialization, subject=subject)
-    refuse_outdated_branch(options, state, _columns_to_filter_by(action, own), subject=subject)
-    partitions = _partitions_to_count(options, scope, columns, subject=subject)
-    are_listed = all(follows_spec(part, [spec]) for _, part in partitions)
-    counted = partitions if len(partitions) <= MAXIMUM_COUNTED_PARTITIONS else ()
-    said = {CARRIES_OVER: "true"} if _carries_over(action) else {}
-    if isinstance(action, Merge) and action.boundary is not None and given.field(options.merge.valid_from) is None:
-        said |= said_of_history(action.boundary, own)
-        refuse_late(action.boundary, own, materialization, options.branch, state)
-    return WritePlan(
-        identifier=request.identifier,
-        branch=options.branch,
+        owned=owned.without(options.merge.validity) if options.merges else owned,
+        marker=marker_of(options, given),
+        has_versions=given.field(options.merge.valid_from) is None,
         create=create,
         changes=changes,
-        completions=_completions(options, frame, state, subject=subject),
+        guard=_guard(guarded, scope, options),
         checked=columns_to_check(frame, state.schema) if state else {},
-        required=required_by_definition(options, frame, state),
-        action=action,
-        guard=guard,
-        write_options={**_validation(options, action), **_write_options(options, scope, state)},
-        snapshot_properties={**materialization.properties(), **said},
-        counted_partitions=() if are_listed else tuple((key, part.predicate()) for key, part in counted),
-        listed_partitions=partitions if are_listed else (),
-        advice=advice(own, state.schema, state.properties, request.identifier)
-        if state and _carries_over(action)
-        else None,
     )
 
 
@@ -344,65 +467,6 @@ def plan_finish(request: TableRequest, frame: Schema, state: TableState, planned
     ids = {path: field.field_id for path, field in walk_paths(state.schema.fields)}
     after = (item for item in changes.after if not isinstance(item, DropColumn) or ids.get(item.path) in known)
     return (*after, *names.changes)
-
-
-def columns_that_need_files(
-    request: TableRequest,
-    scope: PartitionScope,
-    frame: Schema,
-    state: TableState | None,
-    touched: BoundScope | None = None,
-) -> tuple[str, ...]:
-    """Return the columns by which rows have to be looked for in the table's data files, for the plan; mostly none.
-
-    Args:
-        request: What the definition wants.
-        scope: The run's partitions.
-        frame: The frame's columns.
-        state: The table.
-        touched: The rows of the partitions that the frame's rows fall in, where only these are replaced.
-    """
-    options = request.options
-    if state is None or state.base(options.branch) is None or options.merges or options.write_disposition == "append":
-        return ()
-    own = _replaced(request, scope, _columns_to_tell_by(frame, state), touched)
-    if any(state.schema.field(column) is None for column in own.columns):
-        return ()  # a column that the table is about to get: no stored row has a value in it
-    return () if follows_spec(own, state.specs.values()) else tuple(sorted(own.columns))
-
-
-def rows_told_by_partition(
-    request: TableRequest, scope: PartitionScope, frame: Schema, state: TableState, files: Sequence[DataFile]
-) -> Predicate | None:
-    """Return the rows that are replaced, where partitions tell files without them and the files' bounds do not."""
-    own = _replaced(request, scope, _columns_to_tell_by(frame, state))
-    specs = tuple(state.specs.values())
-    is_told = any(partitions_told_by(constraint, specs) for box in own.boxes for constraint in box)
-    return own.predicate() if is_told and straddling_files(own, files) else None
-
-
-def _replaced(
-    request: TableRequest, scope: PartitionScope, columns: Schema, touched: BoundScope | None = None
-) -> BoundScope:
-    """Return the rows of the run, as far as a condition means them and the frame's rows are in their partitions."""
-    options, subject = request.options, str(request.identifier)
-    own = bind_scope(scope, columns, subject=subject)
-    if options.write_disposition == "merge" and options.merge.where is not None:
-        own = own.within(where_scope(options.merge.where, columns, subject=subject))
-    return own if touched is None else own.within(touched)
-
-
-def replaced_by(
-    request: TableRequest, scope: PartitionScope, frame: Schema, state: TableState | None
-) -> tuple[tuple[PartitionField, Field], ...]:
-    """Return the fields that tell which of the table's partitions the frame's rows replace, each with its column.
-
-    Raises:
-        PartitioningError: A field does not fit its column, or its partitions are no values and no times.
-    """
-    wanted = _wanted_fields(request, scope, frame, state)
-    fields = state.spec.live_fields if state is not None and wanted is None else tuple(wanted or ())
-    return with_columns(fields, _columns_to_tell_by(frame, state), subject=str(request.identifier))
 
 
 def _wanted_fields(
@@ -529,7 +593,7 @@ def _completions(
     return completions
 
 
-def _columns_to_tell_by(frame: Schema, state: TableState | None) -> Schema:
+def _columns_as_stored(frame: Schema, state: TableState | None) -> Schema:
     """Return the frame's columns as the table will store them: a partition column must be in the frame."""
     if state is None:
         return frame
@@ -542,12 +606,12 @@ def _columns_to_tell_by(frame: Schema, state: TableState | None) -> Schema:
     )
 
 
-def _guard(own: BoundScope, scope: PartitionScope, options: WriteOptions) -> Guard | None:
-    if own.is_whole_table:
+def _guard(owned: BoundScope, scope: PartitionScope, options: WriteOptions) -> Guard | None:
+    if owned.is_whole_table:
         return None
     return Guard(
-        owned=own.predicate(),
-        columns=own.columns,
+        owned=owned.predicate(),
+        columns=owned.columns,
         drops=options.rows_outside_partition == "drop",
         partitions=_shown_scope(scope, options),
     )
@@ -556,41 +620,6 @@ def _guard(own: BoundScope, scope: PartitionScope, options: WriteOptions) -> Gua
 def _shown_scope(scope: PartitionScope, options: WriteOptions) -> str:
     condition = "" if options.merge.where is None else f"where {options.merge.where}"
     return condition if scope.is_whole_table else f"{scope.describe()} {condition}".rstrip()
-
-
-def _action(
-    options: WriteOptions,
-    own: BoundScope,
-    frame: Schema,
-    state: TableState | None,
-    files: Sequence[DataFile] | None,
-    *,
-    marker: str | None,
-    materialization: Materialization,
-    subject: str,
-) -> WriteAction:
-    base = state.base(options.branch) if state else None
-    if options.write_disposition == "append":
-        return AppendAlone(base.snapshot_id if base else None) if materialization.reads_changes else Append()
-    owned = own.predicate()
-    if options.merges:
-        rules, keys = options.merge, _frame_names(options.merge_keys, frame)
-        if not keys:  # each row as a whole
-            rules = replace(rules, null_keys="match")
-            keys = tuple(name for name in frame.names if name not in rules.validity)
-        return Merge(
-            keys=keys,
-            scope=owned,
-            rules=rules,
-            marker=marker,
-            updated=_updated(rules, frame),
-            base_snapshot_id=base.snapshot_id if base else None,
-            materialization=materialization,
-            boundary=boundary_of(options.merge, materialization, own, subject=subject),
-        )
-    specs = state.specs.values() if state else ()
-    coverage = Coverage(filter=owned, owned=owned) if files is None else cover(own, files, specs)
-    return Overwrite(coverage=coverage, base_snapshot_id=base.snapshot_id if base else None)
 
 
 def _updated(rules: MergeRules, frame: Schema) -> tuple[str, ...]:
@@ -603,13 +632,13 @@ def _frame_names(columns: Sequence[str], frame: Schema) -> tuple[str, ...]:
     return tuple(known.name if (known := frame.field(column)) else column for column in columns)
 
 
-def _columns_to_filter_by(action: WriteAction, own: BoundScope) -> tuple[str, ...]:
+def _columns_to_filter_by(action: WriteAction, owned: BoundScope) -> tuple[str, ...]:
     """Return the columns by which the write looks for stored rows; a replace of whole files looks for none."""
     match action:
         case Merge():
-            return (*action.keys, *own.columns)
+            return (*action.keys, *owned.columns)
         case Overwrite(coverage) if coverage.carries_over:
-            return own.columns
+            return owned.columns
         case _:
             return ()
 

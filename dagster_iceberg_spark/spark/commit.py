@@ -1,4 +1,4 @@
-"""One materialization, from the look at the table to the snapshot that carries its token."""
+"""One materialization, from the look at the table to the snapshot that carries its token: look, resume, plan, write."""
 
 import datetime as dt
 import time
@@ -45,39 +45,30 @@ from dagster_iceberg_spark.plan.incremental import refuse_consumed
 from dagster_iceberg_spark.plan.options import RENAMES, SCHEMA_EVOLUTION
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile, rows_by_partition
 from dagster_iceberg_spark.plan.renames import StoredNames
-from dagster_iceberg_spark.plan.request import TableRequest
-from dagster_iceberg_spark.plan.write import (
-    WritePlan,
-    columns_that_need_files,
-    plan_finish,
-    plan_write,
-    replaced_by,
-    rows_told_by_partition,
-)
+from dagster_iceberg_spark.plan.write import WriteDraft, WritePlan, draft_write, plan_finish
+from dagster_iceberg_spark.plan.write_request import WriteRequest
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import as_planned, is_connect, schema_of
-from dagster_iceberg_spark.spark.counts import RowCounts
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.spark.execution import TaggedWork, run_stoppable
 from dagster_iceberg_spark.spark.failures import translated
 from dagster_iceberg_spark.spark.fence import stop_earlier
 from dagster_iceberg_spark.spark.frames import in_session
 from dagster_iceberg_spark.spark.outcome import (
+    committed_snapshots,
     has_committed,
     is_intact,
-    own_snapshots,
     resolve_lost_answer,
     seen_before,
 )
 from dagster_iceberg_spark.spark.progress import reported_progress
-from dagster_iceberg_spark.spark.publication import Commit, Publication, RetryLimits
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import apply, prepare, refresh
 from dagster_iceberg_spark.spark.touched import computed, touched_partitions
 from dagster_iceberg_spark.spark.writer import write
 from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.commit import Commit, RowCounts
 from dagster_iceberg_spark.table.schema import Schema
-from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 _FIRST_WAIT_SECONDS: Final = 0.1
@@ -86,268 +77,321 @@ _NAMED_FILES: Final = 20
 _CLOCK_TOLERANCE: Final = dt.timedelta(seconds=2)
 
 
-@dataclass(slots=True)
-class _Course:
-    """What the attempts of one `materialize` share.
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A snapshot of this materialization that is in the table before an attempt writes.
 
     Args:
-        started: When the first one began, in seconds of the monotonic clock.
-        known: The snapshots that were there before it; None: nobody has looked yet.
-        retries: How many attempts there were before this one.
-        retry_seconds: Seconds that they took.
-        computed: The frame, where its rows had to be computed before they are written.
-        changes: What they have changed in the table's metadata, in words.
-        has_created: Whether one of them created the table.
+        snapshot: The snapshot.
+        is_adopted: Whether another attempt of the step, or the run that this one resumes, has committed it.
     """
 
-    started: float
-    known: frozenset[int] | None = None
-    retries: int = 0
-    retry_seconds: float = 0.0
-    computed: DataFrame | None = None
-    changes: list[str] = field(default_factory=list)
-    has_created: bool = False
-
-    def begin_attempt(self, number: int) -> None:
-        self.retries = number - 1
-        self.retry_seconds = time.monotonic() - self.started if self.retries else 0.0
-
-    def has_prepared(self, plan: WritePlan) -> None:
-        self.changes += [change for change in map(str, plan.changes) if change not in self.changes]
-        self.has_created = self.has_created or plan.create is not None
+    snapshot: Snapshot
+    is_adopted: bool
 
 
-def materialize(session: IcebergSession, publication: Publication, frame: DataFrame) -> Commit:
+def materialize(session: IcebergSession, request: WriteRequest, frame: DataFrame) -> Commit:
     """Commit the frame as exactly one snapshot, or adopt the one that is there.
 
     Raises:
         CommitConflictError: Other writers kept committing first.
         ChangesConsumedError: The frame is made of changes that another materialization has taken.
-        CatalogUnavailableError: The catalog, the store or the server kept failing; nothing is committed, as far as can
-            be told: the next attempt looks.
+        CatalogUnavailableError: The catalog, the store or the server kept failing. As far as the package can see,
+            nothing is committed; the next attempt looks.
         CommitOutcomeUnknownError: The commit may or may not have happened.
         ConfigurationError, DataError: The plan or a row was refused; nothing is committed.
     """
-    subject = str(publication.request.identifier)
-    with in_session(frame, session.spark, subject=subject) as own_frame:
-        return _materialize(session, publication, own_frame, subject)
+    with in_session(frame, session.spark, subject=request.subject) as own_frame:
+        given = replace(schema_of(own_frame, subject=request.subject), is_case_sensitive=session.is_case_sensitive)
+        if is_connect(session.spark):
+            stop_earlier(session.spark, request.earlier_attempts(), report=request.report, subject=request.subject)
+        attempts = _Attempts(session, request, own_frame, given)
+        retrying = Retrying(
+            retry=retry_if_exception(_can_be_planned_again),
+            stop=stop_after_attempt(request.limits.attempts) | stop_after_delay(request.limits.seconds),
+            wait=wait_random_exponential(multiplier=_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS),
+            before_sleep=lambda state: request.report(_retry_line(state, request)),
+            reraise=True,
+        )
+        return retrying(attempts.attempt)
 
 
-def _materialize(session: IcebergSession, publication: Publication, frame: DataFrame, subject: str) -> Commit:
-    shape = replace(schema_of(frame, subject=subject), is_case_sensitive=session.is_case_sensitive)
-    if is_connect(session.spark):
-        stop_earlier(session.spark, publication.earlier_attempts(), report=publication.report, subject=subject)
-    course = _Course(time.monotonic())
-    attempts = Retrying(
-        retry=retry_if_exception(_helps_to_plan_again),
-        stop=stop_after_attempt(publication.limits.attempts) | stop_after_delay(publication.limits.seconds),
-        wait=wait_random_exponential(multiplier=_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS),
-        before_sleep=lambda state: publication.report(_retry_line(state, publication.limits, subject)),
-        reraise=True,
-    )
-    for attempt in attempts:
-        with attempt:
-            course.begin_attempt(attempt.retry_state.attempt_number)
-            return _attempt(session, publication, frame, shape, course)
-    raise AssertionError  # pragma: no cover - `reraise` leaves the loop
-
-
-def _helps_to_plan_again(error: BaseException) -> bool:
-    """Say whether the same frame may be written by another attempt; of other inputs it has to be made anew."""
+def _can_be_planned_again(error: BaseException) -> bool:
+    """Return whether another attempt may write the same frame. After `ChangesConsumedError` it has to be made anew."""
     return isinstance(error, RetryableError) and not isinstance(error, ChangesConsumedError)
 
 
-def _retry_line(state: RetryCallState, limits: RetryLimits, subject: str) -> str:
+def _retry_line(state: RetryCallState, request: WriteRequest) -> str:
     error = state.outcome.exception() if state.outcome else None
     what = "Conflict on" if isinstance(error, CommitConflictError) else "Trouble with"
-    return f"{what} {subject}, planning again (attempt {state.attempt_number + 1} of {limits.attempts}): {error}"
+    attempt = f"attempt {state.attempt_number + 1} of {request.limits.attempts}"
+    return f"{what} {request.subject}, planning again ({attempt}): {error}"
 
 
-def _attempt(
-    session: IcebergSession, publication: Publication, frame: DataFrame, shape: Schema, course: _Course
-) -> Commit:
-    request, materialization = publication.request, publication.materialization
-    started = time.time()
-    state = look(session.catalog, request.identifier, back_to=_back_to(publication, course.known))
-    own = own_snapshots(state, publication, course.known)
-    if course.known is None:
-        course.known = frozenset(state.snapshots) if state else frozenset[int]()
-    if state is not None:
-        state = state.compared_like(shape)
-        if own and is_intact(session, publication, state, own[0]):
-            commit = _commit_of(state, own[0], started=started, finished=started, course=course)
-            return _finished(session, publication, shape, state, _columns_of(state, own[0]), commit)
-        if own:
-            return _attempt(session, publication, frame, shape, course)
+@dataclass(slots=True)
+class _Attempts:
+    """The attempts of one `materialize`, and what they share.
+
+    Args:
+        session: The session of the frame.
+        request: What is asked for.
+        frame: The rows.
+        given: The frame's columns.
+        started: When the first attempt began, in seconds of the monotonic clock.
+        known: The snapshots that were there before it; None: nobody has looked yet.
+        number: How many attempts have begun.
+        retry_seconds: Seconds that the attempts before the last one took.
+        computed: The frame, where its rows had to be computed before they are written.
+        changes: What the attempts have changed in the table's metadata, in words.
+        has_created: Whether one of them created the table.
+    """
+
+    session: IcebergSession
+    request: WriteRequest
+    frame: DataFrame
+    given: Schema
+    started: float = field(default_factory=time.monotonic)
+    known: frozenset[int] | None = None
+    number: int = 0
+    retry_seconds: float = 0.0
+    computed: DataFrame | None = None
+    changes: list[str] = field(default_factory=list)
+    has_created: bool = False
+
+    def attempt(self) -> Commit:
+        """Look at the table, and resume, or plan and write."""
+        self.retry_seconds = time.monotonic() - self.started if self.number else 0.0
+        self.number += 1
+        began = time.time()
+        state = self._look()
+        if self.known is None:
+            self.known = frozenset(state.snapshots) if state else frozenset[int]()
+        while state is not None and (found := self._find(state)) is not None:
+            if is_intact(self.session, self.request, state, found.snapshot):
+                return self._resume(state, found, began)
+            state = self._look()  # the snapshot was taken back
+        self._require_writable(state)
+        plan, frame = self._plan(state)
+        self._prepare(plan)
+        counts = self._write(plan, frame)
+        ended = time.time()
+        commit, after = self._committed(plan, counts, began=began, ended=ended)
+        return self._finish(commit, after, planned_on=state.schema if state else Schema(()))
+
+    def _look(self) -> TableState | None:
+        state = look(self.session.catalog, self.request.identifier, back_to=self._back_to())
+        return None if state is None else state.compared_like(self.given)
+
+    def _back_to(self) -> Callable[[Snapshot], bool] | None:
+        """Return which snapshot the history has to go back to, so that no append of these rows is overlooked.
+
+        What replaces or merges rows may do so again.
+        """
+        since_ms = searched_since_ms(self.request.candidates)
+        if since_ms is not None and self.request.table.options.write_disposition == "append":
+            return lambda snapshot: snapshot.committed_at_ms < since_ms
+        return None if self.known is None else seen_before(self.known)
+
+    def _find(self, state: TableState) -> _Found | None:
+        """Return the snapshot of an earlier attempt, of this process or of another, if the table has it."""
+        request = self.request
+        committed = committed_snapshots(state, request, self.known)
+        if committed:
+            return _Found(committed[0], is_adopted=False)
         adoption = decide_adoption(
             state,
-            publication.candidates,
-            materialization,
-            branch=request.options.branch,
-            disposition=request.options.write_disposition,
-            record_of=publication.record_of,
+            request.candidates,
+            request.materialization,
+            branch=request.branch,
+            disposition=request.table.options.write_disposition,
+            record_of=request.record_of,
         )
         if adoption.warning:
-            publication.report(adoption.warning)
-        if adoption.snapshot is not None:
-            if not is_intact(session, publication, state, adoption.snapshot):
-                return _attempt(session, publication, frame, shape, course)
-            adopted = _adopted(state, adoption.snapshot)
-            return _finished(session, publication, shape, state, _columns_of(state, adoption.snapshot), adopted)
-    refuse_consumed(
-        state,
-        materialization,
-        request.options,
-        is_pending=partial(has_read_changes, candidates=publication.candidates),
-        subject=str(request.identifier),
-    )
-    if is_switched_on(WAP_ENABLED, request.options, state):
-        staging = {name: session.spark.conf.get(name, None) for name in WAP_SETTINGS}
-        refuse_staging(staging, subject=str(request.identifier))
-    names = StoredNames.of(
-        request.options.renames, shape, state.schema if state else None, subject=str(request.identifier)
-    )
-    stored = request.by_names(names)
-    scope = names.of_scope(materialization.scope)
-    touched, given = None, names.of_schema(shape)
-    if request.options.write_disposition == "overwrite_partitions":
-        # What is refused is refused before anything is computed.
-        checked = plan_write(stored, replace(materialization, scope=scope), given, state).checked
-        told_by = replaced_by(stored, scope, given, state)
-        course.computed = course.computed or computed(session, publication, frame)
-        frame = course.computed
-        touched = touched_partitions(session, publication, told_by, as_planned(frame, shape, names, checked))
-    files = None if state is None else _files(session, stored, scope, given, state, touched)
-    plan = plan_write(stored, replace(materialization, scope=scope), given, state, files, touched)
-    prepare(session, plan)
-    course.has_prepared(plan)
-    counts = _write(session, publication, plan, as_planned(frame, shape, names, plan.checked), course)
-    finished = time.time()
-    commit, after = _committed(session, publication, plan, counts, course, started=started, finished=finished)
-    return _finished(session, publication, shape, after, state.schema if state else Schema(()), commit)
+            request.report(adoption.warning)
+        return None if adoption.snapshot is None else _Found(adoption.snapshot, is_adopted=True)
 
+    def _resume(self, state: TableState, found: _Found, began: float) -> Commit:
+        """Return what the snapshot did, once the changes that waited for its data are made."""
+        if found.is_adopted:
+            commit = Commit(state.identifier, state.location, state.schema, found.snapshot, is_adopted=True)
+        else:
+            commit = self._commit_of(state, found.snapshot, began=began, ended=began)
+        # The columns that the snapshot was planned on, as far as its metadata says.
+        return self._finish(commit, state, planned_on=state.schemas.get(found.snapshot.schema_id or 0, Schema(())))
 
-def _back_to(publication: Publication, known: frozenset[int] | None) -> Callable[[Snapshot], bool] | None:
-    """Say which snapshot the history has to go back to, so that no append of these rows is overlooked.
-
-    What replaces or merges rows may do so again.
-    """
-    since_ms = searched_since_ms(publication.candidates)
-    if since_ms is not None and publication.request.options.write_disposition == "append":
-        return lambda snapshot: snapshot.committed_at_ms < since_ms
-    return None if known is None else seen_before(known)
-
-
-def _columns_of(state: TableState, snapshot: Snapshot) -> Schema:
-    """Return the columns that the snapshot was planned on, as far as it tells."""
-    return state.schemas.get(snapshot.schema_id or 0, Schema(()))
-
-
-def _finished(
-    session: IcebergSession,
-    publication: Publication,
-    shape: Schema,
-    state: TableState,
-    planned_on: Schema,
-    commit: Commit,
-) -> Commit:
-    """Make the changes that waited for the data; where that fails the next run makes them, for the data is safe."""
-    request = publication.request
-    try:
-        changes = plan_finish(request, shape, state, planned_on)
-        if not changes:
-            return commit
-        apply(session, request.identifier, changes)
-        after = look(session.catalog, request.identifier)
-    except IcebergSparkError as error:
-        publication.report(
-            f"The rows of {request.identifier} are committed, but its columns could not be changed as "
-            f"`{SCHEMA_EVOLUTION}` and `{RENAMES}` ask; the next run tries again. {error}"
+    def _require_writable(self, state: TableState | None) -> None:
+        """Refuse changes that another materialization has taken, and sessions that stage what they write."""
+        request = self.request
+        refuse_consumed(
+            state,
+            request.materialization,
+            request.table.options,
+            is_pending=partial(has_read_changes, candidates=request.candidates),
+            subject=request.subject,
         )
-        return commit
-    done = tuple(map(str, changes))
-    return replace(commit, schema=after.schema if after else commit.schema, changes=(*commit.changes, *done))
+        if is_switched_on(WAP_ENABLED, request.table.options, state):
+            staging = {name: self.session.spark.conf.get(name, None) for name in WAP_SETTINGS}
+            refuse_staging(staging, subject=request.subject)
 
+    def _plan(self, state: TableState | None) -> tuple[WritePlan, DataFrame]:
+        """Return the plan, and the frame under the names and types that the plan has for its columns."""
+        request, stored = self.request, state.schema if state else None
+        names = StoredNames.of(request.table.options.renames, self.given, stored, subject=request.subject)
+        materialization = replace(request.materialization, scope=names.of_scope(request.materialization.scope))
+        draft = draft_write(request.table.by_names(names), materialization, names.of_schema(self.given), state)
+        frame, touched = self.frame, None
+        if request.table.options.write_disposition == "overwrite_partitions":
+            partition_columns = draft.partition_columns()
+            frame = self.computed = self.computed or computed(self.session, request, frame)
+            planned = as_planned(frame, self.given, names, draft.checked)
+            touched = touched_partitions(self.session, request, partition_columns, planned)
+        plan = draft.plan(self._files(draft, touched), touched)
+        return plan, as_planned(frame, self.given, names, plan.checked)
 
-def _files(
-    session: IcebergSession,
-    request: TableRequest,
-    scope: PartitionScope,
-    given: Schema,
-    state: TableState,
-    touched: BoundScope | None,
-) -> Sequence[DataFile] | None:
-    base, columns = state.base(request.options.branch), columns_that_need_files(request, scope, given, state, touched)
-    if base is None or not columns:
-        return None
-    files = data_files(session.catalog, request.identifier, base.snapshot_id, columns)
-    rows = None if touched is not None else rows_told_by_partition(request, scope, given, state, files)
-    if rows is None:
-        return files
-    found = data_files(session.catalog, request.identifier, base.snapshot_id, (), rows=expression_of(rows))
-    paths = {file.path for file in found}
-    return tuple(replace(file, may_be_owned=file.path in paths) for file in files)
+    def _files(self, draft: WriteDraft, touched: BoundScope | None) -> Sequence[DataFile] | None:
+        """Return the table's data files with the bounds that the plan needs; None: it needs none."""
+        catalog, identifier = self.session.catalog, self.request.identifier
+        base, columns = draft.state.base(self.request.branch) if draft.state else None, draft.file_columns(touched)
+        if base is None or not columns:
+            return None
+        files = data_files(catalog, identifier, base.snapshot_id, columns)
+        rows = None if touched is not None else draft.rows_to_find_by_partition(files)
+        if rows is None:
+            return files
+        found = data_files(catalog, identifier, base.snapshot_id, (), rows=expression_of(rows))
+        paths = {file.path for file in found}
+        return tuple(replace(file, may_be_owned=file.path in paths) for file in files)
 
+    def _prepare(self, plan: WritePlan) -> None:
+        prepare(self.session, plan)
+        self.changes += [change for change in map(str, plan.changes) if change not in self.changes]
+        self.has_created = self.has_created or plan.create is not None
 
-def _write(
-    session: IcebergSession, publication: Publication, plan: WritePlan, frame: DataFrame, course: _Course
-) -> RowCounts:
-    """Run the plan; an answer that got lost is looked up before anything is said of it."""
-    if plan.create is None and not plan.changes:
-        refresh(session, plan.identifier)
-    subject, known = str(plan.identifier), course.known or frozenset()
-    began = dt.datetime.now(dt.timezone.utc)
-    work = TaggedWork(operation_tag(publication.materialization.commit_token), publication.announce)
-    try:
-        with reported_progress(session.spark, publication.report, subject=subject):
-            return run_stoppable(
-                session.spark,
-                work,
-                lambda: write(session, plan, frame, work),
-                report=publication.report,
-                subject=subject,
+    def _write(self, plan: WritePlan, frame: DataFrame) -> RowCounts:
+        """Run the plan. If the answer gets lost, find out what became of the commit before anything is said of it."""
+        session, request = self.session, self.request
+        if plan.create is None and not plan.changes:
+            refresh(session, plan.identifier)
+        known = self.known or frozenset()
+        began = dt.datetime.now(dt.timezone.utc)
+        work = TaggedWork(operation_tag(request.materialization.commit_token), request.announce)
+        try:
+            with reported_progress(session.spark, request.report, subject=request.subject):
+                return run_stoppable(
+                    session.spark,
+                    work,
+                    lambda: write(session, plan, frame, work),
+                    report=request.report,
+                    subject=request.subject,
+                )
+        except DataError as error:
+            self._name_leftovers(began)
+            raise self._with_what_is_left(error, plan) from error.__cause__
+        except ENGINE_ERRORS as error:
+            failure = translated(error, action="write", subject=request.subject, redact=session.catalog.redact)
+            if isinstance(failure, CommitOutcomeUnknownError):
+                resolve_lost_answer(session, request, work, known, error=error, failure=failure)
+                return RowCounts()
+            if not isinstance(failure, DataError):  # which ends a write before it commits
+                try:
+                    if has_committed(session, request, known):
+                        return RowCounts()
+                except CatalogUnavailableError:
+                    raise failure from error
+            if not isinstance(failure, CommitConflictError):  # after which Iceberg deletes them itself
+                self._name_leftovers(began)
+            if plan.create is not None and isinstance(failure, CommitConflictError):
+                _require_created(session, plan)
+            raise self._with_what_is_left(failure, plan) from error
+
+    def _name_leftovers(self, began: dt.datetime) -> None:
+        """Name the data files that a failed write may have left. If they cannot be listed, that is no second error."""
+        from dagster_iceberg_spark.catalog.leftovers import leftovers
+
+        catalog, identifier = self.session.catalog, self.request.identifier
+        try:
+            paths = leftovers(catalog, identifier, began - _CLOCK_TOLERANCE)
+        except IcebergSparkError:
+            return
+        if paths:
+            listed = f"{', '.join(paths[:_NAMED_FILES])}{', ...' if len(paths) > _NAMED_FILES else ''}"
+            self.request.report(
+                f"{len(paths)} data file(s) of {identifier} are younger than the failed write and belong to no "
+                f"snapshot: {listed}. They take up space and do no other harm; "
+                f"`{sql.remove_orphans(catalog.name, identifier)}` removes them once they are three days old."
             )
-    except DataError as error:
-        _name_leftovers(session, publication, began)
-        raise _with_what_is_left(error, plan, course) from error.__cause__
-    except ENGINE_ERRORS as error:
-        failure = translated(error, action="write", subject=subject, redact=session.catalog.redact)
-        if isinstance(failure, CommitOutcomeUnknownError):
-            resolve_lost_answer(session, publication, work, known, error=error, failure=failure)
-            return RowCounts()
-        if not isinstance(failure, DataError):  # which ends a write before it commits
-            try:
-                if has_committed(session, publication, known):
-                    return RowCounts()
-            except CatalogUnavailableError:
-                raise failure from error
-        if not isinstance(failure, CommitConflictError):  # after which Iceberg deletes them itself
-            _name_leftovers(session, publication, began)
-        if plan.create is not None and isinstance(failure, CommitConflictError):
-            _require_created(session, plan)
-        raise _with_what_is_left(failure, plan, course) from error
 
+    def _with_what_is_left(self, error: IcebergSparkError, plan: WritePlan) -> IcebergSparkError:
+        """Return the error with what the preparation has changed: rows and snapshots are as before."""
+        left = ["the table was created and is empty"] if plan.create else []
+        left += self.changes
+        return type(error)(f"{error} Nothing was committed; what stays: {', '.join(left)}.") if left else error
 
-def _name_leftovers(session: IcebergSession, publication: Publication, began: dt.datetime) -> None:
-    """Name the data files that a failed write may have left; what cannot be listed is no second error."""
-    from dagster_iceberg_spark.catalog.leftovers import leftovers
+    def _committed(
+        self, plan: WritePlan, counts: RowCounts, *, began: float, ended: float
+    ) -> tuple[Commit, TableState]:
+        """Return what the snapshot with our token did, and the table after it."""
+        session, request, known = self.session, self.request, self.known or frozenset()
+        state = look(session.catalog, plan.identifier, back_to=seen_before(known))
+        committed = committed_snapshots(state, request, self.known)
+        if state is None or not committed:
+            token = plan.snapshot_properties[lineage.COMMIT_TOKEN]
+            raise CommitOutcomeUnknownError.refusing(
+                "find the commit to",
+                request.subject,
+                expected=f"a snapshot with `{lineage.COMMIT_TOKEN}` = {token}",
+                found="none, although the engine reported success",
+                hint="another writer may have rolled the table back or replaced it; look at its history.",
+            )
+        displaced = displaced_by(state, committed[0], known, branch=request.branch)
+        if displaced:
+            bring_back(session.catalog, state, committed[0], displaced, branch=request.branch)
+            request.report(
+                f"Iceberg had taken snapshot {displaced[0].snapshot_id} of another writer out of the history of "
+                f"{state.identifier}: it is current again."
+            )
+        twins = refuse_twins(state.identifier, committed, disposition=request.table.options.write_disposition)
+        if twins is not None:
+            request.report(twins)
+        commit = self._commit_of(state, committed[0], began=began, ended=ended)
+        return replace(commit, counts=_with_listed_rows(session, plan, committed[0], counts)), state
 
-    identifier = publication.request.identifier
-    try:
-        paths = leftovers(session.catalog, identifier, began - _CLOCK_TOLERANCE)
-    except IcebergSparkError:
-        return
-    if paths:
-        publication.report(
-            f"{len(paths)} data file(s) of {identifier} are younger than the failed write and of no snapshot: "
-            f"{', '.join(paths[:_NAMED_FILES])}{', ...' if len(paths) > _NAMED_FILES else ''}. They cost room and harm "
-            f"nothing; `{sql.remove_orphans(session.catalog.name, identifier)}` removes them when they are three days "
-            "old."
+    def _commit_of(self, state: TableState, snapshot: Snapshot, *, began: float, ended: float) -> Commit:
+        committed = snapshot.committed_at_ms / 1000
+        return Commit(
+            identifier=state.identifier,
+            location=state.location,
+            schema=state.schema,
+            snapshot=snapshot,
+            write_seconds=max(0.0, committed - began),
+            commit_seconds=max(0.0, ended - committed),
+            retries=self.number - 1,
+            retry_seconds=self.retry_seconds,
+            changes=tuple(self.changes),
+            has_created=self.has_created,
         )
+
+    def _finish(self, commit: Commit, state: TableState, *, planned_on: Schema) -> Commit:
+        """Make the changes that waited for the data. If that fails, the next run makes them: the data is safe."""
+        request = self.request
+        try:
+            changes = plan_finish(request.table, self.given, state, planned_on)
+            if not changes:
+                return commit
+            apply(self.session, request.identifier, changes)
+            after = look(self.session.catalog, request.identifier)
+        except IcebergSparkError as error:
+            request.report(
+                f"The rows of {request.identifier} are committed, but its columns could not be changed as "
+                f"`{SCHEMA_EVOLUTION}` and `{RENAMES}` ask; the next run tries again. {error}"
+            )
+            return commit
+        done = tuple(map(str, changes))
+        return replace(commit, schema=after.schema if after else commit.schema, changes=(*commit.changes, *done))
 
 
 def _require_created(session: IcebergSession, plan: WritePlan) -> None:
-    """Raise where the name is taken by something that lets no table be created and is none, such as a view.
+    """Raise where the name is taken by something that is no table and lets none be created, such as a view.
 
     Raises:
         NotAnIcebergTableError: There is no table after its creation.
@@ -362,69 +406,8 @@ def _require_created(session: IcebergSession, plan: WritePlan) -> None:
         )
 
 
-def _with_what_is_left(error: IcebergSparkError, plan: WritePlan, course: _Course) -> IcebergSparkError:
-    """Return the error with what the preparation has changed: rows and snapshots are as before."""
-    left = ["the table was created and is empty"] if plan.create else []
-    left += course.changes
-    return type(error)(f"{error} Nothing was committed; what stays: {', '.join(left)}.") if left else error
-
-
-def _committed(
-    session: IcebergSession,
-    publication: Publication,
-    plan: WritePlan,
-    counts: RowCounts,
-    course: _Course,
-    *,
-    started: float,
-    finished: float,
-) -> tuple[Commit, TableState]:
-    known = course.known or frozenset()
-    state = look(session.catalog, plan.identifier, back_to=seen_before(known))
-    own = own_snapshots(state, publication, course.known)
-    if state is None or not own:
-        token = plan.snapshot_properties[lineage.COMMIT_TOKEN]
-        raise CommitOutcomeUnknownError.refusing(
-            "find the commit to",
-            str(plan.identifier),
-            expected=f"a snapshot with `{lineage.COMMIT_TOKEN}` = {token}",
-            found="none, although the engine reported success",
-            hint="another writer may have rolled the table back or replaced it; look at its history.",
-        )
-    branch = publication.request.options.branch
-    displaced = displaced_by(state, own[0], known, branch=branch)
-    if displaced:
-        bring_back(session.catalog, state, own[0], displaced, branch=branch)
-        publication.report(
-            f"Iceberg had taken snapshot {displaced[0].snapshot_id} of another writer out of the history of "
-            f"{state.identifier}: it is current again."
-        )
-    twins = refuse_twins(state.identifier, own, disposition=publication.request.options.write_disposition)
-    if twins is not None:
-        publication.report(twins)
-    counts = _with_listed_rows(session, plan, own[0], counts)
-    commit = _commit_of(state, own[0], started=started, finished=finished, course=course)
-    return replace(commit, counts=counts), state
-
-
-def _commit_of(state: TableState, snapshot: Snapshot, *, started: float, finished: float, course: _Course) -> Commit:
-    committed = snapshot.committed_at_ms / 1000
-    return Commit(
-        identifier=state.identifier,
-        location=state.location,
-        schema=state.schema,
-        snapshot=snapshot,
-        write_seconds=max(0.0, committed - started),
-        commit_seconds=max(0.0, finished - committed),
-        retries=course.retries,
-        retry_seconds=course.retry_seconds,
-        changes=tuple(course.changes),
-        has_created=course.has_created,
-    )
-
-
 def _with_listed_rows(session: IcebergSession, plan: WritePlan, snapshot: Snapshot, counts: RowCounts) -> RowCounts:
-    """Add the rows of each partition, where the metadata of the new files tells them."""
+    """Add the rows of each partition, if the metadata of the new files tells them."""
     if not plan.listed_partitions or plan.carries_over:
         return counts
     columns = {column for _, scope in plan.listed_partitions for column in scope.columns}
@@ -433,9 +416,3 @@ def _with_listed_rows(session: IcebergSession, plan: WritePlan, snapshot: Snapsh
     if listed is None:
         return counts
     return RowCounts(rows=sum(listed.values()), dropped=counts.dropped, by_partition=listed)
-
-
-def _adopted(state: TableState, snapshot: Snapshot) -> Commit:
-    return Commit(
-        identifier=state.identifier, location=state.location, schema=state.schema, snapshot=snapshot, is_adopted=True
-    )

@@ -1,34 +1,16 @@
 """What a write counts on its way, at no pass of its own."""
 
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from dagster_iceberg_spark.plan.write import WritePlan
 from dagster_iceberg_spark.spark.columns import column_of, functions_of, observation_for
+from dagster_iceberg_spark.table.commit import RowCounts
 
 _ROWS: Final = "rows"
 _DROPPED: Final = "dropped"
-
-
-@dataclass(frozen=True, slots=True)
-class RowCounts:
-    """What the write counted on its way, at no pass of its own.
-
-    Args:
-        rows: Rows of the frame that were written; None where nothing asked for it.
-        dropped: Rows that were left out because the run does not own them.
-        by_partition: Rows by partition key.
-        unchanged: Rows of a merge's batch that the table had already, or did not let in; None where nothing counted.
-    """
-
-    rows: int | None = None
-    dropped: int = 0
-    by_partition: Mapping[str, int] = field(default_factory=dict)
-    unchanged: int | None = None
 
 
 class Counters:

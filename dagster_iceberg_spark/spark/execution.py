@@ -9,23 +9,23 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.sql import SparkSession
 
-from dagster_iceberg_spark.plan.adoption import RemoteAttempt
+from dagster_iceberg_spark.plan.write_request import Announce, Report
 from dagster_iceberg_spark.spark.columns import is_connect
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.spark.failures import is_unanswered
 from dagster_iceberg_spark.spark.fence import attempt_in
-from dagster_iceberg_spark.spark.progress import Report
 from dagster_iceberg_spark.spark.session import without_retries
+
+if TYPE_CHECKING:
+    from dagster_iceberg_spark.plan.adoption import RemoteAttempt
 
 STOP_SECONDS: Final = 30.0
 _CANCEL_SECONDS: Final = 0.05
 _WAIT_SECONDS: Final = 1.0
-
-Announce = Callable[[RemoteAttempt], None]
 
 _ResultT = TypeVar("_ResultT")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagster_iceberg_spark.errors import CatalogUnavailableError
 from dagster_iceberg_spark.plan.adoption import RemoteAttempt
-from dagster_iceberg_spark.spark.progress import Report
+from dagster_iceberg_spark.plan.write_request import Report
 
 if TYPE_CHECKING:
     from grpc import RpcError

@@ -35,7 +35,6 @@ from dagster_iceberg_spark.spark.columns import (
     reshaped,
     schema_of,
 )
-from dagster_iceberg_spark.spark.counts import RowCounts
 from dagster_iceberg_spark.spark.destination import append, append_alone, target
 from dagster_iceberg_spark.spark.execution import TaggedWork
 from dagster_iceberg_spark.spark.failures import MOVED_MARKER
@@ -52,6 +51,7 @@ from dagster_iceberg_spark.spark.merge_diff import (
     fingerprint,
 )
 from dagster_iceberg_spark.spark.session import IcebergSession, configured
+from dagster_iceberg_spark.table.commit import RowCounts
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, all_of
 from dagster_iceberg_spark.table.schema import Field, Schema
 from dagster_iceberg_spark.table.snapshot import Snapshot

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from operator import xor
 from typing import Final, TypeAlias
 
@@ -100,54 +100,27 @@ class MergeDiff:
                 changes = changes.withColumn(BEFORE, self.functions.lit(None).cast("bigint"))
         elif rules.strategy == "delete_insert":
             changes = self._replacements()
+        elif rules.strategy == "insert_only":
+            changes = self._insertions()
         else:
             changes = self._updates()
         with active(self.session.spark):
             changes = changes.localCheckpoint()
-        if not self._compares_pairs:
-            return changes, {row[0]: int(row[1]) for row in changes.groupBy(CHANGE).count().collect()}
-        # A key that the table has several times, which others have written, comes once for each of them.
-        keys = [named_column(self.functions, key) for key in self.action.keys]
-        by_key = changes.groupBy(*keys, CHANGE).agg(self.functions.expr("count(*) AS pairs"))
-        counted = by_key.groupBy(CHANGE).agg(self.functions.expr("count(*)"), self.functions.expr("max(pairs)"))
-        tally = {row[0]: (int(row[1]), int(row[2])) for row in counted.collect()}
-        if any(most > 1 for _, most in tally.values()):
-            changes = changes.dropDuplicates(list(self.action.keys))
-        return changes, {change: keys for change, (keys, _) in tally.items()}
-
-    @property
-    def _compares_pairs(self) -> bool:
-        """Whether the batch meets each stored row of its keys in one join, where it is too large to be copied."""
-        rules, base_id = self.action.rules, self.action.base_snapshot_id
-        is_by_key = not rules.is_by_row and rules.strategy in ("upsert", "insert_only")
-        return is_by_key and base_id is not None and not self.batch.is_small
+        return changes, {row[0]: int(row[1]) for row in changes.groupBy(CHANGE).count().collect()}
 
     def met_files(self) -> MetFiles | None:
-        """Return what the batch meets; None: it is too large to ask for that alone, or what it meets does not decide.
-
-        Each task gets a copy of the batch, so that no row is shuffled.
-        """
-        functions, action, rules = self.functions, self.action, self.action.rules
+        """Return what the batch meets; None: that does not decide what the merge does."""
+        action, rules = self.action, self.action.rules
         is_decided = rules.strategy == "upsert" and not rules.is_by_row and not rules.has_absentees
-        if not is_decided or not action.updated or action.base_snapshot_id is None or not self.batch.is_small:
+        if not is_decided or not action.updated or action.base_snapshot_id is None:
             return None
-        given, stored = (partial(named_column, functions, qualifier=side) for side in (SOURCE, TARGET))
-        is_marked = functions.expr(marked(action, self.given, SOURCE))
-        near = self._near().withColumn(_FILE, functions.col("_file"))
-        batch = self.batch.copied(self.batch.frame)
-        pairs = batch.alias(SOURCE).join(near.alias(TARGET), functions.expr(self._meets))
-        digest = functions.expr(digest_of_key([sql.dotted(SOURCE, key) for key in action.keys]))
-        by_file = pairs.select(
-            stored(_FILE).alias("file"),
-            (self.is_same(given, stored, action.updated) & ~is_marked).alias("is_same"),
-            digest.alias("digest"),
-        ).groupBy("file")
-        sums = by_file.agg(
-            functions.expr("count_if(is_same) AS unchanged"),
-            functions.expr("count_if(NOT is_same) AS changed"),
-            functions.expr("bit_xor(IF(is_same, digest, 0L)) AS digest"),
+        digest = digest_of_key([sql.quote(key) for key in action.keys])
+        sums = self._met.groupBy(_FILE).agg(
+            self.functions.expr(f"count_if({_IS_SAME}) AS unchanged"),
+            self.functions.expr(f"count_if(NOT {_IS_SAME}) AS changed"),
+            self.functions.expr(f"bit_xor(IF({_IS_SAME}, {digest}, 0L)) AS digest"),
         )
-        rows = sums.drop("file").collect()
+        rows = sums.drop(_FILE).collect()
         return MetFiles(
             files=len(rows),
             changed_files=sum(row["changed"] > 0 for row in rows),
@@ -178,7 +151,7 @@ class MergeDiff:
     def _updates(self) -> DataFrame:
         functions, action, rules = self.functions, self.action, self.action.rules
         source = self._marked_as(self.batch.frame, _IN_BATCH)
-        other = self._near() if rules.is_by_row or self._compares_pairs else self._met(source)
+        other = self._near() if rules.is_by_row else self._met_keys()
         how = "full" if rules.is_by_row and rules.sync else "left"
         joined = source.alias(SOURCE).join(
             self._marked_as(other, _IN_TABLE).alias(TARGET), functions.expr(self._meets), how
@@ -197,20 +170,43 @@ class MergeDiff:
     def _marked_as(self, frame: DataFrame, name: str) -> DataFrame:
         return frame.withColumn(name, self.functions.lit(True))  # noqa: FBT003
 
-    def _met(self, source: DataFrame) -> DataFrame:
-        """Return the keys of the batch that the table has, each with whether all of its rows there are the batch's.
+    @cached_property
+    def _met(self) -> DataFrame:
+        """The stored rows that have a key of the batch: the key, a hash of the file, and whether it stays as it is.
 
-        Of a small batch each task gets a copy, so that no stored row is shuffled; what is left is but keys.
+        A small batch is copied to each task, so that no stored row is shuffled. What a larger one meets is kept: it is
+        asked for twice where something changes, but not in each file.
         """
         functions, action = self.functions, self.action
         given, stored = (partial(named_column, functions, qualifier=side) for side in (SOURCE, TARGET))
-        is_same = self.is_same(given, stored, () if action.rules.strategy == "insert_only" else action.updated)
-        pairs = self.batch.copied(source).alias(SOURCE).join(self._near().alias(TARGET), functions.expr(self._meets))
-        keys = [given(key).alias(key) for key in action.keys]
-        met = pairs.select(*keys, is_same.alias(_IS_SAME)).groupBy(
-            *(named_column(functions, key) for key in action.keys)
+        is_marked = functions.expr(marked(action, self.given, SOURCE))
+        near = self._near().withColumn(_FILE, functions.xxhash64(functions.col("_file")))
+        batch = self.batch.copied(self.batch.frame)
+        met = (
+            batch.alias(SOURCE)
+            .join(near.alias(TARGET), functions.expr(self._meets))
+            .select(
+                *(given(key).alias(key) for key in action.keys),
+                stored(_FILE).alias(_FILE),
+                (self.is_same(given, stored, action.updated) & ~is_marked).alias(_IS_SAME),
+            )
         )
-        return self.batch.copied(met.agg(functions.expr(f"bool_and({_IS_SAME}) AS {_IS_SAME}")))
+        if self.batch.is_small:
+            return met
+        with active(self.session.spark):
+            return met.localCheckpoint()
+
+    def _met_keys(self) -> DataFrame:
+        """Return the keys of the batch that the table has, each with whether all of its rows stay as they are."""
+        keys = (named_column(self.functions, key) for key in self.action.keys)
+        is_same = self.functions.expr(f"bool_and({_IS_SAME}) AS {_IS_SAME}")
+        return self.batch.copied(self._met.groupBy(*keys).agg(is_same))
+
+    def _insertions(self) -> DataFrame:
+        """Return the rows of the batch whose keys the table lacks."""
+        stored = self.batch.copied(self._met) if self.batch.is_small else self._near()
+        rows = self._live().alias(SOURCE).join(stored.alias(TARGET), self.functions.expr(self._meets), "left_anti")
+        return self._labelled(rows, INSERT)
 
     def _absentees(self) -> DataFrame:
         """Return the keys of the scope that the batch lacks."""
@@ -234,11 +230,9 @@ class MergeDiff:
         in_batch = named_column(functions, _IN_BATCH, SOURCE).isNotNull()
         in_table = named_column(functions, _IN_TABLE, TARGET).isNotNull()
         is_new = ~in_table & ~is_marked
-        if rules.strategy == "insert_only":
-            return functions.when(is_new, functions.lit(INSERT))
         wins = functions.expr(f"coalesce(({rules.when_matched or 'TRUE'}), FALSE)")
         met = in_batch & in_table & wins
-        if rules.is_by_row or self._compares_pairs:
+        if rules.is_by_row:
             source, target = (partial(named_column, functions, qualifier=side) for side in (SOURCE, TARGET))
             is_same = self.is_same(source, target, action.updated)
         else:

@@ -7,11 +7,11 @@ from typing import Final
 from dagster_iceberg_spark.catalog.damage import has_its_files, roll_back
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflictError, CommitOutcomeUnknownError
+from dagster_iceberg_spark.plan.write_request import WriteRequest
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.execution import TaggedWork
 from dagster_iceberg_spark.spark.failures import is_unanswered
 from dagster_iceberg_spark.spark.fence import stop_earlier
-from dagster_iceberg_spark.spark.publication import Publication
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
@@ -21,18 +21,18 @@ _SETTLING_SECONDS: Final = (0.0, 0.5, 1.5, 4.0)
 
 
 def seen_before(known: frozenset[int]) -> Callable[[Snapshot], bool]:
-    """Return what says of a snapshot that it was there before: as far back as `own_snapshots` searches."""
+    """Return what says of a snapshot that it was there before: as far back as `committed_snapshots` searches."""
     return lambda snapshot: snapshot.snapshot_id in known
 
 
-def own_snapshots(
-    state: TableState | None, publication: Publication, known: frozenset[int] | None
+def committed_snapshots(
+    state: TableState | None, request: WriteRequest, known: frozenset[int] | None
 ) -> tuple[Snapshot, ...]:
     """Return the snapshots that carry our token and were not there before, newest first."""
     if state is None or known is None:
         return ()
-    token, found = publication.materialization.commit_token, []
-    for snapshot in state.ancestors(publication.request.options.branch):
+    token, found = request.materialization.commit_token, []
+    for snapshot in state.ancestors(request.branch):
         if snapshot.snapshot_id in known:
             break
         if snapshot.summary.get(lineage.COMMIT_TOKEN) == token:
@@ -40,7 +40,7 @@ def own_snapshots(
     return tuple(found)
 
 
-def is_intact(session: IcebergSession, publication: Publication, state: TableState, snapshot: Snapshot) -> bool:
+def is_intact(session: IcebergSession, request: WriteRequest, state: TableState, snapshot: Snapshot) -> bool:
     """Say whether a snapshot that is there can be read; one that cannot is taken back.
 
     Raises:
@@ -49,8 +49,8 @@ def is_intact(session: IcebergSession, publication: Publication, state: TableSta
     identifier = state.identifier
     if has_its_files(session.catalog, identifier, snapshot):
         return True
-    roll_back(session.catalog, state, snapshot, branch=publication.request.options.branch)
-    publication.report(
+    roll_back(session.catalog, state, snapshot, branch=request.branch)
+    request.report(
         f"The engine had deleted the files of snapshot {snapshot.snapshot_id} of {identifier}, which an attempt of "
         f"this step had committed: the table is rolled back to {snapshot.parent_snapshot_id}, and written again."
     )
@@ -59,7 +59,7 @@ def is_intact(session: IcebergSession, publication: Publication, state: TableSta
 
 def resolve_lost_answer(
     session: IcebergSession,
-    publication: Publication,
+    request: WriteRequest,
     work: TaggedWork,
     known: frozenset[int],
     *,
@@ -70,7 +70,7 @@ def resolve_lost_answer(
 
     Args:
         session: The session.
-        publication: What was to be materialized.
+        request: What was to be materialized.
         work: Where it ran.
         known: The snapshots that were there before.
         error: What the engine raised.
@@ -80,14 +80,14 @@ def resolve_lost_answer(
         CatalogUnavailableError: It has not, and will not.
         CommitOutcomeUnknownError: There is no snapshot, but there may yet be one.
     """
-    identifier, token = publication.request.identifier, publication.materialization.commit_token
+    identifier, token = request.identifier, request.materialization.commit_token
     found = f"none yet ({failure})"
     is_server_silent = is_unanswered(error)
     for seconds in _SETTLING_SECONDS:
         time.sleep(seconds)
-        has_ended = is_server_silent and _has_ended(session, publication, work)
+        has_ended = is_server_silent and _has_ended(session, request, work)
         try:
-            if has_committed(session, publication, known):
+            if has_committed(session, request, known):
                 return
         except CatalogUnavailableError as unavailable:
             found = f"no answer to the question either ({failure} {unavailable})"
@@ -106,19 +106,19 @@ def resolve_lost_answer(
     ) from error
 
 
-def has_committed(session: IcebergSession, publication: Publication, known: frozenset[int]) -> bool:
+def has_committed(session: IcebergSession, request: WriteRequest, known: frozenset[int]) -> bool:
     """Say whether the write has committed, whatever the engine said of it.
 
     Raises:
         CommitConflictError: It had, but the engine deleted its files: it is taken back.
         UnreadableCommitError: It cannot be taken back.
     """
-    identifier = publication.request.identifier
+    identifier = request.identifier
     state = look(session.catalog, identifier, back_to=seen_before(known))
-    own = own_snapshots(state, publication, known)
-    if state is None or not own:
+    committed = committed_snapshots(state, request, known)
+    if state is None or not committed:
         return False
-    if not is_intact(session, publication, state, own[0]):
+    if not is_intact(session, request, state, committed[0]):
         raise CommitConflictError.refusing(
             "write",
             str(identifier),
@@ -126,15 +126,15 @@ def has_committed(session: IcebergSession, publication: Publication, known: froz
             found="that the catalog committed it and answered that it had not",
             hint="run the asset again.",
         )
-    publication.report(f"The answer to the commit of {identifier} was lost; its snapshot is there.")
+    request.report(f"The answer to the commit of {identifier} was lost; its snapshot is there.")
     return True
 
 
-def _has_ended(session: IcebergSession, publication: Publication, work: TaggedWork) -> bool:
+def _has_ended(session: IcebergSession, request: WriteRequest, work: TaggedWork) -> bool:
     """Stop what the server may still be doing for this attempt, in each of its sessions; say whether it has ended."""
-    subject = str(publication.request.identifier)
+    subject = request.subject
     try:
-        stop_earlier(session.spark, work.attempts, report=publication.report, subject=subject)
+        stop_earlier(session.spark, work.attempts, report=request.report, subject=subject)
     except CatalogUnavailableError:
         return False
     return True

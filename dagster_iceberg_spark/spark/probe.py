@@ -10,13 +10,13 @@ from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.plan.adoption import Record
 from dagster_iceberg_spark.plan.options import WriteOptions
-from dagster_iceberg_spark.plan.request import TableRequest
+from dagster_iceberg_spark.plan.table_request import TableRequest
+from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import is_connect
 from dagster_iceberg_spark.spark.commit import materialize
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, inspect_failure
 from dagster_iceberg_spark.spark.failures import kind_of, translated
-from dagster_iceberg_spark.spark.publication import Publication, RetryLimits
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
@@ -117,8 +117,8 @@ def write_rows(session: IcebergSession, identifier: TableIdentifier, *, rows: in
     Raises:
         IcebergSparkError: It cannot be written.
     """
-    publication = Publication(
-        request=TableRequest(identifier, asset_key=None, is_named_explicitly=True, options=WriteOptions()),
+    request = WriteRequest(
+        table=TableRequest(identifier, asset_key=None, is_named_explicitly=True, options=WriteOptions()),
         materialization=Materialization(
             asset_key=identifier.name,
             run_id=token,
@@ -138,7 +138,7 @@ def write_rows(session: IcebergSession, identifier: TableIdentifier, *, rows: in
         announce=lambda _: None,
         earlier_attempts=tuple,
     )
-    return materialize(session, publication, session.spark.range(rows)).location
+    return materialize(session, request, session.spark.range(rows)).location
 
 
 def _nothing_recorded(_snapshot_id: int) -> Record:

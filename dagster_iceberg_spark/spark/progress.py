@@ -2,19 +2,18 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from dagster_iceberg_spark.plan.write_request import Report
 from dagster_iceberg_spark.spark.columns import is_connect
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 
 REPORT_INTERVAL_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 1.0
-
-Report = Callable[[str], None]
 
 
 @contextmanager

@@ -30,7 +30,6 @@ from dagster_iceberg_spark.spark.columns import is_connect
 from dagster_iceberg_spark.spark.credentials import aws_properties, tell_jvm
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, inspect_failure
 from dagster_iceberg_spark.spark.failures import kind_of, translated
-from dagster_iceberg_spark.spark.trust import trust_authorities
 from dagster_iceberg_spark.versions import (
     ICEBERG_EXTENSIONS,
     ICEBERG_SPARK_CATALOG,
@@ -177,22 +176,16 @@ def attach_catalog(
     _require_extensions(session)
     if catalog.source == "session":
         return _with_its_own(session, catalog)
-    prefix = f"{_CATALOGS}.{catalog.name}"
-    ours = {
-        prefix: ICEBERG_SPARK_CATALOG,
-        **_prefixed(prefix, catalog.spark_properties),
-        **_prefixed(prefix, catalog.spark_secrets),
-        f"{prefix}.cache-enabled": "false",
-    }
+    prefix, secrets = f"{_CATALOGS}.{catalog.name}", _prefixed(catalog, catalog.spark_secrets)
+    ours = {**_shown_conf(catalog), **secrets}
     if owner == "someone else" and session.conf.get(prefix, None) is not None:
         _require_same_catalog(session, catalog)
         ours = {}
     else:
         tell_jvm(session, catalog)
-        trust_authorities(session, catalog)
-        ours.update(_prefixed(prefix, aws_properties(session, catalog)))
+        ours.update(_prefixed(catalog, aws_properties(session, catalog)))
         ours.update({key: value for key, value in conf.items() if key.startswith(f"{prefix}.")})
-        _hide_from_event_log(session, _prefixed(prefix, catalog.spark_secrets))
+        _hide_from_event_log(session, secrets)
     for key, value in ours.items():
         if session.conf.get(key, None) != value:
             session.conf.set(key, value)
@@ -319,13 +312,8 @@ def require_java() -> str:
 
 def launch_conf(settings: SessionSettings) -> dict[str, str]:
     """Return the configuration that a JVM is started with: all but secrets, which would stand in its command line."""
-    prefix = f"{_CATALOGS}.{settings.catalog.name}"
-    catalog = {
-        prefix: ICEBERG_SPARK_CATALOG,
-        **_prefixed(prefix, settings.catalog.spark_properties),
-        f"{prefix}.cache-enabled": "false",
-    }
-    conf = {**_DEFAULTS, **(catalog if settings.catalog.source == "configuration" else {}), **settings.conf}
+    catalog = _shown_conf(settings.catalog) if settings.catalog.source == "configuration" else {}
+    conf = {**_DEFAULTS, **catalog, **settings.conf}
     conf["spark.sql.extensions"] = _joined(settings.conf.get("spark.sql.extensions"), ICEBERG_EXTENSIONS)
     if settings.jars == "maven":
         coordinates = (ICEBERG_SPARK_RUNTIME, *settings.catalog.packages)
@@ -509,8 +497,14 @@ def active(spark: SparkSession) -> Iterator[None]:
         local.session = before
 
 
-def _prefixed(prefix: str, properties: Mapping[str, str]) -> dict[str, str]:
-    return {f"{prefix}.{key}": value for key, value in properties.items()}
+def _shown_conf(catalog: CatalogDescription) -> dict[str, str]:
+    """Return the catalog as Spark configures it, without secrets."""
+    properties = _prefixed(catalog, {**catalog.spark_properties, "cache-enabled": "false"})
+    return {f"{_CATALOGS}.{catalog.name}": ICEBERG_SPARK_CATALOG, **properties}
+
+
+def _prefixed(catalog: CatalogDescription, properties: Mapping[str, str]) -> dict[str, str]:
+    return {f"{_CATALOGS}.{catalog.name}.{key}": value for key, value in properties.items()}
 
 
 def _joined(given: str | None, *ours: str) -> str:

@@ -8,12 +8,12 @@ from pyspark.sql import DataFrame
 from dagster_iceberg_spark.plan.adoption import operation_tag
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.touched import touched
+from dagster_iceberg_spark.plan.write_request import WriteRequest
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.spark.execution import TaggedWork, run_stoppable
 from dagster_iceberg_spark.spark.failures import translated
 from dagster_iceberg_spark.spark.progress import reported_progress
-from dagster_iceberg_spark.spark.publication import Publication
 from dagster_iceberg_spark.spark.session import IcebergSession, active
 from dagster_iceberg_spark.table.partitioning import PartitionField
 from dagster_iceberg_spark.table.schema import Field
@@ -22,7 +22,7 @@ _AnswerT = TypeVar("_AnswerT")
 _NAME: Final = "p{}"
 
 
-def computed(session: IcebergSession, publication: Publication, frame: DataFrame) -> DataFrame:
+def computed(session: IcebergSession, request: WriteRequest, frame: DataFrame) -> DataFrame:
     """Return the frame's rows computed once: what is found out about them is then true of what is written.
 
     Raises:
@@ -33,18 +33,21 @@ def computed(session: IcebergSession, publication: Publication, frame: DataFrame
         with active(session.spark):
             return frame.localCheckpoint()
 
-    return _asked(session, publication, compute)
+    return _run(session, request, compute)
 
 
 def touched_partitions(
-    session: IcebergSession, publication: Publication, told_by: Sequence[tuple[PartitionField, Field]], frame: DataFrame
+    session: IcebergSession,
+    request: WriteRequest,
+    partition_columns: Sequence[tuple[PartitionField, Field]],
+    frame: DataFrame,
 ) -> BoundScope:
     """Return the rows of the table's partitions that the frame's rows fall in.
 
     Args:
         session: The session of the frame.
-        publication: What is asked for.
-        told_by: The fields that the rows are partitioned by, each with its column.
+        request: What is asked for.
+        partition_columns: The fields that the rows are partitioned by, each with its column.
         frame: The rows, under the names that the table has for the columns.
 
     Raises:
@@ -53,7 +56,7 @@ def touched_partitions(
     """
     values = [
         f"{sql.partition_value(field, column, session.catalog.name)} AS {_NAME.format(index)}"
-        for index, (field, column) in enumerate(told_by)
+        for index, (field, column) in enumerate(partition_columns)
     ]
 
     def partitions() -> Sequence[Sequence[Any]]:
@@ -61,15 +64,15 @@ def touched_partitions(
             return [() for _ in frame.limit(1).collect()]
         return [tuple(row) for row in frame.selectExpr(*values).distinct().collect()]
 
-    subject = str(publication.request.identifier)
-    return touched(told_by, _asked(session, publication, partitions), subject=subject)
+    subject = request.subject
+    return touched(partition_columns, _run(session, request, partitions), subject=subject)
 
 
-def _asked(session: IcebergSession, publication: Publication, question: Callable[[], _AnswerT]) -> _AnswerT:
-    subject = str(publication.request.identifier)
-    work = TaggedWork(operation_tag(publication.materialization.commit_token), publication.announce)
+def _run(session: IcebergSession, request: WriteRequest, query: Callable[[], _AnswerT]) -> _AnswerT:
+    subject = request.subject
+    work = TaggedWork(operation_tag(request.materialization.commit_token), request.announce)
     try:
-        with reported_progress(session.spark, publication.report, subject=subject):
-            return run_stoppable(session.spark, work, question, report=publication.report, subject=subject)
+        with reported_progress(session.spark, request.report, subject=subject):
+            return run_stoppable(session.spark, work, query, report=request.report, subject=subject)
     except ENGINE_ERRORS as error:
         raise translated(error, action="write", subject=subject, redact=session.catalog.redact) from error

@@ -5,13 +5,14 @@ from pyspark.sql import Column, DataFrame
 from dagster_iceberg_spark.plan.write import Append, AppendAlone, Guard, Merge, Overwrite, WritePlan
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import as_stored, column_of, functions_of, schema_of, with_all_fields
-from dagster_iceberg_spark.spark.counts import Counters, RowCounts
+from dagster_iceberg_spark.spark.counts import Counters
 from dagster_iceberg_spark.spark.destination import append, append_alone, target, writer_to
 from dagster_iceberg_spark.spark.execution import TaggedWork
 from dagster_iceberg_spark.spark.failures import NULL_MARKER
 from dagster_iceberg_spark.spark.guard import refusal
 from dagster_iceberg_spark.spark.merge import merge
 from dagster_iceberg_spark.spark.session import IcebergSession
+from dagster_iceberg_spark.table.commit import RowCounts
 from dagster_iceberg_spark.table.predicate import Predicate
 
 

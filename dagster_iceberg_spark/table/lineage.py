@@ -57,7 +57,7 @@ class UpstreamRead:
         since: The snapshot after which the changes begin; None: all rows of the snapshot were new.
         digest: Of the exact set of partitions, where changes were read.
         input_name: The input, where changes were read.
-        upon: The snapshot that each table of the step had then, by its asset. It is not written down.
+        output_heads: The snapshot that each table of the step had then, by its asset. It is not written down.
         is_repeated: Whether rows were read that had been read before.
         is_pinned: Whether the table was read as it was at another time, or on a branch. It is not written down.
         left_out: What left rows of the snapshot out: a limit, or which row filter; None: nothing did.
@@ -71,7 +71,7 @@ class UpstreamRead:
     since: int | None = None
     digest: str | None = None
     input_name: str | None = None
-    upon: tuple[tuple[str, int | None], ...] = ()
+    output_heads: tuple[tuple[str, int | None], ...] = ()
     is_repeated: bool = False
     is_pinned: bool = False
     left_out: str | None = None

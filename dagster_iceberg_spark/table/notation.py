@@ -7,10 +7,12 @@ class NotationError(ValueError):
     Args:
         expected: What would have been right.
         found: What was there.
+        nearest: What was probably meant; None: nothing is near.
     """
 
-    def __init__(self, expected: str, found: str) -> None:
-        """Keep both parts beside the message."""
+    def __init__(self, expected: str, found: str, nearest: str | None = None) -> None:
+        """Keep the parts beside the message."""
         super().__init__(f"expected {expected}, found {found}")
         self.expected = expected
         self.found = found
+        self.nearest = nearest

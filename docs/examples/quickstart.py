@@ -1,4 +1,4 @@
-"""Hourly readings by day: written by Spark, read by pandas."""
+"""Hourly readings by day, written by Spark and read by pandas."""
 
 import dagster as dg
 import pandas as pd
@@ -12,7 +12,7 @@ days = dg.DailyPartitionsDefinition("2024-01-01", timezone="Europe/Berlin")
 
 @dg.asset(io_manager_key="iceberg", partitions_def=days, metadata={"partition_expr": "at"})
 def readings(context: dg.AssetExecutionContext, spark: IcebergSparkResource) -> DataFrame:
-    """Make up a reading for each hour of the day, which has 23 to 25 of them."""
+    """Generate a reading for each of the day's 23 to 25 hours."""
     start, end = context.partition_time_window
     hours = spark.spark_session.range(int(start.timestamp()), int(end.timestamp()), 3600)
     return hours.select(sf.timestamp_seconds("id").alias("at"), (sf.col("id") / 3600 % 30).alias("celsius"))
@@ -20,7 +20,7 @@ def readings(context: dg.AssetExecutionContext, spark: IcebergSparkResource) -> 
 
 @dg.asset(partitions_def=days)
 def warmest(readings: pd.DataFrame) -> dg.MaterializeResult:
-    """Look at the day's readings; no JVM is needed for that."""
+    """Report the day's highest temperature, without a JVM."""
     return dg.MaterializeResult(metadata={"rows": len(readings), "celsius": float(readings["celsius"].max())})
 
 

@@ -39,7 +39,7 @@ def load_audit(
     airlines: Table,
     airports: Table,
 ) -> DataFrame:
-    """Ask each table's metadata: no data is read."""
+    """Read each table's metadata, not its data."""
     audited_at = dt.datetime.now(dt.timezone.utc)
     rows = []
     for table in (flights, weather, planes, airlines, airports):

@@ -1,4 +1,4 @@
-"""What comes out: delays by day, with the weather, and by month and airline."""
+"""The results: delays by day, with the weather, and by month and airline."""
 
 import dagster as dg
 from pyspark.sql import DataFrame
@@ -25,7 +25,7 @@ from example_project.partitions import new_york_day, new_york_days, new_york_mon
     },
     metadata={
         "partition_expr": "day",
-        # Three rows a day: a month makes a file. A run still replaces the rows of its own days only.
+        # A day has three rows, so one file holds a month. A run still replaces only the rows of its own days.
         "iceberg/partition_by": ["month(day)"],
         "dagster/column_schema": dg.TableSchema(
             columns=[
@@ -43,7 +43,7 @@ from example_project.partitions import new_york_day, new_york_days, new_york_mon
     },
 )
 def daily_delays(flights: DataFrame, weather: DataFrame) -> DataFrame:
-    """Join each flight with the weather of its hour, where it is known, and sum up by day and airport."""
+    """Join each flight with the weather of its hour, if it is known, and aggregate by day and airport."""
     return (
         flights.join(weather, on=["time_hour", "origin"], how="left")
         .groupBy(new_york_day("time_hour").alias("day"), "origin")
@@ -72,7 +72,7 @@ def daily_delays(flights: DataFrame, weather: DataFrame) -> DataFrame:
             partition_mapping=dg.TimeWindowPartitionMapping(),
             metadata={
                 "columns": ["time_hour", "carrier", "dep_time", "dep_delay", "distance"],
-                "iceberg/missing": "empty",  # a month may be summed up while it lasts
+                "iceberg/missing": "empty",  # also aggregates a month that is not over
             },
         ),
     },
@@ -92,7 +92,7 @@ def daily_delays(flights: DataFrame, weather: DataFrame) -> DataFrame:
     },
 )
 def monthly_carriers(flights: DataFrame, airlines: DataFrame) -> DataFrame:
-    """Sum up the month's days by airline."""
+    """Aggregate the month's days by airline."""
     has_left = sf.col("dep_time").isNotNull()
     return (
         flights.groupBy(sf.trunc(new_york_day("time_hour"), "month").alias("month"), "carrier")

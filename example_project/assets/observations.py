@@ -41,7 +41,7 @@ from example_project.sources import NycFlights13
     },
 )
 def flights(context: dg.AssetExecutionContext, source: NycFlights13) -> DataFrame:
-    """Read the days' flights; `time_hour` says what the dropped columns do, without their time zone's doubt."""
+    """Read the days' flights. `time_hour` replaces the dropped columns, whose time zone is ambiguous."""
     window = context.partition_time_window
     return (
         source.read("flights")
@@ -94,9 +94,9 @@ def flights(context: dg.AssetExecutionContext, source: NycFlights13) -> DataFram
     },
 )
 def weather(context: dg.AssetExecutionContext, source: NycFlights13) -> DataFrame:
-    """Read the observations of the run's airports and days: one of them, or any set."""
+    """Read the observations of the run's airports and days, of which a run may have any set."""
     observations = source.read("weather")
-    # Dagster writes the key of several dimensions as their keys in the order of their names: `JFK|2013-01-31`.
+    # Dagster joins the keys of several dimensions in the order of the dimensions' names: `JFK|2013-01-31`.
     partition_key = sf.concat_ws("|", "origin", new_york_day("time_hour"))
     keys = [str(key) for key in context.partition_keys]
     return observations.where(partition_key.isin(keys)).drop("year", "month", "day", "hour")

@@ -1,4 +1,4 @@
-"""What flights refer to: planes, airlines, airports. Small tables, not partitioned."""
+"""Reference data: planes, airlines and airports, in small unpartitioned tables."""
 
 import dagster as dg
 from pyspark.sql import DataFrame

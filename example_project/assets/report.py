@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
     owners=["team:analytics"],
 )
 def delay_report(daily_delays: pl.DataFrame, monthly_carriers: pl.DataFrame) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    """Plot the days that are there and list the airlines."""
+    """Plot the available days and list the airlines."""
     days = (
         daily_delays.group_by("day")
         .agg(

@@ -15,7 +15,7 @@ from dagster_iceberg_spark.arrow.reader import INPUT_TYPES, input_type_of, no_ro
 from dagster_iceberg_spark.catalog import look as look_module
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import look, open_catalog
-from dagster_iceberg_spark.config.sql import SqlCatalog
+from dagster_iceberg_spark.config.sql_catalog import SqlCatalog
 from dagster_iceberg_spark.errors import InvestigationError, UpstreamMissingError
 from dagster_iceberg_spark.plan.read import ReadPlan, plan_read
 from dagster_iceberg_spark.plan.read_options import ReadOptions
@@ -29,7 +29,7 @@ ARROW = INPUT_TYPES[0]
 @pytest.fixture
 def distant(tmp_path: Path) -> Iterator[CatalogDescription]:
     """A catalog behind a host, as a server's is."""
-    local = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")).describe("")
+    local = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")).describe()
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()

@@ -14,7 +14,7 @@ from dagster_iceberg_spark.arrow.scan import MAXIMUM_TERMS
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import data_files
 from dagster_iceberg_spark.catalog.look import look, open_catalog
-from dagster_iceberg_spark.config.sql import SqlCatalog
+from dagster_iceberg_spark.config.sql_catalog import SqlCatalog
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.read import by_partition, plan_read
 from dagster_iceberg_spark.plan.read_options import ReadOptions
@@ -32,7 +32,7 @@ DAY = dt.timedelta(days=1)
 @pytest.fixture
 def lake(tmp_path: Path) -> CatalogDescription:
     """A table with a file for each day, in four manifests, and one for NULL."""
-    description = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")).describe("")
+    description = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")).describe()
     catalog = open_catalog(description)
     catalog.create_namespace("db")
     table = catalog.create_table(T.parts, SCHEMA)

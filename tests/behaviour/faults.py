@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyiceberg.table import Table
 
 from dagster_iceberg_spark import SqlCatalog
-from dagster_iceberg_spark.config import sql
+from dagster_iceberg_spark.config import sql_catalog
 from dagster_iceberg_spark.table import lineage
 from tests.conftest import Lake, error_of, frame_asset, open_lake
 
@@ -239,7 +239,7 @@ PERMISSIONS: Final[dict[str, Fault]] = {
 @contextmanager
 def impatient() -> Iterator[None]:
     """Let catalogs that are described meanwhile wait less for a lock."""
-    with patch.object(sql, "SQLITE_BUSY_TIMEOUT_SECONDS", BUSY_SECONDS):
+    with patch.object(sql_catalog, "SQLITE_BUSY_TIMEOUT_SECONDS", BUSY_SECONDS):
         yield
 
 

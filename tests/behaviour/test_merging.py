@@ -92,9 +92,17 @@ def test_a_batch_that_changes_nothing_rewrites_no_file(lake: Lake) -> None:
         ("(2, 'b', 20), (4, 'd', 40)", 0, (1, 0, 0, 1)),
     ],
 )
+@pytest.mark.parametrize("is_copied", [True, False], ids=["copied", "shuffled"])
 def test_only_files_of_which_a_row_changes_are_written_again(
-    lake: Lake, batch: str, written_again: int, counted: tuple[int, ...]
+    lake: Lake,
+    monkeypatch: pytest.MonkeyPatch,
+    batch: str,
+    written_again: int,
+    counted: tuple[int, ...],
+    is_copied: bool,
 ) -> None:
+    if not is_copied:
+        monkeypatch.setattr("dagster_iceberg_spark.spark.batch.MAXIMUM_COPIED_BYTES", 0)
     stored = (values("(1, 'a', 10), (3, 'c', 30)"), values("(2, 'b', 20)"))
     for query in stored:
         lake.materialize(frame_asset("t", query, metadata={"iceberg/write_disposition": "append"}))

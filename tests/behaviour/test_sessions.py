@@ -209,7 +209,7 @@ def test_a_resource_of_dagster_pyspark_is_wrapped(classic_lake: Lake) -> None:
 
 
 def test_a_wrapped_session_with_another_catalog_of_that_name_is_refused(classic_lake: Lake, tmp_path: Path) -> None:
-    other = SqlCatalog(uri=f"sqlite:///{tmp_path}/other.db", warehouse=str(tmp_path / "other")).describe("")
+    other = SqlCatalog(uri=f"sqlite:///{tmp_path}/other.db", warehouse=str(tmp_path / "other")).describe()
     with pytest.raises(SparkEnvironmentError, match=r"other\.db"):
         attach_catalog(classic_lake.session, other)
 

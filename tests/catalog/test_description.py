@@ -30,6 +30,7 @@ def test_a_description_is_told_apart_by_its_secrets_too() -> None:
         "lake", "REST catalog", "http://h", {"type": "rest"}, {"token": "other"}, {"type": "rest"}
     )
     assert other.identity != SECRETIVE.identity
+    assert other.identity is other.identity, "worked out once: every look at a table asks for it"
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def metadata(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def description(metadata: Path) -> CatalogDescription:
-    return HadoopCatalog(warehouse=str(metadata.parents[3])).describe("")
+    return HadoopCatalog(warehouse=str(metadata.parents[3])).describe()
 
 
 @pytest.fixture(scope="module")
@@ -102,5 +102,5 @@ def test_a_hint_to_nothing_is_not_taken_for_a_table_that_is_missing(
 
 @pytest.mark.parametrize("warehouse", ["s3://lake/wh", "gs://lake/wh", "abfss://c@a/x"])
 def test_an_object_store_is_refused(warehouse: str) -> None:
-    with pytest.raises(ConfigurationError, match="where a rename is one step"):
-        HadoopCatalog(warehouse=warehouse).describe("")
+    with pytest.raises(ConfigurationError, match="which rename atomically"):
+        HadoopCatalog(warehouse=warehouse).describe()

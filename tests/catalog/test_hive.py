@@ -12,7 +12,7 @@ from hive_metastore.ttypes import NoSuchObjectException, Table
 
 from dagster_iceberg_spark.catalog import look as look_module
 from dagster_iceberg_spark.catalog.look import look
-from dagster_iceberg_spark.config.hive import HiveCatalog
+from dagster_iceberg_spark.config.hive_catalog import HiveCatalog
 from dagster_iceberg_spark.errors import CatalogUnavailableError, ConfigurationError, NotAnIcebergTableError
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from tests.conftest import free_port
@@ -66,7 +66,7 @@ def _no_shared_catalogs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def hive(uri: str, **fields: Any) -> Any:
-    return HiveCatalog(uri=uri, warehouse="/w", **fields).describe("")
+    return HiveCatalog(uri=uri, warehouse="/w", **fields).describe()
 
 
 def test_a_table_that_is_not_there_is_none(address: str) -> None:

@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.leftovers import leftovers
 from dagster_iceberg_spark.catalog.look import open_catalog
-from dagster_iceberg_spark.config.sql import SqlCatalog
+from dagster_iceberg_spark.config.sql_catalog import SqlCatalog
 from tests.table.samples import TABLE
 
 WRITE = "bae233e1-59c5-4b21-8f97-b0434eddb38f"
@@ -20,7 +20,7 @@ LONG_AGO = dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)
 
 @pytest.fixture
 def lake(tmp_path: Path) -> CatalogDescription:
-    return SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")).describe("")
+    return SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")).describe()
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ from dagster_iceberg_spark.catalog import pointer
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import data_files
 from dagster_iceberg_spark.catalog.look import look, open_catalog
-from dagster_iceberg_spark.config.rest import RestCatalog
-from dagster_iceberg_spark.config.sql import SqlCatalog
+from dagster_iceberg_spark.config.rest_catalog import RestCatalog
+from dagster_iceberg_spark.config.sql_catalog import SqlCatalog
 from dagster_iceberg_spark.errors import (
     CatalogUnavailableError,
     ConfigurationError,
@@ -70,7 +70,7 @@ def _no_shared_catalogs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> CatalogDescription:
-    return SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")).describe("")
+    return SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")).describe()
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def row(ts: dt.datetime, carrier: str | None, number: int | None = None) -> tupl
 
 
 def rest(port: int) -> CatalogDescription:
-    return RestCatalog(uri=f"http://127.0.0.1:{port}", properties={"token": "hunter2"}).describe("")
+    return RestCatalog(uri=f"http://127.0.0.1:{port}", properties={"token": "hunter2"}).describe()
 
 
 def test_a_table_that_is_not_there_is_none(lake: CatalogDescription, catalog: Catalog) -> None:
@@ -225,7 +225,7 @@ def test_one_description_is_one_catalog(lake: CatalogDescription) -> None:
 
 def test_a_file_that_is_no_database_is_to_be_looked_into(tmp_path: Path) -> None:
     (tmp_path / "catalog.db").write_text("not a database, whatever else it is")
-    description = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path)).describe("")
+    description = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path)).describe()
     with pytest.raises(
         InvestigationError, match=r"Cannot look at nyc\.flights in SQLite catalog 'lake' at .*not a database"
     ):
@@ -318,7 +318,7 @@ def closed_port() -> int:
 
 @pytest.mark.parametrize(
     "describe",
-    [rest, lambda port: SqlCatalog(uri=f"postgresql://me:hunter2@127.0.0.1:{port}/x", warehouse="/w").describe("")],
+    [rest, lambda port: SqlCatalog(uri=f"postgresql://me:hunter2@127.0.0.1:{port}/x", warehouse="/w").describe()],
     ids=["rest", "postgresql"],
 )
 def test_a_dead_host_is_found_in_seconds(describe: Callable[[int], CatalogDescription]) -> None:
@@ -435,10 +435,10 @@ def test_a_server_that_knows_no_such_table_says_none(answering: Callable[..., Ca
 def test_one_silent_catalog_does_not_hold_up_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(look_module, "ANSWER_TIMEOUT_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        silent = RestCatalog(uri=f"http://127.0.0.1:{server.getsockname()[1]}").describe("")
+        silent = RestCatalog(uri=f"http://127.0.0.1:{server.getsockname()[1]}").describe()
         with pytest.raises(CatalogUnavailableError):
             look_module.look(silent, TABLE)
-        other = SqlCatalog(uri=f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)).describe("")
+        other = SqlCatalog(uri=f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path)).describe()
         thread = threading.Thread(target=look_module.look, args=(other, TABLE), daemon=True)
         thread.start()
         thread.join(10)
@@ -469,7 +469,7 @@ def test_threads_that_open_a_new_catalog_at_once_share_it(lake: CatalogDescripti
 def test_a_catalog_that_was_deleted_is_let_go_of_when_another_is_opened(tmp_path: Path) -> None:
     def opened(name: str) -> CatalogDescription:
         catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/{name}/catalog.db", warehouse=str(tmp_path / name))
-        description = catalog.describe("")
+        description = catalog.describe()
         open_catalog(description)
         return description
 

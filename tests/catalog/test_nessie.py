@@ -14,7 +14,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import LongType, NestedField
 
 from dagster_iceberg_spark.catalog.look import _state_of
-from dagster_iceberg_spark.catalog.nessie import is_versioned, version_of
+from dagster_iceberg_spark.catalog.nessie import version_of, with_history
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import Snapshot
 
@@ -79,7 +79,7 @@ def history(versions: list[Table]) -> Nessie:
 
 
 def line(table: Table, back_to: Any) -> list[int | None]:
-    state = _state_of(table, TableIdentifier(("db",), "t"), back_to)
+    state = with_history(_state_of(table, TableIdentifier(("db",), "t")), table, back_to)
     oldest = list(state.ancestors())[-1]
     return [*(item.snapshot_id for item in state.ancestors()), oldest.parent_snapshot_id]
 
@@ -136,9 +136,14 @@ def test_a_history_that_is_refused_is_an_error(versions: list[Table]) -> None:
         line(table, lambda snapshot: False)
 
 
-def test_a_catalog_that_tells_of_no_history_is_taken_as_it_is(versions: list[Table]) -> None:
-    table = shown(versions)
-    assert is_versioned(table)
-    assert not is_versioned(versions[0])
-    table.catalog.properties.clear()
-    assert not is_versioned(table)
+@pytest.mark.parametrize("lacks", ["the API", "the commit", "a history"])
+def test_a_catalog_that_tells_of_no_history_is_taken_as_it_is(versions: list[Table], lacks: str) -> None:
+    table = versions[0] if lacks == "a history" else shown(versions)
+    if lacks == "the API":
+        table.catalog.properties.clear()
+    if lacks == "the commit":
+        table.metadata.properties.clear()
+    state = _state_of(table, TableIdentifier(("db",), "t"))
+    assert with_history(state, table, lambda snapshot: False) is state
+    assert version_of(table, 7) is table
+    assert lacks == "a history" or table.catalog.asked == []  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ KEYS = {"s3.access-key-id": "AKIA", "s3.secret-access-key": "hunter2"}
 
 
 def told(conf: dict[str, str], **properties: str) -> CatalogDescription:
-    named = SparkCatalogByName(name="prod", properties=properties).describe("")
+    named = SparkCatalogByName(name="prod", properties=properties).describe()
     catalog = {"": "org.apache.iceberg.spark.SparkCatalog", **{f".{key}": value for key, value in conf.items()}}
     return resolved(
         named, {"spark.master": "local", **{f"spark.sql.catalog.prod{key}": catalog[key] for key in catalog}}
@@ -147,7 +147,7 @@ def test_a_catalog_of_another_kind_is_opened_as_the_properties_say() -> None:
 
 
 def test_a_session_without_that_catalog_says_which_it_has() -> None:
-    named = SparkCatalogByName(name="prod").describe("")
+    named = SparkCatalogByName(name="prod").describe()
     conf = {"spark.sql.catalog.lake": "x", "spark.sql.catalog.lake.uri": "y"}
     with pytest.raises(ConfigurationError, match="found the catalogs lake"):
         resolved(named, conf)
@@ -172,6 +172,6 @@ def test_a_metastore_of_the_cluster_s_is_found_where_the_session_says_so() -> No
         {"spark.sql.catalog.prod": "x", "spark.sql.catalog.prod.type": "hive"},
     )
     with pytest.raises(ConfigurationError, match="thrift://host:9083"):
-        resolved(named.describe(""), conf)
-    known = resolved(named.describe(""), {**conf, "spark.hadoop.hive.metastore.uris": "thrift://m1:1,thrift://m2:2"})
+        resolved(named.describe(), conf)
+    known = resolved(named.describe(), {**conf, "spark.hadoop.hive.metastore.uris": "thrift://m1:1,thrift://m2:2"})
     assert (known.host, known.other_hosts) == (("m1", 1), (("m2", 2),))

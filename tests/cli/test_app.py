@@ -11,11 +11,10 @@ import dagster as dg
 import pytest
 from click.testing import CliRunner, Result
 
-from dagster_iceberg_spark import OAuth2
+from dagster_iceberg_spark import OAuth2, asset_tables
 from dagster_iceberg_spark.check.findings import Finding
-from dagster_iceberg_spark.cli import app as module
 from dagster_iceberg_spark.cli.app import app
-from dagster_iceberg_spark.config import base
+from dagster_iceberg_spark.config import configuration
 from tests.conftest import SPARK_CONF
 
 LOCATION = """
@@ -116,7 +115,7 @@ def test_a_difference_fails_where_that_is_asked_for(location: Path, tmp_path: Pa
 def test_a_host_that_is_down_ends_with_code_1(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "_warned", set())
+    monkeypatch.setattr(configuration, "_warned", set())
     result = check(
         "--kind",
         "rest",
@@ -134,7 +133,7 @@ def test_a_host_that_is_down_ends_with_code_1(
     # Nothing is said of what stands in flags; of what a definition in this process holds, later, it is.
     assert "A secret stands" not in caplog.text
     OAuth2(client_id="me", client_secret="hunter2")
-    assert "A secret stands in `OAuth2.client_secret`" in caplog.text
+    assert "`OAuth2.client_secret` holds a literal secret" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -182,8 +181,10 @@ def test_code_locations_are_those_of_dagster_s_own_files(
         checked.extend(spec.key.to_user_string() for spec in definitions.resolve_all_asset_specs())
         yield from ()
 
-    monkeypatch.setattr(module, "check_assets", noted)
-    monkeypatch.setattr(module, "stored_assets", lambda definitions: {"iceberg": definitions})
+    monkeypatch.setattr(asset_tables, "check_assets", noted)
+    monkeypatch.setattr(
+        "dagster_iceberg_spark.asset_tables.stored_assets", lambda definitions: {"iceberg": definitions}
+    )
     monkeypatch.setattr(sys, "path", [*sys.path])
     for loaded in ("first", "second_of_two"):
         monkeypatch.delitem(sys.modules, loaded, raising=False)

@@ -23,7 +23,7 @@ KEYS = AwsCredentials(access_key_id="AKIAEXAMPLE", secret_access_key="hushhush")
 
 
 def described(login: Any, **fields: Any) -> CatalogDescription:
-    return RestCatalog(uri="https://h/api/", authentication=login, **fields).describe("")
+    return RestCatalog(uri="https://h/api/", authentication=login, **fields).describe()
 
 
 def test_client_credentials_are_asked_for_where_the_catalog_hands_them_out() -> None:
@@ -97,9 +97,7 @@ def test_nobody_is_asked_for_keys_that_the_store_has() -> None:
 
 
 def test_headers_and_prefix_reach_both_engines() -> None:
-    description = RestCatalog(uri="https://h", prefix="p", headers={"Realm": "lake", "X-Token": "hushhush"}).describe(
-        ""
-    )
+    description = RestCatalog(uri="https://h", prefix="p", headers={"Realm": "lake", "X-Token": "hushhush"}).describe()
     assert description.spark_properties.items() >= {"prefix": "p", "header.Realm": "lake"}.items()
     assert description.spark_secrets == {"header.X-Token": "hushhush"}
     shown = {"prefix": "p", "header.Realm": "lake", "header.X-Token": "hushhush"}
@@ -153,12 +151,12 @@ PRESETS = [
     ("catalog", "properties"), PRESETS, ids=["polaris", "nessie", "lakekeeper", "unity", "glue", "s3"]
 )
 def test_a_preset_says_what_its_service_asks_for(catalog: RestCatalog, properties: dict[str, str]) -> None:
-    assert catalog.describe("").spark_properties.items() >= properties.items()
+    assert catalog.describe().spark_properties.items() >= properties.items()
 
 
 @pytest.mark.parametrize(("catalog", "_"), PRESETS[:4], ids=["polaris", "nessie", "lakekeeper", "unity"])
 def test_a_preset_lets_the_catalog_hand_out_the_store_s_keys(catalog: RestCatalog, _: Any) -> None:
-    description = catalog.model_copy(update={"store": S3Store(region="eu-west-1")}).describe("")
+    description = catalog.model_copy(update={"store": S3Store(region="eu-west-1")}).describe()
     header = {"header.X-Iceberg-Access-Delegation": "vended-credentials"}
     assert description.spark_properties.items() >= header.items()
     assert description.pyiceberg_properties.items() >= header.items()
@@ -167,4 +165,4 @@ def test_a_preset_lets_the_catalog_hand_out_the_store_s_keys(catalog: RestCatalo
 
 def test_a_field_given_to_a_preset_wins() -> None:
     catalog = RestCatalog.nessie("http://n/iceberg", authentication=BearerToken(token="hushhush"), name="other")
-    assert (catalog.name, catalog.describe("").spark_secrets) == ("other", {"token": "hushhush"})
+    assert (catalog.name, catalog.describe().spark_secrets) == ("other", {"token": "hushhush"})

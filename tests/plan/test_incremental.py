@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark.plan.incremental import (
-    Consumption,
-    OwnTable,
+    OutputTable,
+    ReadPosition,
     agreed,
-    consumed,
     furthest,
     may_delete,
+    position_of,
     scan_of,
     snapshots_since,
 )
@@ -78,8 +78,8 @@ def wrote(
     }
 
 
-def told(state: TableState | None, *of: str, scope: PartitionScope | None = None, recorded: int = 0) -> Consumption:
-    own = OwnTable(
+def told(state: TableState | None, *of: str, scope: PartitionScope | None = None, recorded: int = 0) -> ReadPosition:
+    own = OutputTable(
         "own",
         "main",
         scope or PartitionScope(),
@@ -87,32 +87,32 @@ def told(state: TableState | None, *of: str, scope: PartitionScope | None = None
         is_pending=lambda item: item.summary.get("dagster.commit_token") == "mine",
         is_recorded=lambda item: item.snapshot_id == recorded,
     )
-    return consumed(own, read(None, *of), of)
+    return position_of(own, read(None, *of), of)
 
 
 def test_the_newest_of_the_asset_s_own_snapshots_tells() -> None:
-    assert told(None) == Consumption()
-    assert told(line()) == Consumption()
-    assert told(line({}, wrote(asset="other"))) == Consumption()
-    assert told(line(wrote(read(7)), wrote(read(8)), {}, wrote(asset="other"))) == Consumption(8)
-    assert told(line(wrote(read(7)), wrote())) == Consumption(7)
-    assert told(line(wrote(read(None)))) == Consumption(None)
-    assert told(line(wrote(read(7)), wrote(read(None)))) == Consumption(7)
+    assert told(None) == ReadPosition()
+    assert told(line()) == ReadPosition()
+    assert told(line({}, wrote(asset="other"))) == ReadPosition()
+    assert told(line(wrote(read(7)), wrote(read(8)), {}, wrote(asset="other"))) == ReadPosition(8)
+    assert told(line(wrote(read(7)), wrote())) == ReadPosition(7)
+    assert told(line(wrote(read(None)))) == ReadPosition(None)
+    assert told(line(wrote(read(7)), wrote(read(None)))) == ReadPosition(7)
 
 
 def test_what_was_read_under_the_asset_s_former_key_counts() -> None:
     state = line(wrote(read(7), asset="old"), wrote(asset="other"))
-    own = OwnTable("own", "main", PartitionScope(), state, lambda _: False, lambda _: False, former="old")
-    assert consumed(own, read(None), ()) == Consumption(7)
-    assert consumed(replace(own, former=None), read(None), ()) == Consumption()
+    own = OutputTable("own", "main", PartitionScope(), state, lambda _: False, lambda _: False, former="old")
+    assert position_of(own, read(None), ()) == ReadPosition(7)
+    assert position_of(replace(own, former=None), read(None), ()) == ReadPosition()
 
 
 def test_a_plain_read_counts_as_one_of_everything_until_then() -> None:
     plain = UpstreamRead("up", "db.up", 7, None)
-    assert told(line(wrote(plain))) == Consumption(7)
-    assert told(line(wrote(plain, read(6)))) == Consumption(6)
+    assert told(line(wrote(plain))) == ReadPosition(7)
+    assert told(line(wrote(plain, read(6)))) == ReadPosition(6)
     elsewhere = UpstreamRead("up", "db.other", 7, None)
-    assert told(line(wrote(elsewhere))) == Consumption()
+    assert told(line(wrote(elsewhere))) == ReadPosition()
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_read_that_left_rows_out_is_no_beginning(
     then: dict[str, Any], now: dict[str, Any], *, is_basis: bool
 ) -> None:
     earlier, asked = (parse_read_options(item, subject="up") for item in (then, {**now, **CHANGES}))
-    own = OwnTable(
+    own = OutputTable(
         "own",
         "main",
         PartitionScope(),
@@ -141,13 +141,13 @@ def test_a_read_that_left_rows_out_is_no_beginning(
         is_pending=lambda _: False,
         is_recorded=lambda _: False,
     )
-    found = consumed(own, read(None, left_out=asked.left_out), ())
+    found = position_of(own, read(None, left_out=asked.left_out), ())
     assert (found.since == 7, found.unclear is None) == (is_basis, is_basis)
     assert is_basis or "has not read all rows of db.up (iceberg/" in str(found.unclear)
 
 
 def test_two_inputs_of_one_table_read_on_by_themselves() -> None:
-    assert told(line(wrote(read(7), read(9, input_name="another")))) == Consumption(7)
+    assert told(line(wrote(read(7), read(9, input_name="another")))) == ReadPosition(7)
     unclear = told(line(wrote(read(7, input_name="one"), read(9, input_name="another"))))
     assert unclear.unclear is not None
     assert "more than one state of it" in unclear.unclear
@@ -155,20 +155,20 @@ def test_two_inputs_of_one_table_read_on_by_themselves() -> None:
 
 def test_a_renamed_table_or_asset_is_read_on_where_the_input_is_the_same() -> None:
     moved = UpstreamRead("up", "db.elsewhere", 7, None, kind="changes", input_name="up")
-    assert told(line(wrote(moved))) == Consumption(7)
+    assert told(line(wrote(moved))) == ReadPosition(7)
     renamed = UpstreamRead("old", "db.up", 7, None, kind="changes", input_name="up")
-    assert told(line(wrote(renamed))) == Consumption(7)
+    assert told(line(wrote(renamed))) == ReadPosition(7)
     shared = UpstreamRead("another", "db.up", 7, None, kind="changes", input_name="another")
-    assert told(line(wrote(shared))) == Consumption()
+    assert told(line(wrote(shared))) == ReadPosition()
 
 
 def test_an_earlier_attempt_s_range_is_read_again() -> None:
     again = told(line(wrote(read(7)), wrote(read(9, since=7), token="mine")))
-    assert again == Consumption(7, until=9)
+    assert again == ReadPosition(7, until=9)
 
 
 def test_a_history_that_is_cut_off_is_unclear_where_nothing_younger_tells() -> None:
-    assert told(line(wrote(read(7)), first_parent=99)) == Consumption(7)
+    assert told(line(wrote(read(7)), first_parent=99)) == ReadPosition(7)
     assert "older ones have expired" in (told(line(wrote(), first_parent=99)).unclear or "")
 
 
@@ -177,7 +177,7 @@ def test_too_many_inputs_still_list_those_of_changes() -> None:
     document = upstream_document([*many, read(7)])
     assert (len(document) < 500, has_all_reads(document)) == (True, False)
     assert [item.snapshot_id for item in upstream_reads(document)] == [7]
-    assert told(line(wrote(*many, read(7)))) == Consumption(7)
+    assert told(line(wrote(*many, read(7)))) == ReadPosition(7)
     assert "too many inputs" in (told(line(wrote(*many))).unclear or "")
 
 
@@ -220,13 +220,13 @@ def test_each_partition_of_the_asset_reads_on_by_itself(
 
 
 def test_outputs_of_one_step_have_read_equally_far() -> None:
-    assert agreed([]) == Consumption()
-    assert agreed([Consumption(7), Consumption(7)]) == Consumption(7)
-    assert "7, 8" in (agreed([Consumption(7), Consumption(8)]).unclear or "")
-    assert "7, nothing" in (agreed([Consumption(7), Consumption()]).unclear or "")
-    assert agreed([Consumption(7), Consumption(unclear="x")]).unclear == "x"
-    assert agreed([Consumption(7), Consumption(7, until=8)]) == Consumption(7, until=8)
-    assert "10, 9" in (agreed([Consumption(10), Consumption(7, until=9)]).unclear or "")
+    assert agreed([]) == ReadPosition()
+    assert agreed([ReadPosition(7), ReadPosition(7)]) == ReadPosition(7)
+    assert "7, 8" in (agreed([ReadPosition(7), ReadPosition(8)]).unclear or "")
+    assert "7, nothing" in (agreed([ReadPosition(7), ReadPosition()]).unclear or "")
+    assert agreed([ReadPosition(7), ReadPosition(unclear="x")]).unclear == "x"
+    assert agreed([ReadPosition(7), ReadPosition(7, until=8)]) == ReadPosition(7, until=8)
+    assert "10, 9" in (agreed([ReadPosition(10), ReadPosition(7, until=9)]).unclear or "")
 
 
 def test_a_range_is_a_line_of_ancestors() -> None:

@@ -1,7 +1,6 @@
 """Metadata and configuration, parsed once, by one precedence."""
 
 import re
-from dataclasses import fields
 from typing import Any, get_args
 
 import pytest
@@ -10,18 +9,16 @@ from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.plan import options as module
 from dagster_iceberg_spark.plan.merging import MergeRules, MergeStrategy
 from dagster_iceberg_spark.plan.options import (
-    ADDRESSING_KEYS,
-    KEYS,
+    OUTPUT_KEYS,
     RESULT_KEYS,
     WRITE_OPTION_NAMES,
-    OptionDefaults,
+    TableAddress,
     WriteDisposition,
     WriteOptions,
+    addressing_keys,
     check_keys,
     metadata_for_table,
-    parse_namespace,
-    parse_partition_columns,
-    parse_table_name,
+    parse_table_address,
     parse_write_options,
 )
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -38,10 +35,11 @@ PRECEDENCE = {
 }
 """Each option that the IO manager configures, with values of run, definition, configuration, default."""
 MERGE_KEYS = {"iceberg/merge_keys": ["id"]}
+_PREFIXED = {name for name in OUTPUT_KEYS if name.startswith("iceberg/")}
 
 
-def parsed(definition: dict[str, Any], run: dict[str, Any] | None = None, **defaults: Any) -> WriteOptions:
-    return parse_write_options({**MERGE_KEYS, **definition}, run, OptionDefaults(**defaults), subject="nyc/flights")
+def parsed(definition: dict[str, Any], run: dict[str, Any] | None = None, **configuration: Any) -> WriteOptions:
+    return parse_write_options({**MERGE_KEYS, **definition}, run, configuration, subject="nyc/flights")
 
 
 @pytest.mark.parametrize("option", PRECEDENCE)
@@ -55,8 +53,16 @@ def test_the_run_wins_over_the_definition_over_the_configuration_over_the_defaul
     assert getattr(parsed(definition, run, **configuration), option) == levels[first]
 
 
+@pytest.mark.parametrize("option", PRECEDENCE)
+def test_none_leaves_the_option_to_the_next_level(option: str) -> None:
+    key, (_, definition, configured, _) = f"iceberg/{option}", PRECEDENCE[option]
+    configuration: dict[str, Any] = {option: configured}
+    assert getattr(parsed({key: definition}, {key: None}), option) == definition
+    assert getattr(parsed({key: None}, **configuration), option) == configured
+
+
 def test_every_option_of_the_configuration_is_in_the_table_of_precedence() -> None:
-    assert {field.name for field in fields(OptionDefaults)} == set(PRECEDENCE)
+    assert {key.option for key in OUTPUT_KEYS.values() if key.is_configurable} == set(PRECEDENCE)
 
 
 def test_without_metadata_every_option_has_its_default() -> None:
@@ -121,7 +127,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, nearest:
 
 def test_keys_of_others_and_of_the_packages_own_reports_are_left_alone() -> None:
     check_keys(
-        {"dagster/uri": 1, "owner": "me", "iceberg": 2, **dict.fromkeys(RESULT_KEYS), **dict.fromkeys(KEYS)},
+        {"dagster/uri": 1, "owner": "me", "iceberg": 2, **dict.fromkeys(RESULT_KEYS), **dict.fromkeys(OUTPUT_KEYS)},
         subject="a",
     )
 
@@ -143,7 +149,6 @@ def test_keys_of_others_and_of_the_packages_own_reports_are_left_alone() -> None
             "expected one of replace, append, merge, overwrite_partitions, found 'overwrite'",
         ),
         ("iceberg/write_disposition", "apend", "Hint: did you mean 'append'?"),
-        ("iceberg/write_disposition", None, "found None"),
         ("iceberg/merge_keys", {"id": 1}, "which is not a list"),
         ("iceberg/merge_keys", [""], "found ''"),
         ("iceberg/merge", {"strategy": "upsurt"}, "for `strategy`, found 'upsurt' (did you mean 'upsert'?)"),
@@ -212,44 +217,44 @@ def test_every_key_of_an_output_is_refused_with_a_bad_value_somewhere_above() ->
         for m in test_a_value_that_a_key_does_not_take_is_refused_by_the_keys_name.pytestmark
         if m.name == "parametrize"
     )
-    assert {key for key, *_ in cases.args[1]} == set(KEYS) - {"iceberg/table"}
+    assert {key for key, *_ in cases.args[1]} == _PREFIXED - {"iceberg/table"}
 
 
 @pytest.mark.parametrize("value", ["flights", "", "a..b", 3, ["a", "b"]])
 def test_a_table_needs_a_namespace_and_a_name(value: Any) -> None:
     with pytest.raises(MetadataKeyError, match=r"^Cannot use `iceberg/table` of a: expected "):
-        parse_table_name({"iceberg/table": value}, subject="a")
+        parse_table_address({"iceberg/table": value}, subject="a")
 
 
 def test_addresses_are_read_from_the_definition() -> None:
     metadata = {"iceberg/table": "a.`b.c`", "schema": "x.y", "partition_expr": {"day": "ts", "carrier": "c"}}
-    assert parse_table_name(metadata, subject="a") == TableIdentifier(("a",), "b.c")
-    assert parse_namespace(metadata, subject="a") == ("x", "y")
-    assert parse_partition_columns(metadata, subject="a") == {"day": "ts", "carrier": "c"}
-    assert parse_partition_columns({"partition_expr": "ts"}, subject="a") == "ts"
+    address = parse_table_address(metadata, subject="a")
+    assert address.table == TableIdentifier(("a",), "b.c")
+    assert address.schema == ("x", "y")
+    assert address.partition_expr == {"day": "ts", "carrier": "c"}
+    assert parse_table_address({"partition_expr": "ts"}, subject="a").partition_expr == "ts"
 
 
 def test_addresses_that_are_not_given_are_none() -> None:
-    for parse in (parse_table_name, parse_namespace, parse_partition_columns):
-        assert parse({}, subject="a") is None
+    assert parse_table_address({}, subject="a") == TableAddress()
 
 
 @pytest.mark.parametrize(
-    ("parse", "key", "value"),
+    ("key", "value"),
     [
-        (parse_namespace, "schema", "a..b"),
-        (parse_namespace, "schema", 3),
-        (parse_partition_columns, "partition_expr", ["ts"]),
-        (parse_partition_columns, "partition_expr", {"day": None}),
-        (parse_partition_columns, "partition_expr", ""),
+        ("schema", "a..b"),
+        ("schema", 3),
+        ("partition_expr", ["ts"]),
+        ("partition_expr", {"day": None}),
+        ("partition_expr", ""),
     ],
 )
-def test_an_address_that_is_none_is_refused(parse: Any, key: str, value: Any) -> None:
+def test_an_address_that_is_none_is_refused(key: str, value: Any) -> None:
     with pytest.raises(MetadataKeyError, match=f"Cannot use `{key}` of a: expected"):
-        parse({key: value}, subject="a")
+        parse_table_address({key: value}, subject="a")
 
 
-@pytest.mark.parametrize("key", ADDRESSING_KEYS)
+@pytest.mark.parametrize("key", addressing_keys())
 def test_a_run_cannot_say_where_the_table_is(key: str) -> None:
     with pytest.raises(MetadataKeyError, match=f"expected `{key}` in the asset's definition only"):
         parsed({}, {key: "a.b"})
@@ -257,7 +262,7 @@ def test_a_run_cannot_say_where_the_table_is(key: str) -> None:
         parsed({key: "a.b"}, {key: "a.c"})
 
 
-@pytest.mark.parametrize("key", ADDRESSING_KEYS)
+@pytest.mark.parametrize("key", addressing_keys())
 def test_a_run_may_repeat_what_the_definition_says(key: str) -> None:
     assert parsed({key: "a.b"}, {key: "a.b"}) == parsed({key: "a.b"})
 
@@ -342,7 +347,7 @@ def arguments(metadata: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_typed_helper_writes_the_dict_that_one_would_write_by_hand() -> None:
     assert metadata_for_table(**arguments(FULL)) == FULL
-    assert set(FULL) == set(KEYS) | {"partition_expr", "schema"}
+    assert set(FULL) == set(OUTPUT_KEYS)
 
 
 @pytest.mark.parametrize("key", FULL)
@@ -378,7 +383,7 @@ def test_the_typed_helper_refuses_what_the_keys_do_not_take(bad: dict[str, Any])
 
 def test_every_constant_of_a_key_is_a_known_key() -> None:
     constants = {value for name, value in vars(module).items() if name.isupper() and isinstance(value, str)}
-    assert {value for value in constants if value.startswith("iceberg/") and value != "iceberg/"} == set(KEYS)
+    assert {value for value in constants if value.startswith("iceberg/") and value != "iceberg/"} == _PREFIXED
 
 
 def test_renames_may_be_a_history() -> None:

@@ -1,6 +1,7 @@
 """Directories of new tables."""
 
 import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.placement import LocationTemplate, default_location
@@ -69,3 +70,8 @@ def test_the_catalog_places_tables_but_for_those_whose_names_do_harm(
 ) -> None:
     found = default_location(identifier, warehouse)
     assert found == location if location is None else str(found).startswith(location.rsplit("-")[0])
+
+
+@pytest.mark.parametrize("sign", ["#", "?"])
+def test_plain_pyiceberg_still_cuts_a_path_at_it(sign: str) -> None:
+    assert PyArrowFileIO.parse_location(f"s3://lake/db/t{sign}1/data")[2] == "lake/db/t"

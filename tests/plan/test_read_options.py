@@ -77,7 +77,7 @@ def test_each_key_is_an_option_of_its_own(metadata: dict[str, Any], expected: Re
     [
         ({"iceberg/as_of_run": "r", "iceberg/ref": "b"}, "expected `iceberg/as_of_run` alone"),
         ({"iceberg/limit": -1}, "expected a number of rows, found -1"),
-        ({"iceberg/missing": "skip"}, "expected `error` or `empty`, found 'skip'"),
+        ({"iceberg/missing": "skip"}, "expected one of error, empty, found 'skip'"),
         ({"iceberg/row_filter": ""}, "expected a condition in SQL, found ''"),
     ],
 )

@@ -6,8 +6,8 @@ import pytest
 
 from dagster_iceberg_spark.errors import TableOwnershipError
 from dagster_iceberg_spark.plan.options import parse_write_options
-from dagster_iceberg_spark.plan.request import TableRequest
 from dagster_iceberg_spark.plan.table_owner import check_ownership, owner_of, refuse_disagreement, shared_by
+from dagster_iceberg_spark.plan.table_request import TableRequest
 from dagster_iceberg_spark.table.lineage import (
     NAMED_EXPLICITLY,
     OWNER_PROPERTY,

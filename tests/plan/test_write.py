@@ -11,9 +11,9 @@ from dagster_iceberg_spark.errors import (
     SchemaMismatchError,
     TableOwnershipError,
 )
-from dagster_iceberg_spark.plan.options import OptionDefaults, parse_write_options
+from dagster_iceberg_spark.plan.options import parse_write_options
 from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds, DataFile
-from dagster_iceberg_spark.plan.request import TableRequest
+from dagster_iceberg_spark.plan.table_request import TableRequest
 from dagster_iceberg_spark.plan.write import (
     CREATION_PROPERTIES,
     MAXIMUM_COUNTED_PARTITIONS,
@@ -21,12 +21,11 @@ from dagster_iceberg_spark.plan.write import (
     Append,
     Merge,
     Overwrite,
+    WriteDraft,
     WritePlan,
-    columns_that_need_files,
     default_partition_field,
+    draft_write,
     plan_finish,
-    plan_write,
-    rows_told_by_partition,
 )
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.ordering import SortField
@@ -65,6 +64,12 @@ def materialization(scope: PartitionScope) -> Materialization:
     return Materialization("nyc/flights", "run", "job", "step", scope, None, (), "replace", "token", "0.1")
 
 
+def drafted(
+    state: TableState | None = None, scope: PartitionScope = DAY, frame: Schema = FRAME, **asked: Any
+) -> WriteDraft:
+    return draft_write(request(**asked), materialization(scope), frame, state)
+
+
 def planned(
     state: TableState | None = None,
     scope: PartitionScope = DAY,
@@ -72,7 +77,7 @@ def planned(
     files: list[DataFile] | None = None,
     **asked: Any,
 ) -> WritePlan:
-    return plan_write(request(**asked), materialization(scope), frame, state, files)
+    return drafted(state, scope, frame, **asked).plan(files)
 
 
 def existing(frame: Schema = FRAME, *fields: str, **changes: Any) -> TableState:
@@ -460,7 +465,7 @@ def test_the_snapshot_says_who_made_it() -> None:
 def test_files_are_looked_at_only_where_a_replace_may_straddle_them(
     state: TableState | None, scope: PartitionScope, asked: dict[str, Any], expected: bool
 ) -> None:
-    assert bool(columns_that_need_files(request(**asked), scope, FRAME, state)) == expected
+    assert bool(drafted(state, scope, **asked).file_columns()) == expected
 
 
 @pytest.mark.parametrize(
@@ -594,9 +599,9 @@ def test_an_unset_merge_key_is_no_matter_of_other_dispositions() -> None:
 
 
 def test_the_configuration_alone_can_make_the_plan() -> None:
-    options = parse_write_options({}, None, OptionDefaults(write_disposition="append"), subject="a")
+    options = parse_write_options({}, None, {"write_disposition": "append"}, subject="a")
     asked = TableRequest(TABLE, "nyc/flights", is_named_explicitly=False, options=options)
-    assert plan_write(asked, materialization(DAY), FRAME, None).action == Append()
+    assert draft_write(asked, materialization(DAY), FRAME, None).plan().action == Append()
 
 
 @pytest.mark.parametrize("disposition", ["replace", "append", "merge"])
@@ -615,5 +620,5 @@ def test_only_a_merge_looks_beyond_its_partitions_for_a_history(disposition: str
 def test_partitions_are_asked_only_where_bounds_do_not_tell(lower: str, upper: str, is_asked: bool) -> None:
     state = existing(FRAME, "bucket(4, carrier)")
     data_file = DataFile("f", {"carrier": ColumnBounds(lower, upper, may_hold_null=False)})
-    rows = rows_told_by_partition(request(), keyed("AA"), FRAME, state, [data_file])
+    rows = drafted(state, keyed("AA")).rows_to_find_by_partition([data_file])
     assert rows == (In("carrier", ("AA",)) if is_asked else None)

@@ -193,18 +193,18 @@ IN_A_FILE: Final = (
     "SQLite, GCS (fake-gcs-server)",
     "SQLite, HDFS",
 )
-_LOCAL: Final = "there is no server"
-_OPEN: Final = "the server takes everyone"
-_READ_ONLY: Final = "pyiceberg reads such a catalog, and does not write it"
+_LOCAL: Final = "no server is involved"
+_OPEN: Final = "the server accepts every client"
+_READ_ONLY: Final = "pyiceberg can read such a catalog but not write to it"
 IMPOSSIBLE: Final[Mapping[tuple[str, str], str]] = {
     ("Hadoop, local files", "written by pyiceberg"): _READ_ONLY,
     ("Hadoop, HDFS", "written by pyiceberg"): _READ_ONLY,
-    ("Hadoop, local files", "first writes race"): "on a local disk one process alone may write",
-    ("Hadoop, local files", "commit conflicts"): "on a local disk one process alone may write",
-    ("Glue (moto), S3 (moto)", "Spark Connect"): "a Connect server signs for Glue as itself, and the tests' is nobody",
-    ("Glue (moto), S3 (moto)", "first writes race"): "moto takes an update of an old version, which Glue refuses",
-    ("Glue (moto), S3 (moto)", "commit conflicts"): "moto takes an update of an old version, which Glue refuses",
-    ("Nessie, S3 (moto)", "first writes race"): "Nessie 0.99 takes a table's first snapshot twice, and forgets one",
+    ("Hadoop, local files", "first writes race"): "on a local disk, only one process may write",
+    ("Hadoop, local files", "commit conflicts"): "on a local disk, only one process may write",
+    ("Glue (moto), S3 (moto)", "Spark Connect"): "a Connect server signs with its own identity, which the tests lack",
+    ("Glue (moto), S3 (moto)", "first writes race"): "moto accepts an update of an old version, which Glue rejects",
+    ("Glue (moto), S3 (moto)", "commit conflicts"): "moto accepts an update of an old version, which Glue rejects",
+    ("Nessie, S3 (moto)", "first writes race"): "Nessie 0.99 accepts a table's first snapshot twice and loses one",
     **{(name, "server down"): _LOCAL for name in (*IN_A_FILE, "Hadoop, local files")},
     **{(name, "refused login"): _LOCAL for name in ("SQLite, local files", "Hadoop, local files")},
     **{
@@ -225,20 +225,22 @@ IMPOSSIBLE: Final[Mapping[tuple[str, str], str]] = {
 }
 """What cannot be seen here, and why: by combination and feature."""
 
-_HEAD: Final = """# What works with which catalog and store
+_HEAD: Final = """# Tested combinations of catalogs and stores
 
-Each cell is a test against a server that is started for it, and this page is written from what they said. A number
-says why something cannot be seen here. What a column means:
+Each cell is the result of a test against a server that the test starts. The tests generate this page. A number refers
+to the reason why a combination cannot be tested.
 
-| column | what was seen |
+| column | what the test verifies |
 |---|---|
-| classic Spark, Spark Connect | a table is created and replaced, Spark and pyiceberg read the same rows |
-| written by pyiceberg | a table that pyiceberg made and filled is read by Spark, and written on |
-| replace, append, merge | exactly a partition's rows; rows once for each run; rows by their keys; a snapshot each |
-| lineage | run, asset, partitions and commit token in the snapshot, as pyiceberg reads it |
-| first writes race | sessions that make one table at once: every partition is there, a snapshot each |
-| commit conflicts | sessions that change one table at once: nothing is lost, a snapshot each |
-| refused login | an error that says so, is not retried, and leaves nothing behind |
+| classic Spark, Spark Connect | a table is created and replaced; Spark and pyiceberg read the same rows |
+| written by pyiceberg | Spark reads and writes a table that pyiceberg has created and filled |
+| replace | each run replaces exactly the rows of its partition, with one snapshot each |
+| append | each run appends its rows once, with one snapshot each |
+| merge | each run merges its rows by their keys, with one snapshot each |
+| lineage | the snapshot has the run, asset, partitions and commit token, as read by pyiceberg |
+| first writes race | sessions create one table at the same time: every partition is there, with one snapshot each |
+| commit conflicts | sessions change one table at the same time: nothing is lost, with one snapshot each |
+| refused login | the error says so, is not retried, and nothing is left behind |
 | server down | an error within seconds, which may be retried |
 """
 

@@ -136,7 +136,7 @@ def classic_lake(catalog: Any, tmp_path: Path) -> Iterator[Lake]:
 
 def emptied(catalog: Any) -> Any:
     """Drop what earlier tests left, the namespace too: the first write of a lake makes it."""
-    opened = open_catalog(catalog.describe(""))
+    opened = open_catalog(catalog.describe())
     if opened.namespace_exists("db"):
         for table in opened.list_tables("db"):
             opened.drop_table(table)

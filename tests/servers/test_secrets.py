@@ -224,7 +224,7 @@ def test_a_secret_shows_in_no_configuration_and_on_no_command_line(catalog: Any,
 @pytest.mark.parametrize("catalog", REFUSED.values(), ids=list(REFUSED))
 def test_a_password_that_cannot_be_kept_is_refused_without_showing_it(catalog: Any) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        catalog.describe("")
+        catalog.describe()
     assert leaks(f"{caught.value} {caught.value.__cause__} {catalog!r} {catalog!s}") == []
 
 

@@ -1,0 +1,101 @@
+from .asset_checks import build_table_checks
+from .check.findings import CheckReport, Finding
+from .config.adls_store import AdlsStore
+from .config.authentication import BasicAuthentication, BearerToken, OAuth2, SigV4
+from .config.aws_credentials import AwsCredentials
+from .config.embedded_catalog import EmbeddedCatalog
+from .config.gcs_store import GcsStore
+from .config.glue_catalog import GlueCatalog
+from .config.hadoop_catalog import HadoopCatalog
+from .config.hadoop_store import HadoopStore
+from .config.hive_catalog import HiveCatalog
+from .config.in_memory_catalog import InMemoryCatalog
+from .config.rest_catalog import RestCatalog
+from .config.s3_store import S3Store
+from .config.spark_catalog import SparkCatalogByName
+from .config.sql_catalog import SqlCatalog
+from .errors import (
+    CatalogUnavailableError,
+    ChangesConsumedError,
+    ChangesUnknownError,
+    CommitConflictError,
+    CommitOutcomeUnknownError,
+    ConfigurationError,
+    CredentialsExpiredError,
+    DataError,
+    DisplacedCommitError,
+    DuplicateCommitError,
+    IcebergSparkError,
+    InvestigationError,
+    MergeKeyError,
+    MetadataKeyError,
+    NotAnIcebergTableError,
+    NullValueError,
+    OrphanedCommitError,
+    OutputTypeError,
+    PartitioningError,
+    RetryableError,
+    RowsOutsidePartitionError,
+    SchemaMismatchError,
+    SparkEnvironmentError,
+    TableOwnershipError,
+    UnreadableCommitError,
+    UpstreamMissingError,
+    WriteFailedError,
+)
+from .io_manager import IcebergPySparkIOManager
+from .plan.options import metadata_for_table
+from .resource import IcebergSparkResource
+
+__all__ = [
+    "AdlsStore",
+    "AwsCredentials",
+    "BasicAuthentication",
+    "BearerToken",
+    "CatalogUnavailableError",
+    "ChangesConsumedError",
+    "ChangesUnknownError",
+    "CheckReport",
+    "CommitConflictError",
+    "CommitOutcomeUnknownError",
+    "ConfigurationError",
+    "CredentialsExpiredError",
+    "DataError",
+    "DisplacedCommitError",
+    "DuplicateCommitError",
+    "EmbeddedCatalog",
+    "Finding",
+    "GcsStore",
+    "GlueCatalog",
+    "HadoopCatalog",
+    "HadoopStore",
+    "HiveCatalog",
+    "IcebergPySparkIOManager",
+    "IcebergSparkError",
+    "IcebergSparkResource",
+    "InMemoryCatalog",
+    "InvestigationError",
+    "MergeKeyError",
+    "MetadataKeyError",
+    "NotAnIcebergTableError",
+    "NullValueError",
+    "OAuth2",
+    "OrphanedCommitError",
+    "OutputTypeError",
+    "PartitioningError",
+    "RestCatalog",
+    "RetryableError",
+    "RowsOutsidePartitionError",
+    "S3Store",
+    "SchemaMismatchError",
+    "SigV4",
+    "SparkCatalogByName",
+    "SparkEnvironmentError",
+    "SqlCatalog",
+    "TableOwnershipError",
+    "UnreadableCommitError",
+    "UpstreamMissingError",
+    "WriteFailedError",
+    "build_table_checks",
+    "metadata_for_table",
+]

@@ -1,0 +1,181 @@
+"""Which table an asset is stored in, and which of its partitions a run or an input is about."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import dagster as dg
+
+from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
+from dagster_iceberg_spark.plan.calendar import coarsest_granule
+from dagster_iceberg_spark.plan.options import (
+    PARTITION_EXPR,
+    TABLE,
+    parse_table_address,
+)
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.scope import (
+    Dimension,
+    PartitionScope,
+    PartitionSlice,
+    TimeCalendar,
+    TimeWindow,
+)
+
+DEFAULT_NAMESPACE: Final = "public"
+
+
+def table_of(
+    asset_key: dg.AssetKey | None,
+    definition: Mapping[str, Any],
+    namespace: str | None,
+    *,
+    mapping_key: str | None = None,
+    subject: str,
+) -> TableIdentifier:
+    """Say which table an asset, or an op's output, is stored in.
+
+    The name is `iceberg/table`, else the last part of the asset key; the namespace is `schema`, else the IO manager's,
+    else the last of the key's prefix, else `public`. Each output of a dynamic op has a table of its own.
+
+    Raises:
+        MetadataKeyError: An op's output names no table, or the name is none.
+    """
+    address = parse_table_address(definition, subject=subject)
+    named = address.table
+    if named is not None:
+        return named if mapping_key is None else TableIdentifier(named.namespace, f"{named.name}__{mapping_key}")
+    if asset_key is None:
+        raise MetadataKeyError.refusing(
+            "store",
+            subject,
+            expected=f"the table's name in its metadata, as `{TABLE}`",
+            found="none: the output of an op has no asset key to name a table after",
+            hint=f'write `Out(io_manager_key=..., metadata={{"{TABLE}": "namespace.table"}})`, or give the op another '
+            "IO manager.",
+        )
+    prefix = asset_key.path[:-1]
+    configured = (namespace,) if namespace else None
+    default = (prefix[-1],) if prefix else (DEFAULT_NAMESPACE,)
+    return TableIdentifier(address.schema or configured or default, asset_key.path[-1])
+
+
+def asset_scope(
+    context: dg.OutputContext | dg.InputContext, definition: Mapping[str, Any], subject: str
+) -> PartitionScope:
+    """Say which partitions of its asset an output or an input is about; of an asset without any, the whole table.
+
+    Raises:
+        PartitioningError: `partition_expr` is missing or does not fit the definition.
+    """
+    if not context.has_asset_partitions:
+        return PartitionScope()
+    columns = parse_table_address(definition, subject=subject).partition_expr
+    return partition_scope(context.asset_partitions_def, context.asset_partition_keys, columns, subject=subject)
+
+
+def partition_scope(
+    partitions_def: dg.PartitionsDefinition,
+    keys: Sequence[str],
+    columns: str | Mapping[str, str] | None,
+    *,
+    subject: str,
+) -> PartitionScope:
+    """Say which partitions the keys are, in which columns.
+
+    Args:
+        partitions_def: The asset's partitions definition.
+        keys: Dagster's partition keys, any set of them.
+        columns: `partition_expr`.
+        subject: The asset, for messages.
+
+    Raises:
+        PartitioningError: `partition_expr` is missing or does not fit the definition.
+    """
+    definitions = _by_dimension(partitions_def)
+    names = tuple(definitions)
+    parts: list[Mapping[Any, str]]
+    if isinstance(partitions_def, dg.MultiPartitionsDefinition):
+        parts = [partitions_def.get_partition_key_from_str(str(key)).keys_by_dimension for key in keys]
+    else:
+        parts = [{None: key} for key in keys]
+    by_dimension = _columns_by_dimension(names, columns, subject=subject)
+    slices = {name: _Slices(definitions[name]) for name in names}
+    return PartitionScope(
+        dimensions=tuple(Dimension(name, by_dimension[name], slices[name].calendar) for name in names),
+        partitions=tuple(tuple(slices[name].of(part[name]) for name in names) for part in parts),
+        keys=tuple(str(key) for key in keys),
+    )
+
+
+def partition_columns(
+    partitions_def: dg.PartitionsDefinition | None, metadata: Mapping[str, Any], *, subject: str
+) -> tuple[str, ...]:
+    """Return the columns that hold the partitions of an asset; of one without any, none.
+
+    Raises:
+        PartitioningError: `partition_expr` is missing or does not fit the definition.
+    """
+    if partitions_def is None:
+        return ()
+    names = tuple(_by_dimension(partitions_def))
+    columns = parse_table_address(metadata, subject=subject).partition_expr
+    return tuple(_columns_by_dimension(names, columns, subject=subject).values())
+
+
+def plain_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return metadata with Dagster's wrappers taken off."""
+    return {
+        key: value.value if isinstance(value, dg.MetadataValue) else value for key, value in (metadata or {}).items()
+    }
+
+
+class _Slices:
+    """The slices of one dimension by key."""
+
+    def __init__(self, partitions_def: dg.PartitionsDefinition) -> None:
+        self._windows = partitions_def if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition) else None
+        self._known: dict[str, PartitionSlice] = {}
+
+    @property
+    def calendar(self) -> TimeCalendar | None:
+        windows = self._windows
+        if windows is None:
+            return None
+        return TimeCalendar(windows.timezone, windows.fmt, coarsest_granule(windows.cron_schedule))
+
+    def of(self, key: str) -> PartitionSlice:
+        if key not in self._known:
+            self._known[key] = PartitionSlice(key, self._window(key))
+        return self._known[key]
+
+    def _window(self, key: str) -> TimeWindow | None:
+        if self._windows is None:
+            return None
+        window = self._windows.time_window_for_partition_key(key)
+        return TimeWindow(window.start, window.end)
+
+
+def _by_dimension(partitions_def: dg.PartitionsDefinition) -> dict[str | None, dg.PartitionsDefinition]:
+    """Return the definition of each dimension by its name; of a single one by None."""
+    if isinstance(partitions_def, dg.MultiPartitionsDefinition):
+        return {item.name: item.partitions_def for item in partitions_def.partitions_defs}
+    return {None: partitions_def}
+
+
+def _columns_by_dimension(
+    names: Sequence[str | None], columns: str | Mapping[str, str] | None, *, subject: str
+) -> dict[str | None, str]:
+    is_multi = names != (None,)
+    expected = (
+        f"`{PARTITION_EXPR}` with a column for each of the dimensions {', '.join(map(str, names))}"
+        if is_multi
+        else f"`{PARTITION_EXPR}` with the name of the column that holds the partition"
+    )
+    example = "{" + ", ".join(f'"{name}": "<column>"' for name in names) + "}" if is_multi else '"<column>"'
+    hint = f'add metadata {{"{PARTITION_EXPR}": {example}}} to the asset.'
+    if not is_multi and isinstance(columns, str):
+        return {None: columns}
+    if is_multi and isinstance(columns, Mapping) and set(columns) == set(names):
+        return {name: columns[str(name)] for name in names}
+    found = "none" if columns is None else repr(columns)
+    raise PartitioningError.refusing("partition", subject, expected=expected, found=found, hint=hint)

@@ -1,0 +1,130 @@
+"""What all configurations share: they refuse unknown fields and show no secrets."""
+
+import difflib
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, get_args
+
+import dagster as dg
+from pydantic import BaseModel, ConfigDict
+
+from dagster_iceberg_spark.catalog.description import HIDDEN, holds_secret
+from dagster_iceberg_spark.config.uri import without_password
+from dagster_iceberg_spark.errors import ConfigurationError
+
+HIDES_INPUT: Final = ConfigDict(hide_input_in_errors=True)
+"""Pydantic's errors show the input, which may be a secret in a wrong place."""
+
+_PLACES_OF_SECRETS: Final = ("authentication", "credentials", "uri", "store")
+_warned: set[str] = set()
+_logger = logging.getLogger(__name__)
+
+
+class Configuration(dg.Config):
+    """Base class of the package's configuration."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, **HIDES_INPUT)
+
+    def __init__(self, **data: Any) -> None:
+        """Warn of a literal secret, once for each field: Dagster's UI shows it, but only the name of an EnvVar."""
+        require_fields(type(self), data)
+        super().__init__(**data)
+        for field in self._literal_secrets():
+            if field not in _warned:
+                _warned.add(field)
+                _logger.warning("%s holds a literal secret, which Dagster's UI shows: use dagster.EnvVar.", field)
+
+    def _literal_secrets(self) -> Iterator[str]:
+        for name, value in self:
+            items = value.items() if isinstance(value, Mapping) else ((None, value),)
+            for key, item in items:
+                if _is_literal_secret(key or name.replace("_", "-"), item):
+                    yield f"`{type(self).__name__}.{name}`" + (f" ({key!r})" if key else "")
+
+    def __repr__(self) -> str:
+        """Return the configuration without secrets."""
+        return without_secrets(self)
+
+    __str__ = __repr__
+
+
+def without_secrets(model: BaseModel) -> str:
+    """Return the configuration as a user writes it, without secrets."""
+    shown = (f"{name}={_shown(name, value)!r}" for name, value in model if name != "kind")
+    return f"{type(model).__name__}({', '.join(shown)})"
+
+
+def require_fields(model: type[BaseModel], data: Mapping[str, Any]) -> None:
+    """Refuse unknown fields, and text for a field that takes one of several classes, without showing a value.
+
+    Raises:
+        ConfigurationError: A field is unknown, with the nearest one as a hint, or its value is of the wrong type.
+    """
+    for name, value in data.items():
+        if name not in model.model_fields:
+            raise ConfigurationError.refusing(
+                "configure",
+                model.__name__,
+                expected=f"one of the fields {', '.join(model.model_fields)}",
+                found=repr(name),
+                hint=_place_of(name, model),
+            )
+        kinds = [kind.__name__ for kind in _configurations(model, name)]
+        if len(kinds) > 1 and not isinstance(value, (Mapping, BaseModel)):
+            raise ConfigurationError.refusing(
+                "configure",
+                model.__name__,
+                expected=f"`{name}` to be one of {', '.join(kinds)}",
+                found=type(value).__name__,
+            )
+
+
+def given(properties: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the properties that have a value."""
+    return {key: value for key, value in properties.items() if value}
+
+
+def unset_variables(value: object, path: str = "") -> Iterator[str]:
+    """Yield the environment variables that a configuration names but that are not set, each with its field."""
+    if isinstance(value, dg.EnvVar):
+        if value.env_var_name not in os.environ:
+            yield f"{value.env_var_name} of `{path}`"
+    elif isinstance(value, BaseModel | Mapping):
+        for name, item in value.items() if isinstance(value, Mapping) else value:
+            yield from unset_variables(item, f"{path}.{name}" if path else str(name))
+
+
+def _place_of(name: str, model: type[BaseModel]) -> str | None:
+    """Return a hint: where the value of an unknown field goes."""
+    places = [
+        f"`{field}={kind.__name__}({name}=...)`"
+        for field in reversed(model.model_fields)
+        for kind in _configurations(model, field)
+        if name in kind.model_fields
+    ] or [f"`{nearest}`" for nearest in difflib.get_close_matches(name, model.model_fields, n=1)]
+    if places:
+        return f"did you mean {' or '.join(places)}?"
+    secrets = [f"`{field}`" for field in _PLACES_OF_SECRETS if field in model.model_fields]
+    return f"set it in {secrets[0]}, with EnvVar." if secrets and holds_secret(name) else None
+
+
+def _configurations(model: type[BaseModel], field: str) -> list[type[Configuration]]:
+    annotation = model.model_fields[field].annotation
+    kinds = get_args(annotation) or (annotation,)
+    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Configuration)]
+
+
+def _shown(name: str, value: object) -> object:
+    if isinstance(value, str):
+        return HIDDEN if value and holds_secret(name.replace("_", "-")) else without_password(value)
+    if isinstance(value, Mapping):
+        return {key: _shown(key, item) for key, item in value.items()}
+    return value
+
+
+def _is_literal_secret(name: str, value: object) -> bool:
+    """Return whether a value is a secret, neither an EnvVar nor the value that Dagster has read from one."""
+    if not isinstance(value, str) or isinstance(value, dg.EnvVar) or not value or value in os.environ.values():
+        return False
+    return holds_secret(name) or without_password(value) != value

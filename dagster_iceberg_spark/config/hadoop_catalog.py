@@ -1,0 +1,56 @@
+"""Tables in a directory, without a catalog service."""
+
+from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field
+
+from dagster_iceberg_spark.catalog.description import CatalogDescription, EngineProperties
+from dagster_iceberg_spark.config.catalog import Catalog, make_directory
+from dagster_iceberg_spark.config.uri import as_uri, scheme_of, without_password
+from dagster_iceberg_spark.errors import ConfigurationError
+
+_IMPLEMENTATION: Final = "dagster_iceberg_spark.catalog.hadoop.HadoopCatalog"
+
+
+class HadoopCatalog(Catalog):
+    """A directory on a local disk or HDFS, without a catalog service: Spark writes it, pyiceberg reads it.
+
+    Example:
+        >>> HadoopCatalog(warehouse="hdfs://namenode/lake").kind
+        'hadoop'
+    """
+
+    kind: Literal["hadoop"] = Field(default="hadoop", description="A directory, without a catalog service.")
+    warehouse: str = Field(
+        description="Directory or URI of the tables, on a local disk or HDFS, which rename atomically."
+    )
+
+    def describe(self) -> CatalogDescription:
+        """Return what Spark and pyiceberg need.
+
+        Raises:
+            ConfigurationError: The warehouse is in a store without atomic renames, or cannot be created.
+        """
+        warehouse = as_uri(self.warehouse)
+        scheme = scheme_of(warehouse)
+        if scheme not in ("file", "hdfs", "viewfs"):
+            raise ConfigurationError.refusing(
+                "use",
+                f"the Hadoop catalog {self.name!r}",
+                expected="a `warehouse` on a local disk or HDFS, which rename atomically",
+                found=repr(without_password(self.warehouse)),
+                hint="use a SQL, REST or Glue catalog: in an object store, two writers would overwrite each other.",
+            )
+        if scheme == "file":
+            make_directory(Path(urlsplit(warehouse).path), f"the Hadoop catalog {self.name!r}")
+        return self._described(
+            EngineProperties(
+                spark={"type": "hadoop", "warehouse": warehouse},
+                pyiceberg={"py-catalog-impl": _IMPLEMENTATION, "warehouse": warehouse},
+            ),
+            kind="Hadoop catalog",
+            endpoint=warehouse,
+            warehouse=warehouse,
+        )

@@ -1,0 +1,190 @@
+"""Catalogs in a SQL database."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+from pydantic import Field
+
+from dagster_iceberg_spark.catalog.description import CatalogDescription, EngineProperties, holds_secret
+from dagster_iceberg_spark.config.catalog import Catalog, make_directory
+from dagster_iceberg_spark.config.configuration import given
+from dagster_iceberg_spark.config.uri import as_uri, parts_of, scheme_of, without_password
+from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.versions import MYSQL_JDBC, POSTGRESQL_JDBC, SQLITE_JDBC
+
+SQLITE_BUSY_TIMEOUT_SECONDS: Final = 60
+CONNECT_TIMEOUT_SECONDS: Final = 10
+_SQLITE_URI: Final = re.compile(r"sqlite(?:\+\w+)?:///(?P<path>[^?]+)(?:\?.*)?")
+_ACCOUNT: Final = re.compile(r"(?:^|&)(?:user|password)=[^&]*")
+"""Parameters of a URI that may hold an `@`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """A database server, as its JDBC driver in Spark and its SQLAlchemy driver in pyiceberg know it.
+
+    Args:
+        name: The product.
+        port: Its default port.
+        scheme: Scheme of its URI for SQLAlchemy, `<dialect>+<driver>`; JDBC knows the dialect.
+        jdbc_query: Parameters of the URI for JDBC.
+        query: Parameters of the URI for SQLAlchemy.
+        retried_states: SQL states after which Iceberg connects again, beside those of the standard.
+        jdbc_driver: Maven coordinates.
+        shares_parameters: Whether both drivers know further parameters by the same names.
+    """
+
+    name: str
+    port: int
+    scheme: str
+    jdbc_query: Mapping[str, str]
+    query: Mapping[str, str]
+    retried_states: str
+    jdbc_driver: str
+    shares_parameters: bool
+
+
+_POSTGRESQL: Final = _Server(
+    name="PostgreSQL",
+    port=5432,
+    scheme="postgresql+psycopg2",
+    jdbc_query={"loginTimeout": str(CONNECT_TIMEOUT_SECONDS)},
+    query={"connect_timeout": str(CONNECT_TIMEOUT_SECONDS)},
+    retried_states="57P01,57P02,57P03",  # the server shuts down, has crashed, or is starting
+    jdbc_driver=POSTGRESQL_JDBC,
+    shares_parameters=True,
+)
+_MYSQL: Final = _Server(
+    name="MySQL",
+    port=3306,
+    scheme="mysql+pymysql",
+    jdbc_query={"connectTimeout": str(CONNECT_TIMEOUT_SECONDS * 1000)},
+    query={"connect_timeout": str(CONNECT_TIMEOUT_SECONDS), "charset": "utf8mb4"},
+    retried_states="08S01",  # the driver has lost the connection
+    jdbc_driver=MYSQL_JDBC,
+    shares_parameters=False,
+)
+_SERVERS: Final = {"postgresql": _POSTGRESQL, "postgres": _POSTGRESQL, "mysql": _MYSQL, "mariadb": _MYSQL}
+
+
+class SqlCatalog(Catalog):
+    """A catalog in a SQL database: Spark's JDBC catalog and pyiceberg's SqlCatalog share its tables.
+
+    Example:
+        >>> SqlCatalog(uri="sqlite:////data/lake/catalog.db", warehouse="/data/lake").kind
+        'sql'
+    """
+
+    kind: Literal["sql"] = Field(default="sql", description="A catalog in a SQL database.")
+    uri: str = Field(
+        description="URI of the database: `sqlite:///path/to/catalog.db`, "
+        "`postgresql://user:password@host:5432/database` or `mysql://user:password@host:3306/database`. Use EnvVar if "
+        "it holds a password.",
+    )
+    warehouse: str = Field(description="Directory or URI under which new tables go, such as `s3://lake/warehouse`.")
+
+    def describe(self) -> CatalogDescription:
+        """Return what Spark and pyiceberg need, and create the directory of a SQLite file.
+
+        Raises:
+            ConfigurationError: `uri` cannot be read, or names a database that is not supported.
+        """
+        scheme = scheme_of(self.uri).split("+")[0]
+        if scheme == "sqlite":
+            return self._describe_sqlite()
+        if scheme in _SERVERS:
+            return self._describe_server(_SERVERS[scheme])
+        raise self._refusal(
+            "a `uri` that starts with sqlite://, postgresql:// or mysql://",
+            hint="for a REST catalog, use `RestCatalog`.",
+        )
+
+    def _describe_sqlite(self) -> CatalogDescription:
+        match = _SQLITE_URI.fullmatch(self.uri)
+        if match is None or match["path"] == ":memory:":
+            raise self._refusal(
+                "a file, as in sqlite:///lake/catalog.db or sqlite:////data/lake/catalog.db",
+                hint="Spark and pyiceberg share the catalog through the file.",
+            )
+        path = Path(match["path"]).absolute()
+        make_directory(path.parent, f"the SQL catalog {self.name!r}")
+        return self._described(
+            self._tables(
+                f"jdbc:sqlite:{path}?busy_timeout={SQLITE_BUSY_TIMEOUT_SECONDS * 1000}",
+                f"sqlite:///{path}?timeout={SQLITE_BUSY_TIMEOUT_SECONDS}",
+                driver=SQLITE_JDBC,
+            ),
+            kind="SQLite catalog",
+            endpoint=str(path),
+            warehouse=as_uri(self.warehouse),
+        )
+
+    def _describe_server(self, server: _Server) -> CatalogDescription:
+        parts = parts_of(self.uri)
+        if parts is None or "@" in f"{parts.path}{parts.fragment}{_ACCOUNT.sub('', parts.query)}":
+            raise self._unreadable_uri()
+        if parts.query and not server.shares_parameters:
+            raise self._refusal(
+                "a `uri` without parameters, which Spark's client and pyiceberg's name differently",
+                hint="set those of Spark's client in `properties`, such as `jdbc.sslMode`.",
+            )
+        query = dict(parse_qsl(parts.query))
+        user = query.pop("user", unquote(parts.username or ""))
+        password = query.pop("password", unquote(parts.password or ""))
+        if any(holds_secret(key) for key in query):
+            raise self._unreadable_uri()
+        host, port = parts.hostname or "localhost", parts.port or server.port
+        address = f"{f'[{host}]' if ':' in host else host}:{port}{parts.path}"
+        login = ":".join(quote(item, safe="") for item in (user, password) if item)
+        account = EngineProperties(
+            spark={**given({"jdbc.user": user}), "retryable_status_codes": server.retried_states},
+            spark_secrets=given({"jdbc.password": password}),
+            pyiceberg={"pool_pre_ping": "true"},  # a pooled connection may be older than the server
+            hidden=(password,),
+        )
+        jdbc_uri = f"jdbc:{server.scheme.split('+')[0]}://{address}?{urlencode({**server.jdbc_query, **query})}"
+        uri = f"{server.scheme}://{login}{'@' if login else ''}{address}?{urlencode({**server.query, **query})}"
+        return self._described(
+            self._tables(jdbc_uri, uri, driver=server.jdbc_driver),
+            account,
+            kind=f"{server.name} catalog",
+            endpoint=address,
+            host=(host, port),
+            warehouse=as_uri(self.warehouse),
+        )
+
+    def _tables(self, jdbc_uri: str, uri: str, *, driver: str) -> EngineProperties:
+        """Return how both engines open the database."""
+        warehouse = as_uri(self.warehouse)
+        return EngineProperties(
+            spark={"type": "jdbc", "uri": jdbc_uri, "warehouse": warehouse, "jdbc.schema-version": "V1"},
+            pyiceberg={"type": "sql", "uri": uri, "warehouse": warehouse},
+            packages=(driver,),
+        )
+
+    def _unreadable_uri(self) -> ConfigurationError:
+        return self._refusal(
+            "a `uri` of the form postgresql://user:password@host:5432/database, or mysql:// likewise",
+            found="another form",
+            hint="percent-encode special characters in the password: `@` as %40, `/` as %2F.",
+        )
+
+    def _refusal(self, expected: str, *, hint: str, found: str | None = None) -> ConfigurationError:
+        found = found or repr(without_password(self.uri))
+        subject = f"the SQL catalog {self.name!r}"
+        return ConfigurationError.refusing("use", subject, expected=expected, found=found, hint=hint)
+
+
+def describe_in(directory: Path, catalog: Catalog) -> CatalogDescription:
+    """Return the description of a catalog that is a SQLite file in that directory, with its tables beside it."""
+    return SqlCatalog.model_construct(
+        name=catalog.name,
+        uri=f"sqlite:///{directory / 'catalog.db'}",
+        warehouse=str(directory / "warehouse"),
+        store=catalog.store,
+        properties=catalog.properties,
+    ).describe()

@@ -1,0 +1,92 @@
+"""The tables that the step of an input writes: their lineage says how far it has read."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol, runtime_checkable
+
+import dagster as dg
+
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.look import look
+from dagster_iceberg_spark.dagster_private import (
+    is_stored_elsewhere,
+    latest_materializations,
+    outputs_of,
+)
+from dagster_iceberg_spark.inputs.read_request import ReadRequest, upstream_read
+from dagster_iceberg_spark.plan.adoption import has_read_changes
+from dagster_iceberg_spark.plan.incremental import OutputTable, position_in
+from dagster_iceberg_spark.plan.write_request import WriteRequest
+from dagster_iceberg_spark.table.snapshot import Snapshot
+
+
+@runtime_checkable
+class StoresTables(Protocol):
+    """An IO manager of this package."""
+
+    def write_request_of(self, context: dg.OutputContext) -> tuple[CatalogDescription, WriteRequest]:
+        """Return what an output asks for, and the catalog of its table."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """An asset that the step makes.
+
+    Args:
+        context: Dagster's.
+        stored: Its table, and the table's catalog; None: another IO manager stores it, or none does.
+        has_own_io_manager: Whether its IO manager is one of this package.
+    """
+
+    context: dg.OutputContext
+    stored: tuple[OutputTable, CatalogDescription] | None
+    has_own_io_manager: bool = True
+
+
+def step_outputs(context: dg.InputContext, request: ReadRequest) -> list[StepOutput]:
+    """Return the assets that the input's step makes, with their tables as they are now.
+
+    Args:
+        context: Dagster's, of the input.
+        request: What the input asks for.
+
+    Raises:
+        CatalogUnavailableError: The catalog of such a table does not answer.
+    """
+    return [_step_output(context, request, *each) for each in outputs_of(context)]
+
+
+def output_tables(outputs: Sequence[StepOutput]) -> list[OutputTable]:
+    """Return the tables of those that have one."""
+    return [output.stored[0] for output in outputs if output.stored is not None]
+
+
+def _step_output(
+    context: dg.InputContext, request: ReadRequest, output: dg.OutputContext, io_manager: object
+) -> StepOutput:
+    if not isinstance(io_manager, StoresTables):
+        return StepOutput(output, None, has_own_io_manager=False)
+    catalog, write = io_manager.write_request_of(output)
+    recorded: dict[str, int | None] = {}
+
+    def is_recorded(snapshot: Snapshot) -> bool:
+        keys = write.materialization.scope.keys
+        if not recorded:
+            recorded.update(latest_materializations(output, keys))
+        return set(recorded.values()) == {snapshot.snapshot_id}
+
+    table = OutputTable(
+        asset=write.materialization.asset_key,
+        branch=write.table.options.branch,
+        scope=write.materialization.scope,
+        state=None,
+        is_pending=partial(has_read_changes, candidates=write.candidates),
+        is_recorded=is_recorded,
+        former=write.table.options.takes_over,
+    )
+    now, keys = upstream_read(context, request), request.scope.keys
+    state = look(catalog, write.table.identifier, back_to=lambda item: position_in(item, table, now, keys) is not None)
+    if state is None and is_stored_elsewhere(output):
+        return StepOutput(output, None)  # by a function that returns no value, whatever its IO manager
+    return StepOutput(output, (replace(table, state=state), catalog))

@@ -1,0 +1,150 @@
+"""How far an asset has read an input whose changes it asks for, by its own tables or else by Dagster's event log."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import dagster as dg
+
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.files import data_files
+from dagster_iceberg_spark.dagster_private import (
+    materializations,
+)
+from dagster_iceberg_spark.errors import MetadataKeyError
+from dagster_iceberg_spark.inputs.output_tables import StepOutput
+from dagster_iceberg_spark.inputs.read_log import reads_of_run
+from dagster_iceberg_spark.inputs.read_request import ReadRequest, upstream_read
+from dagster_iceberg_spark.plan.binding import bind_scope
+from dagster_iceberg_spark.plan.incremental import OutputTable, ReadPosition, agreed, furthest, position_of
+from dagster_iceberg_spark.plan.overwrite_filter import within_file
+from dagster_iceberg_spark.plan.read import RecordedRead
+from dagster_iceberg_spark.plan.read_options import READ
+from dagster_iceberg_spark.table.snapshot import TableState
+
+
+def read_position(
+    context: dg.InputContext,
+    request: ReadRequest,
+    outputs: Sequence[StepOutput],
+    upstream: Callable[[], TableState | None],
+) -> ReadPosition:
+    """Return how far the asset that asks for an input has read it.
+
+    Args:
+        context: Dagster's, of the input.
+        request: What the input asks for.
+        outputs: The assets that the step makes.
+        upstream: Returns the table that is read, as it is now.
+
+    Raises:
+        MetadataKeyError: The input belongs to no asset's step.
+        CatalogUnavailableError: The catalog of the asset's own table does not answer.
+    """
+    if not outputs:
+        raise MetadataKeyError.refusing(
+            "use",
+            f"`{READ}` of {request.asset}",
+            expected="an input of an asset's run: how far it has been read is known of assets",
+            found="an op or a script",
+        )
+    log = _EventLog(context, request, upstream)
+    positions = [
+        _by_lineage(context, request, *output.stored, partial(log.of_output, output))
+        for output in outputs
+        if output.stored
+    ]
+    if not positions:
+        positions = [found or ReadPosition() for output in outputs for _, found in log.of_output(output)]
+    return agreed(positions)
+
+
+def _by_lineage(
+    context: dg.InputContext,
+    request: ReadRequest,
+    table: OutputTable,
+    catalog: CatalogDescription,
+    logged: Callable[[], list[tuple[bool, ReadPosition | None]]],
+) -> ReadPosition:
+    """Ask the snapshots of the asset's own table; if they have expired, Dagster's event log, if it knows."""
+    found = position_of(table, upstream_read(context, request), request.scope.keys)
+    if not found.is_cut or table.state is None:
+        return found
+    recorded = logged()
+    if not any(has_record for has_record, _ in recorded):
+        return found if _has_rows(table, table.state, catalog) else ReadPosition()
+    if any(has_record and item is None for has_record, item in recorded):
+        return found
+    by_log = agreed([item or ReadPosition() for _, item in recorded])
+    return found if by_log.unclear else by_log
+
+
+def _has_rows(table: OutputTable, state: TableState, catalog: CatalogDescription) -> bool:
+    """Say whether the table may have rows of the run's partitions."""
+    bound = bind_scope(table.scope, state.schema, subject=str(state.identifier))
+    if table.head is None or bound.is_whole_table:
+        return table.head is not None
+    files = data_files(catalog, state.identifier, table.head, bound.columns)
+    return any(within_file(bound, file).boxes for file in files)
+
+
+@dataclass(frozen=True, slots=True)
+class _EventLog:
+    """What Dagster's event log says of the runs that have last materialized each partition of the run.
+
+    What is stored elsewhere has no snapshot that says it: a run that fails between its effect and Dagster's record has
+    not read anything.
+
+    Args:
+        context: Dagster's, of the input.
+        request: What the input asks for.
+        upstream: Returns the table that is read, as it is now.
+    """
+
+    context: dg.InputContext
+    request: ReadRequest
+    upstream: Callable[[], TableState | None]
+
+    def of_output(self, output: StepOutput) -> list[tuple[bool, ReadPosition | None]]:
+        """Return of each partition whether there is a materialization, and how far it has read the input."""
+        of_output = output.context
+        keys: Sequence[str | None] = (
+            tuple(of_output.asset_partition_keys) if of_output.has_asset_partitions else (None,)
+        )
+        return [self._of_partition(output, key) for key in keys]
+
+    def _of_partition(self, output: StepOutput, partition: str | None) -> tuple[bool, ReadPosition | None]:
+        """Return what the last materialization has read that has read the input, or one that overlapped it.
+
+        Of runs that overlap, the one that has read less may be recorded last.
+        """
+        has_record = False
+        found: list[int] = []
+        asked_at = math.inf
+        for run_id, step_key, recorded_at in materializations(output.context, partition):
+            if found and recorded_at < asked_at:
+                break
+            has_record = True
+            read = self._last_read(output, run_id, step_key)
+            if read is None or read.snapshot_id is None:
+                continue
+            is_partial = not read.is_of_changes and read.left_out not in (None, self.request.options.left_out)
+            if read.share == "all" and not is_partial:
+                found.append(read.snapshot_id)
+                asked_at = min(asked_at, read.asked_at)
+            elif not found:
+                return True, ReadPosition(unclear=f"run {run_id}, which has read only some of what is read now")
+        if not found:
+            return has_record, None
+        return True, ReadPosition(found[0] if len(set(found)) == 1 else furthest(self.upstream(), found))
+
+    def _last_read(self, output: StepOutput, run_id: str, step_key: str | None) -> RecordedRead | None:
+        """Return what a run has last read of the input.
+
+        What another IO manager has stored of an asset that is to have a table now was made of whole reads.
+        """
+        has_nothing = output.has_own_io_manager and output.stored is None
+        reads = reversed(reads_of_run(self.context, self.request, run_id, step_key=step_key))
+        known = (read for read in reads if read.snapshot_id is not None and read.share != "none")
+        return next((read for read in known if read.is_of_changes or not has_nothing), None)

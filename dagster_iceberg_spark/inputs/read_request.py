@@ -1,0 +1,172 @@
+"""From an InputContext to what is asked of the read: the table, the partitions, the options, the type."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import dagster as dg
+
+from dagster_iceberg_spark.addressing import asset_scope, plain_metadata, table_of
+from dagster_iceberg_spark.dagster_private import (
+    definition_metadata_of,
+    maps_to_all_partitions,
+    step_facts,
+)
+from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
+from dagster_iceberg_spark.inputs.annotation import InputAnnotation, parse_annotation
+from dagster_iceberg_spark.plan.options import TABLE
+from dagster_iceberg_spark.plan.read_options import LIMIT, RUN_KEYS, ReadOptions, parse_read_options
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.lineage import UpstreamRead
+from dagster_iceberg_spark.table.scope import PartitionScope
+
+RUN_CONFIG: Final = {
+    key.option: dg.Field(dg.Noneable(str), is_required=False, description=f"{key.values[0].upper()}{key.values[1:]}.")
+    for key in RUN_KEYS.values()
+}
+"""What the configuration of a run may say of an input: `ops: <op>: inputs: <input>: as_of: ...`.
+
+Dagster takes it of inputs that name their IO manager by `input_manager_key`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """What an input asks for.
+
+    Args:
+        identifier: The table.
+        asset: The upstream asset in words, for messages and the lineage.
+        scope: The partitions to read.
+        options: What the input asks for.
+        annotation: What it is loaded as.
+        step_key: The step that loads it; None: a script does.
+        is_of_all: Whether changes are asked for, of all partitions.
+    """
+
+    identifier: TableIdentifier
+    asset: str
+    scope: PartitionScope
+    options: ReadOptions
+    annotation: InputAnnotation
+    step_key: str | None = None
+    is_of_all: bool = False
+
+    @property
+    def read_scope(self) -> PartitionScope:
+        """The partitions whose rows are read.
+
+        Of changes to all partitions, the whole table: there are more of them tomorrow, whose rows are new then.
+        """
+        return PartitionScope() if self.is_of_all else self.scope
+
+    @property
+    def described_scope(self) -> str | None:
+        """The partitions as the lineage names them; None: the whole table."""
+        return None if self.read_scope.is_whole_table else self.read_scope.describe()
+
+
+def read_request(context: dg.InputContext, *, namespace: str | None) -> ReadRequest:
+    """Read an input's context.
+
+    Args:
+        context: Dagster's.
+        namespace: The IO manager's namespace.
+
+    Raises:
+        MetadataKeyError: A metadata key or value is wrong.
+        PartitioningError: `partition_expr` of the upstream asset is missing or does not fit, or each partition is
+            wanted of an asset that has none.
+    """
+    asset_key = context.asset_key if context.has_asset_key else None
+    upstream = context.upstream_output
+    definition = plain_metadata(definition_metadata_of(context))
+    mapping_key = upstream.mapping_key if upstream is not None and asset_key is None else None
+    subject = "/".join(asset_key.path) if asset_key else f"the input {context.name!r}"
+    facts, asked = step_facts(context), plain_metadata(context.definition_metadata)
+    if TABLE in asked:
+        _require_own_table(definition, asset_key, subject=subject)
+        definition, mapping_key = {TABLE: asked[TABLE]}, None
+    elif asset_key is None and TABLE not in definition:
+        raise MetadataKeyError.refusing(
+            "load",
+            subject,
+            expected=f"the table's name in its metadata, as `{TABLE}`",
+            found="none: the input of an op has no asset key that a table is named after",
+            hint=f'write `In(input_manager_key=..., metadata={{"{TABLE}": "namespace.table"}})`.',
+        )
+    options = parse_read_options(
+        asked,
+        subject=f"the input of {subject}",
+        config=context.config or None,
+        tags=facts.run_tags if facts else None,
+    )
+    request = ReadRequest(
+        identifier=table_of(asset_key, definition, namespace, mapping_key=mapping_key, subject=subject),
+        asset=subject,
+        scope=asset_scope(context, definition, subject),
+        options=options,
+        annotation=parse_annotation(context.dagster_type.typing_type),
+        step_key=facts.step_key if facts else None,
+        is_of_all=options.kind is not None and maps_to_all_partitions(context),
+    )
+    if request.annotation.is_by_partition and request.is_of_all:
+        raise PartitioningError.refusing(
+            "load",
+            subject,
+            expected="a mapping to some of the partitions, for what is new in each by its key",
+            found="one to all of them, of which there may be more tomorrow",
+            hint="annotate the input with the type of its rows alone: what is new, whatever its partition.",
+        )
+    if request.annotation.is_by_partition and options.limit is not None:
+        raise MetadataKeyError.refusing(
+            "use",
+            f"`{LIMIT}` of the input of {subject}",
+            expected="no limit for an input of each partition by its key",
+            found=str(options.limit),
+            hint="annotate the input with the type of its rows alone: a limit is of all of them.",
+        )
+    if request.annotation.is_by_partition and request.scope.is_whole_table:
+        raise PartitioningError.refusing(
+            "load",
+            subject,
+            expected="an asset with partitions, for an input of each partition by its key",
+            found="one without",
+            hint="annotate the input with the type of its rows alone.",
+        )
+    return request
+
+
+def _require_own_table(definition: Mapping[str, object], asset_key: dg.AssetKey | None, *, subject: str) -> None:
+    """Refuse an input that names a table where what it comes from does.
+
+    Raises:
+        MetadataKeyError: It comes from an asset, or from an op's output that names its table.
+    """
+    if asset_key is None and TABLE not in definition:
+        return
+    raise MetadataKeyError.refusing(
+        "load",
+        subject,
+        expected=f"`{TABLE}` where the rows come from, in the definition of the asset or of the output",
+        found="it in the metadata of the input",
+        hint="leave it out of the input, or read another table by an `AssetSpec` of that table.",
+    )
+
+
+def upstream_read(context: dg.InputContext, request: ReadRequest) -> UpstreamRead:
+    """Return what tells an input of changes from others, in the lineage."""
+    return UpstreamRead(
+        request.asset,
+        str(request.identifier),
+        None,
+        request.described_scope,
+        kind=request.options.kind,
+        digest=request.read_scope.digest,
+        input_name=input_name(context),
+        left_out=request.options.left_out,
+    )
+
+
+def input_name(context: dg.InputContext) -> str:
+    """Return the input's name; of a load by a script there is none."""
+    return context.name if context.has_input_name else ""

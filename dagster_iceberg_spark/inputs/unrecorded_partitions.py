@@ -1,0 +1,34 @@
+"""Which partitions of an input Dagster has no materialization of."""
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from dagster_iceberg_spark.dagster_private import (
+    instance_of,
+    written_partitions,
+)
+from dagster_iceberg_spark.inputs.read_request import ReadRequest
+
+
+def unrecorded_partitions(context: dg.InputContext, request: ReadRequest) -> frozenset[str]:
+    """Return the keys of the input's partitions that Dagster has no materialization of.
+
+    None of them, where the input is all that there is of the asset, or what there was of it at another time; and none
+    that the step itself writes: a run of several days reads the day before each.
+    """
+    instance = instance_of(context)
+    is_now = request.options.is_head and request.options.ref is None
+    if instance is None or not is_now or not context.has_asset_partitions or not context.has_asset_key:
+        return frozenset()
+    asked = frozenset(str(key) for key in context.asset_partition_keys)
+    unrecorded = asked - written_partitions(context)
+    if unrecorded:
+        unrecorded -= set(instance.get_materialized_partitions(context.asset_key))
+    if unrecorded and asked >= set(_all_keys(context.asset_partitions_def, instance)):
+        return frozenset()
+    return unrecorded
+
+
+def _all_keys(partitions_def: dg.PartitionsDefinition, instance: dg.DagsterInstance) -> Sequence[str]:
+    return partitions_def.get_partition_keys(dynamic_partitions_store=instance)

@@ -1,0 +1,80 @@
+"""What an asset's definition wants of its table, outside of any run."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from dagster_iceberg_spark.addressing import partition_columns, plain_metadata, table_of
+from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.plan.comparison import COLUMN_SCHEMA, DefinedTable
+from dagster_iceberg_spark.plan.options import (
+    TABLE,
+    WriteOptions,
+    parse_write_options,
+)
+from dagster_iceberg_spark.plan.table_request import TableCreation, TableRequest
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+
+
+def defined_table(spec: dg.AssetSpec, *, namespace: str | None, configuration: Mapping[str, Any]) -> DefinedTable:
+    """Read an asset's definition, outside of any run.
+
+    Args:
+        spec: Dagster's.
+        namespace: The IO manager's namespace.
+        configuration: The IO manager's, by the names of its fields.
+
+    Raises:
+        MetadataKeyError: A metadata key or value is wrong.
+        PartitioningError: `partition_expr` is missing or does not fit the partitions definition.
+    """
+    definition, subject = plain_metadata(spec.metadata), "/".join(spec.key.path)
+    options = parse_write_options(definition, None, configuration, subject=subject)
+    identifier = table_of(spec.key, definition, namespace, subject=subject)
+    declared = _declared_schema(spec.metadata)
+    return DefinedTable(
+        request=table_request(identifier, spec.key, spec.metadata, options),
+        partition_columns=partition_columns(spec.partitions_def, definition, subject=subject),
+        declared_types=None if declared is None else {column.name: column.type for column in declared.columns},
+    )
+
+
+def table_request(
+    identifier: TableIdentifier,
+    asset_key: dg.AssetKey | None,
+    metadata: Mapping[str, Any] | None,
+    options: WriteOptions,
+    creation: TableCreation | None = None,
+) -> TableRequest:
+    """Return what the definition wants of the table.
+
+    Args:
+        identifier: The table.
+        asset_key: The owning asset; None for the output of an op, which owns nothing.
+        metadata: The definition's.
+        options: How the output is written.
+        creation: How the IO manager lets tables come to be.
+    """
+    declared = _declared_schema(metadata)
+    return TableRequest(
+        identifier=identifier,
+        asset_key="/".join(asset_key.path) if asset_key else None,
+        is_named_explicitly=TABLE in (metadata or {}),
+        options=options,
+        column_docs={column.name: column.description for column in declared.columns if column.description}
+        if declared
+        else {},
+        creation=creation or TableCreation(),
+    )
+
+
+def _declared_schema(metadata: Mapping[str, Any] | None) -> dg.TableSchema | None:
+    """Return the `dagster/column_schema` of a definition, if it has one."""
+    value = (metadata or {}).get(COLUMN_SCHEMA)
+    schema = value.value if isinstance(value, dg.MetadataValue) else value
+    if schema is not None and not isinstance(schema, dg.TableSchema):
+        raise ConfigurationError.refusing(
+            "use", f"`{COLUMN_SCHEMA}`", expected="a dagster.TableSchema", found=type(schema).__name__
+        )
+    return schema

@@ -1,0 +1,91 @@
+"""What earlier attempts of a step may have committed, and where they may still be writing."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import dagster as dg
+
+from dagster_iceberg_spark.dagster_private import (
+    StepFacts,
+    engine_events,
+    has_failed_blocking_check,
+    recorded_snapshots,
+    resumed_runs,
+    run_started_at_ms,
+)
+from dagster_iceberg_spark.plan.adoption import Record, RecordCheck, RemoteAttempt, TokenCandidate
+from dagster_iceberg_spark.table.lineage import commit_token
+from dagster_iceberg_spark.table.scope import (
+    PartitionScope,
+)
+
+_ATTEMPT: Final = {
+    "tag": "iceberg/tag",
+    "session_id": "iceberg/session",
+    "user_id": "iceberg/user",
+    "server": "iceberg/server",
+}
+"""Keys of an engine event that says where an attempt writes, by the field of `RemoteAttempt`."""
+
+
+def token_candidates(
+    facts: StepFacts | None, *, output: str, scope: PartitionScope, branch: str
+) -> tuple[TokenCandidate, ...]:
+    """Return the tokens to look for: this run's, and those of the runs that it resumes.
+
+    An in-process run with a fixed id may repeat on an ephemeral instance: there only a second attempt looks.
+    """
+    if facts is None or (facts.instance.is_ephemeral and facts.attempt == 0):
+        return ()
+    runs = [facts.run_id, *resumed_runs(facts)]
+    return tuple(
+        TokenCandidate(
+            token=commit_token(run_id=run_id, output=output, scope=scope, branch=branch),
+            run_id=run_id,
+            run_started_at_ms=run_started_at_ms(facts.instance, run_id),
+            is_same_run=run_id == facts.run_id,
+            has_begun=run_id != facts.run_id or facts.attempt > 0,
+        )
+        for run_id in runs
+    )
+
+
+def record_check(
+    facts: StepFacts | None, asset_key: dg.AssetKey | None, scope: PartitionScope, candidates: Sequence[TokenCandidate]
+) -> RecordCheck:
+    """Return what asks the runs that may have written the snapshot, or taken it over from one another."""
+
+    def record_of(snapshot_id: int) -> Record:
+        record: Record = "none"
+        if facts is None or asset_key is None:
+            return record
+        for candidate in candidates:
+            if snapshot_id in recorded_snapshots(facts.instance, candidate.run_id, asset_key, scope.keys):
+                if has_failed_blocking_check(facts.instance, candidate.run_id, asset_key):
+                    return "rejected"
+                record = "recorded"
+        return record
+
+    return record_of
+
+
+def announce(facts: StepFacts | None, table: str, attempt: RemoteAttempt) -> None:
+    """Record where an attempt writes, so that a later one can stop it; of a write without a step there is none."""
+    if facts is not None:
+        facts.record_event(
+            f"Writing {table} in session {attempt.session_id} of the Spark Connect server {attempt.server}.",
+            {key: getattr(attempt, field) for field, key in _ATTEMPT.items()},
+        )
+
+
+def earlier_attempts(facts: StepFacts | None, candidates: Sequence[TokenCandidate]) -> Sequence[RemoteAttempt]:
+    """Return where earlier attempts of the step, or of the runs that it resumes, have written."""
+    if facts is None:
+        return ()
+    tags = {candidate.tag for candidate in candidates}
+    events = (event for candidate in candidates for event in engine_events(facts.instance, candidate.run_id))
+    return tuple(
+        RemoteAttempt(**{field: event[key] for field, key in _ATTEMPT.items()})
+        for event in events
+        if event.get(_ATTEMPT["tag"]) in tags and set(_ATTEMPT.values()) <= set(event)
+    )

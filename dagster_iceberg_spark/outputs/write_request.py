@@ -1,0 +1,131 @@
+"""From an OutputContext to what is asked of the write: the table, the partitions, the options, the lineage."""
+
+import datetime as dt
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+import dagster as dg
+
+from dagster_iceberg_spark.addressing import asset_scope, plain_metadata, table_of
+from dagster_iceberg_spark.dagster_private import (
+    StepFacts,
+    run_started_at_ms,
+    step_facts,
+)
+from dagster_iceberg_spark.distribution import PACKAGE_VERSION
+from dagster_iceberg_spark.errors import PartitioningError
+from dagster_iceberg_spark.ledger import LEDGER
+from dagster_iceberg_spark.outputs.definition import table_request
+from dagster_iceberg_spark.outputs.earlier_attempts import announce, earlier_attempts, record_check, token_candidates
+from dagster_iceberg_spark.plan.merging import OF_RUN
+from dagster_iceberg_spark.plan.options import (
+    parse_write_options,
+)
+from dagster_iceberg_spark.plan.table_request import TableCreation
+from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
+from dagster_iceberg_spark.table.lineage import Materialization, commit_token
+from dagster_iceberg_spark.table.scope import (
+    PartitionScope,
+)
+
+RUN_WITHOUT_STEP: Final = "no-run"
+"""The run id of a context that was built by hand: such writes are never looked up."""
+
+
+def write_request(
+    context: dg.OutputContext,
+    *,
+    namespace: str | None,
+    configuration: Mapping[str, Any],
+    creation: TableCreation,
+    limits: RetryLimits,
+) -> WriteRequest:
+    """Read an output's context.
+
+    Args:
+        context: Dagster's.
+        namespace: The IO manager's namespace.
+        configuration: The IO manager's, by the names of its fields.
+        creation: How the IO manager lets tables come to be.
+        limits: How often the write is planned again.
+
+    Raises:
+        MetadataKeyError: A metadata key or value is wrong.
+        PartitioningError: `partition_expr` is missing or does not fit the partitions definition.
+    """
+    asset_key = context.asset_key if context.has_asset_key else None
+    definition, run = plain_metadata(context.definition_metadata), plain_metadata(context.output_metadata)
+    facts = step_facts(context)
+    subject = "/".join(asset_key.path) if asset_key else f"the output {context.name!r} of {context.step_key}"
+    options = parse_write_options(definition, run, configuration, subject=subject)
+    identifier = table_of(asset_key, definition, namespace, mapping_key=context.mapping_key, subject=subject)
+    scope = asset_scope(context, definition, subject)
+    _require_partitions(context, scope, subject)
+    output = "/".join(asset_key.path) if asset_key else _output_label(context)
+    materialization = Materialization(
+        asset_key=output,
+        run_id=facts.run_id if facts else RUN_WITHOUT_STEP,
+        job=facts.job_name if facts else None,
+        step_key=facts.step_key if facts else None,
+        scope=scope,
+        code_version=_code_version(context),
+        upstream=LEDGER.reads_of(facts.run_id, facts.step_key) if facts else (),
+        write_disposition=options.write_disposition,
+        commit_token=commit_token(
+            run_id=facts.run_id if facts else _random_run(), output=output, scope=scope, branch=options.branch
+        ),
+        package_version=PACKAGE_VERSION,
+        started_at=_started_at(facts) if options.merge.boundary == OF_RUN and options.merge.validity else None,
+    )
+    candidates = token_candidates(facts, output=output, scope=scope, branch=options.branch)
+    return WriteRequest(
+        table=table_request(identifier, asset_key, context.definition_metadata, options, creation),
+        materialization=materialization,
+        candidates=candidates,
+        record_of=record_check(facts, asset_key, scope, candidates),
+        limits=limits,
+        report=context.log.info,
+        announce=partial(announce, facts, str(identifier)),
+        earlier_attempts=partial(earlier_attempts, facts, candidates),
+    )
+
+
+def _require_partitions(context: dg.OutputContext, scope: PartitionScope, subject: str) -> None:
+    """Refuse a partitioned asset in a run without partitions: it would replace all of them.
+
+    Dagster's own launchers ask for a partition; `dg.materialize` does not, and takes the empty key for none.
+    """
+    if not scope.is_whole_table or not context.has_asset_key or step_facts(context) is None:
+        return
+    if context.asset_spec.partitions_def is not None:
+        raise PartitioningError.refusing(
+            "write",
+            subject,
+            expected="a run of some of the asset's partitions",
+            found="a run without partitions",
+            hint="give `dg.materialize` a `partition_key`; Dagster takes the empty text for none.",
+        )
+
+
+def _output_label(context: dg.OutputContext) -> str:
+    parts = (context.step_key, context.name, context.mapping_key)
+    return "/".join(part for part in parts if part)
+
+
+def _random_run() -> str:
+    """Return a run id that no other write has."""
+    return dg.DagsterRun(job_name=RUN_WITHOUT_STEP).run_id
+
+
+def _code_version(context: dg.OutputContext) -> str | None:
+    if not context.has_asset_key or step_facts(context) is None:
+        return None
+    return context.asset_spec.code_version
+
+
+def _started_at(facts: StepFacts | None) -> dt.datetime:
+    """Return when the run was created: the same for every attempt of a step."""
+    milliseconds = run_started_at_ms(facts.instance, facts.run_id) if facts else None
+    now = dt.datetime.now(dt.timezone.utc)
+    return now if milliseconds is None else dt.datetime.fromtimestamp(milliseconds / 1000, dt.timezone.utc)

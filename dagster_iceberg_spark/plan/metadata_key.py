@@ -1,0 +1,149 @@
+"""A metadata key: its name, the values that it takes, how they are parsed, and what holds where it is not given.
+
+Each key stands once, as a field of the options that it sets. The reference, the defaults and the hints for unknown keys
+follow from there.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, TypeVar
+
+from dagster_iceberg_spark.errors import MetadataKeyError
+from dagster_iceberg_spark.plan.values import nearest_of
+from dagster_iceberg_spark.table.notation import NotationError
+
+PREFIX: Final = "iceberg/"
+_KEY: Final = "key"
+
+_OptionsT = TypeVar("_OptionsT")
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataKey:
+    """A metadata key.
+
+    Args:
+        name: The key, with its prefix.
+        option: The field that it sets.
+        values: The values that it takes, in words.
+        parse: Reads a value, or raises a `ValueError` or `TypeError` that says what was found.
+        expected: The values as messages name them.
+        default: What holds where it is not given, in words; None: the field's own default says it.
+        is_addressing: Whether it says where the rows are, or whose. Such keys are the definition's alone: readers never
+            see run metadata.
+        is_configurable: Whether the IO manager has a field of that name.
+        is_of_run: Whether a run's tags and configuration may give it, too.
+    """
+
+    name: str
+    option: str
+    values: str
+    parse: Callable[[Any], Any]
+    expected: str
+    default: str | None
+    is_addressing: bool
+    is_configurable: bool
+    is_of_run: bool
+
+    def read(self, value: Any, *, subject: str) -> Any:
+        """Return the value, parsed.
+
+        Args:
+            value: What the metadata has.
+            subject: What the metadata belongs to, for messages.
+
+        Raises:
+            MetadataKeyError: The key does not take it.
+        """
+        try:
+            return self.parse(value)
+        except NotationError as error:
+            hint = f"did you mean {error.nearest!r}?" if error.nearest else None
+            raise self._refusal(subject, error.expected, error.found, hint) from error
+        except (ValueError, TypeError) as error:
+            raise self._refusal(subject, self.expected, str(error)) from error
+
+    def _refusal(self, subject: str, expected: str, found: str, hint: str | None = None) -> MetadataKeyError:
+        return MetadataKeyError.of_value(self.name, subject, expected=expected, found=found, hint=hint)
+
+
+def key(  # noqa: PLR0913 - one argument for each part of a key
+    values: str,
+    parse: Callable[[Any], Any],
+    *,
+    default: Any = None,
+    name: str | None = None,
+    expected: str | None = None,
+    default_text: str | None = None,
+    is_addressing: bool = False,
+    is_configurable: bool = False,
+    is_of_run: bool = False,
+) -> Any:
+    """Return a field that a metadata key sets; its name is the field's, unless another is given.
+
+    Args:
+        values: The values that the key takes, in words.
+        parse: Reads a value.
+        default: What holds where the key is not given; a function makes it anew.
+        name: The key, if it is not the field's name with the prefix.
+        expected: The values as messages name them, if in other words.
+        default_text: The default in words.
+        is_addressing: Whether the key says where the rows are, or whose.
+        is_configurable: Whether the IO manager has a field of that name.
+        is_of_run: Whether a run's tags and configuration may give it, too.
+    """
+
+    def of(option: str) -> MetadataKey:
+        return MetadataKey(
+            name=name or f"{PREFIX}{option}",
+            option=option,
+            values=values,
+            parse=parse,
+            expected=expected or values,
+            default=default_text,
+            is_addressing=is_addressing,
+            is_configurable=is_configurable,
+            is_of_run=is_of_run,
+        )
+
+    how: dict[str, Any] = {"default_factory": default} if callable(default) else {"default": default}
+    return field(**how, metadata={_KEY: of})
+
+
+def keys_of(options: type) -> tuple[MetadataKey, ...]:
+    """Return the keys that set the options, in the order of their fields."""
+    return tuple(item.metadata[_KEY](item.name) for item in fields(options) if _KEY in item.metadata)
+
+
+def read_metadata(options: type[_OptionsT], metadata: Mapping[str, Any], *, subject: str) -> _OptionsT:
+    """Return the options that the metadata gives, with defaults for the others; None is no value.
+
+    Raises:
+        MetadataKeyError: A key has a value that it does not take.
+    """
+    given = {
+        item.option: item.read(metadata[item.name], subject=subject)
+        for item in keys_of(options)
+        if metadata.get(item.name) is not None
+    }
+    return options(**given)
+
+
+def unknown_keys(metadata: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each key with the package's prefix that is not known, with a hint."""
+    for name in metadata:
+        if name.startswith(PREFIX) and name not in known:
+            nearest = nearest_of(name.removeprefix(PREFIX), [item.removeprefix(PREFIX) for item in known])
+            yield name, f"did you mean `{PREFIX}{nearest}`?" if nearest else f"the keys are {', '.join(known)}."
+
+
+def one_of(choices: tuple[str, ...]) -> Callable[[Any], Any]:
+    """Return what takes one of the names, and nothing else."""
+
+    def parse(value: Any) -> Any:
+        if value not in choices:
+            expected = f"one of {', '.join(choices)}"
+            raise NotationError(expected, repr(value), nearest_of(str(value), choices))
+        return value
+
+    return parse

@@ -1,0 +1,97 @@
+"""What every configuration has in common."""
+
+import logging
+import traceback
+from typing import Any
+
+import dagster as dg
+import pytest
+from pydantic import BaseModel
+
+from dagster_iceberg_spark import (
+    AwsCredentials,
+    GlueCatalog,
+    IcebergPySparkIOManager,
+    IcebergSparkResource,
+    OAuth2,
+    RestCatalog,
+    S3Store,
+    SqlCatalog,
+)
+from dagster_iceberg_spark.config import configuration
+
+
+@pytest.fixture(autouse=True)
+def _nothing_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(configuration, "_warned", set())
+
+
+def test_a_literal_secret_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        OAuth2(client_id="me", client_secret="hushhush")
+        RestCatalog(uri="http://h", headers={"Realm": "lake", "X-Token": "hushhush"})
+        SqlCatalog(uri="postgresql://me:hushhush@h/db", warehouse="/w")
+    assert [record.getMessage() for record in caplog.records] == [
+        "`OAuth2.client_secret` holds a literal secret, which Dagster's UI shows: use dagster.EnvVar.",
+        "`RestCatalog.headers` ('X-Token') holds a literal secret, which Dagster's UI shows: use dagster.EnvVar.",
+        "`SqlCatalog.uri` holds a literal secret, which Dagster's UI shows: use dagster.EnvVar.",
+    ]
+
+
+def test_a_secret_of_the_environment_is_not_warned_of(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKE_SECRET", "hushhush")
+    monkeypatch.setenv("LAKE_URI", "postgresql://me:hushhush@h/db")
+    secret = dg.EnvVar("LAKE_SECRET")
+    seen = []
+
+    @dg.asset
+    def reads(rest: IcebergSparkResource, sql: IcebergSparkResource) -> None:
+        seen.extend([rest.catalog_description.secrets, sql.catalog_description.secrets])
+
+    rest = RestCatalog(
+        uri="http://h",
+        authentication=OAuth2(client_id="me", client_secret=secret),
+        headers={"X-Token": secret},
+        store=S3Store(credentials=AwsCredentials(access_key_id=secret, secret_access_key=secret)),
+    )
+    resources = {
+        "rest": IcebergSparkResource(catalog=rest),
+        "sql": IcebergSparkResource(catalog=SqlCatalog(uri=dg.EnvVar("LAKE_URI"), warehouse="/w")),
+    }
+    with caplog.at_level(logging.WARNING, logger=configuration.__name__):
+        dg.materialize([reads], resources=resources)
+    assert all("hushhush" in secrets for secrets in seen)
+    assert [record for record in caplog.records if record.name == configuration.__name__] == []
+
+
+@pytest.mark.parametrize(
+    ("config", "fields", "hint"),
+    [
+        (RestCatalog, {"uri": "http://h", "token": "hushhush"}, r"`authentication=BearerToken\(token=\.\.\.\)`"),
+        (RestCatalog, {"uri": "http://h", "credential": "me:hushhush"}, "`authentication`"),
+        (RestCatalog, {"uri": "http://h", "authentication": "hushhush"}, "one of NoAuthentication, BearerToken"),
+        (GlueCatalog, {"warehouse": "s3://w", "secret_access_key": "hushhush"}, "`credentials=AwsCredentials"),
+        (SqlCatalog, {"uri": "postgresql://h", "warehouse": "/w", "password": "hushhush"}, "`uri`"),
+        (IcebergSparkResource, {"catalog": {"rest": {"uri": "http://h", "token": "hushhush"}}}, "BearerToken"),
+        (IcebergSparkResource, {"catalog": "hushhush"}, "one of EmbeddedCatalog, SqlCatalog"),
+        (IcebergSparkResource, {"token": "hushhush"}, "one of the fields"),
+        (IcebergPySparkIOManager, {"token": "hushhush"}, "one of the fields"),
+        (OAuth2, {"client_id": "me", "client_secret": ["hushhush"]}, "valid string"),
+        (IcebergSparkResource, {"remote": ["hushhush"]}, "valid string"),
+        (IcebergPySparkIOManager, {"namespace": ["hushhush"]}, "valid string"),
+    ],
+)
+def test_a_secret_in_a_wrong_place_is_not_shown(config: type[BaseModel], fields: dict[str, Any], hint: str) -> None:
+    with pytest.raises(ValueError, match=hint) as caught:
+        config(**fields)
+    assert "hushhush" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_what_is_shown_of_a_resource_has_no_secrets() -> None:
+    config = {"spark.hadoop.fs.s3a.secret.key": "hushhush", "spark.ui.enabled": "false"}
+    spark = IcebergSparkResource(spark_config=config, remote="sc://h/;token=hushhush")
+    shown = repr(spark) + str(spark) + repr(IcebergPySparkIOManager(spark=spark))
+    assert "hushhush" not in shown
+    assert "'spark.ui.enabled': 'false'" in shown

@@ -1,0 +1,21 @@
+"""What a catalog for tests leaves."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+LEAVES_NOTHING = """
+from pathlib import Path
+from dagster_iceberg_spark import InMemoryCatalog
+description = InMemoryCatalog().describe()
+directory = Path(description.endpoint).parent
+assert directory.is_dir()
+print(directory)
+"""
+
+
+def test_a_catalog_in_memory_is_gone_with_its_process() -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", LEAVES_NOTHING], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert not Path(answer.stdout.strip()).exists()

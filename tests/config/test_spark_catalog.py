@@ -1,0 +1,12 @@
+"""What a catalog of the session takes."""
+
+import pytest
+
+from dagster_iceberg_spark.config.s3_store import S3Store
+from dagster_iceberg_spark.config.spark_catalog import SparkCatalogByName
+from dagster_iceberg_spark.errors import ConfigurationError
+
+
+def test_a_session_s_catalog_takes_no_store() -> None:
+    with pytest.raises(ConfigurationError, match="the session has one already"):
+        SparkCatalogByName(name="prod", store=S3Store()).describe()

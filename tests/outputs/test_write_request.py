@@ -1,0 +1,86 @@
+"""From an OutputContext to what is asked of the write."""
+
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from dagster_iceberg_spark.addressing import partition_scope
+from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError
+from dagster_iceberg_spark.outputs.write_request import RUN_WITHOUT_STEP, write_request
+from dagster_iceberg_spark.plan.table_request import TableCreation
+from dagster_iceberg_spark.plan.write_request import RetryLimits
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.scope import PartitionScope
+from tests.table.samples import NEW_YORK
+
+DAYS = dg.DailyPartitionsDefinition("2013-01-01", timezone=NEW_YORK)
+KEY = dg.AssetKey(["raw", "nyc", "flights"])
+
+
+def scope(definition: dg.PartitionsDefinition, keys: list[str], columns: Any = "ts") -> PartitionScope:
+    return partition_scope(definition, keys, columns, subject="nyc/flights")
+
+
+def output(**context: Any) -> dg.OutputContext:
+    return dg.build_output_context(**{"asset_key": KEY, **context})
+
+
+def written(**context: Any) -> Any:
+    return write_request(
+        output(**context),
+        namespace="db",
+        configuration={},
+        creation=TableCreation(),
+        limits=RetryLimits(),
+    )
+
+
+def test_an_output_is_asked_for_with_its_table_and_its_options() -> None:
+    request = written(definition_metadata={"iceberg/write_disposition": "append"})
+    assert request.table.identifier == TableIdentifier(("db",), "flights")
+    assert (request.table.asset_key, request.table.is_named_explicitly) == ("raw/nyc/flights", False)
+    assert request.table.options.write_disposition == request.materialization.write_disposition == "append"
+    assert request.materialization.scope.is_whole_table
+
+
+def test_an_explicit_table_is_known_as_such() -> None:
+    request = written(definition_metadata={"iceberg/table": "a.b"})
+    assert request.table.is_named_explicitly
+    assert request.table.identifier == TableIdentifier(("a",), "b")
+
+
+def test_what_the_run_attaches_wins_over_the_definition() -> None:
+    request = written(
+        definition_metadata={"iceberg/write_disposition": "append"},
+        output_metadata={"iceberg/write_disposition": "replace"},
+    )
+    assert request.table.options.write_disposition == "replace"
+
+
+def test_a_context_that_was_built_by_hand_never_finds_a_commit_of_its_own() -> None:
+    first, second = written(), written()
+    assert first.materialization.run_id == RUN_WITHOUT_STEP
+    assert first.candidates == ()
+    assert first.materialization.commit_token != second.materialization.commit_token
+    assert first.record_of(1) == "none"
+
+
+def test_an_output_of_a_partition_owns_its_window() -> None:
+    metadata = {"partition_expr": "scheduled_at"}
+    request = written(partition_key="2013-01-01", asset_partitions_def=DAYS, definition_metadata=metadata)
+    assert request.materialization.scope.keys == ("2013-01-01",)
+    assert request.materialization.scope.dimensions[0].column == "scheduled_at"
+
+
+def test_descriptions_of_columns_become_docs() -> None:
+    columns = dg.TableSchema([dg.TableColumn("a", description="the a"), dg.TableColumn("b")])
+    request = written(definition_metadata={"dagster/column_schema": columns})
+    assert request.table.column_docs == {"a": "the a"}
+    with pytest.raises(ConfigurationError, match=r"expected a dagster.TableSchema, found dict"):
+        written(definition_metadata={"dagster/column_schema": {"a": "x"}})
+
+
+def test_an_unknown_key_is_refused_by_the_name_of_the_asset() -> None:
+    with pytest.raises(MetadataKeyError, match=r"the metadata of raw/nyc/flights: .*did you mean `iceberg/branch`"):
+        written(definition_metadata={"iceberg/branh": "x"})

@@ -1,0 +1,195 @@
+"""What the definition says of the table itself, beside what the table has."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.plan.definition import (
+    ACCEPT_ANY_SCHEMA,
+    WAP_SETTINGS,
+    check_columns,
+    check_marker,
+    check_place,
+    check_validity,
+    identifier_changes,
+    is_switched_on,
+    order_changes,
+    property_changes,
+    protected_columns,
+    refuse_any_schema,
+    refuse_staging,
+    required_by_definition,
+    stored_columns,
+)
+from dagster_iceberg_spark.plan.options import WriteOptions, parse_write_options
+from dagster_iceberg_spark.plan.table_request import TableRequest
+from dagster_iceberg_spark.table.ordering import SortField
+from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.table.updates import RemoveProperties, SetIdentifierFields, SetProperties, SetSortOrder
+from tests.table.samples import TABLE, schema, snapshot, spec, table
+
+FRAME = schema(id="long", at="timestamptz", gone="boolean", v="int")
+STORED = schema(id="long!", at="timestamptz", v="int")
+MERGE = {"write_disposition": "merge", "merge_keys": ["id"]}
+
+
+def options(**given: Any) -> WriteOptions:
+    return parse_write_options({f"iceberg/{name}": value for name, value in given.items()}, subject="a")
+
+
+def test_properties_that_differ_are_set_and_those_of_none_removed() -> None:
+    asked = TableRequest(
+        TABLE,
+        "nyc/flights",
+        is_named_explicitly=False,
+        options=options(table_properties={"a": "1", "b": "2", "c": None, "d": None}, format_version=3),
+    )
+    state = table(STORED, properties={"dagster.asset_key": "nyc/flights", "b": "2", "c": "3"})
+    assert list(property_changes(asked, state)) == [
+        SetProperties({"format-version": "3", "a": "1"}),
+        RemoveProperties(("c",)),
+    ]
+    assert list(property_changes(asked, replace(state, properties={"b": "2", "a": "1"}, format_version=3))) == [
+        SetProperties({"dagster.asset_key": "nyc/flights"})
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted", "expected"),
+    [
+        (None, {}, False),
+        ({"p": "true"}, {}, True),
+        ({"p": "TRUE"}, {}, True),
+        ({"p": "true"}, {"p": "false"}, False),
+        ({"p": "true"}, {"p": None}, False),
+        ({}, {"p": True}, True),
+    ],
+)
+def test_a_property_counts_as_it_will_be(stored: dict[str, str] | None, wanted: dict[str, Any], expected: bool) -> None:
+    state = None if stored is None else table(STORED, properties=stored)
+    assert is_switched_on("p", options(table_properties=wanted), state) == expected
+
+
+def test_a_table_that_checks_nothing_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="under which Spark checks neither columns nor NULL"):
+        refuse_any_schema(options(), table(STORED, properties={ACCEPT_ANY_SCHEMA: "true"}), subject="t")
+
+
+@pytest.mark.parametrize("name", WAP_SETTINGS)
+def test_a_session_that_stages_its_writes_is_refused(name: str) -> None:
+    refuse_staging(dict.fromkeys(WAP_SETTINGS), subject="t")
+    with pytest.raises(ConfigurationError, match=name):
+        refuse_staging({name: "audit"}, subject="t")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "stored", "changed"),
+    [
+        (None, (SortField("v"),), None),
+        (["V"], (SortField("v"),), None),
+        (["v"], (SortField("v", "asc", "first"),), None),
+        (["v desc"], (SortField("v"),), (SortField("v", "desc"),)),
+        ([], (SortField("v"),), ()),
+    ],
+)
+def test_the_order_changes_where_it_is_another(wanted: Any, stored: tuple[SortField, ...], changed: Any) -> None:
+    state = replace(table(replace(STORED, is_case_sensitive=False), specs=[spec("day(at)")]), sort_order=stored)
+    asked = options() if wanted is None else options(sort_by=wanted)
+    expected = [] if changed is None else [SetSortOrder(changed, is_partitioned=True)]
+    assert list(order_changes(asked, state)) == expected
+
+
+def test_identifier_fields_are_required_columns_of_the_table() -> None:
+    state = table(STORED)
+    assert list(identifier_changes(options(), state, subject="t")) == []
+    assert list(identifier_changes(options(identifier_fields=["id"]), state, subject="t")) == [
+        SetIdentifierFields(("id",), ())
+    ]
+    assert (
+        list(
+            identifier_changes(
+                options(identifier_fields=["id"]), replace(state, identifier_fields=("id",)), subject="t"
+            )
+        )
+        == []
+    )
+    for name in ("v", "no"):
+        with pytest.raises(ConfigurationError, match=f"found {name!r}"):
+            list(identifier_changes(options(identifier_fields=[name]), state, subject="t"))
+
+
+def test_columns_that_the_layout_needs_are_protected() -> None:
+    state = replace(
+        table(STORED, specs=[spec("day(at)"), spec("bucket(4, id)", spec_id=1)]), sort_order=(SortField("v"),)
+    )
+    assert protected_columns(options(identifier_fields=["id"]), None, state) == {
+        "at": "by which older files of the table are partitioned",
+        "id": "by which the table is partitioned",
+        "v": "by which the table's files are sorted",
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ({"format_version": 1}, "version 2"),
+        ({"location": "s3://elsewhere"}, "one at file:///lake/nyc/flights"),
+        ({"branch": "v1"}, "a tag of that name"),
+    ],
+)
+def test_another_place_or_an_older_format_is_refused(asked: dict[str, Any], found: str) -> None:
+    state = table(STORED, snapshots=[snapshot(7)], refs={"main": 7, "v1": 7})
+    check_place(options(location="file:/lake/nyc/flights/", format_version=2), state, subject="t")
+    with pytest.raises(ConfigurationError, match=found):
+        check_place(options(**asked), state, subject="t")
+
+
+def test_a_merge_stores_its_validity_and_not_its_marks() -> None:
+    rules = {"strategy": "scd2", "is_current": "now", "hard_delete": "gone"}
+    assert stored_columns(options(**MERGE, merge=rules), FRAME).names == (
+        "id",
+        "at",
+        "v",
+        "valid_from",
+        "valid_to",
+        "now",
+    )
+    assert stored_columns(options(), FRAME) == FRAME
+
+
+@pytest.mark.parametrize(("column", "allowed"), [("valid_from", True), ("valid_to", False), ("now", False)])
+def test_the_package_fills_the_validity_itself(column: str, allowed: bool) -> None:
+    asked = options(**MERGE, merge={"strategy": "scd2", "is_current": "now"})
+    frame = Schema((*FRAME, *schema(**{column: "timestamptz"})))
+    if allowed:
+        check_validity(asked, frame, subject="t")
+        return
+    with pytest.raises(ConfigurationError, match=column):
+        check_validity(asked, frame, subject="t")
+
+
+@pytest.mark.parametrize(
+    "needed",
+    [{"merge_keys": ["gone"]}, {"sort_by": ["gone"]}, {"partition_by": ["gone"]}, {"required_columns": ["gone"]}],
+)
+def test_a_mark_is_needed_for_nothing_else(needed: dict[str, Any]) -> None:
+    asked = options(**{**MERGE, "merge": {"hard_delete": "gone"}, **needed})
+    with pytest.raises(ConfigurationError, match="found 'gone', which"):
+        check_marker(asked, (), FRAME, subject="t")
+
+
+def test_required_columns_are_the_definition_s_where_the_table_is_older() -> None:
+    asked = options(required_columns=["id", "v"])
+    assert required_by_definition(asked, FRAME, table(STORED)) == ("v",)
+    assert required_by_definition(asked, FRAME, None) == ()
+
+
+@pytest.mark.parametrize(
+    "named",
+    [{"identifier_fields": ["no"]}, {"required_columns": ["no"]}, {"sort_by": ["no"]}, {**MERGE, "merge_keys": ["no"]}],
+)
+def test_a_column_that_neither_has_is_named(named: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="the column 'no'"):
+        check_columns(options(**named), FRAME, table(STORED), subject="t")

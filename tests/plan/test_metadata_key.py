@@ -1,0 +1,63 @@
+"""A metadata key stands once: its name, its values, how they are parsed, and its default."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from dagster_iceberg_spark.errors import MetadataKeyError
+from dagster_iceberg_spark.plan.metadata_key import key, keys_of, one_of, read_metadata, unknown_keys
+from dagster_iceberg_spark.plan.values import string_map, text
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    mode: str = key("`fast` or `slow`", one_of(("fast", "slow")), default="fast", is_configurable=True)
+    owner: str | None = key("a person", text, name="owner", expected="the name of a person", is_addressing=True)
+    tags: Mapping[str, str] = key("tags", string_map, default=dict)
+
+
+def test_a_key_is_named_after_its_field_unless_it_has_a_name() -> None:
+    assert [(item.name, item.option) for item in keys_of(Options)] == [
+        ("iceberg/mode", "mode"),
+        ("owner", "owner"),
+        ("iceberg/tags", "tags"),
+    ]
+
+
+@pytest.mark.parametrize("metadata", [{}, {"iceberg/mode": None, "owner": None, "another": 1}])
+def test_what_is_not_given_has_its_default(metadata: dict[str, Any]) -> None:
+    assert read_metadata(Options, metadata, subject="a") == Options("fast", None, {})
+
+
+def test_each_value_is_parsed() -> None:
+    metadata = {"iceberg/mode": "slow", "owner": "me", "iceberg/tags": {"size": 3}}
+    assert read_metadata(Options, metadata, subject="a") == Options("slow", "me", {"size": "3"})
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        (
+            {"iceberg/mode": "slowly"},
+            "Cannot use `iceberg/mode` of a: expected one of fast, slow, found 'slowly'. Hint: did you mean 'slow'?",
+        ),
+        ({"iceberg/mode": "x"}, "Cannot use `iceberg/mode` of a: expected one of fast, slow, found 'x'."),
+        ({"owner": 3}, "Cannot use `owner` of a: expected the name of a person, found 3."),
+        ({"iceberg/tags": []}, "Cannot use `iceberg/tags` of a: expected tags, found [], which is not a dict."),
+    ],
+)
+def test_a_value_that_a_key_does_not_take_is_refused(metadata: dict[str, Any], message: str) -> None:
+    with pytest.raises(MetadataKeyError) as caught:
+        read_metadata(Options, metadata, subject="a")
+    assert str(caught.value) == message
+
+
+def test_only_keys_with_the_prefix_can_be_unknown() -> None:
+    known = {item.name: item for item in keys_of(Options)}
+    found = dict(unknown_keys({"iceberg/mod": 1, "iceberg/zzz": 1, "mod": 1, "iceberg/tags": 1}, known))
+    assert found == {
+        "iceberg/mod": "did you mean `iceberg/mode`?",
+        "iceberg/zzz": "the keys are iceberg/mode, owner, iceberg/tags.",
+    }

@@ -1,0 +1,55 @@
+"""Tables with a column of a type that pyiceberg does not have."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+from pyiceberg.catalog.rest import TableResponse
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import ValidationError as MetadataValidationError
+
+from dagster_iceberg_spark.pyiceberg_fixes.unknown_types import load_table, unknown_columns
+from dagster_iceberg_spark.table.schema import INT, Field, ListType, PrimitiveType
+
+REFUSALS = (ValidationError, MetadataValidationError)
+
+
+@pytest.fixture
+def stored(catalog: SqlCatalog) -> dict[str, Any]:
+    """The metadata of the table `db.t`, whose columns are an int and a variant."""
+    table = catalog.create_table("db.t", schema=pa.schema([("id", pa.int32())]))
+    file = Path(table.metadata_location.removeprefix("file://"))
+    document: dict[str, Any] = json.loads(file.read_text())
+    document["schemas"][0]["fields"].append({"id": 2, "name": "v", "required": False, "type": "variant"})
+    file.write_text(json.dumps(document))
+    return document
+
+
+def test_the_other_columns_are_loaded_and_the_metadata_is_whole(catalog: SqlCatalog, stored: dict[str, Any]) -> None:
+    loaded = load_table(catalog, ("db", "t"))
+    assert loaded.table.schema().column_names == ["id"]
+    assert loaded.document == stored
+
+
+def test_a_table_of_known_types_is_loaded_as_it_is(catalog: SqlCatalog) -> None:
+    catalog.create_table("db.known", schema=pa.schema([("id", pa.int32())]))
+    assert load_table(catalog, ("db", "known")).document is None
+
+
+def test_plain_pyiceberg_still_refuses_the_table(catalog: SqlCatalog, stored: dict[str, Any]) -> None:
+    """Also after the table was loaded without the column."""
+    load_table(catalog, ("db", "t"))
+    with pytest.raises(REFUSALS, match="Unsupported field type: 'variant'"):
+        catalog.load_table("db.t")
+    answer = json.dumps({"metadata-location": "m", "metadata": stored, "config": {}})
+    with pytest.raises(REFUSALS, match="Unsupported field type: 'variant'"):
+        TableResponse.model_validate_json(answer)
+
+
+def test_a_column_is_unknown_for_what_is_inside_of_it() -> None:
+    variant = PrimitiveType("variant")
+    fields = [Field("i", INT), Field("v", variant), Field("l", ListType(variant))]
+    assert unknown_columns(fields) == ("v", "l")
