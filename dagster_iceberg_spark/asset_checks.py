@@ -7,9 +7,9 @@ import dagster as dg
 
 from dagster_iceberg_spark.asset_tables import check_table
 from dagster_iceberg_spark.check.findings import CheckReport, Finding
-from dagster_iceberg_spark.check.steps import STEP_SECONDS
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
+from dagster_iceberg_spark.timeouts import STEP_SECONDS
 
 CHECK_NAME: Final = "iceberg_table"
 _COLUMNS: Final = dg.TableSchema(columns=[dg.TableColumn(name) for name in ("step", "subject", "outcome", "found")])

@@ -12,21 +12,18 @@ from pydantic import Field, PrivateAttr
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.check.findings import CheckReport, Finding, report_of
-from dagster_iceberg_spark.check.steps import STEP_SECONDS
 from dagster_iceberg_spark.config.catalogs import CatalogConfig
 from dagster_iceberg_spark.config.configuration import HIDES_INPUT, require_fields, without_secrets
 from dagster_iceberg_spark.config.embedded_catalog import EmbeddedCatalog
 from dagster_iceberg_spark.errors import ConfigurationError, SparkEnvironmentError
 from dagster_iceberg_spark.table.identifier import split_parts
+from dagster_iceberg_spark.timeouts import IDLE_SECONDS, STEP_SECONDS
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from dagster_iceberg_spark.spark.session import Context, IcebergSession, Session
 
-
-IDLE_SECONDS: Final = 300.0
-"""A Spark Connect server drops a session that is idle for an hour, unless it is configured to do so earlier."""
 
 SessionIdentity: TypeAlias = tuple[object, ...]
 """What makes two sessions the same one."""

@@ -20,8 +20,8 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import added_files
 from dagster_iceberg_spark.catalog.look import find_table, translated_answers
 from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.timeouts import LISTING_SECONDS
 
-LISTING_SECONDS: Final = 5.0
 MAXIMUM_ENTRIES: Final = 10_000
 _DATA_FILE = re.compile(r"\d{5,}-\d+-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-")
 """Iceberg's OutputFileFactory: partition, task, id of the write and epoch, number of the file."""

@@ -43,9 +43,7 @@ from dagster_iceberg_spark.pyiceberg_fixes.sql_catalog_tables import load_catalo
 from dagster_iceberg_spark.pyiceberg_fixes.unknown_types import LoadedTable, load_table
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
-
-CONNECT_TIMEOUT_SECONDS: Final = 5.0
-ANSWER_TIMEOUT_SECONDS: Final = 60.0
+from dagster_iceberg_spark.timeouts import ANSWER_TIMEOUT_SECONDS, CONNECT_TIMEOUT_SECONDS
 
 _AnswerT = TypeVar("_AnswerT")
 

@@ -9,9 +9,7 @@ from dagster_iceberg_spark.catalog.first_line import first_line
 from dagster_iceberg_spark.catalog.waiting import SilenceError, answer_within
 from dagster_iceberg_spark.check.findings import Finding, Outcome, not_tried
 from dagster_iceberg_spark.errors import CatalogUnavailableError, IcebergSparkError
-
-STEP_SECONDS: Final = 300.0
-"""How long a step may take, if nobody says otherwise: a first session downloads its libraries."""
+from dagster_iceberg_spark.timeouts import STEP_SECONDS
 
 THREAD_NAME: Final = "iceberg-check"
 """What the names of the threads begin with that take the steps."""

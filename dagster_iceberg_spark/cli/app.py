@@ -14,9 +14,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from dagster_iceberg_spark.check.findings import CheckReport, Finding, Outcome
-from dagster_iceberg_spark.check.steps import STEP_SECONDS, THREAD_NAME
+from dagster_iceberg_spark.check.steps import THREAD_NAME
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.errors import IcebergSparkError
+from dagster_iceberg_spark.timeouts import STEP_SECONDS
 
 _STYLES: Final[dict[Outcome, str]] = {"ok": "green", "differs": "yellow", "failed": "bold red", "not tried": "dim"}
 _WIDTH: Final = 120

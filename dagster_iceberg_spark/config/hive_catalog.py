@@ -8,8 +8,8 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription, Engine
 from dagster_iceberg_spark.config.catalog import Catalog
 from dagster_iceberg_spark.config.uri import as_uri, parts_of, without_password
 from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.timeouts import CLIENT_ANSWER_TIMEOUT_SECONDS
 
-ANSWER_TIMEOUT_SECONDS: Final = 60
 _PORT: Final = 9083
 _IMPLEMENTATION: Final = "dagster_iceberg_spark.catalog.hive.HiveCatalog"
 
@@ -54,7 +54,7 @@ class HiveCatalog(Catalog):
             spark={
                 "type": "hive",
                 **common,
-                "hadoop.hive.metastore.client.socket.timeout": f"{ANSWER_TIMEOUT_SECONDS}s",
+                "hadoop.hive.metastore.client.socket.timeout": f"{CLIENT_ANSWER_TIMEOUT_SECONDS}s",
             },
             pyiceberg={
                 "py-catalog-impl": _IMPLEMENTATION,

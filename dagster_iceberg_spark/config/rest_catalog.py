@@ -21,9 +21,8 @@ from dagster_iceberg_spark.config.configuration import given
 from dagster_iceberg_spark.config.s3_store import S3Store
 from dagster_iceberg_spark.config.uri import host_of, parts_of, without_password
 from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.timeouts import CLIENT_ANSWER_TIMEOUT_SECONDS, CLIENT_CONNECT_TIMEOUT_SECONDS
 
-CONNECT_TIMEOUT_SECONDS: Final = 10
-ANSWER_TIMEOUT_SECONDS: Final = 60
 _ACCESS_DELEGATION: Final = "header.X-Iceberg-Access-Delegation"
 """Iceberg's REST specification, parameter `data-access`."""
 _VENDED: Final = {"access_delegation": "vended-credentials"}
@@ -168,8 +167,8 @@ class RestCatalog(Catalog):
             )
         common = {"type": "rest", "uri": self.uri, **given({"warehouse": self.warehouse, "prefix": self.prefix})}
         timeouts = {
-            "rest.client.connection-timeout-ms": str(CONNECT_TIMEOUT_SECONDS * 1000),
-            "rest.client.socket-timeout-ms": str(ANSWER_TIMEOUT_SECONDS * 1000),
+            "rest.client.connection-timeout-ms": str(CLIENT_CONNECT_TIMEOUT_SECONDS * 1000),
+            "rest.client.socket-timeout-ms": str(CLIENT_ANSWER_TIMEOUT_SECONDS * 1000),
         }
         return self._described(
             EngineProperties(spark={**common, **timeouts}, pyiceberg=common),

@@ -14,10 +14,9 @@ from dagster_iceberg_spark.config.catalog import Catalog, make_directory
 from dagster_iceberg_spark.config.configuration import given
 from dagster_iceberg_spark.config.uri import as_uri, parts_of, scheme_of, without_password
 from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.timeouts import CLIENT_CONNECT_TIMEOUT_SECONDS, SQLITE_BUSY_TIMEOUT_SECONDS
 from dagster_iceberg_spark.versions import MYSQL_JDBC, POSTGRESQL_JDBC, SQLITE_JDBC
 
-SQLITE_BUSY_TIMEOUT_SECONDS: Final = 60
-CONNECT_TIMEOUT_SECONDS: Final = 10
 _SQLITE_URI: Final = re.compile(r"sqlite(?:\+\w+)?:///(?P<path>[^?]+)(?:\?.*)?")
 _ACCOUNT: Final = re.compile(r"(?:^|&)(?:user|password)=[^&]*")
 """Parameters of a URI that may hold an `@`."""
@@ -52,8 +51,8 @@ _POSTGRESQL: Final = _Server(
     name="PostgreSQL",
     port=5432,
     scheme="postgresql+psycopg2",
-    jdbc_query={"loginTimeout": str(CONNECT_TIMEOUT_SECONDS)},
-    query={"connect_timeout": str(CONNECT_TIMEOUT_SECONDS)},
+    jdbc_query={"loginTimeout": str(CLIENT_CONNECT_TIMEOUT_SECONDS)},
+    query={"connect_timeout": str(CLIENT_CONNECT_TIMEOUT_SECONDS)},
     retried_states="57P01,57P02,57P03",  # the server shuts down, has crashed, or is starting
     jdbc_driver=POSTGRESQL_JDBC,
     shares_parameters=True,
@@ -62,8 +61,8 @@ _MYSQL: Final = _Server(
     name="MySQL",
     port=3306,
     scheme="mysql+pymysql",
-    jdbc_query={"connectTimeout": str(CONNECT_TIMEOUT_SECONDS * 1000)},
-    query={"connect_timeout": str(CONNECT_TIMEOUT_SECONDS), "charset": "utf8mb4"},
+    jdbc_query={"connectTimeout": str(CLIENT_CONNECT_TIMEOUT_SECONDS * 1000)},
+    query={"connect_timeout": str(CLIENT_CONNECT_TIMEOUT_SECONDS), "charset": "utf8mb4"},
     retried_states="08S01",  # the driver has lost the connection
     jdbc_driver=MYSQL_JDBC,
     shares_parameters=False,

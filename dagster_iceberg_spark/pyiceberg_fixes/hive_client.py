@@ -22,9 +22,9 @@ from thrift.protocol.TBinaryProtocol import TBinaryProtocol
 from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport, TSaslClientTransport, TTransportException
 
+from dagster_iceberg_spark.timeouts import ANSWER_TIMEOUT_SECONDS, CONNECT_TIMEOUT_SECONDS
+
 PORT: Final = 9083
-CONNECT_TIMEOUT_SECONDS: Final = 5.0
-ANSWER_TIMEOUT_SECONDS: Final = 60.0
 
 
 class HiveClient:

@@ -70,9 +70,8 @@ from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.commit import Commit, RowCounts
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+from dagster_iceberg_spark.timeouts import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS
 
-_FIRST_WAIT_SECONDS: Final = 0.1
-_LONGEST_WAIT_SECONDS: Final = 5.0
 _NAMED_FILES: Final = 20
 _CLOCK_TOLERANCE: Final = dt.timedelta(seconds=2)
 
@@ -109,7 +108,7 @@ def materialize(session: IcebergSession, request: WriteRequest, frame: DataFrame
         retrying = Retrying(
             retry=retry_if_exception(_can_be_planned_again),
             stop=stop_after_attempt(request.limits.attempts) | stop_after_delay(request.limits.seconds),
-            wait=wait_random_exponential(multiplier=_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS),
+            wait=wait_random_exponential(multiplier=FIRST_WAIT_SECONDS, max=LONGEST_WAIT_SECONDS),
             before_sleep=lambda state: request.report(_retry_line(state, request)),
             reraise=True,
         )

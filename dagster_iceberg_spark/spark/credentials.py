@@ -19,9 +19,7 @@ from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.spark import session_refusals
 from dagster_iceberg_spark.spark.columns import is_connect
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
-
-REFRESH_SECONDS: Final = 60.0
-"""How often keys that expire are looked at; boto3 fetches new ones fifteen minutes before that."""
+from dagster_iceberg_spark.timeouts import REFRESH_SECONDS
 
 _ROLE_FACTORY: Final = "org.apache.iceberg.aws.AssumeRoleAwsClientFactory"
 _logger = logging.getLogger(__name__)

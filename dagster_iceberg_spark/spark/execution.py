@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -19,13 +19,11 @@ from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.spark.failures import is_unanswered
 from dagster_iceberg_spark.spark.fence import attempt_in
 from dagster_iceberg_spark.spark.session import without_retries
+from dagster_iceberg_spark.timeouts import CANCEL_SECONDS, STOP_SECONDS, WAIT_SECONDS
 
 if TYPE_CHECKING:
     from dagster_iceberg_spark.plan.adoption import RemoteAttempt
 
-STOP_SECONDS: Final = 30.0
-_CANCEL_SECONDS: Final = 0.05
-_WAIT_SECONDS: Final = 1.0
 
 _ResultT = TypeVar("_ResultT")
 
@@ -106,7 +104,7 @@ def run_stoppable(
     threading.Thread(target=run, name="iceberg-write", daemon=True).start()
     try:
         while not outcome.done():
-            wait([outcome], timeout=_WAIT_SECONDS)
+            wait([outcome], timeout=WAIT_SECONDS)
     except BaseException:
         report(_stopped(outcome, work, subject))
         raise
@@ -119,7 +117,7 @@ def _stopped(outcome: "Future[Any]", work: TaggedWork, subject: str) -> str:
     while not outcome.done() and time.monotonic() < deadline:
         with suppress(*ENGINE_ERRORS):  # a server that does not answer now may do so later
             work.cancel()
-        wait([outcome], timeout=_CANCEL_SECONDS)
+        wait([outcome], timeout=CANCEL_SECONDS)
     has_ended = outcome.done()
     error = outcome.exception() if has_ended else None
     if not has_ended or (isinstance(error, ENGINE_ERRORS) and is_unanswered(error)):

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from dagster_iceberg_spark.errors import CatalogUnavailableError
 from dagster_iceberg_spark.plan.adoption import RemoteAttempt
 from dagster_iceberg_spark.plan.write_request import Report
+from dagster_iceberg_spark.timeouts import END_SECONDS, INTERRUPT_ANSWER_SECONDS
 
 if TYPE_CHECKING:
     from grpc import RpcError
 
-END_SECONDS: Final = 60.0
-_ANSWER_SECONDS: Final = 10.0
 _NOTHING_THERE: Final = ("SESSION_NOT_FOUND", "SESSION_CLOSED", "SESSION_CHANGED")
 """Conditions of Spark: without its session nothing runs any more."""
 
@@ -69,7 +68,7 @@ def _interrupt(client: Any, attempt: RemoteAttempt, subject: str) -> Sequence[st
     )
     request.user_context.user_id = attempt.user_id
     try:
-        answer = client._stub.Interrupt(request, metadata=client._builder.metadata(), timeout=_ANSWER_SECONDS)  # noqa: SLF001
+        answer = client._stub.Interrupt(request, metadata=client._builder.metadata(), timeout=INTERRUPT_ANSWER_SECONDS)  # noqa: SLF001
     except RpcError as error:
         if any(condition in str(error) for condition in _NOTHING_THERE):
             return ()

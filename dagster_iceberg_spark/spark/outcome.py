@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from typing import Final
 
 from dagster_iceberg_spark.catalog.damage import has_its_files, roll_back
 from dagster_iceberg_spark.catalog.look import look
@@ -15,9 +14,7 @@ from dagster_iceberg_spark.spark.fence import stop_earlier
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
-
-_SETTLING_SECONDS: Final = (0.0, 0.5, 1.5, 4.0)
-"""Waits before each look for a commit whose answer was lost: a catalog may still be at it."""
+from dagster_iceberg_spark.timeouts import SETTLING_SECONDS
 
 
 def seen_before(known: frozenset[int]) -> Callable[[Snapshot], bool]:
@@ -83,7 +80,7 @@ def resolve_lost_answer(
     identifier, token = request.identifier, request.materialization.commit_token
     found = f"none yet ({failure})"
     is_server_silent = is_unanswered(error)
-    for seconds in _SETTLING_SECONDS:
+    for seconds in SETTLING_SECONDS:
         time.sleep(seconds)
         has_ended = is_server_silent and _has_ended(session, request, work)
         try:

@@ -4,16 +4,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from dagster_iceberg_spark.plan.write_request import Report
 from dagster_iceberg_spark.spark.columns import is_connect
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
-
-REPORT_INTERVAL_SECONDS: Final = 10.0
-_POLL_SECONDS: Final = 1.0
+from dagster_iceberg_spark.timeouts import POLL_SECONDS, REPORT_INTERVAL_SECONDS
 
 
 @contextmanager
@@ -69,7 +67,7 @@ def _classic_watch(session: SparkSession, pace: _Pace) -> Iterator[None]:
     tracker = session.sparkContext.statusTracker()
 
     def poll() -> None:
-        while not stopped.wait(_POLL_SECONDS):
+        while not stopped.wait(POLL_SECONDS):
             try:
                 stages = [tracker.getStageInfo(stage_id) for stage_id in tracker.getActiveStageIds()]
             except ENGINE_ERRORS:
@@ -84,4 +82,4 @@ def _classic_watch(session: SparkSession, pace: _Pace) -> Iterator[None]:
         yield
     finally:
         stopped.set()
-        thread.join(timeout=_POLL_SECONDS)
+        thread.join(timeout=POLL_SECONDS)

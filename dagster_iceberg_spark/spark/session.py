@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from dagster_iceberg_spark.catalog.description import HIDDEN, SENSITIVE_NAMES, CatalogDescription, holds_secret
-from dagster_iceberg_spark.catalog.look import CONNECT_TIMEOUT_SECONDS, require_reachable
+from dagster_iceberg_spark.catalog.look import require_reachable
 from dagster_iceberg_spark.catalog.of_session import resolved
 from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflictError
 from dagster_iceberg_spark.failure_kinds import FailureKind
@@ -30,6 +30,7 @@ from dagster_iceberg_spark.spark.columns import is_connect
 from dagster_iceberg_spark.spark.credentials import aws_properties, tell_jvm
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, inspect_failure
 from dagster_iceberg_spark.spark.failures import kind_of, translated
+from dagster_iceberg_spark.timeouts import CONNECT_TIMEOUT_SECONDS, JAVA_VERSION_SECONDS
 from dagster_iceberg_spark.versions import (
     ICEBERG_EXTENSIONS,
     ICEBERG_SPARK_CATALOG,
@@ -301,7 +302,10 @@ def require_java() -> str:
     if java is None or not Path(java).exists():
         found = f"no `java` in JAVA_HOME={home}" if home else "no `java` on the PATH and no JAVA_HOME"
         raise session_refusals.unfit_java(found)
-    answer = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
+    command = [str(java), "-version"]
+    answer = subprocess.run(  # noqa: S603
+        command, capture_output=True, text=True, check=False, timeout=JAVA_VERSION_SECONDS
+    )
     match = _JAVA_VERSION.search(answer.stderr + answer.stdout)
     version = int(match[2] if match[1] == "1" and match[2] else match[1]) if match else 0
     if version < MINIMUM_JAVA_VERSION:

@@ -110,7 +110,7 @@ def lake(empty_lake: Lake) -> Lake:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that give up early; named before the lake, whose catalog is described once."""
-    monkeypatch.setattr("dagster_iceberg_spark.config.rest_catalog.ANSWER_TIMEOUT_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr("dagster_iceberg_spark.config.rest_catalog.CLIENT_ANSWER_TIMEOUT_SECONDS", PATIENCE_SECONDS)
 
 
 def arrow_rows(*rows: tuple[int, str]) -> pa.Table:

@@ -75,7 +75,7 @@ def assert_written_once(lake: Lake) -> None:
 def test_a_write_that_the_server_goes_on_with_is_found_again(
     lake: Lake, relay: Relay, disposition: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outcome, "_SETTLING_SECONDS", [1.0] * 60)
+    monkeypatch.setattr(outcome, "SETTLING_SECONDS", [1.0] * 60)
     while_it_writes(relay.cut, monkeypatch, seconds=1.0)
     result = lake.materialize(slow_asset(disposition, seconds=3))
     relay.mend()
