@@ -1,4 +1,4 @@
-"""Dagster asset checks of the tables that the IO manager keeps."""
+"""Dagster asset checks that compare tables with the definitions of their assets."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal
@@ -22,17 +22,18 @@ def build_table_checks(
     namespace: str | None = None,
     seconds: float = STEP_SECONDS,
 ) -> Sequence[dg.AssetChecksDefinition]:
-    """Build an asset check for each asset: whether its table is as the definition says.
+    """Build an asset check for each asset that shows whether its table matches its definition.
 
-    A difference that the next write brings about is a warning; what makes it refuse, and a catalog that does not
-    answer, is an error.
+    A difference is a warning. A change that the next write would reject is an error, and so is a catalog that does not
+    respond.
 
     Args:
         assets: Assets that an `IcebergPySparkIOManager` stores.
-        extent: `table`: the table is compared with the definition. `catalog`: before that, the steps of
-            `IcebergSparkResource.check` are taken.
-        namespace: Where `catalog` makes its table. Default: a namespace of its own.
-        seconds: How long each step may take.
+        extent: `table` compares the table with the definition. `catalog` first tests the catalog with the steps of
+            `IcebergSparkResource.check`.
+        namespace: An existing namespace for the table that `catalog` creates. Default: the check creates a namespace
+            and drops it.
+        seconds: Time limit of each step, in seconds.
 
     Example:
         >>> import dagster as dg
@@ -54,13 +55,15 @@ def _table_check(
     @dg.asset_check(
         asset=spec.key,
         name=CHECK_NAME,
-        description="Whether the asset's Iceberg table is as its definition says.",
+        description="Whether the asset's Iceberg table matches its definition.",
         required_resource_keys={io_manager_key},
     )
     def iceberg_table(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         io_manager = _io_manager(getattr(context.resources, io_manager_key), io_manager_key)
-        of_catalog = io_manager.spark.findings(namespace=namespace, seconds=seconds) if extent == "catalog" else ()
-        return _result(CheckReport((*of_catalog, check_table(io_manager, spec, seconds=seconds))))
+        catalog_findings = (
+            io_manager.spark.findings(namespace=namespace, seconds=seconds) if extent == "catalog" else ()
+        )
+        return _result(CheckReport((*catalog_findings, check_table(io_manager, spec, seconds=seconds))))
 
     return iceberg_table
 
@@ -78,11 +81,11 @@ def _io_manager(resource: Any, key: str) -> IcebergPySparkIOManager:
 
 
 def _result(report: CheckReport) -> dg.AssetCheckResult:
-    telling = [finding for finding in report.findings if finding.outcome != "ok"] or [report.findings[-1]]
+    notable = [finding for finding in report.findings if finding.outcome != "ok"] or [report.findings[-1]]
     return dg.AssetCheckResult(
         passed=report.is_fit and not report.has_differences,
         severity=dg.AssetCheckSeverity.WARN if report.is_fit else dg.AssetCheckSeverity.ERROR,
-        description=str(telling[0].found),
+        description=str(notable[0].found),
         metadata={"iceberg/findings": dg.MetadataValue.table([_record(item) for item in report.findings], _COLUMNS)},
     )
 

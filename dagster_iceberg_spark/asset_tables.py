@@ -1,4 +1,4 @@
-"""The tables of a code location's assets, each compared with its definition."""
+"""Compares the tables of a code location's assets with their definitions."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ class StoredAssets:
 
     Args:
         resource: The IO manager, as the code location defines it.
-        specs: The assets.
+        specs: The specs of the assets.
     """
 
     resource: IcebergPySparkIOManager
@@ -32,10 +32,10 @@ class StoredAssets:
 
 
 def stored_assets(definitions: dg.Definitions) -> Mapping[str, StoredAssets]:
-    """Return the assets that the package's IO managers store, by the resource key of these.
+    """Return the assets that each IO manager of the package stores, by its resource key.
 
     Args:
-        definitions: The code location's.
+        definitions: The definitions of the code location.
     """
     specs: dict[str, list[dg.AssetSpec]] = {}
     for assets in definitions.resolve_asset_graph().assets_defs:
@@ -50,18 +50,21 @@ def stored_assets(definitions: dg.Definitions) -> Mapping[str, StoredAssets]:
 
 
 def check_assets(definitions: dg.Definitions, *, namespace: str | None = None, seconds: float) -> Iterator[Finding]:
-    """Yield what is found of each catalog of a code location, and of each asset's table in it.
+    """Check each catalog of a code location, and the table of each asset in it.
 
     Args:
-        definitions: The code location's.
-        namespace: Where the tables of the check go. Default: a namespace of their own.
-        seconds: How long each step may take.
+        definitions: The definitions of the code location.
+        namespace: An existing namespace for the tables of the check. Default: the check creates one and drops it.
+        seconds: Time limit of each step, in seconds.
+
+    Yields:
+        The finding of each step.
 
     Raises:
         ConfigurationError: The code location has no IO manager of the package.
     """
-    found = stored_assets(definitions)
-    if not found:
+    by_resource = stored_assets(definitions)
+    if not by_resource:
         raise ConfigurationError.refusing(
             "check",
             "the code location",
@@ -70,16 +73,16 @@ def check_assets(definitions: dg.Definitions, *, namespace: str | None = None, s
         )
     checked: set[object] = set()
     with ExitStack() as stack:
-        for key, stored in found.items():
+        for key, stored in by_resource.items():
             unset = ", ".join(unset_variables(stored.resource))
             if unset:
-                told = f"not set in this environment: {unset}"
-                yield Finding(f"the resource {key}", "configuration", "failed", told, "the environment's variables")
+                found = f"not set in this environment: {unset}"
+                yield Finding(f"the resource {key}", "configuration", "failed", found, "the environment's variables")
                 continue
             try:
                 io_manager = stack.enter_context(_made(key, stored.resource))
                 catalog = io_manager.spark.session_settings().identity
-            except Exception as error:  # noqa: BLE001 - Dagster's, of a missing variable or field, among others
+            except Exception as error:  # noqa: BLE001 - such as Dagster's error for a missing variable or field
                 yield Finding(f"the resource {key}", "configuration", "failed", str(error), "the resource's fields")
                 continue
             if catalog not in checked:
@@ -89,14 +92,14 @@ def check_assets(definitions: dg.Definitions, *, namespace: str | None = None, s
 
 
 def check_table(io_manager: IcebergPySparkIOManager, spec: dg.AssetSpec, *, seconds: float) -> Finding:
-    """Return how an asset's table stands to its definition."""
+    """Compare the table of an asset with its definition."""
 
     def compare() -> Answer:
         report = io_manager.inspect_table(spec)
         if not report.exists:
-            return Answer(f"{report.identifier} is not there yet: the first write makes it")
+            return Answer(f"{report.identifier} does not exist yet; the first write creates it")
         if not report.differences:
-            return Answer(f"{report.identifier} is as defined")
+            return Answer(f"{report.identifier} matches the definition")
         return Answer(f"{report.identifier}: {'; '.join(report.differences)}", "differs")
 
     redact = io_manager.spark.redact
@@ -106,12 +109,12 @@ def check_table(io_manager: IcebergPySparkIOManager, spec: dg.AssetSpec, *, seco
 
 @contextmanager
 def _made(key: str, resource: IcebergPySparkIOManager) -> Iterator[IcebergPySparkIOManager]:
-    """Yield the IO manager as a run would get it, the environment's variables filled in."""
+    """Yield the IO manager as in a run, with the values of environment variables."""
     home = os.environ.get("DAGSTER_HOME")
     with ExitStack() as stack:
         instance = stack.enter_context(dg.DagsterInstance.get()) if home else None
         made = stack.enter_context(dg.build_resources({key: resource}, instance=instance))
         io_manager: IcebergPySparkIOManager = getattr(made, key)
         if home is None and isinstance(io_manager.spark.catalog, EmbeddedCatalog):
-            io_manager.spark.catalog.describe()  # raises unless `directory` says where it is
+            io_manager.spark.catalog.describe()  # raises an error if `directory` is not set
         yield io_manager

@@ -1,4 +1,4 @@
-"""The package as it is installed; versions.py is read before that."""
+"""The version of the installed package. It is separate from versions.py, which is read before the installation."""
 
 from importlib.metadata import version
 from typing import Final

@@ -1,4 +1,4 @@
-"""The IO manager: `handle_output` and `load_input`, each a short story told in the rooms' words."""
+"""The IO manager: it stores DataFrames as Iceberg tables (`handle_output`) and loads them (`load_input`)."""
 
 import time
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from dagster_iceberg_spark.table.commit import Commit
 
 
 class IcebergPySparkIOManager(dg.ConfigurableIOManager):
-    """Stores Spark DataFrames that assets return as Iceberg tables, and loads them for other assets.
+    """Stores the DataFrames that assets return as Iceberg tables, and loads them for downstream assets.
 
     Example:
         >>> import dagster as dg
@@ -40,52 +40,56 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
     spark: dg.ResourceDependency[IcebergSparkResource]
     namespace: str | None = Field(
         default=None,
-        description="Namespace of the tables. Default: the last part of an asset key's prefix, else `public`. An "
-        "asset's own `schema` metadata wins.",
+        description="Namespace of the tables. An asset's `schema` metadata overrides it. Default: the last part of the "
+        "asset key's prefix, else `public`.",
     )
     write_disposition: Literal["replace", "append", "merge", "overwrite_partitions"] = Field(
-        default="replace", description="How rows are written where an asset's `iceberg/write_disposition` does not say."
+        default="replace", description="How rows are written if an asset does not set `iceberg/write_disposition`."
     )
     schema_evolution: Literal["strict", "add_columns", "full"] = Field(
         default="add_columns",
-        description="What happens when a DataFrame has other columns than its table: `strict` refuses it, "
-        "`add_columns` adds columns and widens types, `full` also drops columns and takes the DataFrame's order.",
+        description="What happens if the columns of a DataFrame differ from those of its table: `strict` rejects the "
+        "DataFrame, `add_columns` adds columns and widens types, `full` also drops columns and adopts the DataFrame's "
+        "order.",
     )
     partition_evolution: Literal["evolve", "error"] = Field(
         default="evolve",
-        description="What happens when an asset's `iceberg/partition_by` differs from its table's spec.",
+        description="What happens if an asset's `iceberg/partition_by` differs from the spec of its table: `evolve` "
+        "changes the spec for new files, `error` rejects the write.",
     )
     rows_outside_partition: Literal["error", "drop"] = Field(
-        default="error", description="What happens to rows that the run's partitions do not own."
+        default="error",
+        description="What happens to rows that belong to none of the run's partitions: `error` rejects the write, "
+        "`drop` leaves the rows out.",
     )
     table_properties: dict[str, str] = Field(
         default={},
-        description="Iceberg table properties of every table; an asset's `iceberg/table_properties` replaces them.",
+        description="Iceberg table properties of every table. An asset's `iceberg/table_properties` replaces them.",
     )
     write_options: dict[str, str] = Field(
         default={},
-        description="Iceberg's write options of every write; an asset's `iceberg/write_options` replaces them.",
+        description="Iceberg's Spark write options for every write. An asset's `iceberg/write_options` replaces them.",
     )
     auto_create_table: bool = Field(
-        default=True, description="Whether the first write of an asset creates its table. If not, it has to be there."
+        default=True, description="Whether the first write of an asset creates its table. If not, the table must exist."
     )
     auto_create_namespace: bool = Field(
-        default=True, description="Whether a table's namespace is created with it. If not, it has to be there."
+        default=True, description="Whether the namespace is created with the table. If not, it must exist."
     )
     namespace_properties: dict[str, str] = Field(
         default={},
-        description="Properties of namespaces that are created, such as `comment`; none of them is `location`.",
+        description="Properties of the namespaces that the IO manager creates, such as `comment`, but not `location`.",
     )
     table_location: str | None = Field(
         default=None,
         description="Directory of each new table: a template with `{namespace}` and `{table}`, such as "
-        "`s3://lake/{namespace}/{table}`; a relative one is below the catalog's warehouse. Default: the catalog's "
-        "choice. An asset's `iceberg/location` wins.",
+        "`s3://lake/{namespace}/{table}`. A relative path is below the catalog's warehouse. An asset's "
+        "`iceberg/location` overrides it. Default: the catalog's choice.",
     )
     data_version: Literal["auto", "snapshot", "dagster"] = Field(
         default="auto",
-        description="The data version that Dagster records: the snapshot id (`snapshot`), Dagster's own (`dagster`), "
-        "or the snapshot id unless the asset has a code version (`auto`).",
+        description="The data version that Dagster records: the snapshot id (`snapshot`), the one that Dagster "
+        "computes (`dagster`), or the snapshot id unless the asset has a code version (`auto`).",
     )
     input_type: Literal[
         "pyspark.sql.DataFrame",
@@ -98,39 +102,41 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         "ibis.Table",
         "pyiceberg.table.DataScan",
         "pyiceberg.table.Table",
-    ] = Field(default="pyspark.sql.DataFrame", description="What an input without annotation is loaded as.")
+    ] = Field(default="pyspark.sql.DataFrame", description="The type of an input that has no annotation.")
     commit_attempts: int = Field(
         default=5,
         ge=1,
-        description="How often a write is planned in all when other writers commit first or the catalog, the store or "
-        "the server fails for a while.",
+        description="Maximum number of attempts of a write. It is attempted again if another writer commits first, or "
+        "if the catalog, the store or the server fails temporarily.",
     )
-    commit_seconds: float = Field(default=600.0, gt=0, description="Seconds after which no new attempt starts.")
+    commit_seconds: float = Field(
+        default=600.0, gt=0, description="Seconds after the start of the write in which a new attempt may start."
+    )
 
     def __init__(self, **data: Any) -> None:
-        """Take the fields as keywords; without `spark` an embedded catalog and local files are used."""
+        """Take the fields as keywords. Without `spark`, tables go to an embedded catalog and local files."""
         require_fields(type(self), data)
         if "spark" not in data:
             data["spark"] = IcebergSparkResource()
         super().__init__(**data)
 
     def __repr__(self) -> str:
-        """Return the configuration without what may be secret."""
+        """Return the configuration without secrets."""
         return without_secrets(self)
 
     __str__ = __repr__
 
     def inspect_table(self, spec: dg.AssetSpec) -> TableReport:
-        """Compare the table of an asset with its definition; nothing is written.
+        """Compare the table of an asset with its definition, without writing.
 
-        No session is started, unless only the session knows the catalog.
+        This starts a session only for a `SparkCatalogByName`, which only the session describes.
 
         Args:
-            spec: The asset's, as `AssetsDefinition.specs` has it.
+            spec: The spec of the asset, from `AssetsDefinition.specs`.
 
         Raises:
-            ConfigurationError: The definition is wrong, or the next write of the asset would be refused.
-            CatalogUnavailableError: The catalog does not answer.
+            ConfigurationError: The definition is wrong, or the next write of the asset would be rejected.
+            CatalogUnavailableError: The catalog does not respond.
         """
         from dagster_iceberg_spark.catalog.look import has_namespace, look
 
@@ -148,13 +154,13 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         """Store the DataFrame as one snapshot of its table.
 
         Args:
-            context: Dagster's.
-            obj: A `pyspark.sql.DataFrame`, classic or Connect; or rows as pyarrow, pandas, polars, DuckDB or ibis
-                have them, or an iterator of Arrow batches, which are written as they come.
+            context: Dagster's context of the output.
+            obj: A `pyspark.sql.DataFrame`, classic or Connect; or rows of pyarrow, pandas, polars, DuckDB or ibis; or
+                an iterator of Arrow batches, which are written as they arrive.
 
         Raises:
-            Failure: The configuration or the data must be fixed first; the cause is an `IcebergSparkError`.
-            RetryableError: The same may succeed when it is tried again.
+            Failure: You must fix the configuration or the data first. The cause is an `IcebergSparkError`.
+            RetryableError: The same write may succeed if it is tried again.
         """
         with _final_errors(context):
             _, request = self.write_request_of(context)
@@ -162,14 +168,15 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             self._report(context, request, commit)
 
     def load_input(self, context: dg.InputContext) -> Any:
-        """Load the input's partitions, pinned to one snapshot of the table, as its annotation says.
+        """Load the input's partitions from one snapshot of the table, as the annotated type.
 
         Args:
-            context: Dagster's.
+            context: Dagster's context of the input.
 
         Raises:
-            Failure: The configuration must be fixed or the upstream materialized; the cause is an `IcebergSparkError`.
-            RetryableError: The same may succeed when it is tried again.
+            Failure: You must fix the configuration or materialize the upstream asset first. The cause is an
+                `IcebergSparkError`.
+            RetryableError: The same read may succeed if it is tried again.
         """
         from dagster_iceberg_spark.inputs.loading import InputLoader
 
@@ -180,13 +187,13 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             return loaded.value
 
     def write_request_of(self, context: dg.OutputContext) -> tuple[CatalogDescription, WriteRequest]:
-        """Return what an output asks for, and the catalog of its table.
+        """Return the catalog of an output's table, and the write request of the output.
 
         Args:
-            context: Dagster's.
+            context: Dagster's context of the output.
 
         Raises:
-            MetadataKeyError: A metadata key or value is wrong.
+            MetadataKeyError: A metadata key or its value is invalid.
             PartitioningError: `partition_expr` is missing or does not fit the partitions definition.
         """
         request = write_request(
@@ -200,7 +207,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
 
     @classmethod
     def input_config_schema(cls) -> Any:
-        """Return what a run's configuration may say of an input: when to read it."""
+        """Return the schema of an input's run configuration: the keys of time travel."""
         return RUN_CONFIG
 
     def _materialize(self, request: WriteRequest, obj: Any) -> Commit:
@@ -240,13 +247,13 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         )
 
     def _configuration(self) -> dict[str, Any]:
-        """Return the fields that an asset's metadata overrides."""
+        """Return the fields that an asset's metadata may override."""
         return {key.option: getattr(self, key.option) for key in OUTPUT_KEYS.values() if key.is_configurable}
 
 
 @contextmanager
 def _final_errors(context: dg.OutputContext | dg.InputContext) -> Iterator[None]:
-    """Tell Dagster which errors a RetryPolicy should leave alone; outside of a run they stay what they are."""
+    """Raise errors that no retry can fix as a `Failure` without retries; outside a run, raise them as they are."""
     try:
         yield
     except IcebergSparkError as error:

@@ -1,4 +1,7 @@
-"""The session's life: one per process and configuration, counted, however many copies of the resource there are."""
+"""The Spark session as a Dagster resource.
+
+Each process has one session per configuration, however many copies of the resource Dagster makes.
+"""
 
 import os
 import threading
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
 
 SessionIdentity: TypeAlias = tuple[object, ...]
-"""What makes two sessions the same one."""
+"""Two resources with equal identities share a session."""
 
 
 @dataclass(slots=True)
@@ -36,7 +39,7 @@ class _SharedSession:
 
 
 class SessionRegistry:
-    """The process's sessions by configuration, and who uses each."""
+    """The sessions of the process by configuration, and the resources that use each."""
 
     def __init__(self) -> None:
         """Start with no sessions."""
@@ -45,10 +48,10 @@ class SessionRegistry:
         self._process_id = os.getpid()
 
     def require_own_process(self) -> None:
-        """Refuse to use sessions in a fork of the process that opened them: both would talk over one connection.
+        """Reject a fork of the process that opened the sessions: both processes would use one connection.
 
         Raises:
-            SparkEnvironmentError: This process is such a fork.
+            SparkEnvironmentError: This process is a fork of the process that opened the sessions.
         """
         if self._process_id == os.getpid():
             return
@@ -64,7 +67,7 @@ class SessionRegistry:
         self._process_id = os.getpid()
 
     def acquire(self, resource: "IcebergSparkResource", user: int) -> "IcebergSession":
-        """Return the session of the resource's configuration, opening it for the first user."""
+        """Return the session of the resource's configuration; the first user opens it."""
         from dagster_iceberg_spark.spark.session import (
             attach_catalog,
             forget_session,
@@ -91,13 +94,13 @@ class SessionRegistry:
                     known = None
                 if known is None:
                     known = _SharedSession(open_session(settings))
-                    self._let_go_of_gone()
+                    self._abandon_unreachable()
             self._shared[identity] = known
             known.users.add(user)
             return known.session
 
-    def _let_go_of_gone(self) -> None:
-        """Forget unused sessions of catalogs that nobody can reach any more."""
+    def _abandon_unreachable(self) -> None:
+        """Abandon unused sessions whose catalog no longer exists."""
         from dagster_iceberg_spark.spark.session import abandon_session
 
         for identity, shared in list(self._shared.items()):
@@ -106,7 +109,7 @@ class SessionRegistry:
                 abandon_session(shared.session)
 
     def release(self, user: int, *, stops_when_unused: Literal["yes", "no"]) -> None:
-        """Say that the user needs no session any more; the last one's may be stopped."""
+        """Release the user's sessions. A session that has no other user may be stopped."""
         from dagster_iceberg_spark.spark.columns import is_connect
         from dagster_iceberg_spark.spark.session import close_session
 
@@ -124,7 +127,7 @@ class SessionRegistry:
                         close_session(shared.session)
 
     def close_all(self) -> None:
-        """Stop every session that the process has opened on a server; a classic one ends with its JVM."""
+        """Close the process's sessions on Spark Connect servers. A classic session ends with its JVM."""
         from dagster_iceberg_spark.spark.columns import is_connect
         from dagster_iceberg_spark.spark.session import close_session
 
@@ -135,20 +138,20 @@ class SessionRegistry:
             self._shared.clear()
 
     def users_of(self, session: "IcebergSession") -> int:
-        """Return how many resources use the session."""
+        """Return the number of resources that use the session."""
         with self._lock:
             return sum(len(shared.users) for shared in self._shared.values() if shared.session is session)
 
 
 SESSIONS: Final = SessionRegistry()
-"""The process's sessions."""
+"""The sessions of the process."""
 
 
 class IcebergSparkResource(dg.ConfigurableResource[Any]):
-    """A Spark session that knows an Iceberg catalog, started when it is first used.
+    """A Spark session with an Iceberg catalog, started when it is first used.
 
-    Use it where an asset needs `spark.spark_session`, as one would dagster-pyspark's `PySparkResource`, and as the
-    `spark` of `IcebergPySparkIOManager`. Resources with equal configuration share one session.
+    Pass it to `IcebergPySparkIOManager` as `spark`. An asset can also use its `spark_session`, as with
+    dagster-pyspark's `PySparkResource`. Resources with equal configuration share one session.
 
     Example:
         >>> from dagster_iceberg_spark import IcebergSparkResource, SqlCatalog
@@ -159,27 +162,27 @@ class IcebergSparkResource(dg.ConfigurableResource[Any]):
 
     catalog: CatalogConfig = Field(
         default=EmbeddedCatalog(),
-        description="The Iceberg catalog: embedded (the default), SQL, REST, Glue, Hive, Hadoop, in memory, or one "
-        "that the session has.",
+        description="The Iceberg catalog: embedded (the default), SQL, REST, Glue, Hive, Hadoop, in memory, or a "
+        "catalog that is already configured in the session.",
     )
     spark_config: dict[str, str] = Field(
         default={},
-        description="Spark configuration, passed through, such as `spark.driver.memory`. It wins over what the package "
-        "sets, save that extensions and packages are joined.",
+        description="Spark configuration, such as `spark.driver.memory`. It overrides the package's settings; "
+        "extensions and packages are added to those of the package.",
     )
     remote: str | None = Field(
         default=None,
-        description="Spark Connect server to attach to, `sc://host:port`. Default: a classic session in this process.",
+        description="Address of a Spark Connect server, `sc://host:port`. Default: a classic session in this process.",
     )
     jars: Literal["maven", "provided"] = Field(
         default="maven",
-        description="`maven`: Iceberg's runtime and the catalog's JDBC driver come as Maven coordinates through "
-        "`spark.jars.packages`. `provided`: they are there already, on the cluster or in `spark.jars`.",
+        description="Source of Iceberg's runtime and the catalog's JDBC driver. `maven`: Spark downloads them "
+        "(`spark.jars.packages`). `provided`: they are part of the Spark installation or listed in `spark.jars`.",
     )
     stop_session: Literal["at_exit", "when_unused"] = Field(
         default="at_exit",
-        description="When a session that the resource opened ends: with the process, or with the last run that uses "
-        "it.",
+        description="When a session that the resource opened is stopped: when the process exits, or when the last run "
+        "that uses it ends.",
     )
     pyspark: dg.ResourceDependency[Any]
 
@@ -190,24 +193,24 @@ class IcebergSparkResource(dg.ConfigurableResource[Any]):
     _asked_at: float = PrivateAttr(default=0.0)
 
     def __init__(self, **data: Any) -> None:
-        """Take the fields as keywords; `pyspark` may be a PySparkResource or LazyPySparkResource to wrap."""
+        """Take the fields as keywords. `pyspark` may be a PySparkResource or LazyPySparkResource to wrap."""
         require_fields(type(self), data)
         data.setdefault("pyspark", None)
         super().__init__(**data)
 
     def __repr__(self) -> str:
-        """Return the configuration without what may be secret."""
+        """Return the configuration without secrets."""
         return without_secrets(self)
 
     __str__ = __repr__
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """Learn where the instance keeps its files; no session is started."""
+        """Store the instance's storage directory. This starts no session."""
         if context.instance is not None:
             self._storage_directory = context.instance.storage_directory()
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - Dagster's signature
-        """Give the session back; other resources go on using it."""
+        """Release the session. Other resources keep using it."""
         if self._session is not None:
             self._session = None
             stops = "yes" if self.stop_session == "when_unused" and not self.wraps_session else "no"
@@ -215,17 +218,17 @@ class IcebergSparkResource(dg.ConfigurableResource[Any]):
 
     @property
     def wraps_session(self) -> bool:
-        """Whether the session is another resource's."""
+        """Whether the session belongs to a wrapped resource."""
         return self.pyspark is not None
 
     @property
     def iceberg_session(self) -> "IcebergSession":
-        """The session with its catalog, started now if it was not.
+        """The session with its catalog, started if necessary.
 
         Raises:
-            SparkEnvironmentError: Java or Iceberg's runtime is missing or unfit, or the process is a fork of the one
-                that opened the session.
-            CatalogUnavailableError: The catalog or the server does not answer.
+            SparkEnvironmentError: Java or Iceberg's runtime is missing or unsuitable, or the process is a fork of the
+                process that opened the session.
+            CatalogUnavailableError: The catalog or the server does not respond.
         """
         SESSIONS.require_own_process()
         if self._session is None or self._may_be_lost():
@@ -234,7 +237,7 @@ class IcebergSparkResource(dg.ConfigurableResource[Any]):
         return self._session  # type: ignore[no-any-return]
 
     def _may_be_lost(self) -> bool:
-        """Say whether the session was stopped, or is idle for so long that a server may have dropped it."""
+        """Return whether the session was stopped, or has been idle so long that a server may have dropped it."""
         from dagster_iceberg_spark.spark.session import is_closed
 
         is_idle = time.monotonic() - self._asked_at > IDLE_SECONDS
@@ -242,15 +245,15 @@ class IcebergSparkResource(dg.ConfigurableResource[Any]):
 
     @property
     def spark_session(self) -> "Session":
-        """The Spark session, started now if it was not."""
+        """The Spark session, started if necessary."""
         return self.iceberg_session.spark
 
     @property
     def spark_context(self) -> "Context":
-        """The classic session's context.
+        """The SparkContext of a classic session.
 
         Raises:
-            ConfigurationError: The session is one of Spark Connect, which has none.
+            ConfigurationError: The session is a Spark Connect session, which has no context.
         """
         from dagster_iceberg_spark.spark.columns import is_connect
 
@@ -267,7 +270,7 @@ class IcebergSparkResource(dg.ConfigurableResource[Any]):
 
     @property
     def pyiceberg_catalog(self) -> "Catalog":
-        """The same catalog for pyiceberg, without a JVM unless only the session knows it."""
+        """The same catalog in pyiceberg. This starts a session only for a `SparkCatalogByName`."""
         from dagster_iceberg_spark.catalog.look import asked, open_catalog
 
         description = self.catalog_description
@@ -275,7 +278,7 @@ class IcebergSparkResource(dg.ConfigurableResource[Any]):
 
     @property
     def catalog_description(self) -> CatalogDescription:
-        """The catalog as Spark and pyiceberg need it; of one that only the session knows, a session is opened.
+        """The catalog as Spark and pyiceberg need it. If only the session describes it, this opens a session.
 
         Raises:
             ConfigurationError: The catalog's configuration is incomplete.
@@ -285,7 +288,7 @@ class IcebergSparkResource(dg.ConfigurableResource[Any]):
 
     @property
     def configured_description(self) -> CatalogDescription:
-        """The catalog as the configuration alone describes it.
+        """The catalog as the configuration describes it. This opens no session.
 
         Raises:
             ConfigurationError: The catalog's configuration is incomplete.
@@ -298,15 +301,15 @@ class IcebergSparkResource(dg.ConfigurableResource[Any]):
         return self._description
 
     def check(self, *, namespace: str | None = None, seconds: float = STEP_SECONDS) -> CheckReport:
-        """Try the resource out: its configuration, Java, the catalog, a session, a table that both engines read.
+        """Test the configuration, Java, the catalog, the session, and a table that both engines read.
 
-        A table of a few rows is created, replaced, read by Spark and by pyiceberg, and dropped. Nothing is raised for
-        what does not work: the report says it.
+        The check creates a table of a few rows, replaces it, reads it with Spark and with pyiceberg, and drops it. It
+        reports failures and raises none.
 
         Args:
-            namespace: Where the table goes, its levels separated by dots; it has to be there, and stays. Default: a
-                namespace of its own.
-            seconds: How long each of the steps may take.
+            namespace: An existing namespace for the table, with dots between levels. Default: the check creates a
+                namespace and drops it.
+            seconds: Time limit of each step, in seconds.
 
         Example:
             >>> IcebergSparkResource(catalog=SqlCatalog(uri="mysql://db", warehouse="lake")).check().is_fit
@@ -315,7 +318,7 @@ class IcebergSparkResource(dg.ConfigurableResource[Any]):
         return report_of(self.findings(namespace=namespace, seconds=seconds))
 
     def findings(self, *, namespace: str | None = None, seconds: float = STEP_SECONDS) -> Iterator[Finding]:
-        """Yield what each step of `check` finds, as soon as it is known."""
+        """Yield the finding of each step of `check` as soon as the step ends."""
         from dagster_iceberg_spark.check.catalog import CatalogCheck
 
         steps = CatalogCheck(
@@ -330,7 +333,7 @@ class IcebergSparkResource(dg.ConfigurableResource[Any]):
         yield from steps.findings(self.catalog.name, seconds=seconds)
 
     def redact(self, text: str) -> str:
-        """Return the text without the catalog's secrets, those of an open session too; nothing is opened for it."""
+        """Return the text without the secrets of the catalog and of an open session. This opens no session."""
         if self._session is not None:
             text = self._session.catalog.redact(text)
         try:
@@ -339,7 +342,7 @@ class IcebergSparkResource(dg.ConfigurableResource[Any]):
             return text
 
     def session_settings(self) -> Any:
-        """Return what a session of this resource is opened with."""
+        """Return the settings to open a session of this resource with."""
         from dagster_iceberg_spark.spark.session import SessionSettings
 
         return SessionSettings(self.configured_description, dict(self.spark_config), self.remote, self.jars)

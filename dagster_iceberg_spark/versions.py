@@ -1,4 +1,4 @@
-"""The one place that knows Maven coordinates and the versions that the package is tested with."""
+"""Maven coordinates, and the versions that the package is tested with."""
 
 from typing import Final
 

@@ -28,13 +28,13 @@ def checked(lake: Lake, asset: dg.AssetsDefinition, **options: Any) -> dg.AssetC
 def test_a_table_as_defined_passes_in_the_run_that_writes_it(classic_lake: Lake) -> None:
     asset = frame_asset("t", "select 1 as id", metadata={"iceberg/table_properties": {"write.format.default": "orc"}})
     evaluation = evaluated(classic_lake, asset, *build_table_checks([asset]))
-    assert (evaluation.passed, evaluation.description) == (True, "db.t is as defined")
+    assert (evaluation.passed, evaluation.description) == (True, "db.t matches the definition")
 
 
 def test_a_table_that_is_not_there_yet_passes(classic_lake: Lake) -> None:
     evaluation = checked(classic_lake, frame_asset("t", "select 1 as id"))
     assert evaluation.passed
-    assert "not there yet" in str(evaluation.description)
+    assert "does not exist yet" in str(evaluation.description)
 
 
 def test_a_namespace_that_nobody_will_make_is_an_error(classic_lake: Lake) -> None:

@@ -1,1 +1,1 @@
-"""Whether a catalog and a session can be used: asked before an asset finds out."""
+"""Checks that a catalog and a session work, before an asset uses them."""

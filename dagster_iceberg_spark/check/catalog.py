@@ -1,4 +1,4 @@
-"""The steps from a configuration to a table that both engines read."""
+"""The steps that check a catalog, from its configuration to a table that both engines read."""
 
 import threading
 import uuid
@@ -28,16 +28,16 @@ _ROWS: Final = 3
 
 
 class CatalogCheck:
-    """The steps, and the table that they share.
+    """The steps of a check, which share one table.
 
     Args:
         configured: Returns the catalog as the configuration describes it.
-        describe: Returns what the engines are told of the catalog; of one that only the session knows, by opening it.
+        describe: Returns the catalog as the engines need it. If only the session describes it, this opens the session.
         open_session: Opens the session.
-        redact: Takes secrets out of messages; opens nothing.
-        jars: Where Spark's libraries come from.
+        redact: Removes secrets from messages. It opens no session.
+        jars: Source of Spark's libraries.
         needs_java: Whether Spark runs on this machine.
-        namespace: Where the table goes; it has to be there, and stays. Default: a namespace of its own.
+        namespace: An existing namespace for the table. Default: the check creates a namespace and drops it.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class CatalogCheck:
         needs_java: bool,
         namespace: tuple[str, ...] | None,
     ) -> None:
-        """Keep what the steps need; nothing is asked yet."""
+        """Store the arguments. No request is sent yet."""
         self._configured = configured
         self._describe = describe
         self._redact = redact
@@ -59,7 +59,7 @@ class CatalogCheck:
         self._jars = jars
         self._needs_java = needs_java
         name = f"dagster_check_{uuid.uuid4().hex[:12]}"
-        self._has_own_namespace = namespace is None
+        self._creates_namespace = namespace is None
         self._namespace = namespace or (name,)
         self._table = TableIdentifier(self._namespace, name)
         self._made: list[str] = []
@@ -68,11 +68,11 @@ class CatalogCheck:
         self._is_idle.set()
 
     def findings(self, subject: str, *, seconds: float) -> Iterator[Finding]:
-        """Yield what each step finds; what was made is dropped, whatever happens.
+        """Yield the finding of each step. Whatever the check has created is always dropped.
 
         Args:
             subject: The catalog's name.
-            seconds: How long each step may take.
+            seconds: Time limit of each step, in seconds.
         """
         catalog = Step("catalog", self._catalog, "`uri`, `authentication` and `warehouse` of the resource's `catalog`")
         session = Step(
@@ -82,18 +82,26 @@ class CatalogCheck:
             Step("configuration", lambda: str(self._configured()), "the fields of the resource's `catalog`"),
             Step("Java", self._java, "JAVA_HOME, or the resource's `remote`"),
             *((session, catalog) if self._is_known_by_session() else (catalog, session)),
-            Step("namespace", self._create_namespace, "rights in the catalog to make one, or `--namespace`"),
-            Step("write", self._write, "`warehouse` and `store` of the resource's `catalog`, rights in the catalog"),
+            Step(
+                "namespace",
+                self._create_namespace,
+                "the permission to create namespaces in the catalog, or `--namespace`",
+            ),
+            Step(
+                "write",
+                self._write,
+                "`warehouse` and `store` of the resource's `catalog`, and permissions in the catalog",
+            ),
             Step("read by Spark", self._read_by_spark, "`store` of the resource's `catalog`"),
             Step("read by pyiceberg", self._read_by_pyiceberg, "`store` and `properties` of the resource's `catalog`"),
         )
         cleaned = None
         try:
             yield from findings(subject, steps, seconds=seconds, redact=self._redact)
-        finally:  # the reader may stop in the middle too
+        finally:  # the caller may also stop reading findings
             if self._made:
-                left = f"rights in the catalog to drop tables and namespaces; {self._table} may be left"
-                clean_up = Step("clean up", self._clean_up, left)
+                setting = f"the permission to drop tables and namespaces; {self._table} may still exist"
+                clean_up = Step("clean up", self._clean_up, setting)
                 cleaned = finding_of(subject, clean_up, seconds=seconds, redact=self._redact)
         if cleaned is not None:
             yield cleaned
@@ -101,12 +109,12 @@ class CatalogCheck:
     def _is_known_by_session(self) -> bool:
         try:
             return self._configured().source == "session"
-        except IcebergSparkError:  # the first step says so
+        except IcebergSparkError:  # the first step reports it
             return False
 
     def _java(self) -> str:
         if not self._needs_java:
-            return "none is needed here: the session is elsewhere"
+            return "not needed: Spark runs elsewhere"
         from dagster_iceberg_spark.spark.session import require_java
 
         return require_java()
@@ -114,14 +122,14 @@ class CatalogCheck:
     def _catalog(self) -> str:
         description = self._describe()
         find_table(description, self._table)
-        return f"{description} answers"
+        return f"{description} responds"
 
     def _session(self) -> str:
         from dagster_iceberg_spark.spark.probe import versions
 
         description = self._describe()
         needed = ", ".join((ICEBERG_SPARK_RUNTIME, *description.packages))
-        source = "from Maven" if self._jars == "maven" and self._needs_java else "which have to be where Spark runs"
+        source = "from Maven" if self._jars == "maven" and self._needs_java else "provided by the Spark installation"
         return f"{versions(self._open_session())}; libraries {needed}, {source}"
 
     def _create_namespace(self) -> str:
@@ -129,14 +137,14 @@ class CatalogCheck:
 
         session = self._open_session()
         if has_namespace(session, self._namespace):
-            return f"{'.'.join(self._namespace)} is there"
-        if not self._has_own_namespace:
+            return f"{'.'.join(self._namespace)} exists"
+        if not self._creates_namespace:
             raise ConfigurationError.refusing(
                 "use",
                 f"the namespace {'.'.join(self._namespace)}",
-                expected="one that is there",
-                found="none of that name",
-                hint="create it, or let the check make one of its own.",
+                expected="an existing namespace",
+                found="none",
+                hint="create it, or let the check create one.",
             )
         self._made.append("namespace")
         create_namespace(session, self._namespace)
@@ -169,7 +177,7 @@ class CatalogCheck:
                 str(self._table),
                 expected=f"the table in the {description}",
                 found="none",
-                hint="pyiceberg and Spark look at different catalogs: compare `name`, `uri` and `warehouse`.",
+                hint="Spark and pyiceberg use different catalogs; compare `name`, `uri` and `warehouse`.",
             )
         with translated_answers(description, action=f"read {self._table} in"):
             rows = table.scan().to_arrow().num_rows
@@ -185,7 +193,7 @@ class CatalogCheck:
     def _clean_up(self) -> str:
         from dagster_iceberg_spark.spark.probe import drop_namespace, drop_table
 
-        self._is_idle.wait()  # a write that took too long would make again what is dropped
+        self._is_idle.wait()  # a write that exceeded its time limit would create the table again
         session = self._open_session()
         if "table" in self._made:
             drop_table(session, self._table)
@@ -195,11 +203,11 @@ class CatalogCheck:
         return f"dropped the {' and the '.join(reversed(self._made))}"
 
     def _remove_directories(self) -> None:
-        """Remove what is left of the table on a local disk: its directories, which have to be empty."""
+        """Remove the empty directories that the dropped table leaves on a local disk."""
         location = urlsplit(self._location)
         if location.scheme == "file":
             table = Path(unquote(location.path))
-            of_namespace = (table.parent,) if "namespace" in self._made else ()
-            for directory in (table / "metadata", table / "data", table, *of_namespace):
+            namespace = (table.parent,) if "namespace" in self._made else ()
+            for directory in (table / "metadata", table / "data", table, *namespace):
                 with suppress(OSError):
                     directory.rmdir()

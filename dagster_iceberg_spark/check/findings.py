@@ -1,4 +1,4 @@
-"""What a check has found."""
+"""The findings of a check."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -11,16 +11,16 @@ Outcome: TypeAlias = Literal["ok", "differs", "failed", "not tried"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one step has found.
+    """The finding of one step.
 
     Args:
-        subject: The catalog, or the asset.
-        step: The step.
-        outcome: `differs`: the next write changes the table; `not tried`: a step before it failed.
-        found: What was found, or the error.
-        setting: The settings to look at where it failed.
-        seconds: How long it took.
-        is_transient: Whether the same may work when it is tried again.
+        subject: The catalog or the asset.
+        step: The name of the step.
+        outcome: `differs` if the next write changes the table; `not tried` if an earlier step failed.
+        found: What the step found, or the error.
+        setting: The settings to check if the step failed.
+        seconds: How long the step took, in seconds.
+        is_transient: Whether the step may succeed if it is tried again.
     """
 
     subject: str
@@ -32,24 +32,24 @@ class Finding:
     is_transient: bool = False
 
     def __str__(self) -> str:
-        """Return it in one line."""
+        """Return the finding in one line."""
         change = f" To change: {self.setting}." if self.outcome == "failed" and self.setting else ""
         return f"{self.step} of {self.subject}: {self.outcome}. {self.found}{change}".strip()
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What all steps have found.
+    """The findings of all steps.
 
     Args:
-        findings: One for each step, in order.
+        findings: One finding for each step, in order.
     """
 
     findings: tuple[Finding, ...]
 
     @property
     def is_fit(self) -> bool:
-        """Whether no step failed; tables may differ from their definitions."""
+        """Whether no step failed. Tables may still differ from their definitions."""
         return not any(finding.outcome == "failed" for finding in self.findings)
 
     @property
@@ -59,15 +59,15 @@ class CheckReport:
 
     @property
     def failures(self) -> tuple[Finding, ...]:
-        """The steps that failed."""
+        """The findings of the steps that failed."""
         return tuple(finding for finding in self.findings if finding.outcome == "failed")
 
     def require(self) -> None:
         """Raise if a step failed.
 
         Raises:
-            ConfigurationError: Says what each has found.
-            CatalogUnavailableError: The same, where trying again may help.
+            ConfigurationError: A step failed. The message has all failures.
+            CatalogUnavailableError: The same, if trying again may help.
         """
         if not self.is_fit:
             is_transient = all(finding.is_transient for finding in self.failures)
@@ -79,16 +79,16 @@ class CheckReport:
         return {"is_fit": self.is_fit, "findings": [asdict(finding) for finding in self.findings]}
 
     def __str__(self) -> str:
-        """Return a line for each step."""
+        """Return one line for each step."""
         return "\n".join(map(str, self.findings))
 
 
 def report_of(findings: Iterable[Finding]) -> CheckReport:
-    """Take all steps and return what they have found."""
+    """Run all steps and return their findings."""
     return CheckReport(tuple(findings))
 
 
 def not_tried(subject: str, steps: Iterable[str]) -> Iterator[Finding]:
-    """Yield a finding for each step that an earlier failure leaves out."""
+    """Yield a finding for each step that an earlier failure prevents."""
     for step in steps:
         yield Finding(subject, step, "not tried")

@@ -1,4 +1,4 @@
-"""Steps that are taken one after the other, each in a bounded time."""
+"""The steps of a check, which run in order, each with a time limit."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,19 +12,19 @@ from dagster_iceberg_spark.errors import CatalogUnavailableError, IcebergSparkEr
 from dagster_iceberg_spark.timeouts import STEP_SECONDS
 
 THREAD_NAME: Final = "iceberg-check"
-"""What the names of the threads begin with that take the steps."""
+"""Prefix of the names of the threads that run the steps."""
 
 Redact = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a step says of itself.
+    """The result of a step.
 
     Args:
-        found: What was found.
-        outcome: Whether it is as it should be.
-        is_transient: Whether the same may work when it is tried again.
+        found: What the step found.
+        outcome: The outcome of the step.
+        is_transient: Whether the step may succeed if it is tried again.
     """
 
     found: str
@@ -34,12 +34,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One question.
+    """A step of a check.
 
     Args:
-        name: What is asked for, in a word or two.
-        ask: Returns what was found, or raises.
-        setting: The settings to look at where it fails.
+        name: A word or two for what the step checks.
+        ask: Runs the step; it returns what it found, or raises.
+        setting: The settings to check if the step fails.
     """
 
     name: str
@@ -50,13 +50,13 @@ class Step:
 def findings(
     subject: str, steps: Sequence[Step], *, seconds: float = STEP_SECONDS, redact: Redact = str
 ) -> Iterator[Finding]:
-    """Take the steps until one fails, and yield what each has found.
+    """Run the steps until one fails, and yield the finding of each.
 
     Args:
         subject: The catalog or the asset.
         steps: The steps.
-        seconds: How long each may take; one that takes longer has failed, though what it does cannot be stopped.
-        redact: Takes secrets out of messages.
+        seconds: Time limit of each step, in seconds. A step that exceeds it has failed, but keeps running.
+        redact: Removes secrets from messages.
     """
     for position, step in enumerate(steps):
         finding = finding_of(subject, step, seconds=seconds, redact=redact)
@@ -67,13 +67,13 @@ def findings(
 
 
 def finding_of(subject: str, step: Step, *, seconds: float = STEP_SECONDS, redact: Redact = str) -> Finding:
-    """Take one step."""
+    """Run one step."""
     started = time.monotonic()
     try:
         answer = _in_time(step, seconds)
     except IcebergSparkError as error:
         answer = Answer(str(error), "failed", is_transient=error.allows_retries)
-    except Exception as error:  # noqa: BLE001 - a check tells whatever goes wrong
+    except Exception as error:  # noqa: BLE001 - a check reports any failure
         answer = Answer(f"{type(error).__name__}: {first_line(error)}", "failed")
     taken = round(time.monotonic() - started, 3)
     setting = step.setting if answer.outcome == "failed" else ""

@@ -21,7 +21,7 @@ from dagster_iceberg_spark.timeouts import STEP_SECONDS
 
 _STYLES: Final[dict[Outcome, str]] = {"ok": "green", "differs": "yellow", "failed": "bold red", "not tried": "dim"}
 _WIDTH: Final = 120
-"""Characters in a line where nobody's terminal says how many there are."""
+"""Characters in a line if the output is not a terminal."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -36,21 +36,24 @@ def app() -> None:
     "--workspace",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Code locations: a workspace file. Default: workspace.yaml, else pyproject.toml, in the working directory.",
+    help="Workspace file with the code locations. Default: workspace.yaml or pyproject.toml in the working directory.",
 )
-@click.option("-m", "--module", "--module-name", help="Code location: a module, such as my_project.definitions.")
+@click.option("-m", "--module", "--module-name", help="Module of a code location, such as my_project.definitions.")
 @click.option(
-    "-f", "--python-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Code location: a file."
+    "-f",
+    "--python-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Python file of a code location.",
 )
-@click.option("-a", "--attribute", help="Name of the Definitions in it. Default: the only ones.")
+@click.option("-a", "--attribute", help="Name of the Definitions in the module or file. Default: the only one.")
 @click.option(
     "-d",
     "--working-directory",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     default=Path(),
-    help="Put in front of the import path. Default: the current directory.",
+    help="First directory of the import path. Default: the current directory.",
 )
-@click.option("--kind", help="Without a code location: the catalog's kind, such as sql, rest, glue.")
+@click.option("--kind", help="Kind of a catalog without a code location, such as sql, rest or glue.")
 @click.option("--uri", help="The catalog's `uri`.")
 @click.option("--warehouse", help="The catalog's `warehouse`.")
 @click.option(
@@ -58,21 +61,21 @@ def app() -> None:
     "fields",
     multiple=True,
     metavar="FIELD=VALUE",
-    help="Another field of the catalog, such as store.region=eu-west-1; env:NAME is the value of a variable.",
+    help="Another field of the catalog, such as store.region=eu-west-1. env:NAME reads an environment variable.",
 )
 @click.option("--remote", help="Spark Connect server, sc://host:port. Default: a session in this process.")
 @click.option("--spark-config", multiple=True, metavar="KEY=VALUE", help="Spark configuration.")
-@click.option("--jars", type=click.Choice(["maven", "provided"]), default="maven", help="Where the libraries are from.")
-@click.option("--namespace", help="Where the table of the check goes. Default: a namespace of its own.")
-@click.option("--seconds", type=float, default=STEP_SECONDS, show_default=True, help="How long a step may take.")
+@click.option("--jars", type=click.Choice(["maven", "provided"]), default="maven", help="Source of the libraries.")
+@click.option("--namespace", help="Existing namespace for the check's table. Default: the check creates one.")
+@click.option("--seconds", type=float, default=STEP_SECONDS, show_default=True, help="Time limit of each step.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-@click.option("--strict", is_flag=True, help="Fail where a table differs from its asset's definition, too.")
+@click.option("--strict", is_flag=True, help="Also fail if a table differs from its asset's definition.")
 def check(as_json: bool, strict: bool, **asked: Any) -> None:  # noqa: FBT001 - click's flags
-    """Try out a code location's catalogs and tables, or a catalog given by flags.
+    """Check the catalogs and tables of code locations, or a catalog that options describe.
 
-    A table is created, replaced, read by Spark and by pyiceberg, and dropped. Of a code location, the table of each
-    asset is compared with its definition. The exit code is 0 if all works, 1 if something does not, 2 if the question
-    is wrong.
+    The check creates a table in each catalog, replaces it, reads it with Spark and with pyiceberg, and drops it. It
+    compares the table of each asset of a code location with the asset's definition. The exit code is 0 on success, 1
+    if a step failed, and 2 if there is nothing to check.
 
     \b
     Examples:
@@ -82,7 +85,7 @@ def check(as_json: bool, strict: bool, **asked: Any) -> None:  # noqa: FBT001 - 
       dagster-iceberg-spark check --kind sql --uri sqlite:///lake/catalog.db --warehouse lake
       dagster-iceberg-spark check --kind rest --uri https://catalog.example.com \\
           --set authentication.kind=bearer --set authentication.token=env:CATALOG_TOKEN
-    """  # noqa: D301 - click looks for the character itself
+    """  # noqa: D301 - click needs the character \b
     console = Console(stderr=as_json, width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
     try:
         report = _shown(_findings(**asked), console)
@@ -110,10 +113,10 @@ def _findings(  # noqa: PLR0913 - the command line's options
     namespace: str | None,
     seconds: float,
 ) -> Iterator[Finding]:
-    # Dagster takes longer to load than the help to be shown.
+    # Loading Dagster takes longer than showing the help.
     from dagster_iceberg_spark.asset_tables import check_assets, stored_assets
     from dagster_iceberg_spark.cli.code_location import CodeLocation, load_definitions, locations_in
-    from dagster_iceberg_spark.cli.settings import assignments, literal_secrets_unsaid, resource_of
+    from dagster_iceberg_spark.cli.settings import assignments, literal_secrets_allowed, resource_of
 
     places = [place for place in (*workspace[:1], module, python_file, kind) if place is not None]
     if len(places) > 1:
@@ -132,13 +135,13 @@ def _findings(  # noqa: PLR0913 - the command line's options
     given = {"kind": kind, "uri": uri, "warehouse": warehouse}
     catalog = {name: value for name, value in given.items() if value is not None}
     catalog |= assignments(fields, flag="--set")
-    with literal_secrets_unsaid():
+    with literal_secrets_allowed():
         resource = resource_of(catalog=catalog, spark_config=spark_config, remote=remote, jars=jars)
         yield from resource.findings(namespace=namespace, seconds=seconds)
 
 
 def _shown(findings: Iterator[Finding], console: Console) -> CheckReport:
-    """Show each finding as soon as it is known."""
+    """Print each finding as soon as its step ends."""
     known: list[Finding] = []
     with console.status("..."):
         for finding in findings:
@@ -156,7 +159,7 @@ def _line(finding: Finding) -> Table:
     line.add_column(width=7, justify="right")
     line.add_column(ratio=1, overflow="fold")
     seconds = f"{finding.seconds:.1f} s" if finding.outcome != "not tried" else ""
-    setting = f"\n[bold]Look at:[/] {escape(finding.setting)}." if finding.setting else ""
+    setting = f"\n[bold]Check:[/] {escape(finding.setting)}." if finding.setting else ""
     line.add_row(
         f" [{_STYLES[finding.outcome]}]{finding.outcome}[/]", finding.step, seconds, escape(finding.found) + setting
     )
@@ -164,7 +167,7 @@ def _line(finding: Finding) -> Table:
 
 
 def _leave(code: int) -> None:
-    """End the process; at once where a step that stays silent would hold up the clean-up of Spark's client."""
+    """End the process. If a step still runs, skip the clean-up of Spark's client, which would wait for it."""
     if any(thread.name.startswith(THREAD_NAME) for thread in threading.enumerate()):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The code location that the command line is pointed at."""
+"""The code locations that the command line names."""
 
 import importlib
 import importlib.util
@@ -15,18 +15,18 @@ from dagster_iceberg_spark.dagster_private import definitions_in, targets_in
 from dagster_iceberg_spark.errors import ConfigurationError
 
 _FILES_OF_A_DIRECTORY: Final = ("workspace.yaml", "pyproject.toml")
-"""Where Dagster's own commands look for code locations if none is named, in this order."""
+"""The files in which Dagster's commands look for code locations if none is named, in this order."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodeLocation:
-    """What the `Definitions` of a code location are loaded from.
+    """The place that the `Definitions` of a code location are loaded from.
 
     Args:
-        module: A module's dotted name.
+        module: The dotted name of a module.
         python_file: A file instead of a module.
-        attribute: The name of the `Definitions` in it. Default: the only one.
-        directory: Put in front of the import path.
+        attribute: The name of the `Definitions` in the module or file. Default: the only one.
+        directory: The first directory of the import path.
     """
 
     module: str | None
@@ -36,11 +36,11 @@ class CodeLocation:
 
 
 def locations_in(files: Sequence[Path], directory: Path) -> tuple[CodeLocation, ...]:
-    """Return the code locations of workspace files, or those that a directory's own files name.
+    """Return the code locations of workspace files.
 
     Args:
-        files: Files such as workspace.yaml.
-        directory: Where to look for workspace.yaml, then for pyproject.toml, if no file is given.
+        files: Files such as workspace.yaml. Without any, the directory's workspace.yaml or pyproject.toml is used.
+        directory: The working directory.
 
     Raises:
         ConfigurationError: A file cannot be read.
@@ -65,13 +65,13 @@ def _locations_in(path: Path, directory: Path) -> Iterator[CodeLocation]:
                 f"a code location of {path}",
                 expected="a module, a package or a Python file",
                 found="a server" if target is None else "a folder of definitions that are loaded automatically",
-                hint="name a module that has the Definitions by `--module`.",
+                hint="name a module with the Definitions by `--module`.",
             )
         yield CodeLocation(
             module=module,
             python_file=Path(target.python_file) if target.python_file else None,
             attribute=target.attribute,
-            # Of a pyproject.toml, Dagster takes the process's own directory for the place of its modules.
+            # For a pyproject.toml, Dagster imports modules from the current directory of the process.
             directory=directory if path.suffix == ".toml" else Path(target.working_directory or directory),
         )
 
@@ -80,7 +80,7 @@ def load_definitions(location: CodeLocation) -> dg.Definitions:
     """Import a code location and return its `Definitions`.
 
     Raises:
-        ConfigurationError: It cannot be imported, or has no such `Definitions`.
+        ConfigurationError: The code location cannot be imported, or has no such `Definitions`.
     """
     module, python_file, attribute = location.module, location.python_file, location.attribute
     place = module or str(python_file)
@@ -108,7 +108,7 @@ def load_definitions(location: CodeLocation) -> dg.Definitions:
 def _import_file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        message = f"{path} is no Python file"
+        message = f"{path} is not a Python file"
         raise ImportError(message)
     loaded = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = loaded

@@ -1,4 +1,4 @@
-"""From flags to a resource: `--set authentication.kind=oauth2`."""
+"""Builds a resource from the options of the command line, such as `--set authentication.kind=oauth2`."""
 
 import logging
 import os
@@ -14,25 +14,25 @@ from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.resource import IcebergSparkResource
 
 _ENVIRONMENT: Final = "env:"
-"""In front of the name of a variable, so that no secret stands in a command line."""
+"""Prefix of the name of an environment variable, which keeps a secret out of the command line."""
 
 _MAPPINGS: Final = ("properties", "headers", "configuration")
-"""Fields that hold names and values of their own."""
+"""Fields that map names to values. The names may contain dots."""
 
 
 def resource_of(
     *, catalog: Mapping[str, str], spark_config: Iterable[str], remote: str | None, jars: str
 ) -> IcebergSparkResource:
-    """Return the resource that the flags describe.
+    """Return the resource that the options describe.
 
     Args:
-        catalog: Values by the dotted path of the catalog's field.
-        spark_config: `key=value`, each.
+        catalog: Values of the catalog's fields by dotted path.
+        spark_config: Texts `key=value`.
         remote: Address of a Spark Connect server.
-        jars: Where Spark's libraries come from.
+        jars: Source of Spark's libraries.
 
     Raises:
-        ConfigurationError: A field is unknown, missing, or does not take its value.
+        ConfigurationError: A field is unknown, is missing, or has an invalid value.
     """
     try:
         return IcebergSparkResource(
@@ -43,13 +43,13 @@ def resource_of(
         )
     except (ValidationError, CheckError, TypeError) as error:
         raise ConfigurationError.refusing(
-            "use", "the catalog of the flags", expected="fields that fit together", found=_reasons(error)
+            "use", "the catalog of the options", expected="fields that fit together", found=_reasons(error)
         ) from None
 
 
 @contextmanager
-def literal_secrets_unsaid() -> Iterator[None]:
-    """Say nothing of secrets in the block: flags are nobody's definition, and no UI shows them."""
+def literal_secrets_allowed() -> Iterator[None]:
+    """Suppress the warning about literal secrets: no UI shows the options of a command line."""
     logger = logging.getLogger(configuration.__name__)
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -60,7 +60,7 @@ def literal_secrets_unsaid() -> Iterator[None]:
 
 
 def assignments(texts: Iterable[str], *, flag: str) -> dict[str, str]:
-    """Return the values by name of texts such as `name=value`.
+    """Return the values of texts such as `name=value` by name.
 
     Raises:
         ConfigurationError: A text has no equals sign.
@@ -75,7 +75,7 @@ def assignments(texts: Iterable[str], *, flag: str) -> dict[str, str]:
 def _nested(values: Mapping[str, str]) -> dict[str, Any]:
     document: dict[str, Any] = {}
     for path, value in values.items():
-        # Names of properties and headers have dots of their own.
+        # Names of properties and headers may contain dots.
         before, mapping, rest = _split_at_mapping(path)
         *parents, name = [*before, mapping, rest] if mapping else before
         inner = document
@@ -86,7 +86,7 @@ def _nested(values: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _split_at_mapping(path: str) -> tuple[list[str], str, str]:
-    """Return the fields before a mapping, the mapping, and the name in it; without one the fields alone."""
+    """Return the fields before a mapping, the mapping, and the name in it. Without a mapping, only fields."""
     fields = path.split(".")
     for position, field in enumerate(fields[:-1]):
         if field in _MAPPINGS:
@@ -95,7 +95,7 @@ def _split_at_mapping(path: str) -> tuple[list[str], str, str]:
 
 
 def _selected(document: Any) -> Any:
-    """Return Dagster's form of a choice: its kind is the one key of a mapping."""
+    """Return Dagster's form of a selected class: a mapping whose only key is the kind."""
     if not isinstance(document, dict):
         return document
     fields = {name: _selected(value) for name, value in document.items() if name != "kind"}
@@ -107,9 +107,7 @@ def _value(text: str) -> str:
         return text
     name = text.removeprefix(_ENVIRONMENT)
     if name not in os.environ:
-        raise ConfigurationError.refusing(
-            "use", f"`{text}`", expected=f"an environment variable {name}", found="none of that name"
-        )
+        raise ConfigurationError.refusing("use", f"`{text}`", expected=f"an environment variable {name}", found="none")
     return os.environ[name]
 
 

@@ -1,7 +1,7 @@
-"""A metadata key: its name, the values that it takes, how they are parsed, and what holds where it is not given.
+"""A metadata key: its name, its values, how they are parsed, and its default.
 
-Each key stands once, as a field of the options that it sets. The reference, the defaults and the hints for unknown keys
-follow from there.
+Each key is defined once, as a field of the options that it sets. The reference, the defaults and the hints for unknown
+keys are derived from that field.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -26,13 +26,13 @@ class MetadataKey:
         name: The key, with its prefix.
         option: The field that it sets.
         values: The values that it takes, in words.
-        parse: Reads a value, or raises a `ValueError` or `TypeError` that says what was found.
-        expected: The values as messages name them.
-        default: What holds where it is not given, in words; None: the field's own default says it.
-        is_addressing: Whether it says where the rows are, or whose. Such keys are the definition's alone: readers never
-            see run metadata.
+        parse: Parses a value, or raises a `ValueError` or `TypeError` that names what was found.
+        expected: The values, as error messages name them.
+        default: The default, in words. None if the default of the field is descriptive enough.
+        is_addressing: Whether it locates the rows or names their owner. Only the definition may set such keys, because
+            readers never see run metadata.
         is_configurable: Whether the IO manager has a field of that name.
-        is_of_run: Whether a run's tags and configuration may give it, too.
+        is_of_run: Whether a run's tags and configuration may set it too.
     """
 
     name: str
@@ -46,14 +46,14 @@ class MetadataKey:
     is_of_run: bool
 
     def read(self, value: Any, *, subject: str) -> Any:
-        """Return the value, parsed.
+        """Parse a value.
 
         Args:
-            value: What the metadata has.
-            subject: What the metadata belongs to, for messages.
+            value: The value in the metadata.
+            subject: The asset or input that the metadata belongs to, for messages.
 
         Raises:
-            MetadataKeyError: The key does not take it.
+            MetadataKeyError: The value is invalid.
         """
         try:
             return self.parse(value)
@@ -79,18 +79,18 @@ def key(  # noqa: PLR0913 - one argument for each part of a key
     is_configurable: bool = False,
     is_of_run: bool = False,
 ) -> Any:
-    """Return a field that a metadata key sets; its name is the field's, unless another is given.
+    """Return a dataclass field that a metadata key sets.
 
     Args:
         values: The values that the key takes, in words.
-        parse: Reads a value.
-        default: What holds where the key is not given; a function makes it anew.
-        name: The key, if it is not the field's name with the prefix.
-        expected: The values as messages name them, if in other words.
-        default_text: The default in words.
-        is_addressing: Whether the key says where the rows are, or whose.
+        parse: Parses a value.
+        default: The default value, or a function that creates it.
+        name: The key. Default: the prefix and the name of the field.
+        expected: The values, as error messages name them. Default: `values`.
+        default_text: The default, in words.
+        is_addressing: Whether the key locates the rows or names their owner.
         is_configurable: Whether the IO manager has a field of that name.
-        is_of_run: Whether a run's tags and configuration may give it, too.
+        is_of_run: Whether a run's tags and configuration may set it too.
     """
 
     def of(option: str) -> MetadataKey:
@@ -116,10 +116,10 @@ def keys_of(options: type) -> tuple[MetadataKey, ...]:
 
 
 def read_metadata(options: type[_OptionsT], metadata: Mapping[str, Any], *, subject: str) -> _OptionsT:
-    """Return the options that the metadata gives, with defaults for the others; None is no value.
+    """Return the options that the metadata sets, with defaults for the others. None counts as no value.
 
     Raises:
-        MetadataKeyError: A key has a value that it does not take.
+        MetadataKeyError: A key has an invalid value.
     """
     given = {
         item.option: item.read(metadata[item.name], subject=subject)
@@ -130,7 +130,7 @@ def read_metadata(options: type[_OptionsT], metadata: Mapping[str, Any], *, subj
 
 
 def unknown_keys(metadata: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield each key with the package's prefix that is not known, with a hint."""
+    """Yield each unknown key that has the package's prefix, with a hint."""
     for name in metadata:
         if name.startswith(PREFIX) and name not in known:
             nearest = nearest_of(name.removeprefix(PREFIX), [item.removeprefix(PREFIX) for item in known])
@@ -138,7 +138,7 @@ def unknown_keys(metadata: Mapping[str, Any], known: Mapping[str, Any]) -> Itera
 
 
 def one_of(choices: tuple[str, ...]) -> Callable[[Any], Any]:
-    """Return what takes one of the names, and nothing else."""
+    """Return a parser that accepts these names only."""
 
     def parse(value: Any) -> Any:
         if value not in choices:

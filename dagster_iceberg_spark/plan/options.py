@@ -1,13 +1,13 @@
-"""What the metadata and the configuration ask for, parsed once.
+"""The options of an output, parsed from its metadata and the IO manager's configuration.
 
-The precedence, for every option alike:
+Every option has the same precedence:
 
-1. metadata that the run attaches to the output (not for keys that say where the table is),
-2. metadata of the asset's definition,
+1. the metadata that the run attaches to the output (not for the keys that locate the table),
+2. the metadata of the asset's definition,
 3. the IO manager's configuration,
 4. the default.
 
-A value of None gives nothing: the next level counts.
+A value of None counts as no value: the next level applies.
 """
 
 from collections.abc import Mapping, Sequence
@@ -86,7 +86,7 @@ RESULT_KEYS: Final = (
     "iceberg/table_changes",
     "iceberg/adopted",
 )
-"""Keys that the package itself reports with a materialization."""
+"""Keys that the package reports with a materialization."""
 
 WRITE_OPTION_NAMES: Final = frozenset(
     {
@@ -107,11 +107,11 @@ WRITE_OPTION_NAMES: Final = frozenset(
         "use-table-distribution-and-ordering",
     }
 )
-"""Iceberg documentation, "Spark Configuration", write options. The engine ignores any other name in silence."""
+"""Iceberg documentation, "Spark Configuration", write options. The engine silently ignores any other name."""
 _RESERVED_TABLE_PROPERTIES: Final[Mapping[str, str]] = {
-    "location": f"give it as `{LOCATION}`",
-    "sort-order": f"give it as `{SORT_BY}`",
-    "identifier-fields": f"give them as `{IDENTIFIER_FIELDS}`",
+    "location": f"use `{LOCATION}` instead",
+    "sort-order": f"use `{SORT_BY}` instead",
+    "identifier-fields": f"use `{IDENTIFIER_FIELDS}` instead",
     **dict.fromkeys(
         ("owner", "provider", "external", "is_managed_location", "table_type", "collation"), "Spark reserves it"
     ),
@@ -127,12 +127,12 @@ _RESERVED_TABLE_PROPERTIES: Final[Mapping[str, str]] = {
             "default-partition-spec",
             "default-sort-order",
         ),
-        "Iceberg keeps it itself",
+        "Iceberg sets it",
     ),
-    **dict.fromkeys((OWNER_PROPERTY, SHARED_PROPERTY, SHARERS_PROPERTY), "this package keeps it itself"),
+    **dict.fromkeys((OWNER_PROPERTY, SHARED_PROPERTY, SHARERS_PROPERTY), "this package sets it"),
 }
-"""Spark's `CatalogV2Util.TABLE_RESERVED_PROPERTIES` as far as SQL refuses them, Iceberg's
-`TableProperties.RESERVED_PROPERTIES` and what `Spark3Util` takes for a command."""
+"""The properties of Spark's `CatalogV2Util.TABLE_RESERVED_PROPERTIES` that SQL rejects, Iceberg's
+`TableProperties.RESERVED_PROPERTIES`, and those that `Spark3Util` treats as commands."""
 _SNAPSHOT_PROPERTY: Final = "snapshot-property."
 _RESERVED_SNAPSHOT_PROPERTIES: Final = ("dagster.", "dagster_iceberg_spark.")
 _FORMAT_VERSIONS: Final = (1, 2, 3)
@@ -162,7 +162,7 @@ def _table_properties(value: Any) -> dict[str, str | None]:
 
 
 def _renames(value: Any) -> dict[str, str]:
-    """Read renames, which may be a history: `{"a": "b", "b": "c"}` makes `c` of either."""
+    """Parse renames. They may be a history: `{"a": "b", "b": "c"}` renames both `a` and `b` to `c`."""
     renames = string_map(value)
     by_path = {split_parts(text): name for text, name in renames.items()}
     return {text: _last_name(split_parts(text), by_path) for text in renames}
@@ -218,25 +218,25 @@ def _partition_columns(value: Any) -> str | dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class TableAddress:
-    """Where the rows of an asset are: the keys that name its table, and the columns that hold its partitions."""
+    """The location of an asset's rows: its table, and the columns that hold its partitions."""
 
     partition_expr: str | Mapping[str, str] | None = key(
-        "column that holds the partition, or {dimension: column}; required on an asset with partitions",
+        "column that holds the partition, or {dimension: column}; required for an asset with partitions",
         _partition_columns,
         name=PARTITION_EXPR,
         expected="a column, or {dimension: column}",
         is_addressing=True,
     )
     schema: tuple[str, ...] | None = key(
-        "namespace of the table, its levels separated by dots; default: the IO manager's `namespace`, else the last "
-        "part of the asset key's prefix, else `public`",
+        "namespace of the table, with dots between levels; default: the IO manager's `namespace`, else the last part "
+        "of the asset key's prefix, else `public`",
         lambda value: split_parts(text(value)),
         name=SCHEMA,
-        expected="a namespace, its levels separated by dots",
+        expected="a namespace, with dots between levels",
         is_addressing=True,
     )
     table: TableIdentifier | None = key(
-        "`namespace.table`, for a table not named after its asset",
+        "`namespace.table`, if the table is not named after the asset",
         lambda value: TableIdentifier.parse(text(value)),
         default_text="the last part of the asset key",
         is_addressing=True,
@@ -245,13 +245,13 @@ class TableAddress:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How an output is written, every option resolved."""
+    """The resolved options of an output."""
 
     partition_by: tuple[PartitionField, ...] | None = key(
         "list of `col`, `year(col)`, `month(col)`, `day(col)`, `hour(col)`, `bucket(n, col)`, `truncate(w, col)`, each "
-        "optionally `... as name`",
+        "optionally followed by `as name`",
         _partition_fields,
-        default_text="the spec of the table; for a new table, from the partitions definition",
+        default_text="the table's spec; for a new table, derived from the partitions definition",
     )
     write_disposition: WriteDisposition = key(
         "`replace`, `append`, `merge` or `overwrite_partitions`",
@@ -261,7 +261,7 @@ class WriteOptions:
     )
     merge_keys: tuple[str, ...] = key("list of columns that identify a row; required for `merge`", names, default=())
     merge: MergeRules = key(
-        f"a strategy, or a dict of {', '.join(f'`{name}`' for name in MERGE_OPTIONS)}",
+        f"a strategy, or a dict with the keys {', '.join(f'`{name}`' for name in MERGE_OPTIONS)}",
         parse_merge_rules,
         default=MergeRules,
         default_text="`upsert`",
@@ -273,36 +273,39 @@ class WriteOptions:
         is_configurable=True,
     )
     partition_evolution: PartitionEvolution = key(
-        "`evolve` or `error`: when an explicit `iceberg/partition_by` differs from the table's spec",
+        "`evolve` or `error`: what happens if `iceberg/partition_by` differs from the table's spec",
         one_of(get_args(PartitionEvolution)),
         default="evolve",
         is_configurable=True,
     )
     rows_outside_partition: RowsOutsidePartition = key(
-        "`error` or `drop`", one_of(get_args(RowsOutsidePartition)), default="error", is_configurable=True
+        "`error` or `drop`: what happens to rows that belong to none of the run's partitions",
+        one_of(get_args(RowsOutsidePartition)),
+        default="error",
+        is_configurable=True,
     )
     renames: Mapping[str, str] = key(
-        "dict of old to new column names, fields of structs by their dotted path: columns keep their values",
+        "dict of old to new column names, with dotted paths for fields of structs; renamed columns keep their values",
         _renames,
         default=dict,
     )
     required_columns: Mapping[str, bool] = key(
-        "list of columns that may not hold NULL, or a dict of columns to `true` and `false`: `false` lets a required "
-        "column hold NULL",
+        "list of columns that must not hold NULL, or a dict of columns to `true` or `false`; `false` makes a required "
+        "column optional",
         _required_columns,
         default=dict,
     )
     identifier_fields: tuple[str, ...] | None = key(
-        "list of columns that identify a row; they are required", names, default_text="those of the table"
+        "list of columns that identify a row; they become required", names, default_text="those of the table"
     )
     sort_by: tuple[SortField, ...] | None = key(
-        "list of `col`, each optionally `asc` or `desc` and `nulls first` or `nulls last`: the order inside new files; "
-        "`[]` for none",
+        "list of `col`, each optionally followed by `asc` or `desc` and `nulls first` or `nulls last`: the order of "
+        "rows within new files; `[]` for none",
         _sort_fields,
-        default_text="the order of the table; a new table has none",
+        default_text="the table's order; none for a new table",
     )
     table_properties: Mapping[str, str | None] = key(
-        "Iceberg table properties; those not named stay as they are, one set to null is removed",
+        "Iceberg table properties; a property set to null is removed, and those not named keep their values",
         _table_properties,
         default=dict,
         is_configurable=True,
@@ -314,34 +317,34 @@ class WriteOptions:
         is_configurable=True,
     )
     format_version: int | None = key(
-        "1, 2 or 3: the format of the table; an older one is upgraded, for good",
+        "1, 2 or 3: the format version of the table; a table of an older version is upgraded permanently",
         _format_version,
-        default_text="that of the table; Iceberg's for a new one",
+        default_text="the table's version; Iceberg's default for a new table",
     )
     location: str | None = key(
-        "URI of the directory of the table that the asset creates",
+        "URI of the table's directory, if the asset creates the table",
         text,
         default_text="the catalog's choice; a name with unusual characters gets a safe directory",
         is_addressing=True,
     )
-    branch: str = key("branch to write instead of `main`", text, default=MAIN_BRANCH, is_addressing=True)
+    branch: str = key("branch to write to", text, default=MAIN_BRANCH, is_addressing=True)
     takes_over: str | None = key(
-        "the key that the asset had before, its parts joined by slashes: the next write takes over the table that the "
-        "asset of that key owns",
+        "the asset's former key, with slashes between its parts: the next write takes over the table that the asset of "
+        "that key owns",
         text,
         is_addressing=True,
     )
 
     @property
     def merges(self) -> bool:
-        """Whether rows meet those of the table by their keys."""
+        """Whether the write matches its rows with those of the table by their keys."""
         return self.write_disposition == "merge" and self.merge.where is None
 
 
 OUTPUT_KEYS: Final[Mapping[str, MetadataKey]] = {
     item.name: item for item in (*keys_of(TableAddress), *keys_of(WriteOptions))
 }
-"""Every key of an output, by its name."""
+"""The metadata keys of an output by name."""
 _PREFIXED_KEYS: Final = tuple(name for name in OUTPUT_KEYS if name.startswith(PREFIX))
 
 
@@ -355,13 +358,13 @@ def parse_write_options(
     """Resolve the options of an output.
 
     Args:
-        definition: The metadata of the asset's definition, plain values.
+        definition: The metadata of the asset's definition, as plain values.
         run: The metadata that the run attached to the output.
-        configuration: The IO manager's, by the names of its fields.
+        configuration: The fields of the IO manager by name.
         subject: The asset, for messages.
 
     Raises:
-        MetadataKeyError: A key is unknown, stands where it may not, or has a value that it does not take.
+        MetadataKeyError: A key is unknown, is not allowed in this place, or has an invalid value.
     """
     run = run or {}
     check_keys(definition, subject=subject)
@@ -383,7 +386,7 @@ def parse_write_options(
 
 
 def _with_version(options: WriteOptions, subject: str) -> WriteOptions:
-    """Take `format-version` out of the table properties: no table has it as one."""
+    """Move `format-version` from the table properties to its option: no table stores it as a property."""
     properties = dict(options.table_properties)
     version = properties.pop("format-version", None)
     if version is not None and options.format_version is None:
@@ -393,10 +396,10 @@ def _with_version(options: WriteOptions, subject: str) -> WriteOptions:
 
 
 def check_keys(metadata: Mapping[str, Any], *, subject: str) -> None:
-    """Refuse an `iceberg/` key that the package does not know.
+    """Reject `iceberg/` keys that the package does not know.
 
     Raises:
-        MetadataKeyError: Names the nearest known key.
+        MetadataKeyError: A key is unknown. The message suggests the most similar key.
     """
     others = {name: value for name, value in metadata.items() if name not in RESULT_KEYS}
     for name, hint in unknown_keys(others, dict.fromkeys(_PREFIXED_KEYS)):
@@ -410,10 +413,10 @@ def check_keys(metadata: Mapping[str, Any], *, subject: str) -> None:
 
 
 def parse_table_address(metadata: Mapping[str, Any], *, subject: str) -> TableAddress:
-    """Return what the keys say that name the table and the columns of its partitions.
+    """Return the table and the partition columns that the metadata names.
 
     Raises:
-        MetadataKeyError: A key has a value that it does not take.
+        MetadataKeyError: A key has an invalid value.
     """
     return read_metadata(TableAddress, metadata, subject=subject)
 
@@ -441,10 +444,10 @@ def metadata_for_table(  # noqa: PLR0913 - one argument for every key
     branch: str | None = None,
     takes_over: str | None = None,
 ) -> dict[str, Any]:
-    """Build and check an asset's metadata; the result is the same plain dict that one could write by hand.
+    """Build an asset's metadata and validate it. The result is a plain dict, as you would write it by hand.
 
     Raises:
-        MetadataKeyError: A value is not one that its key takes.
+        MetadataKeyError: A key has an invalid value.
 
     Example:
         >>> metadata_for_table(partition_expr="ts", partition_by=["day(ts)"])
@@ -460,14 +463,14 @@ def metadata_for_table(  # noqa: PLR0913 - one argument for every key
 
 
 def _plain(value: Any) -> Any:
-    """Return the value as one would write it by hand: the UI shows dicts and lists."""
+    """Return the value as you would write it by hand: the UI can show dicts and lists."""
     if isinstance(value, Mapping):
         return dict(value)
     return value if isinstance(value, str | int) else list(value)
 
 
 def addressing_keys() -> tuple[str, ...]:
-    """Return the keys that say where the rows are, or whose."""
+    """Return the keys that locate the rows or name their owner."""
     return tuple(name for name, item in OUTPUT_KEYS.items() if item.is_addressing)
 
 

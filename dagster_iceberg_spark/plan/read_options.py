@@ -1,4 +1,4 @@
-"""What an input asks for: its metadata, the run's configuration and the run's tags, resolved once."""
+"""The options of an input, resolved from its metadata, the run's configuration and the run's tags."""
 
 import datetime as dt
 import hashlib
@@ -50,58 +50,63 @@ def _number(value: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What an input asks for."""
+    """The resolved options of an input."""
 
     columns: tuple[str, ...] | None = key(
-        "list of the columns to read, in that order",
+        "list of the columns to read, in this order",
         _columns,
         name=COLUMNS,
-        expected="a list of column names, not empty",
+        expected="a list with at least one column name",
     )
     snapshot_id: int | None = key("id of the snapshot to read", _number, expected="a snapshot's id", is_of_run=True)
     as_of: dt.datetime | None = key(
-        "instant, with its zone: the snapshot that the branch had then is read",
+        "instant with its zone: reads the snapshot that was current on the branch at that instant",
         instant,
         expected="an instant with its zone, such as 2024-01-31T12:00:00+00:00",
         is_of_run=True,
     )
     as_of_run: str | None = key(
-        "id of an earlier run: the very snapshot that its step of the same name has read is read",
+        "id of an earlier run: reads the snapshot that the step of the same name read in that run",
         text,
         expected="a run's id",
         is_of_run=True,
     )
     ref: str | None = key("branch or tag to read", text, expected="the name of a branch or a tag", is_of_run=True)
     table: TableIdentifier | None = key(
-        "`namespace.table`, of an op's input that comes from no asset", lambda value: TableIdentifier.parse(text(value))
+        "`namespace.table`, for an op's input that comes from no asset",
+        lambda value: TableIdentifier.parse(text(value)),
     )
     row_filter: str | None = key(
-        "condition in SQL: comparisons of columns with constants", text, expected="a condition in SQL"
+        "condition in Spark SQL: comparisons of columns with constants", text, expected="a condition in SQL"
     )
-    limit: int | None = key("number of rows to read at most, whichever", _number, expected="a number of rows")
+    limit: int | None = key(
+        "maximum number of rows to read; which rows is not defined", _number, expected="a number of rows"
+    )
     missing: Literal["error", "empty"] = key(
-        "`error` or `empty`: what a table or a partition is read as that nobody has written",
+        "`error` or `empty`: what happens if the table or a partition has not been written",
         one_of(("error", "empty")),
         default="error",
     )
     read: Literal["snapshot", "changes", "changelog"] = key(
-        "`snapshot` (all rows), `changes` (rows that were added since the asset has last read the input) or "
-        "`changelog` (insertions and deletions since then)",
+        "`snapshot` (all rows), `changes` (rows added since the asset last read the input) or `changelog` (insertions "
+        "and deletions since then)",
         one_of(("snapshot", "changes", "changelog")),
         default="snapshot",
     )
     changes_fallback: Literal["error", "full"] = key(
-        "`error` or `full`: what is read where changes cannot be told", one_of(("error", "full")), default="error"
+        "`error` or `full`: whether the input fails or reads all rows if the changes cannot be determined",
+        one_of(("error", "full")),
+        default="error",
     )
 
     @property
     def kind(self) -> ReadKind | None:
-        """Which changes are read; None: all rows."""
+        """The kind of incremental read, or None to read all rows."""
         return None if self.read == "snapshot" else self.read
 
     @property
     def left_out(self) -> str | None:
-        """What leaves rows of the snapshot out, for the lineage: a limit, or which row filter; None: nothing does."""
+        """The option that leaves out rows, for the lineage: the limit or the hash of the row filter, or None."""
         if self.limit is not None:
             return LIMIT
         if self.row_filter is None:
@@ -110,14 +115,14 @@ class ReadOptions:
 
     @property
     def is_head(self) -> bool:
-        """Whether the newest snapshot of a branch is asked for, or what a tag stands for."""
+        """Whether the input reads the head of a branch or a tag."""
         return self.snapshot_id is None and self.as_of is None and self.as_of_run is None
 
 
 INPUT_KEYS: Final[Mapping[str, MetadataKey]] = {item.name: item for item in keys_of(ReadOptions)}
-"""Every key of an input, by its name."""
+"""The metadata keys of an input by name."""
 RUN_KEYS: Final[Mapping[str, MetadataKey]] = {name: item for name, item in INPUT_KEYS.items() if item.is_of_run}
-"""The keys that say when to read: also in a run's configuration, by their last part, and in a run's tags."""
+"""The keys of time travel. A run's tags may set them too, and so may its configuration, without the prefix."""
 
 
 def parse_read_options(
@@ -127,16 +132,16 @@ def parse_read_options(
     config: Mapping[str, Any] | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> ReadOptions:
-    """Resolve what an input asks for. What the run says of when to read replaces what the definition says of it.
+    """Resolve the options of an input. The run's time travel replaces the definition's.
 
     Args:
-        metadata: Of the input (`AssetIn(metadata=...)`, `In(metadata=...)`).
+        metadata: The metadata of the input (`AssetIn(metadata=...)`, `In(metadata=...)`).
         subject: The input, for messages.
-        config: Of the input, in the run's configuration; keys have no prefix, and None stands for nothing.
-        tags: Of the run.
+        config: The run's configuration of the input. Its keys have no prefix, and None counts as no value.
+        tags: The tags of the run.
 
     Raises:
-        MetadataKeyError: A key is unknown, or its value is not one that it takes.
+        MetadataKeyError: A key is unknown, or has an invalid value.
     """
     configured = {f"{PREFIX}{name}": value for name, value in (config or {}).items()}
     places = (
@@ -159,7 +164,7 @@ def parse_read_options(
         raise MetadataKeyError.of_value(
             LIMIT,
             f"the metadata of {subject}",
-            expected=f"no limit where `{READ}` asks for what is new",
+            expected=f"no limit where `{READ}` is `{options.read}`",
             found=str(options.limit),
             hint="leave it out: rows beyond a limit would count as read.",
         )
@@ -167,7 +172,7 @@ def parse_read_options(
 
 
 def _moment(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is said of when to read."""
+    """Return the keys of time travel that have a value."""
     return {name: given[name] for name in RUN_KEYS if given.get(name) is not None}
 
 
@@ -176,8 +181,8 @@ def _require_known(given: Mapping[str, Any], known: Mapping[str, MetadataKey], p
         raise MetadataKeyError.refusing("use", place, expected="a key of an input", found=f"`{name}`", hint=hint)
 
 
-def _require_one(said: Mapping[str, Any], place: str) -> None:
-    """Refuse two answers to when to read; an instant is one of a branch."""
-    if len(said) > 1 and set(said) != {AS_OF, REF}:
-        alone = next(key for key in (SNAPSHOT_ID, AS_OF_RUN) if key in said)
-        raise MetadataKeyError.refusing("use", place, expected=f"`{alone}` alone", found=f"`{'` and `'.join(said)}`")
+def _require_one(moment: Mapping[str, Any], place: str) -> None:
+    """Reject more than one key of time travel, except an instant of a branch."""
+    if len(moment) > 1 and set(moment) != {AS_OF, REF}:
+        alone = next(key for key in (SNAPSHOT_ID, AS_OF_RUN) if key in moment)
+        raise MetadataKeyError.refusing("use", place, expected=f"`{alone}` alone", found=f"`{'` and `'.join(moment)}`")

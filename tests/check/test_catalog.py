@@ -63,7 +63,7 @@ def test_a_namespace_that_is_there_stays_with_its_tables(classic_lake: Lake) -> 
     classic_lake.materialize(frame_asset("t", "select 1 as id"))
     report = classic_lake.spark.check(namespace="db")
     assert report.is_fit
-    assert "db is there" in str(report)
+    assert "db exists" in str(report)
     assert namespaces(classic_lake) == [("db",)]
     assert classic_lake.spark.pyiceberg_catalog.list_tables("db") == [("db", "t")]
 

@@ -43,7 +43,7 @@ def test_the_metadata_of_an_input_is_read(metadata: dict[str, Any], expected: Re
         ({"iceberg/as_of": "2024-01-31"}, "expected an instant with its zone"),
         ({"iceberg/as_of": "yesterday"}, "found 'yesterday'"),
         ({"iceberg/as_of": 3}, "found 3"),
-        ({"columns": []}, "expected a list of column names, not empty, found []"),
+        ({"columns": []}, "expected a list with at least one column name, found []"),
         ({"columns": ["a", 1]}, "found ['a', 1]"),
         ({"columns": {"a": 1}}, "`columns` of the metadata of flights"),
     ],
