@@ -1,4 +1,4 @@
-"""Which table an asset is stored in, and which of its partitions a run or an input is about."""
+"""The table that stores an asset, and the partitions that a run writes or an input reads."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -32,13 +32,13 @@ def table_of(
     mapping_key: str | None = None,
     subject: str,
 ) -> TableIdentifier:
-    """Say which table an asset, or an op's output, is stored in.
+    """Return the table that stores an asset or an op's output.
 
-    The name is `iceberg/table`, else the last part of the asset key; the namespace is `schema`, else the IO manager's,
-    else the last of the key's prefix, else `public`. Each output of a dynamic op has a table of its own.
+    The name is `iceberg/table`, else the last part of the asset key. The namespace is `schema`, else the IO manager's
+    `namespace`, else the last part of the key's prefix, else `public`. Each output of a dynamic op has its own table.
 
     Raises:
-        MetadataKeyError: An op's output names no table, or the name is none.
+        MetadataKeyError: An op's output names no table, or the name is invalid.
     """
     address = parse_table_address(definition, subject=subject)
     named = address.table
@@ -49,9 +49,8 @@ def table_of(
             "store",
             subject,
             expected=f"the table's name in its metadata, as `{TABLE}`",
-            found="none: the output of an op has no asset key to name a table after",
-            hint=f'write `Out(io_manager_key=..., metadata={{"{TABLE}": "namespace.table"}})`, or give the op another '
-            "IO manager.",
+            found="none, and the output of an op has no asset key",
+            hint=f'use `Out(io_manager_key=..., metadata={{"{TABLE}": "namespace.table"}})`, or another IO manager.',
         )
     prefix = asset_key.path[:-1]
     configured = (namespace,) if namespace else None
@@ -62,10 +61,10 @@ def table_of(
 def asset_scope(
     context: dg.OutputContext | dg.InputContext, definition: Mapping[str, Any], subject: str
 ) -> PartitionScope:
-    """Say which partitions of its asset an output or an input is about; of an asset without any, the whole table.
+    """Return the partitions that an output writes or an input reads. Without partitions, that is the whole table.
 
     Raises:
-        PartitioningError: `partition_expr` is missing or does not fit the definition.
+        PartitioningError: `partition_expr` is missing or does not fit the partitions definition.
     """
     if not context.has_asset_partitions:
         return PartitionScope()
@@ -80,16 +79,16 @@ def partition_scope(
     *,
     subject: str,
 ) -> PartitionScope:
-    """Say which partitions the keys are, in which columns.
+    """Return the partitions of these keys and the columns that hold them.
 
     Args:
         partitions_def: The asset's partitions definition.
-        keys: Dagster's partition keys, any set of them.
-        columns: `partition_expr`.
+        keys: Dagster's partition keys, in any combination.
+        columns: The value of `partition_expr`.
         subject: The asset, for messages.
 
     Raises:
-        PartitioningError: `partition_expr` is missing or does not fit the definition.
+        PartitioningError: `partition_expr` is missing or does not fit the partitions definition.
     """
     definitions = _by_dimension(partitions_def)
     names = tuple(definitions)
@@ -110,10 +109,10 @@ def partition_scope(
 def partition_columns(
     partitions_def: dg.PartitionsDefinition | None, metadata: Mapping[str, Any], *, subject: str
 ) -> tuple[str, ...]:
-    """Return the columns that hold the partitions of an asset; of one without any, none.
+    """Return the columns that hold the partitions of an asset, or none for an asset without partitions.
 
     Raises:
-        PartitioningError: `partition_expr` is missing or does not fit the definition.
+        PartitioningError: `partition_expr` is missing or does not fit the partitions definition.
     """
     if partitions_def is None:
         return ()
@@ -123,7 +122,7 @@ def partition_columns(
 
 
 def plain_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return metadata with Dagster's wrappers taken off."""
+    """Return the metadata as plain values, without Dagster's wrappers."""
     return {
         key: value.value if isinstance(value, dg.MetadataValue) else value for key, value in (metadata or {}).items()
     }
@@ -156,7 +155,7 @@ class _Slices:
 
 
 def _by_dimension(partitions_def: dg.PartitionsDefinition) -> dict[str | None, dg.PartitionsDefinition]:
-    """Return the definition of each dimension by its name; of a single one by None."""
+    """Return the definition of each dimension by name. The name of a single dimension is None."""
     if isinstance(partitions_def, dg.MultiPartitionsDefinition):
         return {item.name: item.partitions_def for item in partitions_def.partitions_defs}
     return {None: partitions_def}

@@ -1,4 +1,4 @@
-"""The few calls of Dagster that its public API does not offer, each with a test that fails when it changes."""
+"""The calls of Dagster that are not part of its public API. Each has a test that fails when Dagster changes it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,20 +17,20 @@ from dagster._core.workspace.load_target import PyProjectFileTarget, WorkspaceFi
 from dagster.components.definitions import LazyDefinitions
 
 RESUME_TAGS: Final = ("dagster/is_resume_retry", "dagster/is_asset_resume_retry")
-"""Tags of a run that continues another one; parent and root run ids alone do not tell that from a new execution."""
+"""Tags of a run that resumes another run. Parent and root run ids alone do not distinguish it from a new execution."""
 PARENT_RUN_TAG: Final = "dagster/parent_run_id"
 
 
 @dataclass(frozen=True, slots=True)
 class StepFacts:
-    """What is known of the step that handles an output or loads an input.
+    """The step that handles an output or loads an input.
 
     Args:
-        run_id: The run.
-        job_name: The run's job.
-        step_key: The step.
-        attempt: 0 for the first attempt, then counting up.
-        run_tags: The run's tags.
+        run_id: The id of the run.
+        job_name: The name of the run's job.
+        step_key: The key of the step.
+        attempt: The number of the attempt, from 0.
+        run_tags: The tags of the run.
         instance: The Dagster instance.
     """
 
@@ -42,7 +42,7 @@ class StepFacts:
     instance: dg.DagsterInstance
 
     def record_event(self, message: str, facts: Mapping[str, str]) -> None:
-        """Record an engine event of the step, with facts that a later attempt may read; it is durable on return."""
+        """Record an engine event of the step, with facts for later attempts. The event is durable on return."""
         self.instance.report_engine_event(
             message,
             job_name=self.job_name,
@@ -64,7 +64,7 @@ def engine_events(instance: dg.DagsterInstance, run_id: str) -> Iterator[Mapping
 
 
 def step_facts(context: dg.OutputContext | dg.InputContext) -> StepFacts | None:
-    """Return the facts of the context's step; None for a context that was built by hand or loads from a script."""
+    """Return the step of the context, or None if the context was built by hand or belongs to a script."""
     step = _step_context(context)
     if step is None:
         return None
@@ -79,14 +79,14 @@ def step_facts(context: dg.OutputContext | dg.InputContext) -> StepFacts | None:
 
 
 def set_data_version(context: dg.OutputContext, version: str) -> None:
-    """Record the data version of the output's asset, unless the user gave one."""
+    """Record the data version of the output's asset, unless the asset sets one itself."""
     step = _step_context(context)
     if step is not None and context.has_asset_key and not step.has_data_version(context.asset_key):
         step.set_data_version(context.asset_key, dg.DataVersion(version))
 
 
 def add_partition_metadata(context: dg.OutputContext, partition_key: str, metadata: Mapping[str, Any]) -> None:
-    """Add metadata to the materialization of one partition of a run of several."""
+    """Add metadata to the materialization of one partition, in a run of several partitions."""
     step = _step_context(context)
     if step is not None:
         step.add_asset_metadata(metadata=metadata, asset_key=context.asset_key, partition_key=partition_key)
@@ -95,13 +95,13 @@ def add_partition_metadata(context: dg.OutputContext, partition_key: str, metada
 def recorded_snapshots(
     instance: dg.DagsterInstance, run_id: str, asset_key: dg.AssetKey, partition_keys: Sequence[str]
 ) -> frozenset[int]:
-    """Return the snapshots that materializations of the asset by that run have recorded.
+    """Return the snapshots in the metadata of the asset's materializations by a run.
 
     Args:
         instance: The Dagster instance.
-        run_id: The run.
-        asset_key: The asset.
-        partition_keys: Only materializations of one of these partitions count; none: of an asset without partitions.
+        run_id: The id of the run.
+        asset_key: The key of the asset.
+        partition_keys: The partitions whose materializations count; empty for an asset without partitions.
     """
     if not instance.has_run(run_id):
         return frozenset()
@@ -118,7 +118,7 @@ def recorded_snapshots(
 
 
 def has_failed_blocking_check(instance: dg.DagsterInstance, run_id: str, asset_key: dg.AssetKey) -> bool:
-    """Say whether a blocking check of the asset has failed in that run."""
+    """Return whether a blocking check of the asset failed in the run."""
     checks = instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION).records
     evaluations = [
         record.event_log_entry.dagster_event.asset_check_evaluation_data
@@ -129,7 +129,7 @@ def has_failed_blocking_check(instance: dg.DagsterInstance, run_id: str, asset_k
 
 
 def resumed_runs(facts: StepFacts) -> list[str]:
-    """Return the runs that the step's run resumes: its parent and, where that one resumed another, so on."""
+    """Return the runs that the step's run resumes: its parent, the run that the parent resumed, and so on."""
     found: list[str] = []
     tags: Mapping[str, str] = facts.run_tags
     while any(tags.get(tag) == "true" for tag in RESUME_TAGS):
@@ -149,7 +149,7 @@ def run_started_at_ms(instance: dg.DagsterInstance, run_id: str) -> int | None:
 
 
 def definition_metadata_of(context: dg.InputContext) -> Mapping[str, Any]:
-    """Return the metadata of the definition of the asset that an input loads."""
+    """Return the definition metadata of the asset that an input loads."""
     upstream = context.upstream_output
     if upstream is not None:
         return upstream.definition_metadata or {}
@@ -161,14 +161,14 @@ def definition_metadata_of(context: dg.InputContext) -> Mapping[str, Any]:
 
 
 def instance_of(context: dg.InputContext) -> dg.DagsterInstance | None:
-    """Return the instance of the context's run, or that a script gave to the load, if any."""
+    """Return the instance of the context's run, or the instance that a script passed, if any."""
     step = _step_context(context)
     instance: dg.DagsterInstance | None = context._instance if step is None else step.instance
     return instance
 
 
 def written_partitions(context: dg.InputContext) -> frozenset[str]:
-    """Return the keys of the partitions of the input's own asset that its step writes; mostly none."""
+    """Return the partition keys that the step writes, if the input is the asset that the step materializes."""
     step = _step_context(context)
     if step is None or context.asset_key not in step.get_output_asset_keys() or not step.has_partition_key_range:
         return frozenset()
@@ -177,35 +177,38 @@ def written_partitions(context: dg.InputContext) -> frozenset[str]:
 
 
 def maps_to_all_partitions(context: dg.InputContext) -> bool:
-    """Say whether an input of the step is of all partitions of its asset, whatever there are when it is loaded."""
+    """Return whether an input maps to all partitions of its asset, including future ones."""
     step = _step_context(context)
     if step is None or not context.has_asset_partitions:
         return False
     assets = step.job_def.asset_layer.get_assets_def_for_node(step.node_handle)
     given = assets.get_partition_mapping_for_dep(context.asset_key) if assets else None
-    own = step.entity_partitions_def if assets else None
-    return isinstance(infer_partition_mapping(given, own, context.asset_partitions_def), dg.AllPartitionMapping)
+    downstream = step.entity_partitions_def if assets else None
+    return isinstance(infer_partition_mapping(given, downstream, context.asset_partitions_def), dg.AllPartitionMapping)
 
 
 def outputs_of(context: dg.InputContext) -> list[tuple[dg.OutputContext, Any]]:
-    """Return the contexts of the assets that the input's step makes, each with its IO manager, if it is stored."""
+    """Return the output contexts of the assets that the input's step materializes.
+
+    Each comes with its IO manager, or with None if the output has no value to store.
+    """
     step = _step_context(context)
     assets = set() if step is None else step.get_output_asset_keys()
     found = []
     for output in () if step is None else step.step.step_outputs:
         handle = StepOutputHandle(step.step.key, output.name)
-        of_output = step.get_output_context(handle)
-        if of_output.has_asset_key and of_output.asset_key in assets:
-            is_stored = not of_output.dagster_type.is_nothing
-            found.append((of_output, step.get_io_manager(handle) if is_stored else None))
+        output_context = step.get_output_context(handle)
+        if output_context.has_asset_key and output_context.asset_key in assets:
+            is_stored = not output_context.dagster_type.is_nothing
+            found.append((output_context, step.get_io_manager(handle) if is_stored else None))
     return found
 
 
 def materializations(context: dg.OutputContext, partition_key: str | None) -> Iterator[tuple[str, str | None, float]]:
-    """Yield the materializations of an output's asset, or of one partition of it, newest first.
+    """Yield the materializations of an output's asset, or of one of its partitions, newest first.
 
     Yields:
-        Run, step, and when it was recorded, in seconds since 1970.
+        The run id, the step key, and when the materialization was recorded, in seconds since 1970.
     """
     step = _step_context(context)
     keys = None if partition_key is None else [partition_key]
@@ -220,7 +223,7 @@ def materializations(context: dg.OutputContext, partition_key: str | None) -> It
 
 
 def is_stored_elsewhere(context: dg.OutputContext) -> bool:
-    """Say whether the last materialization of an output's asset was none of a table of this package."""
+    """Return whether the last materialization of an output's asset was not stored by this package."""
     step = _step_context(context)
     answer = () if step is None else step.instance.fetch_materializations(context.asset_key, limit=1).records
     event = answer[0].asset_materialization if answer else None
@@ -228,7 +231,7 @@ def is_stored_elsewhere(context: dg.OutputContext) -> bool:
 
 
 def latest_materializations(context: dg.OutputContext, partition_keys: Sequence[str]) -> dict[str, int | None]:
-    """Return the snapshot that Dagster has last recorded of each of an output's partitions."""
+    """Return the snapshot that Dagster recorded last for each partition of an output."""
     step = _step_context(context)
     found: dict[str, int | None] = {}
     for key in partition_keys:
@@ -245,13 +248,13 @@ def _step_context(context: dg.OutputContext | dg.InputContext) -> Any:
 
 
 def targets_in(path: Path) -> list[LoadableTargetOrigin | None]:
-    """Return what each code location of a workspace.yaml, or of a pyproject.toml, is loaded from.
+    """Return the target that each code location of a workspace.yaml or pyproject.toml is loaded from.
 
     Args:
-        path: The file.
+        path: The path of the file.
 
     Returns:
-        Targets in the order of the file; None for a server, which loads its definitions itself.
+        Targets in the order of the file, with None for a server, which loads its own definitions.
     """
     target = PyProjectFileTarget(str(path)) if path.suffix == ".toml" else WorkspaceFileTarget([str(path)])
     origins = target.create_origins()
@@ -260,7 +263,7 @@ def targets_in(path: Path) -> list[LoadableTargetOrigin | None]:
 
 
 def definitions_in(module: ModuleType) -> dict[str, dg.Definitions]:
-    """Return the `Definitions` of a module by their names there, those that a function makes among them."""
+    """Return the `Definitions` in a module by name, including those that a function creates."""
     found = (
         (name, value) for name, value in vars(module).items() if isinstance(value, dg.Definitions | LazyDefinitions)
     )

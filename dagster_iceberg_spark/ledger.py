@@ -1,7 +1,8 @@
-"""Which snapshots a step has loaded, so that what it writes can say what it was made of.
+"""The snapshots that each step has read, for the lineage of the snapshots that it writes.
 
-A step's inputs are loaded, and its outputs handled, in one process. Entries are kept for as many steps as a process
-may have under way, the oldest going first; loading an input again, as a retried step does, replaces its entry.
+One process loads a step's inputs and handles its outputs. The ledger keeps the most recent steps, up to a maximum that
+exceeds the number of steps that a process runs at a time. If a step loads an input again, as in a retry, the new read
+replaces the old one.
 """
 
 import threading
@@ -28,13 +29,13 @@ class Ledger:
         self._lock = threading.Lock()
 
     def record(self, run_id: str, step_key: str, input_name: str, read: UpstreamRead) -> None:
-        """Remember that the step read it.
+        """Record a read of a step.
 
         Args:
-            run_id: The run.
-            step_key: The step.
-            input_name: The input, with what tells apart several loads of it.
-            read: What was read.
+            run_id: The id of the run.
+            step_key: The key of the step.
+            input_name: A name that is unique among the reads of the step.
+            read: The read.
         """
         with self._lock:
             step = self._steps.setdefault((run_id, step_key), _StepReads())
@@ -44,11 +45,11 @@ class Ledger:
                 self._steps.popitem(last=False)
 
     def reads_of(self, run_id: str, step_key: str) -> tuple[UpstreamRead, ...]:
-        """Return what the step has read, in the order of its inputs' names."""
+        """Return the reads of the step, ordered by the names of its inputs."""
         with self._lock:
             step = self._steps.get((run_id, step_key))
             return () if step is None else tuple(read for _, read in sorted(step.by_input.items()))
 
 
 LEDGER: Final = Ledger()
-"""The process's ledger."""
+"""The ledger of the process."""

@@ -1,1 +1,1 @@
-"""From an InputContext to one read request, to rows as the input is annotated, and how far an asset has read."""
+"""Turns an InputContext into a read request, loads the rows as the annotated type, and tracks incremental reads."""

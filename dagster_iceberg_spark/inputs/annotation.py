@@ -1,4 +1,4 @@
-"""What an input's annotation asks for."""
+"""The type annotation of an input."""
 
 import types
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import Union, get_args, get_origin
 
 @dataclass(frozen=True, slots=True)
 class InputAnnotation:
-    """What an input's annotation says.
+    """The parsed annotation of an input.
 
     Args:
-        type: The type of the rows: of `dict[str, T]` and `Optional[T]` the `T`.
-        is_by_partition: Whether each partition is wanted alone, by its key.
-        is_optional: Whether None stands for rows that nobody has written; of partitions, for each of them.
-        is_optional_whole: Whether None stands for all partitions, where there is no table.
+        type: The type of the rows: the `T` of `dict[str, T]` and `Optional[T]`.
+        is_by_partition: Whether the input is a dict by partition key.
+        is_optional: Whether None represents rows that have not been written; in a dict, for each partition.
+        is_optional_whole: Whether None represents the whole dict if the table does not exist.
     """
 
     type: object
@@ -23,15 +23,15 @@ class InputAnnotation:
 
 
 def parse_annotation(annotation: object) -> InputAnnotation:
-    """Take `dict[str, T]`, of each partition, and `Optional[T]` apart."""
+    """Parse `T`, `dict[str, T]` (by partition key) and `Optional[T]`."""
     inner = _without_none(annotation)
     is_optional = inner is not None
     annotation = annotation if inner is None else inner
     if get_origin(annotation) is dict and get_args(annotation)[0] is str:
-        of_partition = get_args(annotation)[1]
-        inner = _without_none(of_partition)
+        value = get_args(annotation)[1]
+        inner = _without_none(value)
         return InputAnnotation(
-            of_partition if inner is None else inner,
+            value if inner is None else inner,
             is_by_partition=True,
             is_optional=inner is not None,
             is_optional_whole=is_optional,
@@ -40,7 +40,7 @@ def parse_annotation(annotation: object) -> InputAnnotation:
 
 
 def _without_none(annotation: object) -> object | None:
-    """Return the T of `Optional[T]`; None of anything else."""
+    """Return the T of `Optional[T]`, or None for any other annotation."""
     arguments = get_args(annotation)
     if get_origin(annotation) not in (Union, types.UnionType) or type(None) not in arguments or len(arguments) != 2:  # noqa: PLR2004
         return None

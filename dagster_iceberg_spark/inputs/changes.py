@@ -1,4 +1,4 @@
-"""What is new in an upstream table: which snapshots changed rows, and how their changes are found."""
+"""Finds what has changed in an upstream table, for an incremental read."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -25,12 +25,12 @@ from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 @dataclass(frozen=True, slots=True)
 class ChangeFinder:
-    """Finds what is new for one input.
+    """Finds what has changed for one input.
 
     Args:
         catalog: The catalog of the table.
-        request: What the input asks for.
-        warn: Takes a warning for the run's log.
+        request: The read request of the input.
+        warn: Writes a warning to the run's log.
     """
 
     catalog: CatalogDescription
@@ -38,11 +38,11 @@ class ChangeFinder:
     warn: Callable[[str], None]
 
     def with_changes(self, state: TableState, plan: ReadPlan, position: ReadPosition) -> ReadPlan:
-        """Return the read of what is new since the position.
+        """Return the plan, limited to what has changed since the position.
 
         Raises:
-            ChangesUnknownError: The changes cannot be determined, and the input does not ask for all rows then.
-            ConfigurationError: Iceberg cannot determine the changes of such columns.
+            ChangesUnknownError: The changes cannot be determined, and the input has no fallback.
+            ConfigurationError: Iceberg cannot determine the changes of columns of this type.
         """
         options, kind, since = self.request.options, self.request.options.kind, position.since
         if kind is None:
@@ -60,50 +60,48 @@ class ChangeFinder:
         if isinstance(found, Changes):
             return replace(plan, changes=found)
         refuse_unclear(plan.identifier, self.request.asset, options, found)
-        self.warn(f"Reading all rows of {plan.identifier}, as `{CHANGES_FALLBACK}` asks, because of {found}.")
+        self.warn(f"Reading all rows of {plan.identifier} (`{CHANGES_FALLBACK}`) because of {found}.")
         return replace(plan, changes=Changes(kind, None, is_repeated=True))
 
     def _changes_since(self, state: TableState, plan: ReadPlan, kind: ReadKind, since: int) -> Changes | str:
-        """Return what has changed since a snapshot, or what makes that it cannot be told."""
+        """Return the changes since a snapshot, or why they cannot be determined."""
         snapshots = new_snapshots(state, plan, since, is_head=self.request.options.is_head)
         if snapshots is None:
             return (
-                f"a history without snapshot {since}, which was read last: it has expired, was rolled back, or is of a "
-                "branch"
+                f"a history without snapshot {since}, which was read last: it has expired, was rolled back, or is on "
+                "another branch"
             )
-        hidden = self._what_hides_changes(plan, kind, snapshots)
-        if hidden is not None:
-            return hidden
+        obstacle = self._obstacle(plan, kind, snapshots)
+        if obstacle is not None:
+            return obstacle
         scan = scan_of(kind, snapshots)
         stored = schemas_at(state, snapshots) if scan == "files" else ()
         return Changes(kind, since, tuple(snapshot.snapshot_id for snapshot in snapshots), stored, scan)
 
     def _require_orderable(self, state: TableState, plan: ReadPlan) -> None:
-        """Refuse what Iceberg cannot tell of a commit's rows that are as they were: it sorts them."""
+        """Reject columns that cannot be sorted: Iceberg sorts rows to find those that a commit rewrote unchanged."""
         maps = [field.name for field in plan.schema if not is_orderable(field.type)]
         if maps and not state.identifier_fields:
             raise ConfigurationError.refusing(
                 "read every change of",
                 str(plan.identifier),
                 expected="columns that can be sorted, or identifier fields",
-                found=f"the column {maps[0]!r}, which has a map or a variant in it",
-                hint="read `changes`, or set identifier fields: `merge_keys` of an asset that merges does.",
+                found=f"the column {maps[0]!r}, which contains a map or a variant",
+                hint="read `changes`, or set identifier fields. An asset that merges sets them to its merge keys.",
             )
 
-    def _what_hides_changes(self, plan: ReadPlan, kind: ReadKind, snapshots: Sequence[Snapshot]) -> str | None:
-        """Return which snapshot makes that the changes cannot be told; None: none does."""
+    def _obstacle(self, plan: ReadPlan, kind: ReadKind, snapshots: Sequence[Snapshot]) -> str | None:
+        """Return the snapshot whose changes cannot be determined, in words, or None if there is no such snapshot."""
         if kind == "changelog":
-            hiding = next((item for item in snapshots if has_delete_files(item)), None)
-            what = "has delete files, of which Iceberg's changelog cannot tell the rows"
+            unclear = next((item for item in snapshots if has_delete_files(item)), None)
+            reason = "has delete files, which Iceberg's changelog does not support"
         else:
-            hiding = next((item for item in snapshots if may_delete(item) and self._deletes(plan, item)), None)
-            what = "has removed rows of what is read, or written them anew"
-        if hiding is None:
+            unclear = next((item for item in snapshots if may_delete(item) and self._deletes(plan, item)), None)
+            reason = "removed or rewrote rows that the input reads"
+        if unclear is None:
             return None
-        run_id = hiding.summary.get(RUN_ID)
-        return (
-            f"snapshot {hiding.snapshot_id} ({hiding.operation}{f' of run {run_id}' if run_id else ''}), which {what}"
-        )
+        run = f" of run {unclear.summary[RUN_ID]}" if unclear.summary.get(RUN_ID) else ""
+        return f"snapshot {unclear.snapshot_id} ({unclear.operation}{run}), which {reason}"
 
     def _deletes(self, plan: ReadPlan, snapshot: Snapshot) -> bool:
         if plan.scope.is_whole_table:

@@ -1,4 +1,4 @@
-"""Loading an input: what is there, as the type that it is annotated with."""
+"""Loads an input as the type that it is annotated with."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -36,18 +36,18 @@ from dagster_iceberg_spark.table.snapshot import TableState
 
 SPARK_FRAME: Final = "pyspark.sql.DataFrame"
 _WHOLE: Final = ""
-"""The name of the only read of an input that is not taken by partition."""
+"""The name of the only read of an input that is not a dict by partition key."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedInput:
-    """What an input is.
+    """A loaded input.
 
     Args:
-        value: What the user's function gets.
-        snapshot_id: The snapshot that it was read from; None: there is none yet.
-        changes: Which changes until then it is; None: the snapshot's rows.
-        output_heads: Where changes were asked for, the snapshot that each table of the step had, by its asset.
+        value: The value that is passed to the user's function.
+        snapshot_id: The snapshot that it was read from, or None if the table has none yet.
+        changes: The changes that it holds, up to the snapshot; None if it holds the snapshot's rows.
+        output_heads: For an incremental read, each asset of the step with its table's current snapshot.
     """
 
     value: Any
@@ -61,10 +61,10 @@ class InputLoader:
     """Loads one input.
 
     Args:
-        spark: Catalog and session.
-        context: Dagster's.
-        request: What the input asks for.
-        default_type: The dotted name of the type that an input without annotation is loaded as.
+        spark: The catalog and the session.
+        context: Dagster's context of the input.
+        request: The read request of the input.
+        default_type: The dotted name of the type of an input that has no annotation.
     """
 
     spark: IcebergSparkResource
@@ -73,16 +73,16 @@ class InputLoader:
     default_type: str
 
     def load(self) -> LoadedInput:
-        """Load it, from one snapshot.
+        """Load the input from one snapshot.
 
         Raises:
-            UpstreamMissingError: The table, the snapshot, or a partition is not there.
-            ChangesUnknownError: What is new was asked for, and the changes cannot be determined.
-            ConfigurationError: The annotation or the metadata asks for what there is not.
-            CatalogUnavailableError: The catalog or the store does not answer.
+            UpstreamMissingError: The table, the snapshot or a partition does not exist.
+            ChangesUnknownError: The read is incremental, and the changes cannot be determined.
+            ConfigurationError: The annotation or the metadata names something that does not exist.
+            CatalogUnavailableError: The catalog or the store does not respond.
         """
         kind, position, outputs = self.request.options.kind, ReadPosition(), []
-        if kind is not None:  # before the upstream table is looked at, which then has what anybody has read of it
+        if kind is not None:  # load this before the upstream table, which then has every snapshot that was read
             outputs = step_outputs(self.context, self.request)
             position = read_position(self.context, self.request, outputs, self._look)
         heads = tuple((table.asset, table.head) for table in output_tables(outputs))
@@ -105,10 +105,10 @@ class InputLoader:
         return finder.with_changes(state, plan, self._repeated(position, earlier))
 
     def _value(self, state: TableState, plan: ReadPlan) -> Any:
-        """Return the rows as the input is annotated.
+        """Return the rows as the annotated type.
 
         Raises:
-            UpstreamMissingError: A partition is not there.
+            UpstreamMissingError: A partition has not been written.
         """
         request, annotation = self.request, self.request.annotation
         missing = self._missing_partitions(plan)
@@ -121,28 +121,32 @@ class InputLoader:
         if missing and not may_miss:
             raise self._missing(
                 f"a materialization of the partitions {PartitionScope(keys=missing).describe()} of {request.asset}",
-                "none recorded by Dagster, and no row of them in the table",
+                "none recorded by Dagster, and no rows of them in the table",
             )
         if not annotation.is_by_partition:
             return self._rows({_WHOLE: plan})[_WHOLE]
         plans = by_partition(state, plan, request.scope)
-        there = {key: each for key, each in plans.items() if not (annotation.is_optional and key in missing)}
-        rows = self._rows(there) if there else {}
+        written = {key: each for key, each in plans.items() if not (annotation.is_optional and key in missing)}
+        rows = self._rows(written) if written else {}
         return {key: rows.get(key) for key in plans}
 
     def _repeated(self, position: ReadPosition, earlier: EarlierRead | None) -> ReadPosition:
-        """Return how far the asset has read the table, or an earlier run had, whose read is to be repeated."""
+        """Return the position of the asset, or the range of the earlier run whose read is repeated.
+
+        Raises:
+            ChangesUnknownError: The asset's position is not the one that the earlier run started from.
+        """
         if earlier is None:
             return position
         if position.unclear is not None or position.since != earlier.since:
             raise ChangesUnknownError.refusing(
-                "read what is new in",
+                "read the changes of",
                 str(self.request.identifier),
-                expected=f"an asset that has read until snapshot {earlier.since or 'none'}, as when the run "
-                f"{earlier.run_id} read on from there (`{AS_OF_RUN}`)",
-                found=position.unclear or f"one that has read until {position.since or 'none'}",
-                hint="roll the asset's own table back to what it was before that run; what is stored elsewhere "
-                "cannot read changes again.",
+                expected=f"an asset that has read up to snapshot {earlier.since or 'none'}, as before the run "
+                f"{earlier.run_id} (`{AS_OF_RUN}`)",
+                found=position.unclear or f"one that has read up to {position.since or 'none'}",
+                hint="roll the asset's table back to its state before that run. An asset that this IO manager does not "
+                "store cannot read changes again.",
             )
         return ReadPosition(earlier.since, earlier.snapshot_id)
 
@@ -155,14 +159,14 @@ class InputLoader:
             raise UpstreamMissingError.refusing(
                 "read",
                 str(self.request.identifier),
-                expected=f"a record of what the run {run_id} has read of {self.request.asset} in this step",
-                found="none in its event log, and none in the snapshots of the tables that the step writes",
-                hint=f"`{AS_OF_RUN}` takes the id of a run that has loaded this input; `iceberg/as_of` an instant.",
+                expected=f"a record of what this step read of {self.request.asset} in the run {run_id}",
+                found="none in the event log or in the snapshots of the tables that the step writes",
+                hint=f"set `{AS_OF_RUN}` to the id of a run that loaded this input, or `iceberg/as_of` to an instant.",
             )
         return earlier
 
     def _earlier_read_of_lineage(self, run_id: str) -> EarlierRead | None:
-        """Ask the tables that the step writes: they know of runs that this Dagster instance does not."""
+        """Return the read that the lineage of the step's tables records. It also covers runs of other instances."""
         request = self.request
         for table in output_tables(step_outputs(self.context, request)):
             found = (
@@ -183,7 +187,7 @@ class InputLoader:
         return None
 
     def _missing_partitions(self, plan: ReadPlan) -> tuple[str, ...]:
-        """Return the partitions that Dagster has no materialization of and the table no file."""
+        """Return the partitions that have no materialization in Dagster and no file in the table."""
         unrecorded = unrecorded_partitions(self.context, self.request)
         if not unrecorded:
             return ()
@@ -202,7 +206,13 @@ class InputLoader:
         return partitions_without_files(plan, self.request.scope, unrecorded, files)
 
     def _without_table(self) -> Any:
-        """Return what stands for no rows: where none is asked for, as on the first day of what reads the day before."""
+        """Return the value that represents a missing table.
+
+        An input that asks for no partition is one case, such as the first day of an asset that reads the day before.
+
+        Raises:
+            UpstreamMissingError: The input needs the table.
+        """
         request, annotation = self.request, self.request.annotation
         if annotation.is_optional_whole or (annotation.is_optional and not annotation.is_by_partition):
             return None
@@ -222,7 +232,7 @@ class InputLoader:
         return self._each(lambda: reader.no_rows(self.spark.iceberg_session))
 
     def _each(self, make: Callable[[], Any]) -> Any:
-        """Return what is made, or that for each partition."""
+        """Return one value, or one for each partition."""
         return {key: make() for key in self.request.scope.keys} if self.request.annotation.is_by_partition else make()
 
     def _missing(self, expected: str, found: str) -> UpstreamMissingError:
@@ -231,8 +241,8 @@ class InputLoader:
             str(self.request.identifier),
             expected=expected,
             found=found,
-            hint="materialize it first; where another tool writes it, check `schema` and `iceberg/table`; where "
-            f'nothing is fine, give the input the metadata {{"{MISSING}": "empty"}}, or annotate it as Optional.',
+            hint="materialize it first. If another tool writes it, check `schema` and `iceberg/table`. If it may be "
+            f'missing, set the metadata {{"{MISSING}": "empty"}} on the input or annotate it as Optional.',
         )
 
     def _rows(self, plans: Mapping[str, ReadPlan]) -> dict[str, Any]:
@@ -267,7 +277,7 @@ class InputLoader:
         raise ConfigurationError.refusing(
             "load",
             str(self.request.identifier),
-            expected=f"an input annotated as one of {known}, as Optional of one, or as dict[str, ...] by partition",
+            expected=f"an input annotated as one of {known}, as Optional of one, or as dict[str, ...] by partition key",
             found=str(self._annotation),
-            hint="annotate the input with one of these types, or not at all for the IO manager's `input_type`.",
+            hint="annotate the input with one of these types, or not at all to use the IO manager's `input_type`.",
         )

@@ -1,4 +1,4 @@
-"""The tables that the step of an input writes: their lineage says how far it has read."""
+"""The tables that the step of an input writes. Their lineage records how far the step has read the input."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,39 +26,39 @@ class StoresTables(Protocol):
     """An IO manager of this package."""
 
     def write_request_of(self, context: dg.OutputContext) -> tuple[CatalogDescription, WriteRequest]:
-        """Return what an output asks for, and the catalog of its table."""
+        """Return the catalog of an output's table, and the write request of the output."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """An asset that the step makes.
+    """An asset that the step materializes.
 
     Args:
-        context: Dagster's.
-        stored: Its table, and the table's catalog; None: another IO manager stores it, or none does.
-        has_own_io_manager: Whether its IO manager is one of this package.
+        context: Dagster's context of the output.
+        stored: The asset's table and its catalog, or None if this package does not store the asset.
+        has_table_io_manager: Whether the asset's IO manager is one of this package.
     """
 
     context: dg.OutputContext
     stored: tuple[OutputTable, CatalogDescription] | None
-    has_own_io_manager: bool = True
+    has_table_io_manager: bool = True
 
 
 def step_outputs(context: dg.InputContext, request: ReadRequest) -> list[StepOutput]:
-    """Return the assets that the input's step makes, with their tables as they are now.
+    """Return the assets that the input's step materializes, with the current state of their tables.
 
     Args:
-        context: Dagster's, of the input.
-        request: What the input asks for.
+        context: Dagster's context of the input.
+        request: The read request of the input.
 
     Raises:
-        CatalogUnavailableError: The catalog of such a table does not answer.
+        CatalogUnavailableError: The catalog of a table does not respond.
     """
     return [_step_output(context, request, *each) for each in outputs_of(context)]
 
 
 def output_tables(outputs: Sequence[StepOutput]) -> list[OutputTable]:
-    """Return the tables of those that have one."""
+    """Return the tables of the outputs that have one."""
     return [output.stored[0] for output in outputs if output.stored is not None]
 
 
@@ -66,7 +66,7 @@ def _step_output(
     context: dg.InputContext, request: ReadRequest, output: dg.OutputContext, io_manager: object
 ) -> StepOutput:
     if not isinstance(io_manager, StoresTables):
-        return StepOutput(output, None, has_own_io_manager=False)
+        return StepOutput(output, None, has_table_io_manager=False)
     catalog, write = io_manager.write_request_of(output)
     recorded: dict[str, int | None] = {}
 
@@ -88,5 +88,5 @@ def _step_output(
     now, keys = upstream_read(context, request), request.scope.keys
     state = look(catalog, write.table.identifier, back_to=lambda item: position_in(item, table, now, keys) is not None)
     if state is None and is_stored_elsewhere(output):
-        return StepOutput(output, None)  # by a function that returns no value, whatever its IO manager
+        return StepOutput(output, None)  # the function returns no value, whatever its IO manager
     return StepOutput(output, (replace(table, state=state), catalog))

@@ -1,4 +1,4 @@
-"""What a step has read, in the lineage of what it writes and in its run's event log."""
+"""Records what a step reads: for the lineage of what it writes, and in its run's event log."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,7 +31,7 @@ _READ: Final = {
     "left_out": "iceberg/left_out",
     "asked_at": "iceberg/asked_at",
 }
-"""Keys of an engine event that says what a step has read."""
+"""Keys of the engine event that records a read."""
 
 
 def record_read(
@@ -43,14 +43,14 @@ def record_read(
     *,
     asked_at: float,
 ) -> None:
-    """Remember what the step has loaded, for what it writes and for runs that are to read the same.
+    """Record a read, for the lineage of what the step writes and for runs that repeat the read.
 
     Args:
-        context: Dagster's.
-        request: What the input asked for.
-        snapshot_id: The snapshot that was read.
-        changes: Which changes until then; None: its rows.
-        output_heads: The snapshot that each table of the step had, by its asset.
+        context: Dagster's context of the input.
+        request: The read request of the input.
+        snapshot_id: The snapshot that was read, or None if the table has none.
+        changes: The changes that were read, up to the snapshot; None if the snapshot's rows were read.
+        output_heads: For an incremental read, each asset of the step with its table's current snapshot.
         asked_at: When the load began, in seconds since 1970.
     """
     facts = step_facts(context)
@@ -87,20 +87,27 @@ def _described_range(request: ReadRequest, snapshot_id: int | None, changes: Cha
     if changes is None:
         return f"{request.identifier} at {at}"
     if changes.since is None:
-        why = "as it cannot be told what is new" if changes.is_repeated else "all of which is new"
-        return f"{request.identifier} at {at}, {why}"
+        reason = "because the changes cannot be determined" if changes.is_repeated else "all of which are new"
+        return f"all rows of {request.identifier} at {at}, {reason}"
     if not changes.snapshots:
-        return f"nothing of {request.identifier}, which has no rows that are newer than snapshot {changes.since}"
-    what = "what was added to" if changes.kind == "changes" else "the changes of"
-    return f"{what} {request.identifier} after snapshot {changes.since} until {at}, {len(changes.snapshots)} commits"
+        return f"no rows of {request.identifier}, which has not changed since snapshot {changes.since}"
+    what = "the rows added to" if changes.kind == "changes" else "the changes of"
+    return f"{what} {request.identifier} after snapshot {changes.since} up to {at}, {len(changes.snapshots)} commits"
 
 
 def recorded_read(context: dg.InputContext, request: ReadRequest, run_id: str) -> EarlierRead | None:
-    """Return what that run's step of this name has read for this input, by its event log."""
+    """Return the read of this input by the step of the same name in an earlier run, from that run's event log.
+
+    Raises:
+        MetadataKeyError: The context belongs to no step.
+    """
     facts = step_facts(context)
     if facts is None:
         raise MetadataKeyError.refusing(
-            "use", f"`{AS_OF_RUN}` of {request.asset}", expected="an input of a run's step", found="a load of a script"
+            "use",
+            f"`{AS_OF_RUN}` of {request.asset}",
+            expected="an input of a run's step",
+            found="an input of a script",
         )
     return chosen_read(run_id, reads_of_run(context, request, run_id, step_key=facts.step_key))
 
@@ -108,13 +115,13 @@ def recorded_read(context: dg.InputContext, request: ReadRequest, run_id: str) -
 def reads_of_run(
     context: dg.InputContext, request: ReadRequest, run_id: str, *, step_key: str | None
 ) -> list[RecordedRead]:
-    """Return what a run has read for this input, by its event log, oldest first.
+    """Return a run's reads of this input from its event log, oldest first.
 
     Args:
-        context: Dagster's.
-        request: What the input asks for.
-        run_id: The run.
-        step_key: Its step; None: any that has an input of this name.
+        context: Dagster's context of the input.
+        request: The read request of the input.
+        run_id: The id of the run.
+        step_key: The step that read; None for any step that has an input of this name.
     """
     facts = step_facts(context)
     wanted = {

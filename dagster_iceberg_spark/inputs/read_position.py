@@ -1,4 +1,7 @@
-"""How far an asset has read an input whose changes it asks for, by its own tables or else by Dagster's event log."""
+"""The position of an incremental read: how far an asset has read an input.
+
+The position is in the lineage of the asset's table. If the table does not have it, Dagster's event log may.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -30,23 +33,23 @@ def read_position(
     outputs: Sequence[StepOutput],
     upstream: Callable[[], TableState | None],
 ) -> ReadPosition:
-    """Return how far the asset that asks for an input has read it.
+    """Return how far the downstream asset has read an input.
 
     Args:
-        context: Dagster's, of the input.
-        request: What the input asks for.
-        outputs: The assets that the step makes.
-        upstream: Returns the table that is read, as it is now.
+        context: Dagster's context of the input.
+        request: The read request of the input.
+        outputs: The assets that the step materializes.
+        upstream: Returns the current state of the upstream table.
 
     Raises:
-        MetadataKeyError: The input belongs to no asset's step.
-        CatalogUnavailableError: The catalog of the asset's own table does not answer.
+        MetadataKeyError: The step materializes no asset.
+        CatalogUnavailableError: The catalog of the downstream asset's table does not respond.
     """
     if not outputs:
         raise MetadataKeyError.refusing(
             "use",
             f"`{READ}` of {request.asset}",
-            expected="an input of an asset's run: how far it has been read is known of assets",
+            expected="an input of an asset, because only assets track their progress",
             found="an op or a script",
         )
     log = _EventLog(context, request, upstream)
@@ -67,7 +70,7 @@ def _by_lineage(
     catalog: CatalogDescription,
     logged: Callable[[], list[tuple[bool, ReadPosition | None]]],
 ) -> ReadPosition:
-    """Ask the snapshots of the asset's own table; if they have expired, Dagster's event log, if it knows."""
+    """Return the position from the asset's snapshots or, if these have expired, from Dagster's event log."""
     found = position_of(table, upstream_read(context, request), request.scope.keys)
     if not found.is_cut or table.state is None:
         return found
@@ -81,7 +84,7 @@ def _by_lineage(
 
 
 def _has_rows(table: OutputTable, state: TableState, catalog: CatalogDescription) -> bool:
-    """Say whether the table may have rows of the run's partitions."""
+    """Return whether the table may have rows of the run's partitions."""
     bound = bind_scope(table.scope, state.schema, subject=str(state.identifier))
     if table.head is None or bound.is_whole_table:
         return table.head is not None
@@ -91,15 +94,15 @@ def _has_rows(table: OutputTable, state: TableState, catalog: CatalogDescription
 
 @dataclass(frozen=True, slots=True)
 class _EventLog:
-    """What Dagster's event log says of the runs that have last materialized each partition of the run.
+    """The reads of the last materialization of each partition, from Dagster's event log.
 
-    What is stored elsewhere has no snapshot that says it: a run that fails between its effect and Dagster's record has
-    not read anything.
+    An asset that this package does not store has no snapshots to record its progress. If its run fails after the side
+    effect but before Dagster records the materialization, nothing counts as read.
 
     Args:
-        context: Dagster's, of the input.
-        request: What the input asks for.
-        upstream: Returns the table that is read, as it is now.
+        context: Dagster's context of the input.
+        request: The read request of the input.
+        upstream: Returns the current state of the upstream table.
     """
 
     context: dg.InputContext
@@ -107,17 +110,15 @@ class _EventLog:
     upstream: Callable[[], TableState | None]
 
     def of_output(self, output: StepOutput) -> list[tuple[bool, ReadPosition | None]]:
-        """Return of each partition whether there is a materialization, and how far it has read the input."""
-        of_output = output.context
-        keys: Sequence[str | None] = (
-            tuple(of_output.asset_partition_keys) if of_output.has_asset_partitions else (None,)
-        )
+        """Return for each partition whether it has a materialization, and how far that has read the input."""
+        context = output.context
+        keys: Sequence[str | None] = tuple(context.asset_partition_keys) if context.has_asset_partitions else (None,)
         return [self._of_partition(output, key) for key in keys]
 
     def _of_partition(self, output: StepOutput, partition: str | None) -> tuple[bool, ReadPosition | None]:
-        """Return what the last materialization has read that has read the input, or one that overlapped it.
+        """Return how far the last materialization that read the input has read it.
 
-        Of runs that overlap, the one that has read less may be recorded last.
+        If runs overlapped it, the one that read furthest counts: it may not be the one that was recorded last.
         """
         has_record = False
         found: list[int] = []
@@ -134,17 +135,19 @@ class _EventLog:
                 found.append(read.snapshot_id)
                 asked_at = min(asked_at, read.asked_at)
             elif not found:
-                return True, ReadPosition(unclear=f"run {run_id}, which has read only some of what is read now")
+                return True, ReadPosition(
+                    unclear=f"run {run_id}, which read only some of the rows that the input reads now"
+                )
         if not found:
             return has_record, None
         return True, ReadPosition(found[0] if len(set(found)) == 1 else furthest(self.upstream(), found))
 
     def _last_read(self, output: StepOutput, run_id: str, step_key: str | None) -> RecordedRead | None:
-        """Return what a run has last read of the input.
+        """Return the last read of the input by a run.
 
-        What another IO manager has stored of an asset that is to have a table now was made of whole reads.
+        If another IO manager has stored the asset so far, only incremental reads count: its rows are not in the table.
         """
-        has_nothing = output.has_own_io_manager and output.stored is None
+        lacks_table = output.has_table_io_manager and output.stored is None
         reads = reversed(reads_of_run(self.context, self.request, run_id, step_key=step_key))
         known = (read for read in reads if read.snapshot_id is not None and read.share != "none")
-        return next((read for read in known if read.is_of_changes or not has_nothing), None)
+        return next((read for read in known if read.is_of_changes or not lacks_table), None)

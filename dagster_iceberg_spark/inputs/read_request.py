@@ -1,4 +1,4 @@
-"""From an InputContext to what is asked of the read: the table, the partitions, the options, the type."""
+"""The read request of an input: its table, partitions, options and annotated type."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,23 +24,23 @@ RUN_CONFIG: Final = {
     key.option: dg.Field(dg.Noneable(str), is_required=False, description=f"{key.values[0].upper()}{key.values[1:]}.")
     for key in RUN_KEYS.values()
 }
-"""What the configuration of a run may say of an input: `ops: <op>: inputs: <input>: as_of: ...`.
+"""The run configuration of an input, `ops: <op>: inputs: <input>: as_of: ...`.
 
-Dagster takes it of inputs that name their IO manager by `input_manager_key`."""
+Dagster accepts it for inputs that name their IO manager by `input_manager_key`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """What an input asks for.
+    """The read request of an input.
 
     Args:
         identifier: The table.
-        asset: The upstream asset in words, for messages and the lineage.
+        asset: The upstream asset, for messages and the lineage.
         scope: The partitions to read.
-        options: What the input asks for.
-        annotation: What it is loaded as.
-        step_key: The step that loads it; None: a script does.
-        is_of_all: Whether changes are asked for, of all partitions.
+        options: The options of the input.
+        annotation: The annotated type.
+        step_key: The step that loads the input, or None if a script does.
+        is_of_all: Whether the input reads the changes of all partitions.
     """
 
     identifier: TableIdentifier
@@ -55,47 +55,47 @@ class ReadRequest:
     def read_scope(self) -> PartitionScope:
         """The partitions whose rows are read.
 
-        Of changes to all partitions, the whole table: there are more of them tomorrow, whose rows are new then.
+        Changes of all partitions are read from the whole table, because new partitions may be added later.
         """
         return PartitionScope() if self.is_of_all else self.scope
 
     @property
     def described_scope(self) -> str | None:
-        """The partitions as the lineage names them; None: the whole table."""
+        """The partitions as the lineage names them, or None for the whole table."""
         return None if self.read_scope.is_whole_table else self.read_scope.describe()
 
 
 def read_request(context: dg.InputContext, *, namespace: str | None) -> ReadRequest:
-    """Read an input's context.
+    """Return the read request of an input.
 
     Args:
-        context: Dagster's.
+        context: Dagster's context of the input.
         namespace: The IO manager's namespace.
 
     Raises:
-        MetadataKeyError: A metadata key or value is wrong.
-        PartitioningError: `partition_expr` of the upstream asset is missing or does not fit, or each partition is
-            wanted of an asset that has none.
+        MetadataKeyError: A metadata key or its value is invalid.
+        PartitioningError: `partition_expr` of the upstream asset is missing or does not fit, or the input is a dict by
+            partition key of an asset without partitions.
     """
     asset_key = context.asset_key if context.has_asset_key else None
     upstream = context.upstream_output
     definition = plain_metadata(definition_metadata_of(context))
     mapping_key = upstream.mapping_key if upstream is not None and asset_key is None else None
     subject = "/".join(asset_key.path) if asset_key else f"the input {context.name!r}"
-    facts, asked = step_facts(context), plain_metadata(context.definition_metadata)
-    if TABLE in asked:
-        _require_own_table(definition, asset_key, subject=subject)
-        definition, mapping_key = {TABLE: asked[TABLE]}, None
+    facts, metadata = step_facts(context), plain_metadata(context.definition_metadata)
+    if TABLE in metadata:
+        _require_no_source(definition, asset_key, subject=subject)
+        definition, mapping_key = {TABLE: metadata[TABLE]}, None
     elif asset_key is None and TABLE not in definition:
         raise MetadataKeyError.refusing(
             "load",
             subject,
             expected=f"the table's name in its metadata, as `{TABLE}`",
-            found="none: the input of an op has no asset key that a table is named after",
-            hint=f'write `In(input_manager_key=..., metadata={{"{TABLE}": "namespace.table"}})`.',
+            found="none, and the input of an op has no asset key",
+            hint=f'use `In(input_manager_key=..., metadata={{"{TABLE}": "namespace.table"}})`.',
         )
     options = parse_read_options(
-        asked,
+        metadata,
         subject=f"the input of {subject}",
         config=context.config or None,
         tags=facts.run_tags if facts else None,
@@ -113,48 +113,48 @@ def read_request(context: dg.InputContext, *, namespace: str | None) -> ReadRequ
         raise PartitioningError.refusing(
             "load",
             subject,
-            expected="a mapping to some of the partitions, for what is new in each by its key",
-            found="one to all of them, of which there may be more tomorrow",
-            hint="annotate the input with the type of its rows alone: what is new, whatever its partition.",
+            expected="a mapping to some of the partitions, for the changes by partition key",
+            found="a mapping to all partitions, to which new ones may be added",
+            hint="annotate the input with the type of its rows instead of a dict.",
         )
     if request.annotation.is_by_partition and options.limit is not None:
         raise MetadataKeyError.refusing(
             "use",
             f"`{LIMIT}` of the input of {subject}",
-            expected="no limit for an input of each partition by its key",
+            expected="no limit for an input by partition key",
             found=str(options.limit),
-            hint="annotate the input with the type of its rows alone: a limit is of all of them.",
+            hint="annotate the input with the type of its rows instead of a dict: the limit applies to all rows.",
         )
     if request.annotation.is_by_partition and request.scope.is_whole_table:
         raise PartitioningError.refusing(
             "load",
             subject,
-            expected="an asset with partitions, for an input of each partition by its key",
-            found="one without",
-            hint="annotate the input with the type of its rows alone.",
+            expected="an asset with partitions, for an input by partition key",
+            found="an asset without partitions",
+            hint="annotate the input with the type of its rows instead of a dict.",
         )
     return request
 
 
-def _require_own_table(definition: Mapping[str, object], asset_key: dg.AssetKey | None, *, subject: str) -> None:
-    """Refuse an input that names a table where what it comes from does.
+def _require_no_source(definition: Mapping[str, object], asset_key: dg.AssetKey | None, *, subject: str) -> None:
+    """Reject an input that names a table if its source already does.
 
     Raises:
-        MetadataKeyError: It comes from an asset, or from an op's output that names its table.
+        MetadataKeyError: The input comes from an asset, or from an op's output that names its table.
     """
     if asset_key is None and TABLE not in definition:
         return
     raise MetadataKeyError.refusing(
         "load",
         subject,
-        expected=f"`{TABLE}` where the rows come from, in the definition of the asset or of the output",
+        expected=f"`{TABLE}` in the definition of the upstream asset or output",
         found="it in the metadata of the input",
-        hint="leave it out of the input, or read another table by an `AssetSpec` of that table.",
+        hint="remove it from the input. To read another table, define an `AssetSpec` for that table.",
     )
 
 
 def upstream_read(context: dg.InputContext, request: ReadRequest) -> UpstreamRead:
-    """Return what tells an input of changes from others, in the lineage."""
+    """Return the fields by which the lineage identifies an incremental read of this input."""
     return UpstreamRead(
         request.asset,
         str(request.identifier),
@@ -168,5 +168,5 @@ def upstream_read(context: dg.InputContext, request: ReadRequest) -> UpstreamRea
 
 
 def input_name(context: dg.InputContext) -> str:
-    """Return the input's name; of a load by a script there is none."""
+    """Return the input's name, or an empty string if a script loads the input."""
     return context.name if context.has_input_name else ""

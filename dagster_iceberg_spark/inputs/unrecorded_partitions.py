@@ -1,4 +1,4 @@
-"""Which partitions of an input Dagster has no materialization of."""
+"""The partitions of an input that have no materialization in Dagster."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,10 @@ from dagster_iceberg_spark.inputs.read_request import ReadRequest
 
 
 def unrecorded_partitions(context: dg.InputContext, request: ReadRequest) -> frozenset[str]:
-    """Return the keys of the input's partitions that Dagster has no materialization of.
+    """Return the keys of the input's partitions that have no materialization in Dagster.
 
-    None of them, where the input is all that there is of the asset, or what there was of it at another time; and none
-    that the step itself writes: a run of several days reads the day before each.
+    There are none if the input asks for all partitions of the asset, or reads the table as of another time. Partitions
+    that the step itself writes are left out: a run of several days may read the day before each day.
     """
     instance = instance_of(context)
     is_now = request.options.is_head and request.options.ref is None

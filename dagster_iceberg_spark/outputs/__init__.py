@@ -1,1 +1,1 @@
-"""From an OutputContext to one write request, and from a commit to what Dagster shows of it."""
+"""Turns an OutputContext into a write request, and a commit into the metadata that Dagster shows."""

@@ -1,4 +1,4 @@
-"""What an asset's definition wants of its table, outside of any run."""
+"""The table that an asset's definition asks for, outside a run."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,15 +18,15 @@ from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 
 def defined_table(spec: dg.AssetSpec, *, namespace: str | None, configuration: Mapping[str, Any]) -> DefinedTable:
-    """Read an asset's definition, outside of any run.
+    """Return the table that an asset's definition asks for.
 
     Args:
-        spec: Dagster's.
+        spec: The spec of the asset.
         namespace: The IO manager's namespace.
-        configuration: The IO manager's, by the names of its fields.
+        configuration: The fields of the IO manager by name.
 
     Raises:
-        MetadataKeyError: A metadata key or value is wrong.
+        MetadataKeyError: A metadata key or its value is invalid.
         PartitioningError: `partition_expr` is missing or does not fit the partitions definition.
     """
     definition, subject = plain_metadata(spec.metadata), "/".join(spec.key.path)
@@ -47,14 +47,14 @@ def table_request(
     options: WriteOptions,
     creation: TableCreation | None = None,
 ) -> TableRequest:
-    """Return what the definition wants of the table.
+    """Return the table request of a definition.
 
     Args:
         identifier: The table.
-        asset_key: The owning asset; None for the output of an op, which owns nothing.
-        metadata: The definition's.
-        options: How the output is written.
-        creation: How the IO manager lets tables come to be.
+        asset_key: The owning asset, or None for the output of an op, which owns no table.
+        metadata: The metadata of the definition.
+        options: The options of the output.
+        creation: How the IO manager creates tables.
     """
     declared = _declared_schema(metadata)
     return TableRequest(

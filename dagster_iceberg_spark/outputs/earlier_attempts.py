@@ -1,4 +1,4 @@
-"""What earlier attempts of a step may have committed, and where they may still be writing."""
+"""The earlier attempts of a step: what they may have committed, and where they may still be writing."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -25,15 +25,15 @@ _ATTEMPT: Final = {
     "user_id": "iceberg/user",
     "server": "iceberg/server",
 }
-"""Keys of an engine event that says where an attempt writes, by the field of `RemoteAttempt`."""
+"""Keys of the engine event that records where an attempt writes, by field of `RemoteAttempt`."""
 
 
 def token_candidates(
     facts: StepFacts | None, *, output: str, scope: PartitionScope, branch: str
 ) -> tuple[TokenCandidate, ...]:
-    """Return the tokens to look for: this run's, and those of the runs that it resumes.
+    """Return the commit tokens to look for: those of this run and of the runs that it resumes.
 
-    An in-process run with a fixed id may repeat on an ephemeral instance: there only a second attempt looks.
+    On an ephemeral instance, in-process runs may repeat a fixed run id, so the first attempt looks for no token.
     """
     if facts is None or (facts.instance.is_ephemeral and facts.attempt == 0):
         return ()
@@ -53,7 +53,7 @@ def token_candidates(
 def record_check(
     facts: StepFacts | None, asset_key: dg.AssetKey | None, scope: PartitionScope, candidates: Sequence[TokenCandidate]
 ) -> RecordCheck:
-    """Return what asks the runs that may have written the snapshot, or taken it over from one another."""
+    """Return a function that looks up whether one of the candidates' runs recorded a snapshot."""
 
     def record_of(snapshot_id: int) -> Record:
         record: Record = "none"
@@ -70,7 +70,7 @@ def record_check(
 
 
 def announce(facts: StepFacts | None, table: str, attempt: RemoteAttempt) -> None:
-    """Record where an attempt writes, so that a later one can stop it; of a write without a step there is none."""
+    """Record where an attempt writes, so that a later attempt can stop it. A write without a step has none."""
     if facts is not None:
         facts.record_event(
             f"Writing {table} in session {attempt.session_id} of the Spark Connect server {attempt.server}.",
@@ -79,7 +79,7 @@ def announce(facts: StepFacts | None, table: str, attempt: RemoteAttempt) -> Non
 
 
 def earlier_attempts(facts: StepFacts | None, candidates: Sequence[TokenCandidate]) -> Sequence[RemoteAttempt]:
-    """Return where earlier attempts of the step, or of the runs that it resumes, have written."""
+    """Return the sessions in which earlier attempts of the step, or of the runs that it resumes, wrote."""
     if facts is None:
         return ()
     tags = {candidate.tag for candidate in candidates}

@@ -1,4 +1,4 @@
-"""From a commit to what Dagster shows of it. Nothing here reads data."""
+"""The metadata that Dagster shows for a commit. Nothing here reads data."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from dagster_iceberg_spark.table.schema import Field, Schema
 from dagster_iceberg_spark.table.scope import PartitionScope
 
 _MARKUP: Final = re.compile(r"[\\\[\]<>&`]|://")
-"""What begins a link, an image, an element or an entity in Markdown; a backslash before it makes it a character."""
+"""Characters that begin a link, an image, an element or an entity in Markdown. A backslash escapes them."""
 
 DataVersionPolicy: TypeAlias = Literal["auto", "snapshot", "dagster"]
 
@@ -20,17 +20,17 @@ DataVersionPolicy: TypeAlias = Literal["auto", "snapshot", "dagster"]
 def materialization_metadata(
     commit: Commit, scope: PartitionScope, *, catalog: str, column_docs: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return Dagster's standard keys and the commit's own.
+    """Return the metadata of a materialization: Dagster's standard keys and the package's keys.
 
     Args:
-        commit: What was done.
+        commit: The commit.
         scope: The run's partitions.
         catalog: The catalog's name.
-        column_docs: The descriptions of columns that the definition gives.
+        column_docs: The descriptions of columns in the definition.
     """
     snapshot, counts = commit.snapshot, commit.counts
     added = snapshot.count("added-records")
-    own = added if counts.rows is None else counts.rows
+    owned = added if counts.rows is None else counts.rows
     metadata: dict[str, Any] = {
         "dagster/column_schema": column_schema(commit.schema, column_docs),
         "dagster/table_name": f"{catalog}.{commit.identifier}",
@@ -48,7 +48,7 @@ def materialization_metadata(
         "iceberg/commit_seconds": round(commit.commit_seconds, 3),
         "iceberg/retries": commit.retries,
         "iceberg/retry_seconds": round(commit.retry_seconds, 3),
-        **_row_counts(commit, scope, own),
+        **_row_counts(commit, scope, owned),
     }
     if snapshot.parent_snapshot_id is not None:
         metadata["iceberg/parent_snapshot_id"] = str(snapshot.parent_snapshot_id)
@@ -65,10 +65,10 @@ def materialization_metadata(
 
 
 def partition_metadata(commit: Commit) -> Mapping[str, dict[str, Any]]:
-    """Return what is known of each partition of a run of several: its rows, as the write counted them.
+    """Return the row count of each partition, for a run of several partitions.
 
-    Only a replace writes all rows that its partitions have. A task that the engine ran twice would be counted twice;
-    then the counts do not add up, and none is reported.
+    Only a replace writes all rows of its partitions. If the engine ran a task twice, its rows are counted twice. The
+    counts then do not add up, and none is reported.
     """
     counts = commit.counts
     adds_up = sum(counts.by_partition.values()) == counts.rows
@@ -78,9 +78,9 @@ def partition_metadata(commit: Commit) -> Mapping[str, dict[str, Any]]:
 
 
 def data_version(commit: Commit, policy: DataVersionPolicy, *, code_version: str | None) -> str | None:
-    """Return the data version to record; None leaves it to Dagster.
+    """Return the data version to record, or None to leave it to Dagster.
 
-    Where the asset has a code version, Dagster's own memoization goes on working.
+    If the asset has a code version, Dagster's memoization keeps working.
     """
     if policy == "dagster" or (policy == "auto" and code_version is not None):
         return None
@@ -90,8 +90,8 @@ def data_version(commit: Commit, policy: DataVersionPolicy, *, code_version: str
 def column_schema(schema: Schema, column_docs: Mapping[str, str]) -> dg.TableSchema:
     """Return the table's columns as Dagster shows them.
 
-    The UI renders descriptions as Markdown. Those that the definition does not give may be anybody's: in them nothing
-    becomes a link, an image or an element.
+    The UI renders descriptions as Markdown. Anyone may have written a description that is not in the definition, so its
+    markup is escaped: it cannot become a link, an image or an element.
     """
     return dg.TableSchema(columns=[_column(field, column_docs) for field in schema])
 
@@ -109,9 +109,9 @@ def _column(field: Field, column_docs: Mapping[str, str]) -> dg.TableColumn:
 
 
 def _merge_counts(commit: Commit) -> dict[str, int]:
-    """Return what a merge did to rows, as the engine counted it (Iceberg's `spark.merge-into.` summary).
+    """Return how many rows a merge changed, from Iceberg's `spark.merge-into.` summary.
 
-    `replace_where` meets no rows by their keys: there is nothing to say of it.
+    `replace_where` does not match rows by their keys and has no such counts.
     """
     summary = commit.snapshot.summary
     is_counted = commit.counts.unchanged is not None or any(key.startswith("spark.merge-into.") for key in summary)
@@ -125,16 +125,17 @@ def _merge_counts(commit: Commit) -> dict[str, int]:
     return counts if unchanged is None else {**counts, "iceberg/merge_unchanged_rows": unchanged}
 
 
-def _row_counts(commit: Commit, scope: PartitionScope, own: int) -> dict[str, int]:
-    """Return the rows of the table, or of the one partition, where the snapshot tells them."""
+def _row_counts(commit: Commit, scope: PartitionScope, owned: int) -> dict[str, int]:
+    """Return the row count of the table or of the run's only partition, if it is known."""
     summary = commit.snapshot.summary
     if scope.is_whole_table:
-        # Files of deletes may outlive those that they delete from: how many rows they take off is not in the summary.
-        is_told = "total-records" in summary and commit.snapshot.count("total-delete-files") == 0
-        return {"dagster/row_count": int(summary["total-records"])} if is_told else {}
+        # Delete files may outlive the data files that they apply to, so the summary does not show how many rows they
+        # delete.
+        is_known = "total-records" in summary and commit.snapshot.count("total-delete-files") == 0
+        return {"dagster/row_count": int(summary["total-records"])} if is_known else {}
     is_counted = commit.counts.rows is not None or CARRIES_OVER not in summary
     is_known = _replaces(commit) and len(scope.keys) == 1 and is_counted
-    return {"dagster/partition_row_count": own} if is_known else {}
+    return {"dagster/partition_row_count": owned} if is_known else {}
 
 
 def _replaces(commit: Commit) -> bool:

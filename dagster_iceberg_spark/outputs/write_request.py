@@ -1,4 +1,4 @@
-"""From an OutputContext to what is asked of the write: the table, the partitions, the options, the lineage."""
+"""The write request of an output: its table, partitions, options and lineage."""
 
 import datetime as dt
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ from dagster_iceberg_spark.table.scope import (
 )
 
 RUN_WITHOUT_STEP: Final = "no-run"
-"""The run id of a context that was built by hand: such writes are never looked up."""
+"""The run id of a context that was built by hand. The package never looks up such writes."""
 
 
 def write_request(
@@ -41,17 +41,17 @@ def write_request(
     creation: TableCreation,
     limits: RetryLimits,
 ) -> WriteRequest:
-    """Read an output's context.
+    """Return the write request of an output.
 
     Args:
-        context: Dagster's.
+        context: Dagster's context of the output.
         namespace: The IO manager's namespace.
-        configuration: The IO manager's, by the names of its fields.
-        creation: How the IO manager lets tables come to be.
-        limits: How often the write is planned again.
+        configuration: The fields of the IO manager by name.
+        creation: How the IO manager creates tables.
+        limits: The limits for attempts of the write.
 
     Raises:
-        MetadataKeyError: A metadata key or value is wrong.
+        MetadataKeyError: A metadata key or its value is invalid.
         PartitioningError: `partition_expr` is missing or does not fit the partitions definition.
     """
     asset_key = context.asset_key if context.has_asset_key else None
@@ -92,9 +92,9 @@ def write_request(
 
 
 def _require_partitions(context: dg.OutputContext, scope: PartitionScope, subject: str) -> None:
-    """Refuse a partitioned asset in a run without partitions: it would replace all of them.
+    """Reject a run of a partitioned asset that has no partition key, because it would replace all partitions.
 
-    Dagster's own launchers ask for a partition; `dg.materialize` does not, and takes the empty key for none.
+    Dagster's launchers require a partition key. `dg.materialize` does not, and treats an empty key as none.
     """
     if not scope.is_whole_table or not context.has_asset_key or step_facts(context) is None:
         return
@@ -104,7 +104,7 @@ def _require_partitions(context: dg.OutputContext, scope: PartitionScope, subjec
             subject,
             expected="a run of some of the asset's partitions",
             found="a run without partitions",
-            hint="give `dg.materialize` a `partition_key`; Dagster takes the empty text for none.",
+            hint="pass `partition_key` to `dg.materialize`. Dagster treats an empty key as none.",
         )
 
 
@@ -114,7 +114,7 @@ def _output_label(context: dg.OutputContext) -> str:
 
 
 def _random_run() -> str:
-    """Return a run id that no other write has."""
+    """Return a unique run id."""
     return dg.DagsterRun(job_name=RUN_WITHOUT_STEP).run_id
 
 
@@ -125,7 +125,7 @@ def _code_version(context: dg.OutputContext) -> str | None:
 
 
 def _started_at(facts: StepFacts | None) -> dt.datetime:
-    """Return when the run was created: the same for every attempt of a step."""
+    """Return when the run was created, which is the same for every attempt of a step."""
     milliseconds = run_started_at_ms(facts.instance, facts.run_id) if facts else None
     now = dt.datetime.now(dt.timezone.utc)
     return now if milliseconds is None else dt.datetime.fromtimestamp(milliseconds / 1000, dt.timezone.utc)

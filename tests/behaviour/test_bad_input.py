@@ -107,7 +107,7 @@ def test_an_op_s_input_names_its_table(classic_lake: Lake) -> None:
     error = error_of(run())
     assert error.class_name == "MetadataKeyError"
     assert str(error).startswith("Cannot load the input 'rows': expected the table's name")
-    assert 'Hint: write `In(input_manager_key=..., metadata={"iceberg/table"' in str(error)
+    assert 'Hint: use `In(input_manager_key=..., metadata={"iceberg/table"' in str(error)
 
 
 def test_an_input_of_an_asset_names_no_table(classic_lake: Lake) -> None:

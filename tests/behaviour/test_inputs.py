@@ -502,7 +502,7 @@ class TestRunsRepeated:
         self.first(lake, kept_instance)
         result = self.repeated(lake, kept_instance, "no-such-run", raise_on_error=False)
         failure = next(event for event in result.all_events if event.is_step_failure)
-        assert "a record of what the run no-such-run has read of up in this step" in str(failure)
+        assert "a record of what this step read of up in the run no-such-run" in str(failure)
         assert lake.rows("total") == [1]
 
 
@@ -639,7 +639,7 @@ class TestPartitionsOneByOne:
 
         error = lake.failure(reader, hours.to_source_asset(), selection=[reader], partition_key="2013-01-01")
         assert (error.class_name, error.allow_retries) == ("MetadataKeyError", False)
-        assert "expected no limit for an input of each partition by its key, found 3" in str(error)
+        assert "expected no limit for an input by partition key, found 3" in str(error)
 
 
 def test_files_are_read_when_their_batches_are_asked_for(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
