@@ -1,1 +1,1 @@
-"""The vocabulary: identifiers, schemas, partition specs, scopes, snapshots. Standard library only."""
+"""Values for identifiers, schemas, partition specs, scopes and snapshots. They use the standard library only."""

@@ -1,4 +1,4 @@
-"""What one materialization did."""
+"""The commit of one materialization."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,13 +10,14 @@ from dagster_iceberg_spark.table.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class RowCounts:
-    """What the write counted on its way, at no pass of its own.
+    """Row counts of a write, counted while the rows are written, without another pass over the data.
 
     Args:
-        rows: Rows of the frame that were written; None where nothing asked for it.
-        dropped: Rows that were left out because the run does not own them.
+        rows: Rows of the DataFrame that were written, or None if they were not counted.
+        dropped: Rows that were left out because they belong to none of the run's partitions.
         by_partition: Rows by partition key.
-        unchanged: Rows of a merge's batch that the table had already, or did not let in; None where nothing counted.
+        unchanged: Rows of a merge's batch that the table already had or that a rule kept out, or None if they were not
+            counted.
     """
 
     rows: int | None = None
@@ -27,21 +28,21 @@ class RowCounts:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What one materialization did.
+    """The commit of one materialization.
 
     Args:
         identifier: The table.
-        location: The URI of its directory.
-        schema: Its columns after the commit.
-        snapshot: The snapshot that carries the token.
-        counts: What the write counted.
+        location: The URI of the table's directory.
+        schema: The table's columns after the commit.
+        snapshot: The snapshot that carries the commit token.
+        counts: The row counts of the write.
         write_seconds: Seconds from the first step to the snapshot's timestamp.
         commit_seconds: Seconds from the snapshot's timestamp to the engine's return.
-        retries: How often it was planned again after a conflict or an outage.
-        retry_seconds: Seconds that the attempts before the last one took, and the waits between.
+        retries: How often the write was planned again after a conflict or an outage.
+        retry_seconds: Seconds that the attempts before the last one took, including the waits between them.
         changes: Changes of the table's metadata, in words.
-        is_adopted: Whether the snapshot was there already.
-        has_created: Whether the table was created.
+        is_adopted: Whether an earlier attempt had committed the snapshot.
+        has_created: Whether the write created the table.
     """
 
     identifier: TableIdentifier

@@ -10,28 +10,28 @@ _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 @dataclass(frozen=True, slots=True)
 class TableIdentifier:
-    """A table's namespace levels and its name, without the catalog.
+    """The namespace and the name of a table, without the catalog.
 
     Args:
         namespace: One name per level, outermost first; at least one.
-        name: The table's own name. Any character is allowed in it.
+        name: The name of the table. It may contain any character.
     """
 
     namespace: tuple[str, ...]
     name: str
 
     def __str__(self) -> str:
-        """Return the parts joined by dots, each part that needs it in backticks."""
+        """Return the parts joined by dots, with backticks where a part needs them."""
         return ".".join(quote_part(part) for part in self.parts)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """All levels, the table's name last."""
+        """The levels of the namespace, then the name."""
         return (*self.namespace, self.name)
 
     @classmethod
     def parse(cls, text: str) -> "TableIdentifier":
-        """Read `namespace.table`; a part with a dot in it stands in backticks.
+        """Parse `namespace.table`. A part that contains a dot must be in backticks.
 
         Raises:
             ValueError: There is no namespace, or a part is empty.
@@ -44,7 +44,7 @@ class TableIdentifier:
 
 
 def quote_part(part: str) -> str:
-    """Return the name as it must be written in a dotted name: in backticks unless it is a plain word."""
+    """Return the name as a part of a dotted name: in backticks unless it is a plain word."""
     return part if re.fullmatch(r"\w+", part) else "`" + part.replace("`", "``") + "`"
 
 
@@ -52,7 +52,7 @@ def split_parts(text: str) -> tuple[str, ...]:
     """Split a dotted name into its parts, respecting backticks.
 
     Raises:
-        ValueError: A part is empty or a backtick is left open.
+        ValueError: A part is empty, or a backtick is not closed.
     """
     parts: list[str] = []
     position = 0

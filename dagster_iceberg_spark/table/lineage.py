@@ -1,6 +1,6 @@
-"""Who made a snapshot: the names and values that the package writes into every snapshot's summary.
+"""The lineage of a snapshot: the keys and values that the package writes to the summary of each snapshot.
 
-Keys are lower case because the engine lower-cases the keys of write options.
+The keys are lower case because the engine lower-cases the keys of write options.
 """
 
 import datetime as dt
@@ -24,16 +24,16 @@ UPSTREAM: Final = "dagster.upstream"
 WRITE_DISPOSITION: Final = "dagster.write_disposition"
 PACKAGE_VERSION: Final = "dagster_iceberg_spark.version"
 BOUNDARY: Final = "dagster_iceberg_spark.boundary"
-"""On a snapshot of a history: when the versions begin that it added."""
+"""On a snapshot of a history (SCD 2): the instant at which the versions that it added begin."""
 HISTORY: Final = "dagster_iceberg_spark.history"
-"""On the same: a digest of the rows whose versions were compared."""
+"""On a snapshot of a history (SCD 2): a digest of the rows whose versions were compared."""
 CARRIES_OVER: Final = "dagster_iceberg_spark.carries_over"
-"""On a snapshot that also wrote rows of other partitions anew, which its numbers count too."""
+"""On a snapshot that rewrote rows of other partitions too. Its row counts include them."""
 
 OWNER_PROPERTY: Final = "dagster.asset_key"
 """Table property: the asset that owns the table."""
 SHARED_PROPERTY: Final = "dagster.named_by"
-"""Table property: how the owner named the table; `iceberg/table` lets other assets that do the same share it."""
+"""Table property: how the owner named the table. With `iceberg/table`, assets that name the same table share it."""
 NAMED_EXPLICITLY: Final = "iceberg/table"
 SHARERS_PROPERTY: Final = "dagster.shared_by"
 """Table property: the other assets that have written the table, as a JSON list."""
@@ -41,7 +41,7 @@ SHARERS_PROPERTY: Final = "dagster.shared_by"
 MAXIMUM_UPSTREAM_BYTES: Final = 2048
 
 ReadKind: TypeAlias = Literal["changes", "changelog"]
-"""What is read of a range of snapshots: the rows that were added, or every change."""
+"""The kind of an incremental read: the rows that were added, or every change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +49,19 @@ class UpstreamRead:
     """An input that the package loaded for a step.
 
     Args:
-        asset_key: The upstream asset, its parts joined by slashes.
+        asset_key: The key of the upstream asset, with slashes between its parts.
         table: The table that was read, with its namespace.
-        snapshot_id: The snapshot that was read; None for a table without one.
-        scope: The partitions that were read, in bounded form; None for the whole table.
-        kind: Which changes were read; None: the snapshot's rows.
-        since: The snapshot after which the changes begin; None: all rows of the snapshot were new.
-        digest: Of the exact set of partitions, where changes were read.
-        input_name: The input, where changes were read.
-        output_heads: The snapshot that each table of the step had then, by its asset. It is not written down.
-        is_repeated: Whether rows were read that had been read before.
-        is_pinned: Whether the table was read as it was at another time, or on a branch. It is not written down.
-        left_out: What left rows of the snapshot out: a limit, or which row filter; None: nothing did.
+        snapshot_id: The snapshot that was read, or None if the table had none.
+        scope: The partitions that were read, in bounded form, or None for the whole table.
+        kind: The kind of an incremental read, or None if the snapshot's rows were read.
+        since: The snapshot after which the changes begin, or None if all rows of the snapshot were new.
+        digest: The digest of the exact set of partitions, for an incremental read.
+        input_name: The name of the input, for an incremental read.
+        output_heads: Each asset of the step with its table's current snapshot at the time of the read. This is not
+            written to the summary.
+        is_repeated: Whether the read included rows that had been read before.
+        is_pinned: Whether the input selected another time or a branch. This is not written to the summary.
+        left_out: The option that left out rows of the snapshot: the limit or the hash of the row filter, or None.
     """
 
     asset_key: str
@@ -78,35 +79,35 @@ class UpstreamRead:
 
     @property
     def range(self) -> tuple[Any, ...]:
-        """What tells the changes from others: the input, the table, and where they begin and end."""
+        """The identity of an incremental read: the input, the table, and where the range begins and ends."""
         return (self.input_name, self.table, self.since, self.snapshot_id)
 
     def document(self) -> dict[str, Any]:
-        """Return the read as the summary has it."""
-        said = {"asset": self.asset_key, "table": self.table, "snapshot_id": self.snapshot_id, "scope": self.scope}
-        said |= {"left_out": self.left_out} if self.left_out else {}
+        """Return the read in the form that the summary stores."""
+        document = {"asset": self.asset_key, "table": self.table, "snapshot_id": self.snapshot_id, "scope": self.scope}
+        document |= {"left_out": self.left_out} if self.left_out else {}
         if self.kind is None:
-            return said
+            return document
         read = {"read": self.kind, "since": self.since, "partitions": self.digest, "input": self.input_name}
-        return said | read | ({"repeated": True} if self.is_repeated else {})
+        return document | read | ({"repeated": True} if self.is_repeated else {})
 
 
 @dataclass(frozen=True, slots=True)
 class Materialization:
-    """What one materialization says about itself in the snapshot.
+    """The lineage of one materialization, as its snapshot records it.
 
     Args:
-        asset_key: The asset, its parts joined by slashes; for an op's output its step and output names.
-        run_id: Dagster's run.
-        job: The run's job.
-        step_key: The run's step.
+        asset_key: The asset key with slashes between its parts; for an op's output, its step and output names.
+        run_id: The id of the run.
+        job: The name of the run's job.
+        step_key: The key of the step.
         scope: The partitions that are materialized.
-        code_version: The asset's declared code version, if any.
+        code_version: The code version in the asset's definition, if any.
         upstream: The inputs that the step loaded.
         write_disposition: How the rows are written.
-        commit_token: The token that makes the commit recognisable.
-        package_version: Version of this package.
-        started_at: When the run began, where that matters.
+        commit_token: The token that identifies the commit.
+        package_version: The version of this package.
+        started_at: When the run began, if the write needs it.
     """
 
     asset_key: str
@@ -123,11 +124,11 @@ class Materialization:
 
     @property
     def reads_changes(self) -> bool:
-        """Whether it is made of changes of an input."""
+        """Whether the step read an input incrementally."""
         return any(read.kind is not None for read in self.upstream)
 
     def properties(self) -> dict[str, str]:
-        """Return the summary's keys and values."""
+        """Return the keys and values for the snapshot's summary."""
         optional = {JOB: self.job, STEP_KEY: self.step_key, CODE_VERSION: self.code_version}
         partitions = {} if self.scope.is_whole_table else {PARTITION_KEYS: self.scope.describe()}
         return {
@@ -144,22 +145,22 @@ class Materialization:
 
 
 def commit_token(*, run_id: str, output: str, scope: PartitionScope, branch: str) -> str:
-    """Return the token of one materialization: the same for every attempt of it, another for any other.
+    """Return the token of one materialization. Its attempts share the token; every other materialization has another.
 
     Args:
-        run_id: The run that materializes; never the root run.
-        output: The asset key; for an op's output its step key, output name and mapping key.
+        run_id: The id of the run that materializes, which is not the root run.
+        output: The asset key; for an op's output, its step key, output name and mapping key.
         scope: The partitions that are materialized.
-        branch: The branch that is written.
+        branch: The branch that the run writes to.
     """
     document = json.dumps([run_id, output, scope.digest, branch])
     return hashlib.sha256(document.encode()).hexdigest()[:32]
 
 
 def upstream_document(reads: Sequence[UpstreamRead]) -> str:
-    """Return the inputs as JSON of at most 2 kB: a list, or where that is longer their digest and count.
+    """Return the inputs as JSON: a list of at most 2 kB or, if it were longer, their digest and count.
 
-    Those that changes were read of are always listed: the next run reads on from there.
+    Incremental reads are always listed, because the next run continues from them.
     """
     rows = [read.document() for read in reads]
     document = json.dumps(rows, separators=(",", ":"))
@@ -172,7 +173,7 @@ def upstream_document(reads: Sequence[UpstreamRead]) -> str:
 
 
 def upstream_reads(document: str) -> tuple[UpstreamRead, ...]:
-    """Return the inputs that a snapshot's summary lists: of too many, those that changes were read of."""
+    """Return the inputs that a summary lists. If there were too many, these are the incremental reads only."""
     written = json.loads(document) if document else ()
     rows = written if isinstance(written, list) else written.get("changes", ()) if written else ()
     return tuple(
@@ -193,10 +194,10 @@ def upstream_reads(document: str) -> tuple[UpstreamRead, ...]:
 
 
 def changes_read(summary: Mapping[str, str]) -> set[tuple[Any, ...]]:
-    """Return the ranges of changes that a snapshot was made of; mostly none."""
+    """Return the ranges of the incremental reads that a snapshot was made from."""
     return {read.range for read in upstream_reads(summary.get(UPSTREAM, "")) if read.kind is not None}
 
 
 def has_all_reads(document: str) -> bool:
-    """Say whether a snapshot's summary lists all inputs."""
+    """Return whether a snapshot's summary lists all inputs."""
     return not document.startswith("{")

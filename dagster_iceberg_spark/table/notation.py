@@ -1,17 +1,17 @@
-"""Texts that name columns, transforms and tables, where they cannot be read."""
+"""The error for a text that does not follow its notation, such as the name of a column or a table."""
 
 
 class NotationError(ValueError):
     """A text that does not follow its notation.
 
     Args:
-        expected: What would have been right.
-        found: What was there.
-        nearest: What was probably meant; None: nothing is near.
+        expected: The valid texts, in words.
+        found: The text that was found.
+        nearest: A similar valid text, or None if there is none.
     """
 
     def __init__(self, expected: str, found: str, nearest: str | None = None) -> None:
-        """Keep the parts beside the message."""
+        """Store the parts of the message."""
         super().__init__(f"expected {expected}, found {found}")
         self.expected = expected
         self.found = found

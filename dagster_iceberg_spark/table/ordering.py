@@ -6,13 +6,13 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class SortField:
-    """One field of the order.
+    """One field of a sort order.
 
     Args:
-        column: The column's name.
+        column: The name of the column.
         direction: Ascending or descending.
-        nulls: Where NULLs go; None: first when ascending, last when descending, as Spark has it.
-        transform: What is done to the column's values before, as the spec writes it; definitions have the identity.
+        nulls: Where NULLs go. None is Spark's default: first if ascending, last if descending.
+        transform: The transform of the column's values, in the spec's notation. Definitions use the identity.
     """
 
     column: str
@@ -21,7 +21,7 @@ class SortField:
     transform: str = "identity"
 
     def same_order_as(self, other: "SortField") -> bool:
-        """Say whether both put rows into the same order."""
+        """Return whether both fields sort rows in the same order."""
         return _order(self) == _order(other)
 
 

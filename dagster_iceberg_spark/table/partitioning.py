@@ -60,11 +60,11 @@ class Transform:
 
     @property
     def kind(self) -> str:
-        """What it makes of a column: `time`, or its own name."""
+        """The kind of value that the transform produces: `time`, or the name of the transform."""
         return "time" if self.name in ("year", "month", "day", "hour") else self.name
 
     def accepts(self, column_type: IcebergType) -> bool:
-        """Say whether a column of that type can be transformed (spec, "Partition Transforms")."""
+        """Return whether the transform accepts a column of this type (spec, "Partition Transforms")."""
         match self.name:
             case "hour":
                 return column_type in _TIMESTAMPS
@@ -88,9 +88,9 @@ class PartitionField:
     """A field of a partition spec.
 
     Args:
-        column: The source column's name; nested fields by their dotted path.
-        transform: What is done to the column's value.
-        name: The field's own name; None lets the engine derive it.
+        column: The name of the source column, or the dotted path of a nested field.
+        transform: The transform of the column's value.
+        name: The name of the field, or None to let the engine derive it.
     """
 
     column: str
@@ -98,7 +98,7 @@ class PartitionField:
     name: str | None = None
 
     def __str__(self) -> str:
-        """Return the form that `iceberg/partition_by` takes."""
+        """Return the field in the notation of `iceberg/partition_by`."""
         column = quote_part(self.column)
         if self.transform.name == "identity":
             call = column
@@ -116,36 +116,36 @@ class PartitionField:
         return f"{self.column}_{'trunc' if self.transform.name == 'truncate' else self.transform.name}"
 
     def same_partitioning_as(self, other: "PartitionField") -> bool:
-        """Say whether both put rows into the same partitions, whatever the fields are called."""
+        """Return whether both fields partition rows in the same way, whatever their names."""
         return (self.column, self.transform) == (other.column, other.transform)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSpec:
-    """The fields that a table is partitioned by; none of them: unpartitioned."""
+    """The fields that a table is partitioned by. A spec without fields is unpartitioned."""
 
     fields: tuple[PartitionField, ...] = ()
     spec_id: int | None = None
 
     def __str__(self) -> str:
-        """Return the fields as `iceberg/partition_by` would list them."""
+        """Return the fields in the notation of `iceberg/partition_by`."""
         return ", ".join(str(field) for field in self.live_fields) or "unpartitioned"
 
     @property
     def live_fields(self) -> tuple[PartitionField, ...]:
-        """The fields that partition: format version 1 keeps a removed one as `void`."""
+        """The fields that partition rows. Format version 1 keeps a removed field as `void`."""
         return tuple(field for field in self.fields if field.transform.name != "void")
 
     def on(self, column: str) -> tuple[PartitionField, ...]:
-        """Return the fields of that column."""
+        """Return the fields whose source is this column."""
         return tuple(field for field in self.live_fields if field.column == column)
 
 
 def parse_partition_field(text: str) -> PartitionField:
-    """Read one entry of `iceberg/partition_by`, such as `day(ts)` or `bucket(8, id) as shard`.
+    """Parse one entry of `iceberg/partition_by`, such as `day(ts)` or `bucket(8, id) as shard`.
 
     Raises:
-        ValueError: The text is no such entry; the message says what was expected.
+        ValueError: The text is not a valid entry. The message says what was expected.
     """
     stripped = text.strip()
     alias = _ALIAS.match(stripped)
@@ -164,11 +164,11 @@ def parse_partition_field(text: str) -> PartitionField:
 
 
 class UnknownTransformError(ValueError):
-    """A function that is no partition transform; the second argument is its name."""
+    """An unknown partition transform. The second argument of the error is its name."""
 
 
 def parse_transform(text: str) -> Transform:
-    """Read the spec's JSON form of a transform, such as `bucket[8]`."""
+    """Parse the spec's JSON form of a transform, such as `bucket[8]`."""
     parametric = re.fullmatch(r"(\w+)\[(\d+)\]", text)
     if parametric:
         return Transform(_SPELLINGS.get(parametric[1], "void"), int(parametric[2]))
@@ -176,7 +176,7 @@ def parse_transform(text: str) -> Transform:
 
 
 def granule_floor(transform: TimeTransform, value: dt.datetime) -> dt.datetime:
-    """Return the start of the UTC year, month, day or hour that the instant, or wall clock, lies in."""
+    """Return the start of the year, month, day or hour that contains the instant (in UTC) or the wall clock."""
     if transform == "hour":
         return value.replace(minute=0, second=0, microsecond=0)
     midnight = value.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -186,7 +186,7 @@ def granule_floor(transform: TimeTransform, value: dt.datetime) -> dt.datetime:
 
 
 def granule_start(transform: TimeTransform, ordinal: int) -> dt.datetime:
-    """Return where the partition with that value starts, as a wall clock (spec: years to hours, from 1970)."""
+    """Return the start of the partition with this value, as a wall clock (spec: years to hours since 1970)."""
     epoch = dt.datetime(_EPOCH_YEAR, 1, 1)  # noqa: DTZ001 - a wall clock by design
     match transform:
         case "hour":

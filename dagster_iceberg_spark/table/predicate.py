@@ -1,9 +1,10 @@
-"""Row predicates as values, so that Spark and pyiceberg filter by the same thing.
+"""Row predicates as values, so that Spark and pyiceberg apply the same filter.
 
-A literal's Python type says what it is: `str`, `bytes`, `int`, `bool`, `Decimal` and `date` mean themselves, an aware
-`datetime` is an instant (a `timestamptz` column), a naive one a wall clock (a `timestamp` column, Spark's
-TIMESTAMP_NTZ).
-A predicate means what Spark's SQL means by it: a comparison with NULL is NULL, and NaN is above every number.
+The Python type of a literal determines its meaning. `str`, `bytes`, `int`, `bool`, `Decimal` and `date` stand for
+themselves. An aware `datetime` is an instant (a `timestamptz` column). A naive `datetime` is a wall clock (a
+`timestamp` column, Spark's TIMESTAMP_NTZ).
+
+Predicates have the semantics of Spark SQL: a comparison with NULL is NULL, and NaN is greater than every number.
 """
 
 import datetime as dt
@@ -17,12 +18,12 @@ from dagster_iceberg_spark.table.partitioning import Transform
 LiteralValue: TypeAlias = str | bytes | int | bool | float | Decimal | dt.date | dt.datetime
 Order: TypeAlias = Literal["<", "<=", ">", ">="]
 Column: TypeAlias = str | tuple[str, ...]
-"""A column's name; or the path of a field inside of structs: its column's name, then those of the fields."""
+"""The name of a column, or the path of a field in structs: the name of its column, then those of the fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class Always:
-    """A constant: every row, or none."""
+    """A constant that matches every row or no row."""
 
     matches: Literal["every row", "no row"]
 
@@ -33,7 +34,7 @@ NO_ROW = Always("no row")
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`column < value` and its like; NULL matches none of them."""
+    """A comparison such as `column < value`. NULL does not match."""
 
     column: Column
     operator: Order
@@ -42,7 +43,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """The column holds one of the values; never empty."""
+    """The column holds one of the values, of which there is at least one."""
 
     column: Column
     values: tuple[LiteralValue, ...]
@@ -50,7 +51,7 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class InPartitions:
-    """The column's value under a partition transform is one of the values, never empty; only Spark can tell."""
+    """The column's value under a partition transform is one of at least one values. Only Spark can evaluate it."""
 
     column: str
     transform: Transform
@@ -66,14 +67,14 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class IsNaN:
-    """The column, of floating-point numbers, is NaN; NULL is not."""
+    """The floating-point column is NaN. NULL does not match."""
 
     column: Column
 
 
 @dataclass(frozen=True, slots=True)
 class StartsWith:
-    """The column's text starts with that text."""
+    """The column's text starts with the prefix."""
 
     column: Column
     prefix: str
@@ -81,21 +82,21 @@ class StartsWith:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """What the term does not match; where the term is NULL, so is this."""
+    """The negation of the term. If the term is NULL, so is the negation."""
 
     term: "Predicate"
 
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """Every one of at least two predicates."""
+    """The conjunction of at least two predicates."""
 
     terms: tuple["Predicate", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """At least one of at least two predicates."""
+    """The disjunction of at least two predicates."""
 
     terms: tuple["Predicate", ...]
 
@@ -104,7 +105,7 @@ Predicate: TypeAlias = Always | Comparison | In | InPartitions | IsNull | IsNaN 
 
 
 def all_of(terms: Iterable[Predicate]) -> Predicate:
-    """Return the conjunction, simplified; of nothing it is every row."""
+    """Return the simplified conjunction. Without terms, it matches every row."""
     kept = [term for term in terms if term != EVERY_ROW]
     if NO_ROW in kept:
         return NO_ROW
@@ -114,7 +115,7 @@ def all_of(terms: Iterable[Predicate]) -> Predicate:
 
 
 def any_of(terms: Iterable[Predicate]) -> Predicate:
-    """Return the disjunction, simplified; of nothing it is no row."""
+    """Return the simplified disjunction. Without terms, it matches no row."""
     kept = [term for term in terms if term != NO_ROW]
     if EVERY_ROW in kept:
         return EVERY_ROW

@@ -8,13 +8,13 @@ from decimal import Context, Decimal, InvalidOperation
 from typing import Any, Final, TypeAlias
 
 _CONTEXT: Final = Context(prec=38)
-"""Decimals have at most so many digits; Python's own calculations have 28."""
+"""Iceberg's decimals have at most 38 digits; Python's default precision is 28."""
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 
 
 @dataclass(frozen=True, slots=True)
 class PrimitiveType:
-    """A type without parts, by its name in the Iceberg spec: `int`, `long`, `timestamptz`, `fixed[16]`, ..."""
+    """A primitive type by its name in the Iceberg spec: `int`, `long`, `timestamptz`, `fixed[16]`, ..."""
 
     name: str
 
@@ -25,7 +25,7 @@ class PrimitiveType:
 
 @dataclass(frozen=True, slots=True)
 class DecimalType:
-    """A decimal of so many digits, so many of them after the point."""
+    """A decimal with a number of digits (precision) and a number of digits after the point (scale)."""
 
     precision: int
     scale: int
@@ -35,7 +35,7 @@ class DecimalType:
         return f"decimal({self.precision}, {self.scale})"
 
     def exact(self, number: Decimal) -> Decimal | None:
-        """Return the number with the type's scale; None if it is no value of the type."""
+        """Return the number with the type's scale, or None if it is not a value of the type."""
         try:
             scaled = number.quantize(Decimal(1).scaleb(-self.scale), context=_CONTEXT)
         except InvalidOperation:
@@ -45,7 +45,7 @@ class DecimalType:
 
 @dataclass(frozen=True, slots=True)
 class StructType:
-    """Named fields."""
+    """A struct of named fields."""
 
     fields: tuple["Field", ...]
 
@@ -56,7 +56,7 @@ class StructType:
 
 @dataclass(frozen=True, slots=True)
 class ListType:
-    """Elements of one type."""
+    """A list with elements of one type."""
 
     element: "IcebergType"
     is_element_required: bool = False
@@ -68,7 +68,7 @@ class ListType:
 
 @dataclass(frozen=True, slots=True)
 class MapType:
-    """Values by key."""
+    """A map from keys to values."""
 
     key: "IcebergType"
     value: "IcebergType"
@@ -102,11 +102,11 @@ class Field:
     """A column, or a field of a struct.
 
     Args:
-        name: Any text; Iceberg compares names exactly, Spark by its own setting.
-        type: The field's type.
-        is_required: Whether NULL is refused.
-        doc: What the table says about the field.
-        field_id: Iceberg's id; None for a frame's column.
+        name: Any text. Iceberg compares names exactly; in Spark, it depends on the session's setting.
+        type: The type of the field.
+        is_required: Whether the field rejects NULL.
+        doc: The description of the field.
+        field_id: The field id in Iceberg, or None for a column of a DataFrame.
     """
 
     name: str
@@ -118,12 +118,12 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The columns of a frame or of a table, in order.
+    """The columns of a DataFrame or a table, in order.
 
     Args:
         fields: The columns.
-        schema_id: Iceberg's id; None for a frame's columns.
-        is_case_sensitive: Whether names that differ in case alone are different names: a setting of Spark's session.
+        schema_id: The schema id in Iceberg, or None for the columns of a DataFrame.
+        is_case_sensitive: Whether names that differ only in case are different names, a setting of Spark's session.
     """
 
     fields: tuple[Field, ...]
@@ -137,11 +137,11 @@ class Schema:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns' names, in order."""
+        """The names of the columns, in order."""
         return tuple(field.name for field in self.fields)
 
     def field(self, name: str) -> Field | None:
-        """Return the column of that name; where case is no matter, also the only one that differs in it."""
+        """Return the column of this name. Without case sensitivity, the only column in another case matches too."""
         if not self._by_name:
             for field in self.fields:
                 self._by_name.setdefault(folded(field.name), []).append(field)
@@ -152,31 +152,31 @@ class Schema:
         return alike[0] if len(alike) == 1 else None
 
     def like(self, fields: Iterable[Field]) -> "Schema":
-        """Return other columns, or the fields of a struct, whose names are compared as these are."""
+        """Return a schema of other fields whose names are compared in the same way."""
         return Schema(tuple(fields), is_case_sensitive=self.is_case_sensitive)
 
     def name_of(self, field_id: int) -> str | None:
-        """Return the dotted name of the field with that id, at any depth."""
+        """Return the dotted name of the field with this id, at any depth."""
         return next((name for name, field in walk(self.fields) if field.field_id == field_id), None)
 
 
 def folded(name: str) -> str:
-    """Return what names have in common that Spark takes for the same where case does not matter.
+    """Return a form of the name that is equal for names that Spark treats as equal without regard to case.
 
-    It compares them by Java's `String.equalsIgnoreCase`, character by character: a dotless i is an i, and the two small
-    sigmas are one letter, but a sharp s is not ss.
+    Spark uses Java's `String.equalsIgnoreCase`, which compares character by character. A dotless i equals an i, and the
+    two small sigmas are equal, but a sharp s does not equal ss.
     """
     return name.lower() if name.isascii() else "".join(map(_folded_character, name))
 
 
 def _folded_character(character: str) -> str:
     upper = character.upper()
-    # Java maps a character to one, and leaves alone what would become several.
+    # Java maps a character to one character, and does not change one whose upper case has several.
     return (upper if len(upper) == 1 else character).lower()[0]
 
 
 def types_within(column_type: IcebergType) -> Iterator[IcebergType]:
-    """Yield the type and every type inside of it."""
+    """Yield the type and every type inside it."""
     yield column_type
     match column_type:
         case StructType():
@@ -192,12 +192,12 @@ def types_within(column_type: IcebergType) -> Iterator[IcebergType]:
 
 
 def is_orderable(column_type: IcebergType) -> bool:
-    """Say whether values of the type can be sorted: those with maps, and variants, cannot."""
+    """Return whether values of the type can be sorted. Maps and variants cannot."""
     return not any(isinstance(item, MapType) or str(item) == "variant" for item in types_within(column_type))
 
 
 def walk(fields: Sequence[Field], prefix: str = "") -> Iterator[tuple[str, Field]]:
-    """Yield every named field with its dotted path, depth first, through structs only."""
+    """Yield every named field with its dotted path, depth first. This descends into structs only."""
     for field in fields:
         path = f"{prefix}{field.name}"
         yield path, field
@@ -206,7 +206,7 @@ def walk(fields: Sequence[Field], prefix: str = "") -> Iterator[tuple[str, Field
 
 
 def walk_paths(fields: Sequence[Field], parent: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Field]]:
-    """Yield every named field with its path; `element`, `key` and `value` step into lists and maps."""
+    """Yield every named field with its path. `element`, `key` and `value` are the steps into lists and maps."""
     for field in fields:
         path = (*parent, field.name)
         yield path, field
@@ -225,7 +225,7 @@ def _inner_paths(column_type: IcebergType, path: tuple[str, ...]) -> Iterator[tu
 
 
 def all_paths(fields: Sequence[Field]) -> Iterator[tuple[str, ...]]:
-    """Yield the path of everything that has a field id: `element`, `key` and `value` of lists and maps, too."""
+    """Yield the path of everything with a field id, including `element`, `key` and `value` of lists and maps."""
     for field in fields:
         yield from _paths_in((field.name,), field.type)
 
@@ -244,7 +244,7 @@ def _paths_in(path: tuple[str, ...], column_type: IcebergType) -> Iterator[tuple
 
 
 def are_same_columns(fields: Sequence[Field], others: Sequence[Field]) -> bool:
-    """Say whether both are the same fields, by their ids too, of the same names and types at every depth, in order."""
+    """Return whether both have the same fields in the same order: equal ids, names and types at every depth."""
     return len(fields) == len(others) and all(
         (one.name, one.field_id) == (other.name, other.field_id) and is_same_type(one.type, other.type)
         for one, other in zip(fields, others, strict=True)
@@ -252,7 +252,7 @@ def are_same_columns(fields: Sequence[Field], others: Sequence[Field]) -> bool:
 
 
 def is_same_type(one: IcebergType, other: IcebergType) -> bool:
-    """Say whether both are the same type, of the same fields at every depth."""
+    """Return whether both are the same type, with the same fields at every depth."""
     match one, other:
         case StructType(), StructType():
             return are_same_columns(one.fields, other.fields)
@@ -265,12 +265,12 @@ def is_same_type(one: IcebergType, other: IcebergType) -> bool:
 
 
 def parse_schema(document: Mapping[str, Any]) -> Schema:
-    """Read a schema from the JSON form of the Iceberg spec (appendix C)."""
+    """Parse a schema in the JSON form of the Iceberg spec (appendix C)."""
     return Schema(tuple(_field(field) for field in document["fields"]), document.get("schema-id"))
 
 
 def parse_type(document: str | Mapping[str, Any]) -> IcebergType:
-    """Read a type from the JSON form of the Iceberg spec (appendix C)."""
+    """Parse a type in the JSON form of the Iceberg spec (appendix C)."""
     if isinstance(document, str):
         decimal = _DECIMAL.fullmatch(document)
         if decimal:

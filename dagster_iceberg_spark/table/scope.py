@@ -1,4 +1,4 @@
-"""Which rows a run owns: the rows of its Dagster partitions, by the values of their columns."""
+"""The rows that a run owns: those of its Dagster partitions, by the values of the partition columns."""
 
 import datetime as dt
 import hashlib
@@ -18,28 +18,28 @@ _FIRST_AND_LAST: Final = re.compile(r"(?P<first>.*)\.\.(?P<last>.*) \(\d+\)", re
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:
-    """A half-open window between two instants, both aware; they are kept in UTC.
+    """A half-open window between two aware instants, stored in UTC.
 
-    Of two instants in one zone Python compares the wall clocks, which an hour that a clock change repeats has twice.
+    For two instants in one zone, Python compares the wall clocks. A clock change can repeat an hour of them.
     """
 
     start: dt.datetime
     end: dt.datetime
 
     def __post_init__(self) -> None:
-        """Take both edges to UTC."""
+        """Convert both edges to UTC."""
         object.__setattr__(self, "start", self.start.astimezone(dt.timezone.utc))
         object.__setattr__(self, "end", self.end.astimezone(dt.timezone.utc))
 
 
 @dataclass(frozen=True, slots=True)
 class TimeCalendar:
-    """How the windows of a time dimension lie in the calendar.
+    """The calendar of a time dimension's windows.
 
     Args:
-        timezone: The IANA name of the zone that the windows' edges are drawn in.
+        timezone: The IANA name of the zone of the windows' edges.
         key_format: The strftime format of the partition keys.
-        granule: The coarsest of year, month, day and hour that every window is made of whole ones of.
+        granule: The coarsest of year, month, day and hour that divides every window into whole units.
     """
 
     timezone: str
@@ -52,9 +52,9 @@ class Dimension:
     """One dimension of a partitions definition.
 
     Args:
-        name: The dimension's name in a multi-partitions definition; None where there is only one.
-        column: The table's column that holds it.
-        calendar: How its time windows lie in the calendar; None where the dimension is made of keys.
+        name: The dimension's name in a multi-partitions definition, or None for a single dimension.
+        column: The table's column that holds the dimension.
+        calendar: The calendar of its time windows, or None if the dimension has no time windows.
     """
 
     name: str | None
@@ -72,7 +72,7 @@ class PartitionSlice:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A product of partitions: every combination of one slice from each dimension, in the dimensions' order."""
+    """A product of slices: every combination of one slice from each dimension, in the dimensions' order."""
 
     slices: tuple[tuple[PartitionSlice, ...], ...]
 
@@ -82,9 +82,9 @@ class PartitionScope:
     """The partitions of a run or of an input.
 
     Args:
-        dimensions: The dimensions of the partitions definition, in its order; none of them: the whole table.
+        dimensions: The dimensions of the partitions definition, in its order; empty for the whole table.
         partitions: One slice per dimension for each partition, in any order.
-        keys: Dagster's own key of each partition, in the same order.
+        keys: Dagster's key of each partition, in the same order.
     """
 
     dimensions: tuple[Dimension, ...] = ()
@@ -93,22 +93,22 @@ class PartitionScope:
 
     @property
     def is_whole_table(self) -> bool:
-        """Whether there are no partitions to speak of."""
+        """Whether the scope is the whole table."""
         return not self.dimensions
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are partitions to speak of, and none of them is meant."""
+        """Whether the scope has no partitions, though the asset has a partitions definition."""
         return not self.is_whole_table and not self.partitions
 
     @cached_property
     def digest(self) -> str:
-        """A hash of the exact set of keys, whatever their order: 32 hexadecimal digits."""
+        """A hash of the set of keys, regardless of their order: 32 hexadecimal digits."""
         document = json.dumps(None if self.is_whole_table else sorted(self.keys), ensure_ascii=True)
         return hashlib.sha256(document.encode()).hexdigest()[:32]
 
     def describe(self) -> str:
-        """Return the keys in a bounded form: one key, a JSON list, or the first, the last and the count.
+        """Return the keys in a bounded form: one key, a JSON list, or the first key, the last key and the count.
 
         A text that starts with a bracket is always a list.
         """
@@ -121,25 +121,25 @@ class PartitionScope:
 
     @cached_property
     def boxes(self) -> tuple[Box, ...]:
-        """The set of partitions as a union of products, as few as equal rows make them.
+        """The set of partitions as a union of boxes. Partitions with equal slices share a box.
 
-        A range of a multi-dimensional definition is one box; 1,000 unrelated pairs stay 1,000 boxes at most.
+        A range of a multi-dimensional definition is one box. 1,000 unrelated pairs are at most 1,000 boxes.
         """
         return tuple(Box(slices) for slices in _products(sorted(set(self.partitions), key=_sort_key)))
 
 
 def listed_keys(described: str) -> frozenset[str] | None:
-    """Return the keys that a description lists; None where it only says how many there are."""
+    """Return the keys that a description lists, or None if it has only their number."""
     if not described.startswith("["):
         return None if _FIRST_AND_LAST.fullmatch(described) else frozenset({described})
     try:
         return frozenset(json.loads(described))
-    except ValueError:  # a key that an older version, or someone else, wrote as it is
+    except ValueError:  # a key that an older version or another writer wrote unchanged
         return None
 
 
 def share_of(described: str, keys: Iterable[str]) -> Literal["all", "some", "none"] | None:
-    """Say how many of the keys are among those that a description is of; None where it does not tell."""
+    """Return how many of the keys a description covers, or None if that is unknown."""
     wanted, listed = frozenset(keys), listed_keys(described)
     if listed is not None:
         return "all" if wanted <= listed else "some" if wanted & listed else "none"

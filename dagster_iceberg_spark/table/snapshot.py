@@ -1,4 +1,4 @@
-"""Snapshots and the state of a table at one look."""
+"""Snapshots, and the state of a table at one point in time."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,15 +13,15 @@ MAIN_BRANCH = "main"
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One commit of data.
+    """One snapshot of a table.
 
     Args:
-        snapshot_id: Iceberg's id.
-        parent_snapshot_id: The snapshot that it was made upon, if any.
-        committed_at_ms: When, in milliseconds since 1970.
+        snapshot_id: The snapshot id.
+        parent_snapshot_id: The id of the parent snapshot, if any.
+        committed_at_ms: When the snapshot was committed, in milliseconds since 1970.
         operation: `append`, `overwrite`, `delete` or `replace`.
-        summary: What the engine and the writer said about it; keys are lower case.
-        schema_id: The schema that was current.
+        summary: The summary that the engine and the writer wrote. Its keys are lower case.
+        schema_id: The id of the schema that was current.
     """
 
     snapshot_id: int
@@ -33,33 +33,34 @@ class Snapshot:
 
     @property
     def is_compaction(self) -> bool:
-        """Whether files were rewritten and no row changed: Iceberg's operation `replace` (spec, "Snapshots")."""
+        """Whether files were rewritten without changing rows: Iceberg's operation `replace` (spec, "Snapshots")."""
         return self.operation == "replace"
 
     def count(self, key: str) -> int:
-        """Return a number of the summary; the engine leaves zeros out."""
+        """Return a number in the summary. The engine leaves out zeros."""
         return int(self.summary.get(key, "0"))
 
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """A table as one fresh look saw it.
+    """The state of a table when it was loaded.
 
     Args:
         identifier: The table's name in the catalog.
-        location: The URI of its directory.
-        format_version: Version of the Iceberg table format.
+        location: The URI of the table's directory.
+        format_version: The version of the Iceberg table format.
         schema: The current schema.
-        specs: All partition specs by id: files written under old ones may be alive.
-        default_spec_id: The id of the spec that new files get.
+        specs: All partition specs by id. Live files may have been written under old specs.
+        default_spec_id: The id of the spec for new files.
         properties: The table's properties.
-        snapshots: Snapshots by id; a catalog may show only the newest.
-        refs: Snapshot id by branch or tag name; `main` is absent while the table has no snapshot.
+        snapshots: The snapshots by id. Some catalogs show only the newest.
+        refs: The snapshot id of each branch and tag by name. `main` is absent while the table has no snapshot.
         schemas: All schemas by id.
-        identifier_fields: Columns that identify a row, by their dotted names.
+        identifier_fields: The dotted names of the columns that identify a row.
         sort_order: The order of rows in new files.
-        branches: Names of the refs that move; a tag stays where it is.
-        snapshot_log: When `main` came to stand on which snapshot, in milliseconds since 1970, oldest first.
+        branches: The names of the refs that are branches, not tags.
+        snapshot_log: The snapshots that were current on `main`: when, in milliseconds since 1970, and which; oldest
+            first.
     """
 
     identifier: TableIdentifier
@@ -79,11 +80,11 @@ class TableState:
 
     @property
     def spec(self) -> PartitionSpec:
-        """The spec that new files get."""
+        """The spec for new files."""
         return self.specs[self.default_spec_id]
 
     def compared_like(self, schema: Schema) -> "TableState":
-        """Return the state with names of columns compared as the schema's are."""
+        """Return the state with column names compared in the same way as in the schema."""
         return replace(self, schema=replace(self.schema, is_case_sensitive=schema.is_case_sensitive))
 
     def head(self, branch: str = MAIN_BRANCH) -> Snapshot | None:
@@ -92,18 +93,18 @@ class TableState:
         return None if snapshot_id is None else self.snapshots.get(snapshot_id)
 
     def base(self, branch: str = MAIN_BRANCH) -> Snapshot | None:
-        """Return the snapshot that a write to the branch is made upon: a new branch starts where `main` stands."""
+        """Return the parent snapshot of a write to the branch. A new branch starts at the head of `main`."""
         return self.head(self._start_of(branch))
 
     def base_ancestors(self, branch: str = MAIN_BRANCH) -> Iterator[Snapshot]:
-        """Yield the snapshots that a write to the branch is made upon, newest first."""
+        """Yield the ancestors of a write to the branch, newest first."""
         return self.ancestors(self._start_of(branch))
 
     def _start_of(self, branch: str) -> str:
         return branch if branch in self.refs else MAIN_BRANCH
 
     def ancestors(self, branch: str = MAIN_BRANCH) -> Iterator[Snapshot]:
-        """Yield the snapshots that the branch's head was made upon, newest first, the head included."""
+        """Yield the head of the branch and its ancestors, newest first."""
         snapshot = self.head(branch)
         while snapshot is not None:
             yield snapshot

@@ -1,4 +1,4 @@
-"""Changes of a table's metadata. None of them adds a snapshot to `main`."""
+"""Updates of a table's metadata. None of them adds a snapshot to `main`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ class AddColumn:
     """Add an optional column, or an optional field of a struct.
 
     Args:
-        path: Names from the top level down; `element`, `key` and `value` step into lists and maps.
-        type: The new field's type.
-        doc: What the table says about it.
+        path: Names from the top level down. `element`, `key` and `value` are the steps into lists and maps.
+        type: The type of the new field.
+        doc: The description of the new field.
     """
 
     path: tuple[str, ...]
@@ -30,7 +30,7 @@ class AddColumn:
 
 @dataclass(frozen=True, slots=True)
 class WidenColumn:
-    """Change a type to one that holds every value of the old (Iceberg spec, "Schema Evolution")."""
+    """Change a column's type to one that holds every value of the old type (Iceberg spec, "Schema Evolution")."""
 
     path: tuple[str, ...]
     before: IcebergType
@@ -43,7 +43,7 @@ class WidenColumn:
 
 @dataclass(frozen=True, slots=True)
 class DescribeColumn:
-    """Change what the table says about a column."""
+    """Change the description of a column."""
 
     path: tuple[str, ...]
     doc: str
@@ -55,7 +55,7 @@ class DescribeColumn:
 
 @dataclass(frozen=True, slots=True)
 class RelaxColumn:
-    """Let a required column hold NULL."""
+    """Make a required column optional."""
 
     path: tuple[str, ...]
 
@@ -66,7 +66,7 @@ class RelaxColumn:
 
 @dataclass(frozen=True, slots=True)
 class RenameColumn:
-    """Give a column, known by its field id, another name."""
+    """Rename a column. It keeps its field id."""
 
     path: tuple[str, ...]
     name: str
@@ -89,7 +89,7 @@ class DropColumn:
 
 @dataclass(frozen=True, slots=True)
 class MoveColumn:
-    """Place a column behind another one, or first."""
+    """Move a column after another column, or to the front."""
 
     path: tuple[str, ...]
     after: str | None
@@ -101,7 +101,7 @@ class MoveColumn:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionField:
-    """Partition new files by one more field."""
+    """Add a partition field for new files."""
 
     field: PartitionField
 
@@ -112,7 +112,7 @@ class AddPartitionField:
 
 @dataclass(frozen=True, slots=True)
 class DropPartitionField:
-    """Stop partitioning new files by a field."""
+    """Remove a partition field for new files."""
 
     field: PartitionField
 
@@ -123,11 +123,11 @@ class DropPartitionField:
 
 @dataclass(frozen=True, slots=True)
 class RenamePartitionField:
-    """Call a field of the spec otherwise; it partitions as before.
+    """Rename a partition field, which keeps its transform.
 
     Args:
-        field: The field as it is.
-        name: Its new name.
+        field: The current field.
+        name: The new name.
     """
 
     field: PartitionField
@@ -140,7 +140,7 @@ class RenamePartitionField:
 
 @dataclass(frozen=True, slots=True)
 class SetProperties:
-    """Set table properties; others stay."""
+    """Set table properties. Others keep their values."""
 
     properties: Mapping[str, str]
 
@@ -151,7 +151,7 @@ class SetProperties:
 
 @dataclass(frozen=True, slots=True)
 class RemoveProperties:
-    """Remove table properties; others stay."""
+    """Remove table properties. Others keep their values."""
 
     keys: tuple[str, ...]
 
@@ -162,7 +162,7 @@ class RemoveProperties:
 
 @dataclass(frozen=True, slots=True)
 class SetIdentifierFields:
-    """Say which columns identify a row (Iceberg spec, "Identifier Field IDs")."""
+    """Set the columns that identify a row (Iceberg spec, "Identifier Field IDs")."""
 
     columns: tuple[str, ...]
     before: tuple[str, ...] = ()
@@ -174,7 +174,7 @@ class SetIdentifierFields:
 
 @dataclass(frozen=True, slots=True)
 class SetSortOrder:
-    """Sort the rows of new files; no field: do not."""
+    """Set the sort order of new files. Without fields, they are not sorted."""
 
     fields: tuple[SortField, ...]
     is_partitioned: bool
@@ -186,7 +186,7 @@ class SetSortOrder:
 
 @dataclass(frozen=True, slots=True)
 class CreateBranch:
-    """Create a branch where `main` stands. Where `main` has no snapshot, the branch begins with an empty one."""
+    """Create a branch at the head of `main`. If `main` has no snapshot, the branch starts with an empty one."""
 
     name: str
 
