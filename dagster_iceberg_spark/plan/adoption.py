@@ -1,6 +1,6 @@
-"""Whether a materialization is in the table already, under its own commit token or an earlier attempt's.
+"""Finds out whether a materialization is already in the table, under its commit token or an earlier attempt's.
 
-The rule, scenario by scenario, is in `docs/exactly-once.md`.
+`docs/exactly-once.md` describes the rules for each scenario.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,25 +18,25 @@ from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 CLOCK_TOLERANCE_MS: Final = 10 * 60 * 1000
 
 Record: TypeAlias = Literal["none", "recorded", "rejected"]
-"""What Dagster holds of a snapshot: no materialization; one; one whose blocking check failed."""
+"""What Dagster has recorded of a snapshot: no materialization, one, or one whose blocking check failed."""
 RecordCheck: TypeAlias = Callable[[int], Record]
-"""Says what is recorded of materializations of this asset and partition, by the candidates' runs, with a snapshot."""
+"""Returns what the candidates' runs have recorded of a snapshot, for this asset and partition."""
 
 
 def operation_tag(token: str) -> str:
-    """Return the tag of what writes under the token; Spark takes no comma and no space in one."""
+    """Return the tag of the operations that write under the token. Spark's tags allow no commas or spaces."""
     return f"dagster-iceberg-{token}"
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCandidate:
-    """A token under which the materialization may be in the table already.
+    """A token under which the materialization may already be in the table.
 
     Args:
         token: The commit token.
-        run_id: The run that would have written it.
-        run_started_at_ms: When that run began, in milliseconds since 1970; None where it is not known.
-        is_same_run: Whether that run is this one.
+        run_id: The run of the token.
+        run_started_at_ms: When that run began, in milliseconds since 1970, or None if it is unknown.
+        is_same_run: Whether that run is this run.
         has_begun: Whether an earlier attempt under the token is known to have begun.
     """
 
@@ -48,16 +48,16 @@ class TokenCandidate:
 
     @property
     def tag(self) -> str:
-        """The tag of what writes under the token."""
+        """The tag of the operations that write under the token."""
         return operation_tag(self.token)
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteAttempt:
-    """Where on a Spark Connect server an attempt writes, or has written.
+    """The session on a Spark Connect server in which an attempt writes, or has written.
 
     Args:
-        tag: The tag of its operations; every attempt of a materialization has the same.
+        tag: The tag of its operations, which all attempts of a materialization share.
         session_id: Spark Connect's id of the session.
         user_id: The user of the session.
         server: The server's host and port.
@@ -71,11 +71,11 @@ class RemoteAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """The outcome of the look.
+    """The decision whether to adopt a snapshot.
 
     Args:
-        snapshot: The snapshot to adopt; None: write.
-        warning: What the run's log should say, if anything.
+        snapshot: The snapshot to adopt, or None to write.
+        warning: A warning for the run's log, if any.
     """
 
     snapshot: Snapshot | None = None
@@ -91,20 +91,20 @@ def decide_adoption(
     disposition: WriteDisposition,
     record_of: RecordCheck,
 ) -> Adoption:
-    """Say whether to adopt a snapshot that is there, or to write.
+    """Decide whether to adopt a snapshot of the table or to write.
 
     Args:
-        state: A fresh look at the table.
-        candidates: Tokens to look for; none: write without looking.
-        materialization: What this attempt would write.
-        branch: The branch whose ancestors count.
+        state: The current state of the table.
+        candidates: The tokens to look for. Without any, the write goes ahead.
+        materialization: The materialization that this attempt would write.
+        branch: The branch whose ancestors are searched.
         disposition: How the rows are written.
-        record_of: Says what Dagster has recorded of a snapshot.
+        record_of: Returns what Dagster has recorded of a snapshot.
 
     Raises:
         DuplicateCommitError: Two appends carry one token.
         OrphanedCommitError: An unrecorded append was written under another code version.
-        CommitOutcomeUnknownError: An append may have been committed in a snapshot that is expired.
+        CommitOutcomeUnknownError: An append may have been committed in a snapshot that has expired.
     """
     since_ms = searched_since_ms(candidates)
     if since_ms is None:
@@ -132,14 +132,14 @@ def decide_adoption(
 
 
 def searched_since_ms(candidates: Sequence[TokenCandidate]) -> int | None:
-    """Return since when a candidate may have been committed, in milliseconds since 1970; None: there is none."""
+    """Return the earliest time of a candidate's commit, in milliseconds since 1970, or None without candidates."""
     if not candidates:
         return None
     return min(candidate.run_started_at_ms or 0 for candidate in candidates) - CLOCK_TOLERANCE_MS
 
 
 def _require_remembered(state: TableState, candidates: Sequence[TokenCandidate], oldest: Snapshot) -> None:
-    """Refuse to append where an earlier attempt may have, in a snapshot that the history has lost."""
+    """Reject an append if an earlier attempt may have appended in a snapshot that has expired."""
     begun = [candidate for candidate in candidates if candidate.has_begun]
     since_ms = searched_since_ms(begun)
     is_cut = oldest.parent_snapshot_id is not None and oldest.parent_snapshot_id not in state.snapshots
@@ -150,9 +150,9 @@ def _require_remembered(state: TableState, candidates: Sequence[TokenCandidate],
 
 
 def has_read_changes(snapshot: Snapshot, candidates: Sequence[TokenCandidate]) -> bool:
-    """Say whether a snapshot is an earlier attempt's of this materialization, made of the changes of an input.
+    """Return whether an earlier attempt of this materialization wrote the snapshot from an incremental read.
 
-    Whoever tries again reads the same changes, and adopts it: made of them once more, its rows would be doubled.
+    The next attempt reads the same changes and adopts the snapshot. If it wrote them again, rows would be duplicated.
     """
     token = snapshot.summary.get(lineage.COMMIT_TOKEN)
     return any(candidate.token == token for candidate in candidates) and bool(lineage.changes_read(snapshot.summary))
@@ -190,12 +190,12 @@ def _decide_append(found: _Found, state: TableState, record: Record) -> Adoption
 
 
 def _decide_rewrite(found: _Found, record: Record) -> Adoption:
-    untouched = all(leaves_alone(snapshot, found.materialization) for snapshot in found.younger)
-    return Adoption(found.snapshot) if record == "none" and found.has_same_code and untouched else Adoption()
+    is_unaffected = all(leaves_alone(snapshot, found.materialization) for snapshot in found.younger)
+    return Adoption(found.snapshot) if record == "none" and found.has_same_code and is_unaffected else Adoption()
 
 
 def leaves_alone(snapshot: Snapshot, materialization: Materialization) -> bool:
-    """Say whether a snapshot of others is compaction, or this asset's own of other partitions."""
+    """Return whether a snapshot is compaction, or a materialization of other partitions of this asset."""
     if snapshot.is_compaction:
         return True
     if snapshot.summary.get(lineage.ASSET_KEY) != materialization.asset_key or materialization.scope.is_whole_table:
@@ -204,37 +204,39 @@ def leaves_alone(snapshot: Snapshot, materialization: Materialization) -> bool:
     return described is not None and share_of(described, materialization.scope.keys) == "none"
 
 
-def displaced_by(state: TableState, own: Snapshot, known: frozenset[int], *, branch: str) -> tuple[Snapshot, ...]:
-    """Return the snapshots of other writers that a commit has taken out of the history: the newest of each line.
+def displaced_by(state: TableState, committed: Snapshot, known: frozenset[int], *, branch: str) -> tuple[Snapshot, ...]:
+    """Return the snapshots of other writers that a commit has removed from the history: the newest of each line.
 
-    Iceberg that is told that its commit was refused, when it was not, finds its own snapshot in the refreshed table and
+    If a catalog reports that it rejected a commit that it made, Iceberg finds its snapshot in the refreshed table and
     moves the branch back to it (`SnapshotProducer.commit` of 1.12).
 
     Args:
         state: The table after the commit.
-        own: The snapshot that was committed.
-        known: The snapshots that were there before.
-        branch: The branch that was written.
+        committed: The snapshot that was committed.
+        known: The ids of the snapshots that existed before the commit.
+        branch: The branch that was written to.
     """
     head = state.head(branch)
-    if head is None or head.snapshot_id != own.snapshot_id:
+    if head is None or head.snapshot_id != committed.snapshot_id:
         return ()
     younger = [state.snapshots[snapshot_id] for snapshot_id in state.snapshots if snapshot_id not in known]
-    upon: dict[int, Snapshot] = {}
+    descendants: dict[int, Snapshot] = {}
     for snapshot in sorted(younger, key=lambda item: item.committed_at_ms):
-        if snapshot.parent_snapshot_id == own.snapshot_id or snapshot.parent_snapshot_id in upon:
-            upon[snapshot.snapshot_id] = snapshot
-    if not upon:
+        if snapshot.parent_snapshot_id == committed.snapshot_id or snapshot.parent_snapshot_id in descendants:
+            descendants[snapshot.snapshot_id] = snapshot
+    if not descendants:
         return ()
     alive = {snapshot.snapshot_id for ref in state.refs for snapshot in state.ancestors(ref)}
-    parents = {snapshot.parent_snapshot_id for snapshot in upon.values()}
-    return tuple(item for item in upon.values() if item.snapshot_id not in alive | parents)
+    parents = {snapshot.parent_snapshot_id for snapshot in descendants.values()}
+    return tuple(item for item in descendants.values() if item.snapshot_id not in alive | parents)
 
 
 def refuse_twins(
     identifier: TableIdentifier, twins: Sequence[Snapshot], *, disposition: WriteDisposition
 ) -> str | None:
-    """Say what is wrong where several snapshots carry one token: a rewrite repeated its rows, an append doubled them.
+    """Return a warning if several snapshots carry one token, which two attempts at the same time may cause.
+
+    The later snapshot of a rewrite replaces the rows of the earlier one. Two appends duplicate the rows.
 
     Raises:
         DuplicateCommitError: The snapshots are appends.

@@ -1,4 +1,4 @@
-"""From partitions to rows: a scope bound to the types of the table's columns."""
+"""Binds a scope of partitions to the types of the table's columns, which determines its rows."""
 
 import datetime as dt
 import re
@@ -48,7 +48,7 @@ from dagster_iceberg_spark.table.scope import (
 Edge: TypeAlias = dt.datetime | dt.date
 """An aware instant, a naive wall clock, or a date."""
 Interval: TypeAlias = tuple[LiteralValue | None, LiteralValue | None]
-"""From a value on, and below another; None: without end."""
+"""From a value (inclusive) to another (exclusive). None is unbounded."""
 
 _DIGITS: Final = re.compile(r"-?(0|[1-9]\d*)")
 _NUMERIC_FORMAT: Final = re.compile(r"(%[YmdHMSjUWVGu])+")
@@ -56,7 +56,7 @@ _NUMERIC_FORMAT: Final = re.compile(r"(%[YmdHMSjUWVGu])+")
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Half-open intervals of a column, in order and apart from each other; none of them holds NULL."""
+    """Half-open intervals of a column, in order and disjoint. None of them contains NULL."""
 
     column: str
     intervals: tuple[Interval, ...]
@@ -66,14 +66,14 @@ class Intervals:
         return any_of(self._inside(start, end) for start, end in self.intervals)
 
     def _inside(self, start: LiteralValue | None, end: LiteralValue | None) -> Predicate:
-        # Iceberg takes the NULL of a partition for less than any value (`Evaluator`): a file of NULL would be replaced.
+        # Iceberg orders the NULL of a partition before any value (`Evaluator`): a file of NULL would be replaced.
         from_start = Not(IsNull(self.column)) if start is None else Comparison(self.column, ">=", start)
         return all_of([from_start, EVERY_ROW if end is None else Comparison(self.column, "<", end)])
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Exact values of a column, and NULL where that is one of them."""
+    """Values of a column, which may include NULL."""
 
     column: str
     values: tuple[LiteralValue, ...]
@@ -87,7 +87,7 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """Partitions of a column under a transform that leaves nothing else to tell them by, such as `bucket`."""
+    """Partitions of a column under a transform such as `bucket`, which only its own values identify."""
 
     column: str
     transform: Transform
@@ -104,30 +104,31 @@ BoundBox: TypeAlias = tuple[Constraint, ...]
 
 @dataclass(frozen=True, slots=True)
 class BoundScope:
-    """A scope in terms of the table's columns.
+    """A scope as constraints on the table's columns.
 
     Args:
-        boxes: A union of products of constraints. One empty product is the whole table, no product is no row.
+        boxes: A union of products of constraints. One empty product is the whole table; without products, the scope
+            has no rows.
     """
 
     boxes: tuple[BoundBox, ...]
 
     @property
     def is_whole_table(self) -> bool:
-        """Whether every row is owned."""
+        """Whether the scope is the whole table."""
         return () in self.boxes
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that decide, each once."""
+        """The columns of the constraints, each once."""
         return tuple(dict.fromkeys(constraint.column for box in self.boxes for constraint in box))
 
     def within(self, other: "BoundScope") -> "BoundScope":
-        """Return the rows that both scopes mean."""
+        """Return the intersection of both scopes."""
         return BoundScope(tuple(dict.fromkeys((*box, *more) for box in self.boxes for more in other.boxes)))
 
     def without(self, columns: Iterable[str]) -> "BoundScope":
-        """Return the scope as far as other columns than those decide."""
+        """Return the scope without the constraints on these columns."""
         left_out = set(columns)
         return BoundScope(
             tuple(
@@ -145,15 +146,15 @@ class BoundScope:
 
 
 def bind_scope(scope: PartitionScope, schema: Schema, *, subject: str) -> BoundScope:
-    """Say which rows the scope means in a table with those columns.
+    """Bind the scope to the columns of a table.
 
     Args:
         scope: The partitions.
-        schema: The columns that rows are told apart by.
+        schema: The columns, which include the partition columns.
         subject: The table, for the message.
 
     Raises:
-        PartitioningError: A partition column is missing, or its type cannot hold the partition's meaning.
+        PartitioningError: A partition column is missing, or its type cannot hold the partition.
     """
     if scope.is_whole_table:
         return BoundScope(boxes=((),))
@@ -170,7 +171,7 @@ def bind_scope(scope: PartitionScope, schema: Schema, *, subject: str) -> BoundS
 
 
 def bind_each_partition(scope: PartitionScope, schema: Schema, *, subject: str) -> tuple[tuple[str, BoundScope], ...]:
-    """Return each partition's key with the rows that it alone means."""
+    """Return the key and the bound scope of each partition."""
     return tuple(
         (key, bind_scope(PartitionScope(scope.dimensions, (partition,), (key,)), schema, subject=subject))
         for key, partition in zip(scope.keys, scope.partitions, strict=True)
@@ -181,7 +182,7 @@ def partition_field(dimension: Dimension, schema: Schema, *, subject: str) -> Fi
     """Return the column of the dimension.
 
     Raises:
-        PartitioningError: There is no such column.
+        PartitioningError: The column does not exist.
     """
     field = schema.field(dimension.column)
     if field is None:

@@ -1,4 +1,4 @@
-"""What a write to a branch leaves to `main`: a table has one schema for all of its branches."""
+"""Rules for writes to a branch. A table has one schema for all of its branches, `main` included."""
 
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -11,15 +11,15 @@ from dagster_iceberg_spark.table.updates import CreateBranch, TableUpdate
 
 
 def new_branch(options: WriteOptions, state: TableState | None) -> tuple[TableUpdate, ...]:
-    """Return what creates the branch, if it is not there."""
-    is_there = options.branch == MAIN_BRANCH or (state is not None and options.branch in state.refs)
-    return () if is_there else (CreateBranch(options.branch),)
+    """Return the update that creates the branch, if it does not exist."""
+    exists = options.branch == MAIN_BRANCH or (state is not None and options.branch in state.refs)
+    return () if exists else (CreateBranch(options.branch),)
 
 
 def refuse_losses_of_main(
     options: WriteOptions, state: TableState, after: Sequence[TableUpdate], *, subject: str
 ) -> None:
-    """Refuse what a write to another branch would take from the readers of `main`.
+    """Reject a write to another branch that would remove columns from the readers of `main`.
 
     Raises:
         ConfigurationError: A column would be dropped or renamed.
@@ -34,12 +34,12 @@ def refuse_losses_of_main(
 def refuse_outdated_branch(
     options: WriteOptions, state: TableState | None, columns: Iterable[str], *, subject: str
 ) -> None:
-    """Refuse to look for rows of a branch by columns that its newest snapshot calls otherwise, or has not got.
+    """Reject a write to a branch that filters by a column which the branch's newest snapshot lacks or names otherwise.
 
-    Iceberg 1.12 looks for a filter's columns in the schema of a branch's newest snapshot ("Cannot find field").
+    Iceberg 1.12 resolves the columns of a filter in the schema of the branch's newest snapshot ("Cannot find field").
 
     Args:
-        options: What the definition asks for.
+        options: The options of the output.
         state: The table.
         columns: The columns that the write filters stored rows by.
         subject: The table, for the message.

@@ -1,4 +1,4 @@
-"""How time partitions lie in the calendar, and what that makes of a column's values."""
+"""The calendar of time partitions, and the values of a column that separate them."""
 
 import datetime as dt
 from typing import Final
@@ -19,9 +19,9 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 
 def coarsest_granule(cron_schedule: str) -> TimeTransform:
-    """Return the coarsest of year, month, day and hour that the windows between two ticks are made of.
+    """Return the coarsest of year, month, day and hour that divides every window of the schedule into whole units.
 
-    A schedule finer than an hour, or off the hour, gets `hour`: Iceberg has nothing finer.
+    A schedule that is finer than an hour, or not on the hour, gets `hour`, because Iceberg has no finer transform.
     """
     minute, hour, day_of_month, month, day_of_week = _CRON_NICKNAMES.get(cron_schedule, cron_schedule).split()[:5]
     if minute not in ("0", "00") or hour not in ("0", "00"):
@@ -34,8 +34,8 @@ def coarsest_granule(cron_schedule: str) -> TimeTransform:
 def wall_clock_edge(edge: dt.datetime, timezone: str) -> dt.datetime | None:
     """Return the wall clock that separates the rows before the edge from those at or after it.
 
-    None where no wall clock does: the edge lies inside an hour that a clock change repeats, so that rows on both
-    sides of it read the same.
+    Return None if there is none: the edge lies in an hour that a clock change repeats, so rows on both sides of it have
+    the same wall clocks.
     """
     wall = edge.astimezone(ZoneInfo(timezone))
     if _is_repeated(wall) and (wall.fold == 1 or _is_repeated(_wall_before(wall))):
@@ -44,10 +44,10 @@ def wall_clock_edge(edge: dt.datetime, timezone: str) -> dt.datetime | None:
 
 
 def date_edge(edge: dt.datetime, timezone: str) -> dt.date | None:
-    """Return the date that separates the rows before the edge from those at or after it, None where none does.
+    """Return the date that separates the rows before the edge from those at or after it, or None if there is none.
 
-    Where a clock change skips midnight, the day starts at the first instant after it; where one turns the clock back
-    over midnight, the day before goes on after the edge.
+    If a clock change skips midnight, the day starts at the first instant after it. If a clock change turns the clock
+    back over midnight, the day before continues after the edge.
     """
     zone = ZoneInfo(timezone)
     before = (edge.astimezone(dt.timezone.utc) - _MICROSECOND).astimezone(zone)

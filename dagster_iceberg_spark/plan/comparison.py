@@ -1,4 +1,4 @@
-"""How a table stands to its asset's definition, before any frame is there to be written."""
+"""Compares a table with its asset's definition, without a DataFrame to write."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,7 +31,7 @@ from dagster_iceberg_spark.table.updates import TableUpdate
 
 COLUMN_SCHEMA: Final = "dagster/column_schema"
 _UNDECLARED_TYPE: Final = "string"
-"""The type of a `dagster.TableColumn` that says nothing of it: such a column is compared by its name alone."""
+"""The default type of a `dagster.TableColumn`. A column of this type is compared by name only."""
 _ICEBERG_NAMES: Final[Mapping[str, str]] = {
     "bigint": "long",
     "integer": "int",
@@ -39,17 +39,17 @@ _ICEBERG_NAMES: Final[Mapping[str, str]] = {
     "timestamp_ltz": "timestamptz",
     "timestamp_ntz": "timestamp",
 }
-"""What Spark SQL calls types, in the words of Iceberg's spec; `timestamp` is either's word for another type."""
+"""Spark SQL's names of types, with Iceberg's names. `timestamp` means different types in the two."""
 
 
 @dataclass(frozen=True, slots=True)
 class DefinedTable:
-    """What an asset's definition says of its table.
+    """The table that an asset's definition asks for.
 
     Args:
         request: The table and its options.
         partition_columns: The columns of `partition_expr`.
-        declared_types: Types by column of `dagster/column_schema`; None: the definition has no such key.
+        declared_types: The types of `dagster/column_schema` by column, or None if the definition has no such key.
     """
 
     request: TableRequest
@@ -59,12 +59,12 @@ class DefinedTable:
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """How a table stands to its asset's definition.
+    """The result of comparing a table with its asset's definition.
 
     Args:
         identifier: The table.
-        exists: Whether it is there.
-        differences: What the next write would change, and which columns of the definition the table lacks.
+        exists: Whether the table exists.
+        differences: What the next write would change, and the columns of the definition that the table lacks.
     """
 
     identifier: TableIdentifier
@@ -73,21 +73,21 @@ class TableReport:
 
 
 def differences(defined: DefinedTable, state: TableState) -> tuple[str, ...]:
-    """Return in words what the next write would change, and which columns of the definition the table lacks.
+    """Return what the next write would change, and the columns of the definition that the table lacks, in words.
 
     Args:
-        defined: What the definition says.
-        state: The table as a fresh look saw it.
+        defined: The table that the definition asks for.
+        state: The current state of the table.
 
     Raises:
-        ConfigurationError: The next write would be refused, whatever its frame.
-        SchemaMismatchError: Renames that the table cannot see.
+        ConfigurationError: The next write would be rejected, whatever its DataFrame.
+        SchemaMismatchError: The table has both the old and the new name of a renamed column.
     """
     request, subject = defined.request, str(defined.request.identifier)
     check_ownership(request, state)
     refuse_any_schema(request.options, state, subject=subject)
     check_place(request.options, state, subject=subject)
-    # What no frame is needed for holds for a frame that has the table's own columns, by their new names.
+    # This checks what a write of a DataFrame with the table's columns, by their new names, would check.
     names = StoredNames.of(request.options.renames, Schema(()), state.schema, subject=subject)
     stored = request.by_names(names)
     lacking = tuple(_lacking_columns(replace(defined, request=stored), names, state.schema))
@@ -158,4 +158,4 @@ def _may_be(declared: str, stored: str) -> bool:
     plain, actual = declared.strip().lower().replace(" ", ""), stored.replace(" ", "")
     if plain == _UNDECLARED_TYPE or _ICEBERG_NAMES.get(plain, plain) == actual:
         return True
-    return plain == "timestamp" and actual == "timestamptz"  # as Spark calls it
+    return plain == "timestamp" and actual == "timestamptz"  # Spark's name

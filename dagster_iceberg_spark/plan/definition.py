@@ -1,4 +1,4 @@
-"""What the definition says of the table itself: properties, order, identifying and required columns, place."""
+"""The table properties, sort order, identifier fields, required columns and location that a definition asks for."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ from dagster_iceberg_spark.table.updates import (
 ACCEPT_ANY_SCHEMA: Final = "write.spark.accept-any-schema"
 WAP_ENABLED: Final = "write.wap.enabled"
 WAP_SETTINGS: Final = ("spark.wap.branch", "spark.wap.id")
-"""Where Spark stages what is written to a table of that property (Iceberg documentation, "Branching and Tagging")."""
+"""Spark stages the writes to a table with `write.wap.enabled` there (Iceberg docs, "Branching and Tagging")."""
 
 
 def wanted_properties(options: WriteOptions) -> dict[str, str]:
@@ -43,7 +43,7 @@ def wanted_properties(options: WriteOptions) -> dict[str, str]:
 
 
 def property_changes(request: TableRequest, state: TableState) -> Iterator[TableUpdate]:
-    """Yield the properties to set, those of owner and format among them, and those to remove."""
+    """Yield the properties to set, including the owner and the format version, and those to remove."""
     options = request.options
     version = options.format_version
     wanted = {
@@ -61,13 +61,13 @@ def property_changes(request: TableRequest, state: TableState) -> Iterator[Table
 
 
 def is_switched_on(name: str, options: WriteOptions, state: TableState | None) -> bool:
-    """Say whether a property of the table is true, once the definition's are set."""
+    """Return whether a table property is true once the definition's properties are set."""
     stored = {} if state is None else state.properties
     return str({**stored, **options.table_properties}.get(name)).lower() == "true"
 
 
 def refuse_any_schema(options: WriteOptions, state: TableState | None, *, subject: str) -> None:
-    """Refuse a table that tells Spark to check nothing: columns would be taken by position, NULL by required ones.
+    """Reject a table that disables Spark's checks: it would match columns by position and store NULL in required ones.
 
     Raises:
         ConfigurationError: The table has the property.
@@ -77,14 +77,14 @@ def refuse_any_schema(options: WriteOptions, state: TableState | None, *, subjec
 
 
 def refuse_staging(settings: Mapping[str, str | None], *, subject: str) -> None:
-    """Refuse to write under settings of the session that put the rows of such a table elsewhere.
+    """Reject session settings that stage the rows of a table with `write.wap.enabled`.
 
     Args:
-        settings: What the session says of each of `WAP_SETTINGS`.
+        settings: The session's value of each of `WAP_SETTINGS`, or None.
         subject: The table, for the message.
 
     Raises:
-        ConfigurationError: There is one.
+        ConfigurationError: A setting has a value.
     """
     for name, value in settings.items():
         if value is not None:
@@ -92,7 +92,7 @@ def refuse_staging(settings: Mapping[str, str | None], *, subject: str) -> None:
 
 
 def order_changes(options: WriteOptions, state: TableState) -> Iterator[TableUpdate]:
-    """Yield the order of new files, where the definition says another than the table has."""
+    """Yield the sort order, if the definition's differs from the table's."""
     wanted, current = options.sort_by, state.sort_order
     if wanted is None:
         return
@@ -102,7 +102,7 @@ def order_changes(options: WriteOptions, state: TableState) -> Iterator[TableUpd
 
 
 def identifier_changes(options: WriteOptions, state: TableState, *, subject: str) -> Iterator[TableUpdate]:
-    """Yield the identifying columns, where the definition says others than the table has.
+    """Yield the identifier fields, if the definition's differ from the table's.
 
     Raises:
         ConfigurationError: A column is missing, or may hold NULL in the table.
@@ -127,7 +127,7 @@ def _exact(name: str, schema: Schema) -> str:
 def protected_columns(
     options: WriteOptions, wanted_fields: Sequence[PartitionField] | None, state: TableState
 ) -> dict[str, str]:
-    """Return the columns that the table's layout needs, with what for."""
+    """Return the columns that the table's layout needs, each with the reason."""
     sort_order = state.sort_order if options.sort_by is None else options.sort_by
     identifiers = state.identifier_fields if options.identifier_fields is None else options.identifier_fields
     return {
@@ -146,10 +146,10 @@ def protected_columns(
 
 
 def check_place(options: WriteOptions, state: TableState, *, subject: str) -> None:
-    """Refuse a definition of another place or of an older format than the table's, or of a tag for a branch.
+    """Reject a definition with another location or an older format than the table's, or with a tag as its branch.
 
     Raises:
-        ConfigurationError: Names both.
+        ConfigurationError: The message names both values.
     """
     if options.format_version is not None and options.format_version < state.format_version:
         raise definition_refusals.older_format(subject, options.format_version, state.format_version)
@@ -164,21 +164,21 @@ def _plain_uri(uri: str) -> str:
 
 
 def required_columns_of(options: WriteOptions) -> dict[str, bool]:
-    """Return the columns that the definition says may, or may not, hold NULL."""
+    """Return the columns that the definition makes required (true) or optional (false)."""
     return {**options.required_columns, **dict.fromkeys(options.identifier_fields or (), True)}
 
 
 def required_by_definition(options: WriteOptions, frame: Schema, state: TableState | None) -> tuple[str, ...]:
-    """Return the columns that the definition requires where the table, being older, does not."""
+    """Return the columns that the definition requires but the existing table does not."""
     if state is None:
         return ()
     wanted = (name for name, is_required in required_columns_of(options).items() if is_required)
     fields = ((state.schema.field(name), frame.field(name)) for name in wanted)
-    return tuple(own.name for stored, own in fields if own is not None and (stored is None or not stored.is_required))
+    return tuple(item.name for stored, item in fields if item is not None and not (stored and stored.is_required))
 
 
 def stored_columns(options: WriteOptions, frame: Schema) -> Schema:
-    """Return the frame's columns without the one that marks keys to delete, and with those that a merge fills."""
+    """Return the stored columns: without the one that marks keys to delete, and with those that a merge fills."""
     marker, rules = marker_of(options, frame), options.merge
     kept = tuple(item for item in frame if item.name != marker)
     if not options.merges:
@@ -189,10 +189,10 @@ def stored_columns(options: WriteOptions, frame: Schema) -> Schema:
 
 
 def check_validity(options: WriteOptions, frame: Schema, *, subject: str) -> None:
-    """Refuse a batch that has the columns that a merge fills, save for the begin of each row's version.
+    """Reject a batch that has a column which the merge fills. Only the start of each row's version may be given.
 
     Raises:
-        ConfigurationError: Names the column.
+        ConfigurationError: The message names the column.
     """
     rules = options.merge
     if not options.merges:
@@ -205,10 +205,10 @@ def check_validity(options: WriteOptions, frame: Schema, *, subject: str) -> Non
 
 
 def check_marker(options: WriteOptions, partition_columns: Sequence[str], frame: Schema, *, subject: str) -> None:
-    """Refuse a column that marks keys to delete, and is not stored, where the definition needs it for something else.
+    """Reject a column that marks keys to delete if another key needs it, because it is not stored.
 
     Raises:
-        ConfigurationError: Names the column and the key.
+        ConfigurationError: The message names the column and the key.
     """
     marker = marker_of(options, frame)
     needed = {
@@ -226,7 +226,7 @@ def check_marker(options: WriteOptions, partition_columns: Sequence[str], frame:
 
 
 def marker_of(options: WriteOptions, frame: Schema) -> str | None:
-    """Return the name of the frame's column that marks keys to delete, where a merge has one."""
+    """Return the name of the DataFrame's column that marks keys to delete, if a merge has one."""
     name = options.merge.hard_delete
     if not options.merges or name is None:
         return None
@@ -235,10 +235,10 @@ def marker_of(options: WriteOptions, frame: Schema) -> str | None:
 
 
 def check_columns(options: WriteOptions, frame: Schema, state: TableState | None, *, subject: str) -> None:
-    """Refuse a definition that names columns which neither the frame nor, where that does, the table has.
+    """Reject a definition that names a column which the DataFrame lacks. A sort column may be in the table only.
 
     Raises:
-        ConfigurationError: Names the key and the column.
+        ConfigurationError: The message names the key and the column.
     """
     merges = options.merges
     in_frame = {

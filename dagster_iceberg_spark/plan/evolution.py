@@ -1,4 +1,4 @@
-"""How a table's schema and partition spec have to change so that a frame fits."""
+"""The changes of a table's schema and partition spec that a write needs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,22 +49,22 @@ PartitionEvolution: TypeAlias = Literal["evolve", "error"]
 RESERVED_COLUMNS: Final = frozenset(
     {"_file", "_pos", "_partition", "_deleted", "_spec_id", "_row_id", "_last_updated_sequence_number"}
 )
-"""Names of Iceberg's metadata columns, which it compares exactly (Iceberg documentation, "Spark Queries")."""
+"""Names of Iceberg's metadata columns. Iceberg compares them exactly (Iceberg documentation, "Spark Queries")."""
 OWN_PREFIX: Final = "__dagster_"
 
 _DIGITS_OF: Final = {INT: 10, LONG: 19}
-"""Decimal digits that the integers need."""
+"""The number of decimal digits of the integer types."""
 _UNKNOWN: Final = PrimitiveType("unknown")
 _VARIANT: Final = PrimitiveType("variant")
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaChanges:
-    """How the columns change.
+    """The changes of a table's columns.
 
     Args:
-        before: What the write needs.
-        after: What may lose something, or only tidies up: it waits until the new data is committed.
+        before: The changes that the write needs.
+        after: The changes that may lose values or only tidy up. They wait until the new data is committed.
     """
 
     before: tuple[TableUpdate, ...] = ()
@@ -80,19 +80,19 @@ def plan_schema_changes(
     subject: str,
     protected: Mapping[str, str] | None = None,
 ) -> SchemaChanges:
-    """Say what must change in the table so that the frame can be written by column name.
+    """Return the changes of the table that the DataFrame needs, which is written by column name.
 
     Args:
-        frame: The frame's columns.
+        frame: The DataFrame's columns.
         table: The table's columns.
-        policy: `strict`: no difference at all; `add_columns`: new columns and wider types; `full`: also no other
-            columns than the frame's, in the frame's order.
-        docs: Column descriptions that the definition gives; columns that it does not mention keep theirs.
+        policy: `strict` allows no difference. `add_columns` allows new columns and wider types. `full` also drops
+            columns that the DataFrame lacks, and adopts its order.
+        docs: The descriptions of columns in the definition. Other columns keep theirs.
         subject: The table, for the message.
-        protected: What a column is needed for, by its dotted name: such columns are not dropped.
+        protected: Columns that must not be dropped, by dotted name, each with the reason.
 
     Raises:
-        SchemaMismatchError: The frame cannot be stored without losing something, or the policy forbids the change.
+        SchemaMismatchError: The DataFrame cannot be stored without losing values, or the policy forbids a change.
     """
     if policy == "strict":
         difference = next(_differences(frame, table.fields, path=()), None)
@@ -112,9 +112,9 @@ def _waits(change: TableUpdate) -> bool:
 
 
 def completed_columns(frame: Schema, table: Schema) -> dict[str, IcebergType]:
-    """Return the columns whose structs lack fields that the table has, with the type that has them all.
+    """Return the columns whose structs lack fields of the table, with the complete type.
 
-    Spark fills a column that a frame lacks with NULL, but not a field of a struct.
+    Spark fills a column that a DataFrame lacks with NULL, but not a field of a struct.
     """
     known = frame.like(table.fields)
     wanted = {field.name: (field.type, stored.type) for field in frame if (stored := known.field(field.name))}
@@ -123,17 +123,17 @@ def completed_columns(frame: Schema, table: Schema) -> dict[str, IcebergType]:
 
 
 def _completed(source: IcebergType, target: IcebergType, frame: Schema) -> IcebergType:
-    """Return the source type with the target's fields that it lacks, each at the end of its struct."""
+    """Return the source type with the fields of the target that it lacks, each at the end of its struct."""
     match source, target:
         case StructType(), StructType():
-            stored, own = frame.like(target.fields), frame.like(source.fields)
+            stored, given = frame.like(target.fields), frame.like(source.fields)
             fields = (
                 replace(field, type=_completed(field.type, known.type, frame))
                 if (known := stored.field(field.name))
                 else field
-                for field in own
+                for field in given
             )
-            return StructType((*fields, *(field for field in stored if own.field(field.name) is None)))
+            return StructType((*fields, *(field for field in stored if given.field(field.name) is None)))
         case ListType(), ListType():
             return replace(source, element=_completed(source.element, target.element, frame))
         case MapType(), MapType():
@@ -143,7 +143,7 @@ def _completed(source: IcebergType, target: IcebergType, frame: Schema) -> Icebe
 
 
 def lacks_fields_of_structs_only(source: IcebergType, complete: IcebergType) -> bool:
-    """Say whether no list and no map lacks a field inside, given the type that has them all."""
+    """Return whether only structs outside lists and maps lack fields of the complete type."""
     match source, complete:
         case StructType(), StructType():
             full = {field.name: field.type for field in complete.fields}
@@ -153,16 +153,16 @@ def lacks_fields_of_structs_only(source: IcebergType, complete: IcebergType) -> 
 
 
 def refuse_repeated_columns(frame: Schema, table: Schema | None = None, *, subject: str) -> None:
-    """Refuse a frame in which one name stands for two columns, or for two fields of a struct at any depth.
+    """Reject a DataFrame in which two columns, or two fields of a struct at any depth, have the same name.
 
     Args:
-        frame: The frame's columns.
-        table: The table's, if there is one.
+        frame: The DataFrame's columns.
+        table: The table's columns, if the table exists.
         subject: The table, for the message.
 
     Raises:
-        SchemaMismatchError: Two columns have one name, or differ in case only where the session ignores case; or their
-            dotted paths are one, by which Iceberg knows them.
+        SchemaMismatchError: Two columns have the same name, or names that differ only in case if the session ignores
+            case; or they have the same dotted path, by which Iceberg identifies them.
     """
     seen: dict[tuple[str, ...], str] = {}
     for path, field in walk_paths(frame.fields):
@@ -179,10 +179,10 @@ def refuse_repeated_columns(frame: Schema, table: Schema | None = None, *, subje
 
 
 def refuse_reserved_columns(frame: Schema, *, subject: str) -> None:
-    """Refuse columns whose names are taken: Spark could not read the table any more.
+    """Reject columns with reserved names, because Spark could no longer read the table.
 
     Raises:
-        SchemaMismatchError: A column has the name of one of Iceberg's metadata columns, or one of this package's own.
+        SchemaMismatchError: A column has the name of a metadata column of Iceberg or a name of this package.
     """
     for name in frame.names:
         if name in RESERVED_COLUMNS or name.startswith(OWN_PREFIX):
@@ -193,16 +193,16 @@ def refuse_reserved_columns(frame: Schema, *, subject: str) -> None:
 def plan_spec_changes(
     wanted: Sequence[PartitionField] | None, spec: PartitionSpec, *, policy: PartitionEvolution, subject: str
 ) -> tuple[TableUpdate, ...]:
-    """Say how the spec must change to be the wanted one.
+    """Return the changes from the table's spec to the wanted one.
 
     Args:
-        wanted: The fields that the definition asks for; None keeps the table's.
+        wanted: The fields that the definition asks for, or None to keep the table's.
         spec: The table's current spec.
-        policy: `evolve`: new files get the wanted spec; `error`: a difference is refused.
+        policy: `evolve` changes the spec for new files. `error` rejects a difference.
         subject: The table, for the message.
 
     Raises:
-        PartitioningError: There is a difference and the policy is `error`.
+        PartitioningError: The specs differ and the policy is `error`.
     """
     if wanted is None:
         return ()
@@ -219,10 +219,10 @@ def plan_spec_changes(
 
 
 def refuse_redundant_fields(fields: Sequence[PartitionField], *, subject: str) -> None:
-    """Refuse fields of a new table's spec of which one follows from another: Iceberg does.
+    """Reject redundant fields in a new table's spec, as Iceberg does.
 
     Raises:
-        PartitioningError: Two are the same column's times, buckets or prefixes.
+        PartitioningError: Two fields are times, buckets or prefixes of the same column.
     """
     for position, field in enumerate(fields):
         for other in fields[:position]:
@@ -233,16 +233,16 @@ def refuse_redundant_fields(fields: Sequence[PartitionField], *, subject: str) -
 def refuse_taken_names(
     wanted: Sequence[PartitionField], current: Sequence[PartitionField], columns: Sequence[Field], *, subject: str
 ) -> None:
-    """Refuse partition fields whose names, given or derived by the engine, are taken.
+    """Reject partition fields whose names, given or derived by the engine, are already in use.
 
     Args:
-        wanted: The fields to have.
-        current: The fields of the table; none if it is new.
-        columns: The table's columns and the frame's.
+        wanted: The wanted fields.
+        current: The fields of the table, or none for a new table.
+        columns: The columns of the table and of the DataFrame.
         subject: The table, for the message.
 
     Raises:
-        PartitioningError: Two fields have one name, or one has that of another column.
+        PartitioningError: Two fields have the same name, or a field has the name of another column.
     """
     names = {".".join(path) for path in all_paths(columns)}
     taken: dict[str, PartitionField] = {}
@@ -256,10 +256,10 @@ def refuse_taken_names(
 
 
 def storage_verdict(source: IcebergType, target: IcebergType) -> StorageVerdict:
-    """Say what happens to a frame's column of one type over a table's column of another; both without parts.
+    """Return how a column of the DataFrame is stored in the table's column, for primitive types.
 
-    `as is`: the types are the same; `stored`: every value is one of the table's type; `widened`: the table's column
-    gets the frame's type, which holds all of its values; `refused`: some value could change.
+    `as is`: the types are equal. `stored`: the table's type holds every value. `widened`: the table's column gets the
+    DataFrame's type, which holds all of its values. `refused`: a value could change.
     """
     if source == target:
         return "as is"
@@ -269,7 +269,7 @@ def storage_verdict(source: IcebergType, target: IcebergType) -> StorageVerdict:
 
 
 def is_lossless(source: IcebergType, target: IcebergType) -> bool:
-    """Say whether every value of the source type is a value of the target type, the same one."""
+    """Return whether the target type holds every value of the source type, unchanged."""
     if source in (target, _UNKNOWN):
         return True
     match source, target:
@@ -282,15 +282,15 @@ def is_lossless(source: IcebergType, target: IcebergType) -> bool:
 
 
 def is_stand_in(source: IcebergType, target: IcebergType) -> bool:
-    """Return whether Spark has values of the table's type as the frame's: of each it is seen whether it is one."""
+    """Return whether Spark represents the table's type by the DataFrame's type. Each value must then be checked."""
     return (source, target) == (STRING, UUID) or (source == BINARY and str(target).startswith("fixed["))
 
 
 def columns_to_check(frame: Schema, table: Schema) -> dict[str, IcebergType]:
-    """Return the columns with values of types that Spark lacks, by their types with these in the places of the frame's.
+    """Return the columns whose values must be checked, because Spark lacks the table's type, each with that type.
 
     Args:
-        frame: The frame's columns.
+        frame: The DataFrame's columns.
         table: The table's columns.
     """
     known = frame.like(table.fields)
@@ -322,7 +322,7 @@ def _checked(source: IcebergType, target: IcebergType, frame: Schema) -> Iceberg
 
 
 def is_promotion(before: IcebergType, after: IcebergType) -> bool:
-    """Say whether Iceberg can change a column from one type to the other (spec, "Schema Evolution")."""
+    """Return whether Iceberg can change a column from one type to the other (spec, "Schema Evolution")."""
     match before, after:
         case DecimalType(), DecimalType():
             return before.scale == after.scale and before.precision < after.precision
@@ -332,7 +332,7 @@ def is_promotion(before: IcebergType, after: IcebergType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Evolution:
-    """The changes that make a table's columns take a frame's."""
+    """The changes that make a DataFrame's columns fit a table's."""
 
     policy: SchemaEvolution
     subject: str
@@ -436,12 +436,12 @@ def _addition(field: Field, path: tuple[str, ...], *, subject: str) -> AddColumn
 
 
 def _fits_as_key(source: IcebergType, target: IcebergType, frame: Schema) -> bool:
-    """Return whether the keys of a map can be stored as they are: a struct has all of its fields, and no others."""
+    """Return whether the keys of a map can be stored unchanged. The fields of a struct must be the same."""
     match source, target:
         case StructType(), StructType():
-            stored, own = frame.like(target.fields), frame.like(source.fields)
-            pairs = [(field.type, known.type) for field in own if (known := stored.field(field.name))]
-            return len(pairs) == len(own.fields) == len(stored.fields) and all(
+            stored, given = frame.like(target.fields), frame.like(source.fields)
+            pairs = [(field.type, known.type) for field in given if (known := stored.field(field.name))]
+            return len(pairs) == len(given.fields) == len(stored.fields) and all(
                 _fits_as_key(one, other, frame) for one, other in pairs
             )
         case ListType(), ListType():
@@ -453,7 +453,7 @@ def _fits_as_key(source: IcebergType, target: IcebergType, frame: Schema) -> boo
 def _refuse_other_keys(
     source: IcebergType, target: IcebergType, frame: Schema, *, path: tuple[str, ...], subject: str
 ) -> None:
-    """Raise where the keys of a map differ: they cannot evolve (Iceberg spec, "Schema Evolution")."""
+    """Reject other keys of a map: keys cannot evolve (Iceberg spec, "Schema Evolution")."""
     if not _fits_as_key(source, target, frame):
         raise schema_refusals.other_map_keys(subject, path, source, target)
 
@@ -466,7 +466,7 @@ def _doc_changes(table: Schema, docs: Mapping[str, str]) -> Iterator[DescribeCol
 
 
 def with_docs(schema: Schema, docs: Mapping[str, str]) -> Schema:
-    """Return the schema with the descriptions that the definition gives."""
+    """Return the schema with the descriptions of the definition."""
     return replace(schema, fields=tuple(_described(field, docs) for field in schema.fields))
 
 
@@ -475,10 +475,10 @@ def _described(field: Field, docs: Mapping[str, str]) -> Field:
 
 
 def check_transforms(fields: Iterable[PartitionField], schema: Schema, *, subject: str) -> tuple[PartitionField, ...]:
-    """Return the fields with their columns' exact names.
+    """Return the fields with the exact names of their columns.
 
     Raises:
-        PartitioningError: A column is missing, or its type cannot be transformed that way.
+        PartitioningError: A column is missing, or the transform does not accept its type.
     """
     checked = tuple(_checked_transform(field, schema, subject=subject) for field in fields)
     for position, field in enumerate(checked):

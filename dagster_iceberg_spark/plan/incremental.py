@@ -1,7 +1,7 @@
-"""What is new in an upstream table since an asset has last read it (`iceberg/read`).
+"""Incremental reads (`iceberg/read`): what has changed in an upstream table since an asset last read it.
 
-How far it has read is in the lineage of its own snapshots: rows and the range that they come from are one commit, so
-that neither can be there without the other.
+The lineage of the asset's snapshots records how far it has read. Rows and the range that they come from are one commit,
+so neither can exist without the other.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -30,11 +30,11 @@ from dagster_iceberg_spark.table.scope import PartitionScope, share_of
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 CHANGE_COLUMNS: Final = ("_change_type", "_change_ordinal", "_commit_snapshot_id")
-"""What a changelog says of each row besides its values: the names of Iceberg's changelog scan."""
+"""The columns that Iceberg's changelog scan adds to each row."""
 INSERT: Final = "INSERT"
 
 _DELETIONS: Final = ("deleted-records", "deleted-data-files", "added-delete-files")
-"""Numbers of a snapshot's summary that say that rows have gone (Iceberg spec, "Snapshot summary")."""
+"""The counts in a snapshot's summary that show that rows were removed (Iceberg spec, "Snapshot summary")."""
 
 Scan: TypeAlias = Literal["rows", "nothing", "appends", "inserts", "files", "changelog"]
 
@@ -44,12 +44,12 @@ class ReadPosition:
     """How far an asset has read an upstream table.
 
     Args:
-        since: The snapshot that it has read; None: none yet.
-        until: The snapshot to read up to, where an earlier attempt of this very materialization has: its rows may be
-            in a table already, and what else it writes has to be made of the same.
-        is_repeated: Whether that attempt has read rows that had been read before.
-        unclear: Why it cannot be told, in words that follow "found"; None: it can.
-        is_cut: Whether that is because the history of the asset's own table does not go back far enough.
+        since: The last snapshot that it has read, or None if it has read none.
+        until: The snapshot to read up to, if an earlier attempt of this materialization has read up to it. That
+            attempt's rows may already be in one table, and the other tables need the rows of the same range.
+        is_repeated: Whether that attempt read rows that had been read before.
+        unclear: Why the position cannot be determined, in words that follow "found"; None if it is known.
+        is_cut: Whether the reason is that the history of the asset's table does not go back far enough.
     """
 
     since: int | None = None
@@ -65,12 +65,12 @@ class OutputTable:
 
     Args:
         asset: The asset, as its snapshots name it.
-        branch: The branch that is written.
+        branch: The branch that the step writes to.
         scope: The partitions of the run.
-        state: A fresh look at the table; None: it is not there.
-        is_pending: Says of a snapshot whether it is this materialization's own, of an earlier attempt.
-        is_recorded: Says of a snapshot whether it is the last one that Dagster has recorded of each of the partitions.
-        former: The key that the asset had before, as older snapshots name it.
+        state: The current state of the table, or None if it does not exist.
+        is_pending: Returns whether an earlier attempt of this materialization wrote a snapshot.
+        is_recorded: Returns whether a snapshot is the last one that Dagster recorded for each of the partitions.
+        former: The former key of the asset, as older snapshots name it.
     """
 
     asset: str
@@ -83,24 +83,24 @@ class OutputTable:
 
     @property
     def head(self) -> int | None:
-        """The snapshot that a write is made upon."""
+        """The parent snapshot of a write."""
         base = self.state.base(self.branch) if self.state else None
         return base.snapshot_id if base else None
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Which changes of a table are read.
+    """The changes of a table that an input reads.
 
     Args:
-        kind: Rows that were added, or every change.
-        since: The snapshot after which they begin; None: all rows of the snapshot that is read are new.
-        snapshots: Those after it that changed rows, oldest first.
-        stored: The columns that each of them has, where each is read by itself.
-        scan: How they are found: `rows` are the snapshot's, `appends` those of the engine's incremental scan, which
-            passes over overwrites; `inserts` those of its changelog scan, which takes no delete files; `files` those
-            of the files that were added.
-        is_repeated: Whether all rows are read although some have been read before.
+        kind: The kind of the read: rows that were added, or every change.
+        since: The snapshot after which the changes begin, or None if all rows of the snapshot are new.
+        snapshots: The later snapshots that changed rows, oldest first.
+        stored: The columns of each of these snapshots, if each is read separately.
+        scan: The scan that reads the changes. `rows` reads the snapshot's rows. `appends` is the engine's incremental
+            scan, which skips overwrites. `inserts` is its changelog scan, which does not support delete files. `files`
+            reads the files that were added.
+        is_repeated: Whether all rows are read, although some were read before.
     """
 
     kind: ReadKind
@@ -112,12 +112,12 @@ class Changes:
 
 
 def position_of(table: OutputTable, now: UpstreamRead, keys: Collection[str]) -> ReadPosition:
-    """Say how far an asset has read an upstream table, by the lineage of its own.
+    """Return how far an asset has read an upstream table, by the lineage of the asset's table.
 
     Args:
-        table: The asset's own table.
-        now: What is asked for now.
-        keys: The upstream partitions that are asked for; none where all rows are.
+        table: The asset's table.
+        now: The read that the input requests now.
+        keys: The upstream partitions that the input requests; empty for all rows.
     """
     state = table.state
     oldest: Snapshot | None = None
@@ -138,13 +138,13 @@ def position_of(table: OutputTable, now: UpstreamRead, keys: Collection[str]) ->
 def position_in(
     snapshot: Snapshot, table: OutputTable, now: UpstreamRead, keys: Collection[str]
 ) -> ReadPosition | None:
-    """Say how far one snapshot of the asset's own table has read; None: it does not tell.
+    """Return how far one snapshot of the asset's table has read, or None if the snapshot does not record it.
 
     Args:
         snapshot: The snapshot.
-        table: The asset's own table.
-        now: What is asked for now.
-        keys: The upstream partitions that are asked for; none where all rows are.
+        table: The asset's table.
+        now: The read that the input requests now.
+        keys: The upstream partitions that the input requests; empty for all rows.
     """
     share, reads = _share_of_run(snapshot, table), _reads_of(snapshot, now)
     if share == "none":
@@ -154,9 +154,9 @@ def position_in(
         return ReadPosition(reads[0].since, reads[0].snapshot_id, reads[0].is_repeated) if is_known else None
     if not reads and not has_all_reads(snapshot.summary.get(UPSTREAM, "")):
         return ReadPosition(unclear=f"snapshot {snapshot.snapshot_id} of the asset, which has too many inputs to list")
-    # What was read of a table without a snapshot, or without a table, was nothing.
-    told = (read for read in reads if read.snapshot_id is not None)
-    read = next((read for read in told if _share_read(read, now, keys) != "none"), None)
+    # A read of a table that did not exist, or had no snapshot, read nothing.
+    recorded = (read for read in reads if read.snapshot_id is not None)
+    read = next((read for read in recorded if _share_read(read, now, keys) != "none"), None)
     if read is None:
         return None
     partial = next((item for item in reads if item.kind is None and item.left_out not in (None, now.left_out)), None)
@@ -172,15 +172,15 @@ def position_in(
     return ReadPosition(unclear=f"snapshot {snapshot.snapshot_id} of the asset, which has {what}")
 
 
-def agreed(consumptions: Sequence[ReadPosition]) -> ReadPosition:
-    """Return what the tables of one step say together."""
-    different = set(consumptions)
-    pending = next((item for item in consumptions if item.until is not None), None)
+def agreed(positions: Sequence[ReadPosition]) -> ReadPosition:
+    """Return the position on which the tables of one step agree."""
+    different = set(positions)
+    pending = next((item for item in positions if item.until is not None), None)
     if pending is not None and different <= {pending, ReadPosition(pending.since)}:
         return pending
     if len(different) <= 1:
         return next(iter(different), ReadPosition())
-    unclear = next((item for item in consumptions if item.unclear is not None), None)
+    unclear = next((item for item in positions if item.unclear is not None), None)
     return unclear or ReadPosition(
         unclear="what the step makes, parts of which have not read equally far: "
         + ", ".join(sorted(str(item.until or item.since or "nothing") for item in different))
@@ -189,7 +189,7 @@ def agreed(consumptions: Sequence[ReadPosition]) -> ReadPosition:
 
 
 def snapshots_since(state: TableState, since: int, until: int | None) -> tuple[Snapshot, ...] | None:
-    """Return the snapshots after one until another, oldest first; None where the one is no ancestor of the other."""
+    """Return the snapshots after `since` up to `until`, oldest first, or None if `since` is not an ancestor."""
     found: list[Snapshot] = []
     snapshot = None if until is None else state.snapshots.get(until)
     while snapshot is not None:
@@ -201,7 +201,7 @@ def snapshots_since(state: TableState, since: int, until: int | None) -> tuple[S
 
 
 def furthest(state: TableState | None, snapshot_ids: Sequence[int]) -> int:
-    """Return the snapshot that the history reaches last; of those that it does not tell, the first."""
+    """Return the latest of the snapshots in the table's history, or the first if the history does not order them."""
     found, *others = snapshot_ids
     for other in others:
         if state is not None and snapshots_since(state, found, other) is not None:
@@ -210,23 +210,23 @@ def furthest(state: TableState | None, snapshot_ids: Sequence[int]) -> int:
 
 
 def may_delete(snapshot: Snapshot) -> bool:
-    """Say whether rows may have gone with the snapshot. Compaction moves them only."""
+    """Return whether the snapshot may have removed rows. Compaction only moves them."""
     if snapshot.operation == "append" or snapshot.is_compaction:
         return False
     return snapshot.operation == "delete" or any(snapshot.count(key) for key in _DELETIONS)
 
 
 def deletes_of(scope: BoundScope, files: Sequence[DataFile]) -> bool:
-    """Say whether one of the files that a snapshot removed may have had rows of the scope."""
+    """Return whether one of the files that a snapshot removed may have had rows of the scope."""
     return any(within_file(scope, file).boxes for file in files)
 
 
 def scan_of(kind: ReadKind, snapshots: Sequence[Snapshot]) -> Scan:
-    """Say how the changes of the snapshots are found.
+    """Return the scan that reads the changes of the snapshots.
 
     Args:
-        kind: Rows that were added, or every change.
-        snapshots: Those that changed rows; where rows are asked for, none of them has removed any.
+        kind: The kind of the read.
+        snapshots: The snapshots that changed rows. For `changes`, none of them has removed rows.
     """
     if not snapshots:
         return "nothing"
@@ -238,25 +238,25 @@ def scan_of(kind: ReadKind, snapshots: Sequence[Snapshot]) -> Scan:
 
 
 def has_delete_files(snapshot: Snapshot) -> bool:
-    """Say whether the snapshot may have delete files, its own or older ones: the engine's changelog takes none."""
+    """Return whether the snapshot may have delete files, which the engine's changelog does not support."""
     return snapshot.summary.get("total-delete-files") != "0"
 
 
 def refuse_unclear(identifier: TableIdentifier, asset: str, options: ReadOptions, found: str) -> None:
-    """Refuse to guess what is new, unless all rows are asked for then.
+    """Reject an incremental read whose changes cannot be determined, unless it has a fallback.
 
     Raises:
-        ChangesUnknownError: It is not said that all rows are to be read instead.
+        ChangesUnknownError: The input does not fall back to all rows.
     """
     if options.changes_fallback == "error":
         raise history_refusals.unclear_changes(str(identifier), asset, options.read, found)
 
 
 def refuse_loss(options: WriteOptions, materialization: Materialization, identifier: TableIdentifier) -> None:
-    """Refuse to replace rows by what was made of changes alone, and to append rows again that are there.
+    """Reject a write that would replace rows by those of an incremental read, or append rows again.
 
     Raises:
-        ConfigurationError: Rows of earlier materializations would be lost, or doubled.
+        ConfigurationError: Rows of earlier materializations would be lost or duplicated.
     """
     reads = materialization.upstream
     changes = [read for read in reads if read.kind is not None]
@@ -264,8 +264,8 @@ def refuse_loss(options: WriteOptions, materialization: Materialization, identif
         return
     names = ", ".join(dict.fromkeys(read.asset_key for read in changes))
     whole = [read for read in reads if read.kind is None and not read.is_pinned and read.left_out is None]
-    has_own = any(read.table == str(identifier) and _holds(read, materialization.scope) for read in whole)
-    has_all = has_own or all(
+    reads_itself = any(read.table == str(identifier) and _holds(read, materialization.scope) for read in whole)
+    has_all = reads_itself or all(
         any((other.table, other.scope) in ((read.table, None), (read.table, read.scope)) for other in whole)
         for read in changes
     )
@@ -285,13 +285,13 @@ def refuse_consumed(
     is_pending: Callable[[Snapshot], bool],
     subject: str,
 ) -> None:
-    """Refuse to write what was made of changes that another materialization of the asset has taken meanwhile.
+    """Reject a write whose changes another materialization of the asset has consumed since.
 
     Args:
-        state: A fresh look at the asset's table; None: it is not there.
-        materialization: What this attempt would write.
-        options: How it is written.
-        is_pending: Says of a snapshot whether it is this materialization's own, of an earlier attempt.
+        state: The current state of the asset's table, or None if it does not exist.
+        materialization: The materialization that this attempt would write.
+        options: The options of the output.
+        is_pending: Returns whether an earlier attempt of this materialization wrote a snapshot.
         subject: The table.
 
     Raises:
@@ -311,13 +311,13 @@ def refuse_consumed(
             is_recorded=lambda _: False,
             former=options.takes_over,
         )
-        found = _taken(table, read, known)
+        found = _consumer(table, read, known)
         if found is not None:
             raise history_refusals.consumed_changes(subject, read.asset_key, read.since, found)
 
 
-def _taken(table: OutputTable, read: UpstreamRead, known: int | None) -> str | None:
-    """Say what has become of the changes since the own table's snapshot was known; None: nothing."""
+def _consumer(table: OutputTable, read: UpstreamRead, known: int | None) -> str | None:
+    """Return what has consumed the changes since the asset's table had the known snapshot, or None."""
     state = table.state
     for snapshot in () if state is None else state.base_ancestors(table.branch):
         if snapshot.snapshot_id == known:
@@ -330,7 +330,7 @@ def _taken(table: OutputTable, read: UpstreamRead, known: int | None) -> str | N
 
 
 def _share_of_run(snapshot: Snapshot, table: OutputTable) -> str:
-    """Say how much of the run's partitions a snapshot is of: `all`, `some`, or `none` where it is of another asset."""
+    """Return how many of the run's partitions a snapshot wrote; `none` if another asset wrote it."""
     summary = snapshot.summary
     if summary.get(ASSET_KEY) not in {table.asset, table.former} - {None}:
         return "none"
@@ -342,19 +342,19 @@ def _share_of_run(snapshot: Snapshot, table: OutputTable) -> str:
 
 
 def _reads_of(snapshot: Snapshot, now: UpstreamRead) -> list[UpstreamRead]:
-    """Return what the snapshot was made of that upstream table: the same input's, if it tells them apart.
+    """Return the snapshot's reads of the upstream table, by the same input if inputs can be distinguished.
 
-    The input's own is that of a table or an asset that has been renamed, too.
+    A read by the same input also counts if the upstream asset or its table has been renamed.
     """
     every = upstream_reads(snapshot.summary.get(UPSTREAM, ""))
-    own = [read for read in every if read.kind is not None and read.input_name == now.input_name]
+    by_input = [read for read in every if read.kind is not None and read.input_name == now.input_name]
     same = [read for read in every if (read.asset_key, read.table) == (now.asset_key, now.table)]
-    renamed = [read for read in own if read.asset_key == now.asset_key or read.table == now.table]
-    return [read for read in same if read in own] or same or renamed
+    renamed = [read for read in by_input if read.asset_key == now.asset_key or read.table == now.table]
+    return [read for read in same if read in by_input] or same or renamed
 
 
 def _share_read(earlier: UpstreamRead, now: UpstreamRead, keys: Collection[str]) -> str:
-    """Say how much of the partitions that are read now were read then."""
+    """Return how many of the partitions of this read an earlier read covers."""
     if earlier.scope is None or (earlier.digest is not None and earlier.digest == now.digest):
         return "all"
     if now.scope is None:
@@ -372,7 +372,7 @@ def _replaces(options: WriteOptions) -> bool:
 
 
 def _holds(read: UpstreamRead, scope: PartitionScope) -> bool:
-    """Say whether the rows of the partitions are among those that were read."""
+    """Return whether the read covers the partitions of the scope."""
     return read.scope is None or (not scope.is_whole_table and share_of(read.scope, scope.keys) == "all")
 
 

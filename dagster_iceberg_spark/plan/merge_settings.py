@@ -1,28 +1,28 @@
-"""How Spark carries out a MERGE, by what is known of it before it runs."""
+"""Session settings for a MERGE, chosen by its size."""
 
 from dataclasses import dataclass
 from typing import Final
 
 GROUP_FILTER: Final = "spark.sql.optimizer.runtime.rowLevelOperationGroupFilter.enabled"
-"""Whether a copy-on-write MERGE first runs a query that finds the files in which a row matches (Spark, `SQLConf`)."""
+"""Whether a copy-on-write MERGE first runs a query to find the files with matching rows (Spark, `SQLConf`)."""
 SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 MAXIMUM_LISTED_FILES: Final = 5000
-"""The manifests of a table of more data files are not read to find out what a MERGE has to do."""
+"""The maximum number of data files in a table whose manifests are read to find the size of a MERGE."""
 PARTITION_BYTES: Final = 16 * 1024 * 1024
 MINIMUM_PARTITIONS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class MergeSize:
-    """What a MERGE has to do.
+    """The size of a MERGE.
 
     Args:
-        files: How many data files may hold rows with keys of the batch, by their metadata.
-        stored_rows: How many rows these files have.
-        batch_rows: How many rows the batch has.
-        batch_bytes: How many bytes the values of the batch take in memory, about; None: that is not known.
-        column_ratio: Columns of the table for each column of the batch.
+        files: The number of data files that may hold rows with keys of the batch, by their metadata.
+        stored_rows: The number of rows in these files.
+        batch_rows: The number of rows in the batch.
+        batch_bytes: The approximate size of the batch's values in memory, in bytes, or None if it is unknown.
+        column_ratio: The number of the table's columns for each column of the batch.
     """
 
     files: int
@@ -33,7 +33,7 @@ class MergeSize:
 
     @property
     def shuffled_bytes(self) -> int | None:
-        """How many bytes the join shuffles at most, if stored rows are as wide as those of the batch."""
+        """The maximum size that the join shuffles, in bytes, if stored rows are as wide as those of the batch."""
         if self.batch_bytes is None or not self.batch_rows:
             return None
         stored_bytes = self.stored_rows * self.batch_bytes / self.batch_rows * self.column_ratio
@@ -41,16 +41,16 @@ class MergeSize:
 
 
 def merge_settings(size: MergeSize, *, changed_files: int, shuffle_partitions: int) -> dict[str, str]:
-    """Return the settings of the session that runs the MERGE, where they are to differ from what the session has.
+    """Return the settings to change in the session for the MERGE.
 
     Args:
-        size: What the MERGE has to do.
-        changed_files: How many files hold a row that changes.
-        shuffle_partitions: How many partitions the session's shuffles have.
+        size: The size of the MERGE.
+        changed_files: The number of files with a row that changes.
+        shuffle_partitions: The number of partitions of the session's shuffles.
     """
     settings = {}
     if changed_files >= size.files:
-        # Each file that is planned is rewritten: there is none to be found out.
+        # Every planned file is rewritten, so the query would exclude none.
         settings[GROUP_FILTER] = "false"
     if size.shuffled_bytes is not None:
         enough = max(MINIMUM_PARTITIONS, -(-size.shuffled_bytes // PARTITION_BYTES))

@@ -1,4 +1,4 @@
-"""What `iceberg/merge` asks of a merge."""
+"""The rules of a merge, from `iceberg/merge`."""
 
 import datetime as dt
 from collections.abc import Callable, Mapping
@@ -22,29 +22,29 @@ OF_PARTITION: Final = "partition"
 
 @dataclass(frozen=True, slots=True)
 class MergeRules:
-    """How the rows of a batch meet those of the table.
+    """The rules by which a batch is merged into the table.
 
     Args:
-        strategy: `upsert` updates the rows whose keys the table has and inserts the others; `insert_only` inserts the
-            others alone; `delete_insert` replaces all rows of each key that the batch has, which may have several;
-            `scd2` keeps the versions of each key, with the time in which each is valid; `replace_where` replaces the
-            rows that meet a condition, whatever their keys.
-        null_keys: Whether a NULL in a key is refused, or is a key like any other.
-        dedup_sort: Where a key has several rows in the batch, the first in this order counts. None: they are refused.
+        strategy: `upsert` updates rows with a stored key and inserts the others. `insert_only` only inserts the others.
+            `delete_insert` replaces all rows of each key in the batch; a key may have several rows. `scd2` keeps the
+            versions of each key, with the time in which each is valid. `replace_where` replaces the rows that meet a
+            condition, whatever their keys.
+        null_keys: Whether a NULL in a key is rejected, or is treated as a value.
+        dedup_sort: If a key has several rows in the batch, the first in this order is used. None rejects them.
         hard_delete: The column of the batch that marks keys to delete, by true, or by any value if it is not boolean.
             It is not stored.
-        update_columns: The columns that an update writes; None: all.
-        exclude_columns: Columns that an update does not write.
-        when_matched: SQL over `source` (the batch's row) and `target` (the table's): only where it is true is a row
-            updated or deleted.
-        sync: Whether rows of the scope whose keys the batch lacks are deleted.
-        valid_from: The column that says when a version begins.
-        valid_to: The column that says until when it lasts; NULL: it is still valid.
-        is_current: A column that says whether it is still valid; None: there is none.
-        retire: Whether versions end whose keys the batch lacks: never, those of the run's partitions, or all.
-        where: SQL of the rows that `replace_where` replaces; the batch's have to meet it too.
-        boundary: When the batch's versions begin: an instant; `run`, the start of the run; `partition`, that of the
-            run's partition. Where the batch has the column `valid_from`, each row says so itself.
+        update_columns: The columns that an update writes, or None for all.
+        exclude_columns: The columns that an update does not write.
+        when_matched: A condition in SQL over `source` (the batch's row) and `target` (the table's row). A row is
+            updated or deleted only if it is true.
+        sync: Whether rows of the scope are deleted if the batch lacks their keys.
+        valid_from: The column with the start of a version.
+        valid_to: The column with the end of a version. NULL means that the version is current.
+        is_current: A column that holds whether the version is current, or None for no such column.
+        retire: Whether a version ends if the batch lacks its key: never, in the run's partitions, or in all.
+        where: The condition in SQL of the rows that `replace_where` replaces. The batch's rows must meet it too.
+        boundary: The start of the batch's versions: an instant, the start of the run (`run`), or the start of the run's
+            partition (`partition`). If the batch has the column `valid_from`, each row has its own start.
     """
 
     strategy: MergeStrategy = "upsert"
@@ -64,24 +64,24 @@ class MergeRules:
 
     @property
     def has_absentees(self) -> bool:
-        """Whether keys matter that the batch lacks."""
+        """Whether the merge changes rows whose keys the batch lacks."""
         return self.sync or self.retire != "never"
 
     @property
     def is_by_row(self) -> bool:
-        """Whether what becomes of a row depends on what else is in the stored one."""
+        """Whether the outcome for a row depends on other columns of the stored row."""
         return self.strategy == "scd2" or self.when_matched is not None
 
     @property
     def validity(self) -> tuple[str, ...]:
-        """The columns that the package itself fills."""
+        """The columns that the package fills."""
         if self.strategy != "scd2":
             return ()
         return (self.valid_from, self.valid_to, *(() if self.is_current is None else (self.is_current,)))
 
     @property
     def named_columns(self) -> dict[str, tuple[str, ...]]:
-        """The columns that the batch has to have, by the option that names them."""
+        """The columns that the batch must have, by the option that names them."""
         return {
             "dedup_sort": () if self.dedup_sort is None else (self.dedup_sort.column,),
             "hard_delete": () if self.hard_delete is None else (self.hard_delete,),
@@ -90,7 +90,7 @@ class MergeRules:
         }
 
     def by_names(self, name_of: Callable[[str], str]) -> "MergeRules":
-        """Return the rules over other names of the columns; SQL of `when_matched` stays as it is."""
+        """Return the rules with other column names. The SQL of `when_matched` does not change."""
         return replace(
             self,
             dedup_sort=self.dedup_sort and replace(self.dedup_sort, column=name_of(self.dedup_sort.column)),
@@ -107,10 +107,10 @@ MERGE_OPTIONS: Final = tuple(field.name for field in fields(MergeRules))
 
 
 def parse_merge_rules(value: Any) -> MergeRules:
-    """Read the rules from a dict of options, or the strategy's name alone.
+    """Parse the rules from a dict of options or from the name of a strategy.
 
     Raises:
-        NotationError: An option is unknown, has a value that it does not take, or contradicts another.
+        NotationError: An option is unknown, has an invalid value, or contradicts another option.
     """
     given = {"strategy": value} if isinstance(value, str) else value
     if not isinstance(given, Mapping):

@@ -1,7 +1,7 @@
-"""Of which columns the metadata of files has whole bounds: by them a replace tells in which its rows are.
+"""Column bounds in the metadata of files. A replace needs whole bounds to find the files that have its rows.
 
-By default Iceberg keeps bounds of a table's first 100 columns, and 16 characters of texts (Iceberg documentation,
-"Configuration", table properties).
+By default, Iceberg stores bounds for the first 100 columns of a table, and 16 characters of texts (Iceberg
+documentation, "Configuration", table properties).
 """
 
 import re
@@ -20,20 +20,20 @@ _DEFAULT_MODE: Final = "truncate(16)"
 
 
 def whole_bounds(columns: Iterable[str]) -> dict[str, str]:
-    """Return the table properties that let Iceberg keep the columns' bounds whole."""
+    """Return the table properties that make Iceberg store whole bounds for the columns."""
     return {f"{_OF_COLUMN}{column}": "full" for column in columns}
 
 
-def advice(own: BoundScope, schema: Schema, properties: Mapping[str, str], identifier: TableIdentifier) -> str | None:
-    """Return what helps a table whose replaces write rows of others again for lack of bounds; None: nothing does.
+def advice(owned: BoundScope, schema: Schema, properties: Mapping[str, str], identifier: TableIdentifier) -> str | None:
+    """Return advice for a table whose replaces rewrite rows of other partitions for lack of bounds, or None.
 
     Args:
-        own: The rows that are replaced.
+        owned: The rows that are replaced.
         schema: The table's columns.
-        properties: The table's.
+        properties: The table's properties.
         identifier: The table.
     """
-    columns = list(_without_bounds(own, schema, properties))
+    columns = list(_without_bounds(owned, schema, properties))
     if not columns:
         return None
     wanted = " and ".join(f"`{key}` = `{value}`" for key, value in whole_bounds(columns).items())
@@ -44,19 +44,19 @@ def advice(own: BoundScope, schema: Schema, properties: Mapping[str, str], ident
     )
 
 
-def _without_bounds(own: BoundScope, schema: Schema, properties: Mapping[str, str]) -> Iterator[str]:
+def _without_bounds(owned: BoundScope, schema: Schema, properties: Mapping[str, str]) -> Iterator[str]:
     inferred = schema.names[: int(properties.get(_COLUMNS, _DEFAULT_COLUMNS))]
-    for column in own.columns:
+    for column in owned.columns:
         mode = _DEFAULT_MODE if column in inferred else "none"
         mode = properties.get(f"{_OF_COLUMN}{column}", properties.get(_OF_ALL, mode))
         kept = re.fullmatch(r"truncate\((\d+)\)", mode)
-        longest = max((len(text) for text in _texts(own, column)), default=0)
+        longest = max((len(text) for text in _texts(owned, column)), default=0)
         if mode in ("none", "counts") or (kept and longest > int(kept[1])):
             yield column
 
 
-def _texts(own: BoundScope, column: str) -> Iterator[str]:
-    for box in own.boxes:
+def _texts(owned: BoundScope, column: str) -> Iterator[str]:
+    for box in owned.boxes:
         for constraint in box:
             if isinstance(constraint, Values) and constraint.column == column:
                 yield from (value for value in constraint.values if isinstance(value, str))

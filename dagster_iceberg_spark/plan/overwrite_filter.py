@@ -1,9 +1,9 @@
-"""What a replace has to overwrite so that it removes the owned rows and no other.
+"""The overwrite filter of a replace, which removes the owned rows and no others.
 
-Iceberg deletes whole data files by a row filter, and refuses a filter that only some rows of a file match. Where the
-table's spec follows the scope, the filter is the scope itself and nothing is read. Where it does not, files may
-straddle the scope: the filter grows until no file straddles it, and the rows of those files that the run does not
-own are carried over, in the same commit.
+Iceberg deletes whole data files by a row filter, and rejects a filter that matches only some rows of a file. If the
+table's spec follows the scope, the filter is the scope and no manifest is read. If it does not, files may straddle the
+scope. The filter then grows until no file straddles it, and the same commit carries over the rows of those files that
+the run does not own.
 """
 
 import datetime as dt
@@ -31,14 +31,14 @@ _DIRECTIONS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """What the metadata says about one column of one data file.
+    """The metadata of one column in one data file.
 
     Args:
-        lower: No value is below it; None where unknown.
-        upper: No value is above it; None where unknown.
+        lower: A lower bound of the values, or None if it is unknown.
+        upper: An upper bound of the values, or None if it is unknown.
         may_hold_null: Whether a row may hold NULL.
         is_null: Whether all rows hold NULL.
-        partitions: Values that the rows have in common under transforms of which bounds do not tell.
+        partitions: The partition values of the file under transforms that bounds say nothing about.
     """
 
     lower: LiteralValue | None
@@ -50,13 +50,13 @@ class ColumnBounds:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file, as far as a scope is concerned.
+    """A data file, with its bounds of a scope's columns.
 
     Args:
-        path: Its URI.
+        path: The URI of the file.
         bounds: The bounds of the scope's columns.
-        rows: How many rows it has.
-        may_be_owned: Whether it may hold rows of the scope, by its partition.
+        rows: The number of rows in the file.
+        may_be_owned: Whether the file may hold rows of the scope, by its partition.
     """
 
     path: str
@@ -67,12 +67,12 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What to overwrite.
+    """The rows to overwrite.
 
     Args:
-        filter: Rows to overwrite; no data file is only partly matched by it.
-        owned: Rows of the run itself.
-        straddling_files: Files that hold owned rows and others.
+        filter: The rows to overwrite. It matches all or no rows of each data file.
+        owned: The owned rows.
+        straddling_files: The number of files that hold owned rows and other rows.
     """
 
     filter: Predicate
@@ -81,12 +81,12 @@ class Coverage:
 
     @property
     def carries_over(self) -> bool:
-        """Whether rows that the run does not own must be written again."""
+        """Whether rows that the run does not own must be carried over."""
         return self.straddling_files > 0
 
 
 def follows_spec(scope: BoundScope, specs: Iterable[PartitionSpec]) -> bool:
-    """Say whether every partition of every spec lies wholly inside or outside of the scope."""
+    """Return whether every partition of every spec lies entirely inside or outside the scope."""
     return scope.is_whole_table or all(
         _constraint_follows(constraint, spec) for spec in specs for box in scope.boxes for constraint in box
     )
@@ -97,8 +97,8 @@ def cover(scope: BoundScope, files: Sequence[DataFile], specs: Iterable[Partitio
 
     Args:
         scope: The owned rows.
-        files: Every data file of the table that may hold rows of the scope or of what it grows to.
-        specs: The specs that the files were written by.
+        files: Every data file of the table that may hold rows of the scope or of the grown scope.
+        specs: The specs that the files were written under.
     """
     known = tuple(specs)
     straddling = straddling_files(scope, files)
@@ -107,20 +107,21 @@ def cover(scope: BoundScope, files: Sequence[DataFile], specs: Iterable[Partitio
         return Coverage(filter=owned, owned=owned)
     widened = tuple(tuple(_by_partition(item, straddling, known) for item in box) for box in scope.boxes)
     grown = BoundScope(tuple(_grow(box, files) for box in widened)).predicate()
-    # Partitions without a file, which others may write meanwhile, are in none of those.
+    # The partitions of these files exclude owned partitions without a file, which other writers may write in parallel.
     whole = grown if widened == scope.boxes else any_of([grown, owned])
     return Coverage(filter=whole, owned=owned, straddling_files=len(straddling))
 
 
 def straddling_files(scope: BoundScope, files: Iterable[DataFile]) -> list[DataFile]:
-    """Return the files that may hold rows of the scope, and others."""
+    """Return the files that may hold both rows of the scope and other rows."""
     return [file for file in files if file.may_be_owned and any(_straddles(box, file) for box in scope.boxes)]
 
 
-def partitions_told_by(constraint: Constraint, specs: Sequence[PartitionSpec]) -> Transform | None:
-    """Return the transform, such as `bucket`, in whose partitions each file's values of the column are.
+def file_transform(constraint: Constraint, specs: Sequence[PartitionSpec]) -> Transform | None:
+    """Return the transform of the column, such as `bucket`, for which every file has one partition value.
 
-    Of a column whose own values a spec has too, Iceberg 1.12 takes them for the transform's (`Identity.project`).
+    If a spec also has the column's identity, Iceberg 1.12 confuses its values with the transform's
+    (`Identity.project`), so there is none.
     """
     if not isinstance(constraint, Values) or constraint.has_null or not specs:
         return None
@@ -131,8 +132,8 @@ def partitions_told_by(constraint: Constraint, specs: Sequence[PartitionSpec]) -
 
 
 def _by_partition(constraint: Constraint, files: Iterable[DataFile], specs: Sequence[PartitionSpec]) -> Constraint:
-    """Return the partitions of those files in place of values, of which cut bounds do not tell the files apart."""
-    transform = partitions_told_by(constraint, specs)
+    """Return the partitions of the files instead of the values, which truncated bounds cannot separate."""
+    transform = file_transform(constraint, specs)
     if transform is None:
         return constraint
     values = {file.bounds[constraint.column].partitions.get(transform) for file in files}
@@ -141,7 +142,7 @@ def _by_partition(constraint: Constraint, files: Iterable[DataFile], specs: Sequ
 
 
 def hull(scope: BoundScope) -> BoundScope:
-    """Return a wider scope of few terms: for each column that every box constrains, all that they have of it."""
+    """Return a wider scope with few terms: for each column that every box constrains, the union of the constraints."""
     if scope.is_whole_table or not scope.boxes:
         return scope
     by_column: dict[str, list[Constraint]] = {}
@@ -154,7 +155,7 @@ def hull(scope: BoundScope) -> BoundScope:
 
 
 def _outline(column: str, constraints: Sequence[Constraint]) -> Constraint | None:
-    """Return what holds in all of the constraints; None where they are of several kinds."""
+    """Return one constraint that includes all of the constraints, or None if they are of several kinds."""
     if len({type(item) for item in constraints}) > 1 or isinstance(constraints[0], Partitions):
         return None
     intervals = [pair for item in constraints if isinstance(item, Intervals) for pair in item.intervals]
@@ -171,7 +172,7 @@ def _extreme(choose: Callable[..., Any], edges: Sequence[LiteralValue | None]) -
 
 
 def within_file(scope: BoundScope, file: DataFile) -> BoundScope:
-    """Return what is left of the scope for the rows of one file: no box: none of them, the whole table: all of them."""
+    """Return the scope that remains for the rows of one file: without boxes for none, the whole table for all."""
     boxes = (_box_within(box, file) for box in scope.boxes)
     left = tuple(dict.fromkeys(box for box in boxes if box is not None))
     return BoundScope(((),)) if () in left else BoundScope(left)
@@ -212,7 +213,7 @@ def _has_ended(interval: Interval, value: LiteralValue) -> bool:
 def rows_by_partition(
     partitions: Sequence[tuple[str, BoundScope]], files: Iterable[DataFile]
 ) -> Mapping[str, int] | None:
-    """Add up the rows of files by partition; None where a file lies in no single one of them."""
+    """Return the number of rows of each partition, or None if a file does not lie in a single partition."""
     counts = dict.fromkeys((key for key, _ in partitions), 0)
     for file in files:
         key = next((key for key, scope in partitions if any(_holds(box, file) for box in scope.boxes)), None)
@@ -230,12 +231,13 @@ def _constraint_follows(constraint: Constraint, spec: PartitionSpec) -> bool:
     fields = spec.on(constraint.column)
     has_values = any(field.transform.name == "identity" for field in fields)
     if isinstance(constraint, Partitions):
-        # Iceberg 1.12 takes a transform's value for the column's own, where a spec has that (`Identity.project`).
+        # If a spec also has the column's identity, Iceberg 1.12 confuses its values with the transform's
+        # (`Identity.project`).
         return not has_values and any(field.transform == constraint.transform for field in fields)
     if has_values:
         return True
     if isinstance(constraint, Values):
-        return bool(fields) and not constraint.values  # NULL is apart from all others in every transform
+        return bool(fields) and not constraint.values  # every transform keeps NULL apart from other values
     granules = [field.transform.name for field in fields if field.transform.name in TIME_TRANSFORMS]
     edges = [edge for interval in constraint.intervals for edge in interval]
     return any(all(_on_granule(granule, edge) for edge in edges) for granule in granules)
@@ -251,10 +253,10 @@ def _on_granule(granule: TimeTransform, edge: LiteralValue | None) -> bool:
 
 
 def _grow(box: BoundBox, files: Sequence[DataFile]) -> BoundBox:
-    """Return the smallest union of intervals around the box that no file straddles; a column may drop out of it.
+    """Return the smallest union of intervals around the box that no file straddles. It may drop a column.
 
-    Turn by turn upwards by the files' lower bounds and downwards by their upper ones, so that a chain of files that
-    overlap is followed in one turn. What the box has grown around stays inside.
+    The box grows in turns: upwards by the files' lower bounds, then downwards by their upper bounds. One turn follows a
+    whole chain of overlapping files. Files that are inside the box stay inside.
     """
     column = next((item.column for item in box if isinstance(item, Intervals)), None)
     left, downwards, unchanged = list(files), False, 0
@@ -274,7 +276,7 @@ def _grow(box: BoundBox, files: Sequence[DataFile]) -> BoundBox:
 
 
 def _edge(file: DataFile, *, column: str, is_upper: bool) -> tuple[bool, Any]:
-    """Return a bound of the file to sort by; unknown ones come together."""
+    """Return a bound of the file as a sort key. Unknown bounds sort together."""
     bounds = file.bounds[column]
     edge = bounds.upper if is_upper else bounds.lower
     return edge is not None, 0 if edge is None else edge
@@ -310,7 +312,7 @@ def _contains(constraint: Constraint, bounds: ColumnBounds) -> bool:
     if isinstance(constraint, Partitions):
         return bounds.partitions.get(constraint.transform) in constraint.values
     if lower is None or upper is None or bounds.may_hold_null:
-        return False  # also where NULL is meant: Iceberg does not see that values and NULL together are all rows
+        return False  # also if NULL is included: Iceberg does not see that values and NULL together are all rows
     if isinstance(constraint, Values):
         return lower == upper and lower in constraint.values
     last = _last_begun(constraint, lower)
@@ -318,19 +320,19 @@ def _contains(constraint: Constraint, bounds: ColumnBounds) -> bool:
 
 
 def _last_begun(constraint: Intervals, value: LiteralValue) -> Interval | None:
-    """Return the last interval that has begun at that value."""
+    """Return the last interval that starts at or before the value."""
     begun = bisect_right(constraint.intervals, (True, value), key=_by_start)
     return constraint.intervals[begun - 1] if begun else None
 
 
 def _widen(constraint: Constraint, bounds: ColumnBounds) -> Constraint | None:
-    """Return the constraint with the file inside it; None where only dropping the column does that."""
+    """Return the constraint widened to include the file, or None if the column must be dropped for that."""
     if _contains(constraint, bounds):
         return constraint
     lower, upper = bounds.lower, bounds.upper
     if not isinstance(constraint, Intervals) or bounds.may_hold_null or lower is None or upper is None:
         return None
-    # Of a type's greatest number no filter with what comes after it is evaluated: it is another type's.
+    # The successor of a type's greatest number is not of that type, and no filter with it can be evaluated.
     is_all_nines = isinstance(upper, Decimal) and set(upper.as_tuple().digits) == {9}
     may_be_greatest = is_all_nines or upper in GREATEST.values()
     beyond = None if may_be_greatest else successor(upper)
@@ -338,7 +340,7 @@ def _widen(constraint: Constraint, bounds: ColumnBounds) -> Constraint | None:
 
 
 def successor(value: LiteralValue) -> LiteralValue | None:  # noqa: PLR0911 - one for each type
-    """Return the least value above that one, of the same type; None where there is none."""
+    """Return the least greater value of the same type, or None if there is none."""
     try:
         match value:
             case bool():
@@ -352,15 +354,17 @@ def successor(value: LiteralValue) -> LiteralValue | None:  # noqa: PLR0911 - on
             case str():
                 return value + "\0"
             case Decimal():
-                return value + Decimal(1).scaleb(int(value.as_tuple().exponent))  # its exponent is its type's scale
+                return value + Decimal(1).scaleb(
+                    int(value.as_tuple().exponent)
+                )  # the exponent is the scale of the type
             case _:
                 return None
-    except OverflowError:  # the last day of the calendar, which stands for "never" in many tables
+    except OverflowError:  # the last day of the calendar, which means "never" in many tables
         return None
 
 
 def union_of(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
-    """Return the intervals in order, those that touch or overlap joined."""
+    """Return the intervals in order, with those joined that touch or overlap."""
     united: list[Interval] = []
     for start, end in sorted(intervals, key=_by_start):
         last = united[-1] if united else None

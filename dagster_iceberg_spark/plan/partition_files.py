@@ -1,4 +1,4 @@
-"""Which data files may have rows of which partition, of many of both."""
+"""Matches many data files with many partitions whose rows they may have."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
@@ -10,18 +10,18 @@ from dagster_iceberg_spark.plan.overwrite_filter import DataFile, within_file
 
 
 def partition_files(partitions: Sequence[BoundScope], files: Sequence[DataFile]) -> list[list[int]]:
-    """Return the files that may have rows of each partition, by their positions.
+    """Return the positions of the files that may have rows of each partition.
 
-    Only partitions that lie where a file does, by the first column that tells partitions apart, are compared with it.
+    A file is compared only with partitions that overlap its bounds of the first partition column.
 
     Args:
         partitions: The partitions.
-        files: The files, with the bounds of the partitions' columns.
+        files: The files, with the bounds of the partition columns.
     """
     column = next((box[0].column for scope in partitions for box in scope.boxes if box), "")
-    lying = [(edges, number) for number, scope in enumerate(partitions) for edges in _edges(scope, column)]
-    anywhere = {number for edges, number in lying if edges is None}
-    placed = sorted((*edges, number) for edges, number in lying if edges is not None)
+    ranges = [(edges, number) for number, scope in enumerate(partitions) for edges in _edges(scope, column)]
+    anywhere = {number for edges, number in ranges if edges is None}
+    placed = sorted((*edges, number) for edges, number in ranges if edges is not None)
     starts = [start for start, _, _ in placed]
     ends = list(accumulate((end for _, end, _ in placed), max))
     found: list[list[int]] = [[] for _ in partitions]
@@ -37,7 +37,7 @@ def partition_files(partitions: Sequence[BoundScope], files: Sequence[DataFile])
 
 
 def _edges(scope: BoundScope, column: str) -> Iterator[tuple[Any, Any] | None]:
-    """Yield the least and the greatest value that each part of a partition may have in the column; None: any."""
+    """Yield the least and the greatest value of each part of a partition in the column, or None for any value."""
     for box in scope.boxes:
         yield from _edges_of(next((item for item in box if item.column == column), None))
 

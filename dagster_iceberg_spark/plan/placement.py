@@ -1,4 +1,4 @@
-"""Where a new table's directory is, when neither its definition nor the catalog alone should say."""
+"""The directory of a new table, if neither its definition nor the catalog determines it."""
 
 import hashlib
 import re
@@ -19,19 +19,21 @@ _DEFAULT: Final = "{namespace}/{table}"
 
 @dataclass(frozen=True, slots=True)
 class LocationTemplate:
-    """A directory for each table, such as `s3://lake/{namespace}/{table}`; a relative one is below the warehouse.
+    """A template for the directories of tables, such as `s3://lake/{namespace}/{table}`.
+
+    A relative path is below the warehouse.
 
     Args:
-        text: The template: the namespace, a slash, the table, so that no two tables share a directory.
+        text: The template, with the namespace, a slash and the table, so that no two tables share a directory.
 
     Raises:
-        ConfigurationError: It lacks a field, has another one, or has them in an order that mixes tables up.
+        ConfigurationError: A field is missing, unknown, or out of order, so that tables could share a directory.
     """
 
     text: str
 
     def __post_init__(self) -> None:
-        """Refuse what would place two tables in one directory."""
+        """Reject a template that could place two tables in one directory."""
         try:
             parts = list(Formatter().parse(self.text))
         except ValueError:
@@ -50,10 +52,10 @@ class LocationTemplate:
 
         Args:
             identifier: The table.
-            warehouse: The catalog's, as far as it is known here.
+            warehouse: The catalog's warehouse, or None if only the catalog's server knows it.
 
         Raises:
-            ConfigurationError: The template is relative, and to what is the server's secret.
+            ConfigurationError: The template is relative, and the warehouse is unknown.
         """
         path = self.text.format(namespace="/".join(map(_safe, identifier.namespace)), table=_safe_name(identifier))
         if _IS_ABSOLUTE.match(path):
@@ -69,7 +71,7 @@ class LocationTemplate:
 
 
 def default_location(identifier: TableIdentifier, warehouse: str | None) -> str | None:
-    """Return a directory for a table whose name would make a path that not every engine reads; None: the catalog's.
+    """Return a directory for a table whose name makes a path that some engines cannot read, or None for other tables.
 
     A slash in a name would nest one table in another. pyiceberg 0.12.0 cuts a path at `#` and `?`, as if it were a URI
     (not reported upstream as of 0.12.0).
@@ -80,7 +82,7 @@ def default_location(identifier: TableIdentifier, warehouse: str | None) -> str 
 
 
 def _safe_name(identifier: TableIdentifier) -> str:
-    """Return the table's name; where a part was changed, with a digest of all of them, which tells tables apart."""
+    """Return the table's name. If a part had to be changed, a digest of all parts keeps the name unique."""
     if all(_PLAIN.fullmatch(part) for part in identifier.parts):
         return identifier.name
     digest = hashlib.sha256("\0".join(identifier.parts).encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""What an input reads: one snapshot, some rows, some columns."""
+"""The plan of a read: one snapshot, the rows and the columns."""
 
 import datetime as dt
 import math
@@ -25,20 +25,20 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """One read, decided.
+    """The plan of one read.
 
     Args:
         identifier: The table.
-        snapshot_id: The snapshot; None: the table has none yet, so there are no rows.
-        scope: The rows of which partitions.
-        columns: Which columns, by the table's own names and in order.
-        schema: The columns to read it by: the table's own at the head of a branch, else those of the snapshot.
-        stored: The columns that the snapshot has. Which is which, the field ids tell.
+        snapshot_id: The snapshot, or None if the table has none yet and therefore no rows.
+        scope: The partitions to read.
+        columns: The columns to read, by the table's names, in order.
+        schema: The schema to read with: the table's at the head of a branch, else the snapshot's.
+        stored: The schema of the snapshot. Field ids match its columns with those of `schema`.
         is_whole_row: Whether all columns are read.
-        row_filter: Which of the partitions' rows.
-        limit: How many of them at most; None: all.
-        is_current: Whether the table has columns of these names now, and they are the same.
-        changes: Which changes are read; None: the snapshot's rows.
+        row_filter: The filter of the partitions' rows.
+        limit: The maximum number of rows, or None for all.
+        is_current: Whether the table still has the same columns under these names.
+        changes: The changes to read, or None for the snapshot's rows.
     """
 
     identifier: TableIdentifier
@@ -55,12 +55,12 @@ class ReadPlan:
 
     @property
     def predicate(self) -> Predicate:
-        """Which rows, as a predicate."""
+        """The predicate of the rows to read."""
         return all_of([self.scope.predicate(), self.row_filter])
 
     @property
     def is_filtered(self) -> bool:
-        """Whether less than the partitions' whole rows is read."""
+        """Whether the plan reads less than all rows and columns of the partitions."""
         return (
             not self.is_whole_row
             or self.row_filter != EVERY_ROW
@@ -70,18 +70,18 @@ class ReadPlan:
 
     @property
     def is_as_stored(self) -> bool:
-        """Whether the snapshot's columns are still the table's."""
+        """Whether the snapshot's columns equal those of the schema to read with."""
         return are_same_columns(self.schema.fields, self.stored.fields)
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierRead:
-    """What an earlier run has read of the table.
+    """A read of the table by an earlier run.
 
     Args:
-        run_id: The run.
-        snapshot_id: The snapshot; None: there was none yet.
-        since: The snapshot after which the changes begin that it has read; None: it has read all rows.
+        run_id: The id of the run.
+        snapshot_id: The snapshot that the run read, or None if there was none.
+        since: The snapshot after which the changes that it read begin, or None if it read all rows.
     """
 
     run_id: str
@@ -92,30 +92,30 @@ class EarlierRead:
 def plan_read(
     state: TableState, scope: PartitionScope, options: ReadOptions, earlier: EarlierRead | None = None
 ) -> ReadPlan:
-    """Decide one read.
+    """Plan one read.
 
     Args:
-        state: A fresh look at the table.
+        state: The current state of the table.
         scope: The partitions to read.
-        options: What the input asks for.
-        earlier: What the run has read that it asks for, if it asks for one.
+        options: The options of the input.
+        earlier: The read of the earlier run that the input repeats, if any.
 
     Raises:
-        MetadataKeyError: The row filter is none of the table's columns, or a column is asked for twice.
-        UpstreamMissingError: The snapshot, ref or column that is asked for is not there.
-        PartitioningError: The partitions cannot be told apart by the table's columns.
+        MetadataKeyError: The row filter is invalid for the table, or a column is selected twice.
+        UpstreamMissingError: The selected snapshot, ref or column does not exist.
+        PartitioningError: The table's columns cannot hold the partitions.
     """
     subject = str(state.identifier)
     snapshot_id = _resolve_snapshot(state, options) if earlier is None else _read_before(state, earlier)
     is_head = options.is_head and (options.ref or MAIN_BRANCH) in state.branches
-    is_head = is_head or options.kind is not None  # the engine has the table's columns for what is new
+    is_head = is_head or options.kind is not None  # the engine reads changes with the table's schema
     stored = _schema_at(state, snapshot_id)
     schema = state.schema if is_head else stored
     columns = schema.names if options.columns is None else _exact_names(options.columns, schema, subject)
-    bound = bind_scope(_as_named_then(scope, state.schema, schema), schema, subject=subject)
+    bound = bind_scope(_renamed_scope(scope, state.schema, schema), schema, subject=subject)
     kept: Predicate = EVERY_ROW
     if options.row_filter is not None:
-        from dagster_iceberg_spark.plan.row_filter import row_filter  # which loads a parser of SQL
+        from dagster_iceberg_spark.plan.row_filter import row_filter  # loads a parser of SQL
 
         kept = row_filter(options.row_filter, schema, key=ROW_FILTER, subject=subject)
     return ReadPlan(
@@ -133,23 +133,23 @@ def plan_read(
 
 
 def schemas_at(state: TableState, snapshots: Sequence[Snapshot]) -> tuple[Schema, ...]:
-    """Return the columns that the engines read each of the snapshots by."""
+    """Return the schema that the engines use for each snapshot."""
     return tuple(_schema_at(state, snapshot.snapshot_id) for snapshot in snapshots)
 
 
 def at_snapshot(state: TableState, plan: ReadPlan, snapshot_id: int) -> ReadPlan:
-    """Return the plan for another snapshot of the table, under the same columns.
+    """Return the plan for another snapshot of the table, with the same columns.
 
     Raises:
-        UpstreamMissingError: There is none of that id.
+        UpstreamMissingError: The snapshot does not exist.
     """
     known = _known_snapshot(state, snapshot_id)
     return replace(plan, snapshot_id=known, stored=_schema_at(state, known))
 
 
 def by_partition(state: TableState, plan: ReadPlan, scope: PartitionScope) -> Mapping[str, ReadPlan]:
-    """Return the reads of one partition each, by the partitions' keys."""
-    named = _as_named_then(scope, state.schema, plan.schema)
+    """Return the plan of each partition by key."""
+    named = _renamed_scope(scope, state.schema, plan.schema)
     bound = bind_each_partition(named, plan.schema, subject=str(plan.identifier))
     return {key: replace(plan, scope=of_partition) for key, of_partition in bound}
 
@@ -157,12 +157,12 @@ def by_partition(state: TableState, plan: ReadPlan, scope: PartitionScope) -> Ma
 def partitions_without_files(
     plan: ReadPlan, scope: PartitionScope, keys: AbstractSet[str], files: Sequence[DataFile]
 ) -> tuple[str, ...]:
-    """Return those of the partitions that no file can have rows of.
+    """Return the partitions that no file can have rows of.
 
     Args:
-        plan: The read.
+        plan: The plan of the read.
         scope: The partitions that are read.
-        keys: Some of their keys.
+        keys: The keys of the partitions to check.
         files: The snapshot's data files that may have rows of the scope, with the bounds of its columns.
     """
     bound = bind_each_partition(scope, plan.schema, subject=str(plan.identifier))
@@ -181,16 +181,16 @@ def read_of_run(
     scope: str | None,
     input_name: str,
 ) -> EarlierRead | None:
-    """Return what a run has read of another table, by the lineage of what it has written to this one.
+    """Return a run's read of an upstream table, from the lineage of the snapshots that the run wrote.
 
     Args:
-        state: The table that the run has written.
-        run_id: The run.
-        step_key: Its step.
+        state: The table that the run wrote.
+        run_id: The id of the run.
+        step_key: The key of the run's step.
         asset: The upstream asset.
         table: The upstream table.
-        scope: The partitions of it, as the lineage names them.
-        input_name: The step's input.
+        scope: The upstream partitions, as the lineage names them.
+        input_name: The name of the step's input.
     """
     return chosen_read(
         run_id,
@@ -206,15 +206,15 @@ def read_of_run(
 
 @dataclass(frozen=True, slots=True)
 class RecordedRead:
-    """What a run has read, as it is on record.
+    """A recorded read of a run.
 
     Args:
-        share: How many of the partitions that are asked for it was of.
-        snapshot_id: The snapshot; None: there was none yet.
-        since: The snapshot after which the changes begin that it has read; None: it has read all rows.
-        is_of_changes: Whether changes were asked for.
-        left_out: What left rows of the snapshot out; None: nothing did.
-        asked_at: When the load began, in seconds since 1970; infinite where it is not on record.
+        share: How many of the requested partitions the read covers.
+        snapshot_id: The snapshot that was read, or None if there was none.
+        since: The snapshot after which the changes begin, or None if all rows were read.
+        is_of_changes: Whether the read was incremental.
+        left_out: The option that left out rows of the snapshot, or None.
+        asked_at: When the load began, in seconds since 1970, or infinity if it was not recorded.
     """
 
     share: Literal["all", "some", "none"]
@@ -226,11 +226,11 @@ class RecordedRead:
 
 
 def chosen_read(run_id: str, reads: Sequence[RecordedRead]) -> EarlierRead | None:
-    """Choose what a run has read: the last of the very partitions, else what is without doubt.
+    """Choose a run's read: the last read of exactly these partitions, else the only one, if all reads are equal.
 
     Args:
-        run_id: The run.
-        reads: What is on record of it, oldest first.
+        run_id: The id of the run.
+        reads: The recorded reads, oldest first.
     """
     same = [read for read in reads if read.share == "all"]
     ranges = {(read.snapshot_id, read.since) for read in same[-1:] or reads}
@@ -241,16 +241,19 @@ def chosen_read(run_id: str, reads: Sequence[RecordedRead]) -> EarlierRead | Non
 
 
 def new_snapshots(state: TableState, plan: ReadPlan, since: int, *, is_head: bool) -> tuple[Snapshot, ...] | None:
-    """Return the snapshots after one until the plan's, oldest first, that changed rows; None: it is no ancestor.
+    """Return the snapshots after `since` that changed rows, up to the plan's snapshot, oldest first.
 
     Args:
-        state: The table.
-        plan: The read.
-        since: The snapshot.
-        is_head: Whether the plan's is the newest one, which may be older where the table was rolled back.
+        state: The state of the table.
+        plan: The plan of the read.
+        since: The snapshot that was read last.
+        is_head: Whether the plan reads the head of a branch or a tag. After a rollback, it may be older than `since`.
+
+    Returns:
+        The snapshots, or None if `since` is not an ancestor of the plan's snapshot.
 
     Raises:
-        UpstreamMissingError: The plan's was asked for, and is older than the one.
+        UpstreamMissingError: The input selects a snapshot that is older than `since`.
     """
     if not is_head and plan.snapshot_id != since and snapshots_since(state, plan.snapshot_id or 0, since) is not None:
         raise read_refusals.earlier_than_read(str(state.identifier), plan.snapshot_id, since)
@@ -259,7 +262,7 @@ def new_snapshots(state: TableState, plan: ReadPlan, since: int, *, is_head: boo
 
 
 def reads_everything(plan: ReadPlan) -> bool:
-    """Say whether no row is left out."""
+    """Return whether the plan reads all rows."""
     return plan.predicate == EVERY_ROW
 
 
@@ -278,9 +281,9 @@ def _resolve_snapshot(state: TableState, options: ReadOptions) -> int | None:
 
 
 def _head_at(state: TableState, branch: str, instant_ms: int) -> int | None:
-    """Return the snapshot that a branch had at an instant; None if it cannot be told.
+    """Return the snapshot that was current on a branch at an instant, or None if it is unknown.
 
-    Only `main` has a log (Iceberg spec, "snapshot-log"). On another branch each snapshot counts from its commit.
+    Only `main` has a log (Iceberg spec, "snapshot-log"). On other branches, each snapshot counts from its commit.
     """
     if branch != MAIN_BRANCH or not state.snapshot_log:
         commits = ((item.committed_at_ms, item.snapshot_id) for item in state.ancestors(branch))
@@ -293,10 +296,10 @@ def _head_at(state: TableState, branch: str, instant_ms: int) -> int | None:
 
 
 def _has_lost_parent(state: TableState, snapshot_id: int) -> bool:
-    """Return whether a snapshot that came after another one has no parent.
+    """Return whether a snapshot has lost its parent although it followed another one.
 
-    pyiceberg takes expired snapshots out of the log, and out of their children. Iceberg's Java library removes all
-    older entries of the log too.
+    When snapshots expire, pyiceberg removes them from the log and from their children. Iceberg's Java library also
+    removes all older entries of the log.
     """
     snapshot = state.snapshots.get(snapshot_id)
     is_first = snapshot_id == state.snapshot_log[0][1]
@@ -314,24 +317,24 @@ def _known_snapshot(state: TableState, snapshot_id: int, *, of_run: str | None =
 
 
 def _schema_at(state: TableState, snapshot_id: int | None) -> Schema:
-    """Return the columns that the engines read: those of the snapshot's own schema."""
+    """Return the schema that the engines use for a snapshot, which is the snapshot's own."""
     snapshot = None if snapshot_id is None else state.snapshots.get(snapshot_id)
     if snapshot is None or snapshot.schema_id is None:
         return state.schema
     return state.schemas.get(snapshot.schema_id, state.schema)
 
 
-def _as_named_then(scope: PartitionScope, now: Schema, then: Schema) -> PartitionScope:
-    """Return the scope under the names that its columns had: `partition_expr` says those that they have now."""
+def _renamed_scope(scope: PartitionScope, now: Schema, then: Schema) -> PartitionScope:
+    """Return the scope with the columns' names in another schema. `partition_expr` uses their current names."""
     return replace(
         scope,
         dimensions=tuple(
-            replace(dimension, column=_name_then(dimension.column, now, then)) for dimension in scope.dimensions
+            replace(dimension, column=_renamed_column(dimension.column, now, then)) for dimension in scope.dimensions
         ),
     )
 
 
-def _name_then(column: str, now: Schema, then: Schema) -> str:
+def _renamed_column(column: str, now: Schema, then: Schema) -> str:
     field = now.field(column)
     return column if field is None or field.field_id is None else then.name_of(field.field_id) or column
 

@@ -1,7 +1,7 @@
-"""Renaming columns. The rename waits until the new data is committed under the old names.
+"""Renames of columns. A rename waits until the new data is committed under the old name.
 
-Iceberg knows a column by its field id, so that both orders give the same rows; in this one a write that fails leaves
-the table as it was.
+Iceberg identifies a column by its field id, so either order gives the same rows. In this order, a write that fails
+leaves the table unchanged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,11 +26,11 @@ from dagster_iceberg_spark.table.updates import DropColumn, RenameColumn, TableU
 
 @dataclass(frozen=True, slots=True)
 class StoredNames:
-    """What the table calls the columns whose rename is pending.
+    """The table's names of the columns whose renames are pending.
 
     Args:
         changes: The pending renames, by the table's names.
-        is_case_sensitive: Whether names that differ in case alone are different names.
+        is_case_sensitive: Whether names that differ only in case are different names.
     """
 
     changes: tuple[RenameColumn, ...] = ()
@@ -38,16 +38,16 @@ class StoredNames:
 
     @classmethod
     def of(cls, renames: Mapping[str, str], frame: Schema, table: Schema | None, *, subject: str) -> "StoredNames":
-        """Find the renames that the table still has to see.
+        """Find the pending renames of a table.
 
         Args:
-            renames: New names by old path.
-            frame: The frame's columns, which must have the new names already.
-            table: The table's columns; None: there is no table yet, and nothing to rename.
+            renames: The new names by old path.
+            frame: The DataFrame's columns, which must already have the new names.
+            table: The table's columns, or None if there is no table and nothing to rename.
             subject: The table, for the message.
 
         Raises:
-            SchemaMismatchError: The frame has an old name, or the table has both.
+            SchemaMismatchError: The DataFrame has an old name, or the table has both names.
         """
         pending: list[RenameColumn] = []
         for text, name in renames.items():
@@ -69,16 +69,16 @@ class StoredNames:
         return next((stored for stored, renamed in pairs if self._is_same([name], [renamed])), name)
 
     def of_schema(self, schema: Schema) -> Schema:
-        """Return the frame's columns by the table's names."""
+        """Return the DataFrame's columns with the table's names."""
         return replace(schema, fields=self._fields(schema.fields, ())) if self.changes else schema
 
     def of_scope(self, scope: PartitionScope) -> PartitionScope:
-        """Return the scope over the table's names."""
+        """Return the scope with the table's names."""
         dimensions = tuple(replace(item, column=self.column(item.column)) for item in scope.dimensions)
         return replace(scope, dimensions=dimensions) if self.changes else scope
 
     def of_options(self, options: WriteOptions) -> WriteOptions:
-        """Return the options over the table's names."""
+        """Return the options with the table's names."""
         if not self.changes:
             return options
         return replace(
@@ -92,7 +92,7 @@ class StoredNames:
         )
 
     def stored_name(self, parent: tuple[str, ...], name: str) -> str:
-        """Return the table's name of a field of the struct at that path, itself by the table's names."""
+        """Return the table's name of a field of the struct at this path, which also has the table's names."""
         path = (*parent, name)
         return next((item.path[-1] for item in self.changes if self._is_same(_renamed_path(item), path)), name)
 
@@ -128,13 +128,13 @@ class StoredNames:
 def lost_columns(
     renames: Mapping[str, str], table: Schema, after: Sequence[TableUpdate], *, subject: str
 ) -> list[TableUpdate]:
-    """Return what takes columns from other users of the table: those that are dropped, and pending renames."""
+    """Return the changes that remove columns from other users of the table: drops and pending renames."""
     pending = StoredNames.of(renames, Schema(()), table, subject=subject).changes
     return [*(change for change in after if isinstance(change, DropColumn)), *pending]
 
 
 def _another(pending: Sequence[RenameColumn], path: tuple[str, ...], name: str) -> tuple[str, ...] | None:
-    """Return another column that becomes this one."""
+    """Return another column that a pending rename gives the same name."""
     return next((item.path for item in pending if _renamed_path(item) == (*path[:-1], name)), None)
 
 
@@ -143,7 +143,7 @@ def _renamed_path(change: RenameColumn) -> tuple[str, ...]:
 
 
 def _find(schema: Schema, path: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return the path in the schema's own spelling, if it leads to one field."""
+    """Return the path in the spelling of the schema, if it leads to one field."""
     folded = [found for found, _ in walk_paths(schema.fields) if _folded(found) == _folded(path)]
     if path in folded:
         return path

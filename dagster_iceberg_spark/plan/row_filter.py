@@ -1,10 +1,10 @@
-"""Conditions that a user writes in SQL, as predicates: comparisons of columns, or fields of structs, with constants.
+"""Parses conditions in SQL into predicates: comparisons of columns, or fields of structs, with constants.
 
-The language is the part of Spark's SQL that Iceberg can prune files by and that means the same to every engine: `=`,
+The language is the part of Spark SQL that Iceberg can use to prune files and that means the same to every engine: `=`,
 `<>`, `<=>`, `<`, `<=`, `>`, `>=`, `BETWEEN`, `IN`, `IS [NOT] NULL`, `IS [NOT] TRUE`, `isnan`, `LIKE 'text%'`,
-`startswith`, `AND`, `OR`, `NOT`. Constants take the type of their column, exactly or not at all; a
-floating-point number is the nearest one. Literals are read as Spark 4 reads them by default, whatever a session's
-settings are: a condition is also read where there is no session.
+`startswith`, `AND`, `OR`, `NOT`. A constant must be an exact value of its
+column's type; a floating-point constant is rounded. Literals are parsed as Spark 4 parses them by default, whatever the
+session's settings, because conditions are also parsed without a session.
 """
 
 import datetime as dt
@@ -66,15 +66,15 @@ _ORDERS: Final[dict[type, Order]] = {syntax.LT: "<", syntax.LTE: "<=", syntax.GT
 _TURNED: Final[dict[Order, Order]] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _COMPARABLE: Final = frozenset({INT, LONG, BOOLEAN, DATE, DOUBLE, FLOAT, STRING, TIMESTAMP, TIMESTAMPTZ})
 _PARTS: Final = frozenset({"this", "expression", "expressions", "low", "high", "table", "db", "catalog"})
-"""What a node is read by: one that has more, such as `negate`, means something else."""
+"""The arguments of a node that the parser supports. A node with others, such as `negate`, has another meaning."""
 MAXIMUM_TERMS: Final = 200
-"""Of more, the engines' evaluation by recursion comes to its end."""
+"""With more terms, the engines' recursive evaluation could fail."""
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _MOMENT: Final = re.compile(_DATE.pattern + r"([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d(:\d\d)?)?)?", re.ASCII)
 _EXACT_AS_DOUBLE: Final = 2**53
 _DIGITS_OF_DOUBLE: Final = 15
-"""Every number of so many digits is another one as a double."""
+"""Numbers of up to this many digits remain distinct as doubles."""
 _HINT: Final = (
     "compare columns with constants, by =, <>, <, <=, >, >=, BETWEEN, IN, IS NULL, isnan, LIKE 'text%', joined by AND, "
     "OR and NOT; filter by anything else in the asset itself."
@@ -82,23 +82,24 @@ _HINT: Final = (
 
 
 class _Spark4(Spark):
-    """Spark 4's SQL, in which a doubled quote stands for one; sqlglot joins the two texts, as older Sparks do."""
+    """Spark 4's SQL, in which a doubled quote is an escaped quote. sqlglot joins the texts, as older versions do."""
 
     class Tokenizer(Spark.Tokenizer):
         STRING_ESCAPES: ClassVar = ["\\", "'", '"']
 
 
 def row_filter(condition: str, schema: Schema, *, key: str, subject: str) -> Predicate:
-    """Return the rows that a condition is true of.
+    """Return the predicate of the rows for which a condition is true.
 
     Args:
-        condition: Spark's SQL.
+        condition: A condition in Spark SQL.
         schema: The columns that it may name.
         key: The metadata key that holds it.
         subject: The table or asset, for messages.
 
     Raises:
-        MetadataKeyError: It is no such condition, names no column of the table, or a constant is none of its column.
+        MetadataKeyError: The condition is not supported, names an unknown column, or has a constant that is not a value
+            of its column's type.
     """
     parsed = _parsed(condition, key, subject)
     terms = sum(1 for _ in parsed.find_all(syntax.And, syntax.Or))
@@ -123,7 +124,7 @@ def _parsed(condition: str, key: str, subject: str) -> syntax.Expr:
 
 
 class _Reader:
-    """Reads a condition for one table."""
+    """Turns a parsed condition into a predicate for one table."""
 
     def __init__(self, schema: Schema, key: str, subject: str) -> None:
         self._schema, self._key, self._subject = schema, key, subject
@@ -208,7 +209,7 @@ class _Reader:
         expected: str = "a column of numbers, texts, dates, timestamps or booleans",
         types: AbstractSet[IcebergType] | None = _COMPARABLE,
     ) -> tuple[Column, Field]:
-        """Return the column, or the path of a field of structs, and what it is, by its full name."""
+        """Return the column or the path of a field in structs, and the field with its full name."""
         if not _is_column(node):
             raise self._refusal(node, "a column of the table itself")
         path: list[str] = []
@@ -240,12 +241,12 @@ class _Reader:
 
 
 def _is_turned(node: Any) -> bool:
-    """Whether the constant is on the left."""
+    """Return whether the constant is on the left."""
     return _is_column(node.right) and not _is_column(node.left)
 
 
 def _is_column(node: Any) -> bool:
-    """Whether it is a column, or a field of one by its dotted path."""
+    """Return whether the node is a column, or a field of a struct by its dotted path."""
     return isinstance(node, syntax.Column | syntax.Dot) and all(
         isinstance(part, syntax.Identifier) for part in node.parts
     )
@@ -280,9 +281,9 @@ def _of_type(  # noqa: C901, PLR0911 - one for each type
             return field.type.exact(number) if field.type.precision <= _DIGITS_OF_DOUBLE or _is_exact(node) else None
         case kind if kind in INTEGERS and number is not None:
             integer = int(number)
-            is_told_apart = abs(integer) < _EXACT_AS_DOUBLE or _is_exact(node)
+            is_distinct = abs(integer) < _EXACT_AS_DOUBLE or _is_exact(node)
             is_kept = integer == number and -GREATEST[kind] - 1 <= integer <= GREATEST[kind]
-            return integer if is_told_apart and is_kept else None
+            return integer if is_distinct and is_kept else None
         case kind if kind == DOUBLE and number is not None:
             return float(number) if math.isfinite(float(number)) else None
         case kind if kind == FLOAT and number is not None:
@@ -304,7 +305,7 @@ def _of_type(  # noqa: C901, PLR0911 - one for each type
 
 
 def _constant_text(node: Any) -> str | None:
-    """Return a text: Spark takes neighbours for one; and that of a typed literal, which is a cast."""
+    """Return the text of a literal or a typed literal, which is a cast. Spark joins adjacent literals."""
     if isinstance(node, syntax.Cast) and node.to.this in _DATES | _MOMENTS:
         node = node.this
     match node:
@@ -323,7 +324,7 @@ _MOMENTS: Final = _WALL_CLOCKS | {
     syntax.DataType.Type.TIMESTAMPLTZ,
 }
 _NOT_OF: Final = {TIMESTAMP: _DATES, TIMESTAMPTZ: _DATES | _WALL_CLOCKS}
-"""Types of literals that Spark makes something else of by the session's time zone."""
+"""Types of literals that Spark converts by the session's time zone."""
 _BITS_OF_LITERAL: Final = {
     syntax.DataType.Type.TINYINT: 7,
     syntax.DataType.Type.SMALLINT: 15,
@@ -352,7 +353,7 @@ def _constant_number(node: Any) -> Decimal | None:
 
 
 def _is_kept(number: Decimal, kind: syntax.DataType) -> bool:
-    """Return whether a number is the same as that type, such as that of `5L` or `1.5BD`."""
+    """Return whether the type, such as that of `5L` or `1.5BD`, holds the number unchanged."""
     if kind.this == syntax.DataType.Type.DECIMAL:
         precision, scale = [*([int(part.name) for part in kind.expressions] or [10]), 0][:2]
         return DecimalType(precision, scale).exact(number) is not None
@@ -363,7 +364,7 @@ def _is_kept(number: Decimal, kind: syntax.DataType) -> bool:
 
 
 def _is_exact(node: Any) -> bool:
-    """Return whether a number is no double, with which Spark compares integers and decimals as doubles."""
+    """Return whether a number is not a double. Spark compares integers and decimals with a double as doubles."""
     return not any(
         "e" in part.name.lower() and not part.is_string
         if isinstance(part, syntax.Literal)

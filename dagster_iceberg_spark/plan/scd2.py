@@ -1,4 +1,4 @@
-"""When the versions of a history begin, and what may not be put into one."""
+"""The boundary at which the versions of a history (SCD 2) begin, and the batches that come too late."""
 
 import datetime as dt
 import hashlib
@@ -12,16 +12,16 @@ from dagster_iceberg_spark.table.snapshot import TableState
 
 
 def boundary_of(
-    rules: MergeRules, materialization: Materialization, own: BoundScope, *, subject: str
+    rules: MergeRules, materialization: Materialization, owned: BoundScope, *, subject: str
 ) -> dt.datetime | None:
-    """Return when the versions of a history begin; None for a merge that keeps none.
+    """Return when the versions of a history begin, or None for a merge without versions.
 
     Raises:
         ConfigurationError: The run has no such instant, or the rules end versions of other partitions.
     """
     if rules.strategy != "scd2":
         return None
-    if rules.retire == "all" and not own.is_whole_table:
+    if rules.retire == "all" and not owned.is_whole_table:
         raise definition_refusals.retires_other_partitions(subject)
     if isinstance(rules.boundary, dt.datetime):
         return rules.boundary
@@ -33,27 +33,29 @@ def boundary_of(
     return windows.pop()
 
 
-def said_of_history(boundary: dt.datetime, own: BoundScope) -> dict[str, str]:
-    """Return what the snapshot says of its boundary, and of the rows whose versions were compared."""
-    digest = hashlib.sha256(repr(own.predicate()).encode()).hexdigest()[:16]
+def history_properties(boundary: dt.datetime, owned: BoundScope) -> dict[str, str]:
+    """Return the snapshot properties with the boundary, and with a digest of the rows whose versions were compared."""
+    digest = hashlib.sha256(repr(owned.predicate()).encode()).hexdigest()[:16]
     return {BOUNDARY: boundary.astimezone(dt.timezone.utc).isoformat(), HISTORY: digest}
 
 
 def refuse_late(
-    boundary: dt.datetime, own: BoundScope, materialization: Materialization, branch: str, state: TableState | None
+    boundary: dt.datetime, owned: BoundScope, materialization: Materialization, branch: str, state: TableState | None
 ) -> None:
-    """Refuse to put a batch into a history that goes on after it: what did not change since has left no trace.
+    """Reject a batch that is older than the history: the history does not show which rows stayed unchanged since.
 
     Raises:
         DataError: A snapshot with versions of the same rows has a later boundary.
     """
-    history = said_of_history(boundary, own)[HISTORY]
+    history = history_properties(boundary, owned)[HISTORY]
     for snapshot in state.base_ancestors(branch) if state else ():
         summary = snapshot.summary
         known = summary.get(BOUNDARY)
         if known is None:
             continue
-        is_shared = own.is_whole_table or summary.get(HISTORY) == history or not leaves_alone(snapshot, materialization)
+        is_shared = (
+            owned.is_whole_table or summary.get(HISTORY) == history or not leaves_alone(snapshot, materialization)
+        )
         if is_shared and dt.datetime.fromisoformat(known) > boundary:
             raise definition_refusals.late_boundary(
                 str(state.identifier) if state else "", boundary, known, snapshot.snapshot_id

@@ -1,4 +1,4 @@
-"""Whose table it is, and what assets that share one leave to each other."""
+"""The owner of a table, and the rules for assets that share one."""
 
 import json
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from dagster_iceberg_spark.table.updates import TableUpdate
 
 
 def check_ownership(request: TableRequest, state: TableState | None) -> None:
-    """Refuse a table that another asset owns.
+    """Reject a table that another asset owns.
 
     Raises:
-        TableOwnershipError: Names the owner.
+        TableOwnershipError: The message names the owner.
     """
     owner = None if state is None else owner_of(request, state)
     is_shared = state is not None and state.properties.get(lineage.SHARED_PROPERTY) == lineage.NAMED_EXPLICITLY
@@ -27,13 +27,13 @@ def check_ownership(request: TableRequest, state: TableState | None) -> None:
 
 
 def owner_of(request: TableRequest, state: TableState) -> str | None:
-    """Return the asset that the table belongs to: the request's own, where it takes the table over."""
+    """Return the asset that owns the table: the requesting asset, if it takes the table over."""
     owner = state.properties.get(lineage.OWNER_PROPERTY)
     return request.asset_key if takes_over(request, state) else owner
 
 
 def takes_over(request: TableRequest, state: TableState) -> bool:
-    """Say whether the table is recorded as one of the asset under its former key."""
+    """Return whether the recorded owner of the table is the asset under its former key."""
     owner = state.properties.get(lineage.OWNER_PROPERTY)
     return (
         request.asset_key is not None and owner is not None and owner == request.options.takes_over != request.asset_key
@@ -43,10 +43,10 @@ def takes_over(request: TableRequest, state: TableState) -> bool:
 def refuse_disagreement(
     request: TableRequest, state: TableState, layout: Sequence[TableUpdate], after: Sequence[TableUpdate]
 ) -> None:
-    """Refuse what assets that share a table would change back and forth.
+    """Reject changes that assets with a shared table could make back and forth.
 
     Raises:
-        TableOwnershipError: The layout is its owner's to change; the columns of all of them stay.
+        TableOwnershipError: An asset that does not own the table would change its layout, or a column would be lost.
     """
     owner, sharers = owner_of(request, state), _sharers(state)
     others = sorted({*sharers, *filter(None, [owner])} - {request.asset_key})
@@ -61,13 +61,13 @@ def refuse_disagreement(
 def _sharers(state: TableState) -> tuple[str, ...]:
     try:
         sharers = json.loads(state.properties.get(lineage.SHARERS_PROPERTY, "[]"))
-    except ValueError:  # somebody else's text
+    except ValueError:  # another tool's text
         return ()
     return tuple(map(str, sharers)) if isinstance(sharers, list) else ()
 
 
 def shared_by(request: TableRequest, state: TableState) -> dict[str, str]:
-    """Return the property that lets the table's other assets know of this one."""
+    """Return the table property that records this asset as one that shares the table."""
     owner, sharers = owner_of(request, state), _sharers(state)
     if request.asset_key is None or owner is None:
         return {}

@@ -1,4 +1,4 @@
-"""What is asked of one write: the definition's table, the frame's columns."""
+"""The table that a definition asks for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,13 +13,13 @@ from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 @dataclass(frozen=True, slots=True)
 class TableCreation:
-    """How a table that is not there yet comes to be.
+    """How a table is created.
 
     Args:
-        creates_table: Whether the first write creates it.
-        creates_namespace: Whether the first write creates its namespace.
-        namespace_properties: Properties of a namespace that is created.
-        location: Where it is placed; None: where the catalog places it.
+        creates_table: Whether the first write creates the table.
+        creates_namespace: Whether the first write creates the namespace.
+        namespace_properties: The properties of a created namespace.
+        location: The template of the table's directory, or None for the catalog's choice.
     """
 
     creates_table: bool = True
@@ -28,10 +28,10 @@ class TableCreation:
     location: LocationTemplate | None = None
 
     def __post_init__(self) -> None:
-        """Refuse properties that several namespaces cannot share, or that Spark sets.
+        """Reject properties that namespaces cannot share, or that Spark sets.
 
         Raises:
-            ConfigurationError: Names the property.
+            ConfigurationError: The message names the property.
         """
         for key in ("location", "owner"):
             if key in self.namespace_properties:
@@ -45,7 +45,7 @@ class TableCreation:
 
 
 def missing_namespace(identifier: TableIdentifier) -> ConfigurationError:
-    """Return the refusal of a table whose namespace is not there and must not be created."""
+    """Return the error for a table whose namespace does not exist and must not be created."""
     return ConfigurationError.refusing(
         "write",
         str(identifier),
@@ -56,11 +56,11 @@ def missing_namespace(identifier: TableIdentifier) -> ConfigurationError:
 
 
 def missing_table(identifier: TableIdentifier, columns: str | None = None) -> ConfigurationError:
-    """Return the refusal of a table that is not there and must not be created.
+    """Return the error for a table that does not exist and must not be created.
 
     Args:
         identifier: The table.
-        columns: The columns that it would get, where they are known.
+        columns: The columns that it would have, if they are known.
     """
     how = "create it" if columns is None else f"create it with the columns {columns}"
     return ConfigurationError.refusing(
@@ -74,15 +74,16 @@ def missing_table(identifier: TableIdentifier, columns: str | None = None) -> Co
 
 @dataclass(frozen=True, slots=True)
 class TableRequest:
-    """What the definition wants of the table.
+    """The table that a definition asks for.
 
     Args:
-        identifier: The table's name.
-        asset_key: The owning asset, its parts joined by slashes; None for an op's output, which owns nothing.
-        is_named_explicitly: Whether `iceberg/table` gave the name.
-        options: How the output is written.
-        column_docs: Descriptions of columns that the definition gives.
-        creation: How it comes to be, if it is not there.
+        identifier: The table.
+        asset_key: The key of the owning asset, with slashes between its parts, or None for an op's output, which owns
+            no table.
+        is_named_explicitly: Whether `iceberg/table` names the table.
+        options: The options of the output.
+        column_docs: The descriptions of columns in the definition.
+        creation: How the table is created, if it does not exist.
     """
 
     identifier: TableIdentifier
@@ -93,12 +94,12 @@ class TableRequest:
     creation: TableCreation = field(default_factory=TableCreation)
 
     def by_names(self, names: StoredNames) -> "TableRequest":
-        """Return the request over the names that the table has for its columns."""
+        """Return the request with the table's names of the columns."""
         docs = {names.column(column): doc for column, doc in self.column_docs.items()}
         return replace(self, options=names.of_options(self.options), column_docs=docs)
 
     def with_properties(self, properties: Mapping[str, str]) -> "TableRequest":
-        """Return the request with more table properties, where it does not say something else of them."""
+        """Return the request with more table properties. Those that it already sets keep their values."""
         wanted = {**properties, **self.options.table_properties}
         return replace(self, options=replace(self.options, table_properties=wanted))
 

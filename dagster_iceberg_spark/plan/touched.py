@@ -1,4 +1,4 @@
-"""The table's partitions that a frame's rows fall in, as the rows that are in them."""
+"""The rows of the table's partitions that a DataFrame's rows fall in, which `overwrite_partitions` replaces."""
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
@@ -24,23 +24,23 @@ from dagster_iceberg_spark.table.schema import (
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock by design
 _IDENTITIES: Final[frozenset[IcebergType]] = frozenset({BOOLEAN, DATE, STRING, TIMESTAMP, TIMESTAMPTZ, *INTEGERS})
 _FUNCTIONS: Final[frozenset[IcebergType]] = frozenset({BINARY, DATE, STRING, TIMESTAMP, TIMESTAMPTZ, *INTEGERS})
-"""Of these, Spark's values are the table's: of a uuid, which Spark has as text, a hash is another one."""
+"""Types whose values are the same in Spark and in the table. A uuid is text in Spark and has another hash there."""
 
 
 def with_columns(
     fields: Iterable[PartitionField], schema: Schema, *, subject: str
 ) -> tuple[tuple[PartitionField, Field], ...]:
-    """Return the partition fields that tell partitions apart, each with its column.
+    """Return the partition fields that identify a partition, each with its column.
 
-    What a column's own values tell, other transforms of it do not tell again.
+    If the spec has the identity of a column, its other transforms are left out.
 
     Args:
-        fields: The fields of the spec that the rows are written by.
-        schema: The frame's columns, as the table stores them.
+        fields: The fields of the spec that the rows are written under.
+        schema: The DataFrame's columns, as the table stores them.
         subject: The table, for messages.
 
     Raises:
-        PartitioningError: The partitions of a field cannot be told from a column of the frame.
+        PartitioningError: The partitions of a field cannot be computed from a column of the DataFrame.
     """
     known = tuple((field, _source(field, schema, subject)) for field in fields)
     by_value = {column.name for field, column in known if field.transform.name == "identity"}
@@ -62,30 +62,31 @@ def _source(field: PartitionField, schema: Schema, subject: str) -> Field:
 
 
 def touched(
-    told_by: Sequence[tuple[PartitionField, Field]], partitions: Iterable[Sequence[Any]], *, subject: str
+    fields: Sequence[tuple[PartitionField, Field]], partitions: Iterable[Sequence[Any]], *, subject: str
 ) -> BoundScope:
-    """Return the rows of those partitions.
+    """Return the rows of the partitions.
 
     Args:
-        told_by: The partition fields, each with its column; none: the whole table is one partition.
-        partitions: Their values in each partition. Of an identity the column's own, a date as days and an instant or
-            a wall clock as microseconds from 1970; of others the transform's (Iceberg spec, "Partition Transforms").
+        fields: The partition fields, each with its column. Without any, the whole table is one partition.
+        partitions: The values of the fields in each partition. An identity has the column's value: a date as days since
+            1970, an instant or a wall clock as microseconds since 1970. Another transform has the transform's value
+            (Iceberg spec, "Partition Transforms").
         subject: The table, for messages.
 
     Raises:
-        PartitioningError: A partition reaches beyond the year 9999.
+        PartitioningError: A partition extends beyond the year 9999.
     """
     groups: dict[tuple[Any, ...], list[Any]] = {}
     for first, *rest in (tuple(partition) or (None,) for partition in partitions):
         groups.setdefault(tuple(rest), []).append(first)
-    if not told_by:
+    if not fields:
         return BoundScope(((),) if groups else ())
     return BoundScope(
         tuple(
             (constraint, *others)
             for rest, firsts in groups.items()
-            for others in [tuple(_one(*item, value, subject) for item, value in zip(told_by[1:], rest, strict=True))]
-            for constraint in _constraints(*told_by[0], firsts, subject)
+            for others in [tuple(_one(*item, value, subject) for item, value in zip(fields[1:], rest, strict=True))]
+            for constraint in _constraints(*fields[0], firsts, subject)
         )
     )
 
@@ -96,7 +97,7 @@ def _one(field: PartitionField, column: Field, value: Any, subject: str) -> Cons
 
 
 def _constraints(field: PartitionField, column: Field, values: Sequence[Any], subject: str) -> list[Constraint]:
-    """Return constraints that together mean those partitions of the field: NULL apart from the others."""
+    """Return constraints whose union is these partitions of the field. NULL has its own constraint."""
     found: list[Constraint] = [Values(column.name, (), has_null=True)] if None in values else []
     known = sorted(value for value in values if value is not None)
     if not known:

@@ -1,4 +1,4 @@
-"""Plain values of the metadata, read one by one; a `ValueError` or `TypeError` says what was found."""
+"""Parsers of plain metadata values. They raise a `ValueError` or `TypeError` that names what was found."""
 
 import datetime as dt
 import difflib
@@ -10,7 +10,7 @@ from dagster_iceberg_spark.table.ordering import SortField
 
 
 def text(value: Any) -> str:
-    """Return a text that is not empty."""
+    """Parse a text that is not empty."""
     if not isinstance(value, str) or not value:
         message = f"{value!r}"
         raise TypeError(message)
@@ -18,7 +18,7 @@ def text(value: Any) -> str:
 
 
 def list_of_text(value: Any) -> list[str]:
-    """Return texts; one alone is a list of one."""
+    """Parse a list of texts. A single text is a list of one."""
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list | tuple):
@@ -28,12 +28,12 @@ def list_of_text(value: Any) -> list[str]:
 
 
 def names(value: Any) -> tuple[str, ...]:
-    """Return names of columns."""
+    """Parse names of columns."""
     return tuple(list_of_text(value))
 
 
 def boolean(value: Any) -> bool:
-    """Return true or false."""
+    """Parse a boolean."""
     if not isinstance(value, bool):
         message = f"{value!r}, which is not true or false"
         raise TypeError(message)
@@ -41,7 +41,7 @@ def boolean(value: Any) -> bool:
 
 
 def instant(value: Any) -> dt.datetime:
-    """Return an instant, given as such or in ISO 8601, with its zone."""
+    """Parse an instant with its zone: a `datetime`, or a text in ISO 8601."""
     try:
         given = value if isinstance(value, dt.datetime) else dt.datetime.fromisoformat(value.replace("Z", "+00:00"))
     except (AttributeError, ValueError) as error:
@@ -54,7 +54,7 @@ def instant(value: Any) -> dt.datetime:
 
 
 def string_map(value: Any) -> dict[str, str]:
-    """Return texts by name; numbers and booleans become texts."""
+    """Parse a dict of texts. Numbers and booleans are converted to texts."""
     if not isinstance(value, Mapping):
         message = f"{value!r}, which is not a dict"
         raise TypeError(message)
@@ -62,7 +62,7 @@ def string_map(value: Any) -> dict[str, str]:
 
 
 def sort_field(notation: str) -> SortField:
-    """Return `column`, optionally followed by `asc` or `desc` and `nulls first` or `nulls last`."""
+    """Parse `column`, optionally followed by `asc` or `desc` and `nulls first` or `nulls last`."""
     column, nulls = _strip_suffix(notation.strip(), {"nulls first": "first", "nulls last": "last"})
     column, direction = _strip_suffix(column, {"asc": "asc", "desc": "desc"})
     (name,) = split_parts(column if column.startswith("`") else quote_part(column))
@@ -70,7 +70,7 @@ def sort_field(notation: str) -> SortField:
 
 
 def nearest_of(word: str, known: Sequence[str]) -> str | None:
-    """Return the known word that is most like the given one, if any is."""
+    """Return the known word that is most similar to the given word, if any is similar."""
     matches = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return matches[0] if matches else None
 

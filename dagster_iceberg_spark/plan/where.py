@@ -1,4 +1,4 @@
-"""The rows that a condition means, in the form in which they can be replaced."""
+"""The rows that meet a condition, as a scope that can be replaced."""
 
 from decimal import Decimal
 from typing import Final
@@ -26,15 +26,15 @@ WHERE: Final = f"{MERGE}: where"
 
 
 def where_scope(condition: str, columns: Schema, *, subject: str) -> BoundScope:
-    """Return the rows that a condition is true of.
+    """Return the rows for which a condition is true.
 
     Args:
-        condition: Spark's SQL: comparisons of columns with constants, joined by AND and OR.
-        columns: The columns of the frame: the rows that are written have to meet the condition too.
+        condition: A condition in Spark SQL: comparisons of columns with constants, joined by AND and OR.
+        columns: The columns of the DataFrame, whose rows must meet the condition too.
         subject: The table, for messages.
 
     Raises:
-        MetadataKeyError: It is no such condition.
+        MetadataKeyError: The condition is not supported.
     """
     predicate = row_filter(condition, columns, key=WHERE, subject=subject)
     scope = _scope(predicate, columns)
@@ -82,7 +82,7 @@ def _interval(field: Field | None, comparison: Comparison) -> BoundScope | None:
 
 
 def _has_value(edge: LiteralValue, kind: IcebergType) -> bool:
-    """Return whether the value is one of the type: a filter by what is beyond its greatest cannot be evaluated."""
+    """Return whether the type has the value. A filter with a value beyond its greatest one cannot be evaluated."""
     if isinstance(edge, Decimal) and isinstance(kind, DecimalType):
         return kind.exact(edge) is not None
     return not isinstance(edge, int) or edge <= GREATEST.get(kind, edge)

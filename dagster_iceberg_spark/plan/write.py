@@ -1,4 +1,4 @@
-"""The plan of one write: everything that is decided before anything is done."""
+"""The plan of one write, which decides everything before anything is changed."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -47,12 +47,12 @@ from dagster_iceberg_spark.plan.overwrite_filter import (
     Coverage,
     DataFile,
     cover,
+    file_transform,
     follows_spec,
-    partitions_told_by,
     straddling_files,
 )
 from dagster_iceberg_spark.plan.renames import StoredNames
-from dagster_iceberg_spark.plan.scd2 import boundary_of, refuse_late, said_of_history
+from dagster_iceberg_spark.plan.scd2 import boundary_of, history_properties, refuse_late
 from dagster_iceberg_spark.plan.table_owner import check_ownership, refuse_disagreement
 from dagster_iceberg_spark.plan.table_request import TableCreation, TableRequest, missing_table
 from dagster_iceberg_spark.plan.touched import with_columns
@@ -73,30 +73,30 @@ from dagster_iceberg_spark.table.updates import (
 )
 
 MAXIMUM_COUNTED_PARTITIONS: Final = 50
-"""In a run of more partitions, rows are not counted while they are written: each count is an expression per row."""
+"""A run of more partitions does not count their rows while it writes: each count is an expression for each row."""
 MAXIMUM_LISTED_PARTITIONS: Final = 1000
-"""In a run of more partitions, the metadata of the new files is not searched for each."""
+"""A run of more partitions does not look up their row counts in the metadata of the new files."""
 
 CREATION_PROPERTIES: Final = {
     "commit.retry.num-retries": "20",
     "commit.retry.min-wait-ms": "20",
     "commit.retry.max-wait-ms": "2000",
 }
-"""With Iceberg's default of 4 retries, some of 8 concurrent writers of disjoint partitions fail; with 20 none did."""
+"""With Iceberg's default of 4 retries, some of 8 concurrent writers of disjoint partitions failed; with 20, none."""
 
 SINGLE_PARTITION_OPTIONS: Final = {"advisory-partition-size": str(32 * 1024 * 1024)}
-"""Rows of one table partition hash to one task; this size, in bytes of shuffled data, lets the engine split it. Runs of
-several partitions have several tasks anyway: there it was measured to make no difference but smaller files."""
+"""Rows of one table partition hash to one task. This size, in bytes of shuffled data, lets the engine split the task.
+Runs of several partitions have several tasks anyway; in measurements, the option only made their files smaller."""
 
 
 MAXIMUM_OPEN_PARTITIONS: Final = 100
-"""In a run of more partitions a task writes one after the other. By Iceberg's default it keeps a file of each open,
-with its buffers: 3,000 days in one run need more than a heap of 2 GB."""
+"""In a run of more partitions, a task writes one partition after the other. By Iceberg's default, it keeps a file of
+each partition open with its buffers: 3,000 days in one run need more than a heap of 2 GB."""
 
 MAXIMUM_PATH_SEGMENT: Final = 255
-"""Bytes of a name that file systems take; Iceberg names a directory after the value of an identity partition."""
+"""Maximum length of a name in file systems, in bytes. Iceberg names directories by values of identity partitions."""
 PLAIN_PATHS: Final = {"write.object-storage.enabled": "true", "write.object-storage.partitioned-paths": "false"}
-"""Data files are placed by a hash, and no partition value is in their paths."""
+"""Place data files by a hash, without partition values in their paths."""
 
 FANOUT_OPTION: Final = "fanout-enabled"
 FANOUT_PROPERTY: Final = "write.spark.fanout.enabled"
@@ -107,13 +107,13 @@ class CreateTable:
     """Create the table if it does not exist.
 
     Args:
-        schema: Its columns.
-        spec: Its partition spec.
-        properties: Its properties.
-        location: Its directory, where the definition gives one.
-        sort_by: The order of rows in its files.
+        schema: The columns.
+        spec: The partition spec.
+        properties: The table properties.
+        location: The directory, if the definition sets one.
+        sort_by: The order of rows in the table's files.
         identifier_fields: The columns that identify a row.
-        creation: Whether its namespace is created too, and where it is placed otherwise.
+        creation: Whether the namespace is created too, and the directory if the definition sets none.
     """
 
     schema: Schema
@@ -127,12 +127,12 @@ class CreateTable:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Rows that the run owns; what to do with others is the options' `rows_outside_partition`.
+    """The guard against rows that the run does not own.
 
     Args:
         owned: The rows that may be written.
-        columns: The columns that decide, whose values the message shows.
-        drops: Whether other rows are dropped and counted instead of refused.
+        columns: The columns of the predicate, whose values the message shows.
+        drops: Whether other rows are dropped and counted, or fail the write (`iceberg/rows_outside_partition`).
         partitions: The run's partitions in words, for the message.
     """
 
@@ -149,10 +149,10 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class AppendAlone:
-    """Add the rows, unless others have added some since: of two runs that read the same changes, one may write.
+    """Add the rows, unless another writer has committed. If two runs read the same changes, only one may write.
 
     Args:
-        base_snapshot_id: The snapshot since which nobody may have; None: the table has none.
+        base_snapshot_id: The snapshot that must still be current, or None if the table has none.
     """
 
     base_snapshot_id: int | None
@@ -160,11 +160,11 @@ class AppendAlone:
 
 @dataclass(frozen=True, slots=True)
 class Overwrite:
-    """Remove the rows that the coverage's filter matches, add the frame and what is carried over.
+    """Remove the rows that the coverage's filter matches, then add the DataFrame's rows and those carried over.
 
     Args:
-        coverage: What to overwrite.
-        base_snapshot_id: The snapshot that carried rows are read from and that the commit validates against.
+        coverage: The rows to overwrite.
+        base_snapshot_id: The snapshot that the carried rows are read from and that the commit validates against.
     """
 
     coverage: Coverage
@@ -173,17 +173,17 @@ class Overwrite:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Let the rows of a batch meet the scope's by key.
+    """Merge the rows of a batch with those of the scope by key.
 
     Args:
         keys: The columns that identify a row.
         scope: The rows that may be updated or deleted.
-        rules: What becomes of them.
-        marker: The batch's column that marks keys to delete, and is not stored.
+        rules: The rules of the merge.
+        marker: The batch's column that marks keys to delete. It is not stored.
         updated: The columns that an update writes.
-        base_snapshot_id: The snapshot that is compared with; None: there is none.
-        materialization: Whose rows they are: what others have written meanwhile is measured by it.
-        boundary: When new versions of a history begin, where the batch's rows do not say it.
+        base_snapshot_id: The snapshot that the batch is compared with, or None if there is none.
+        materialization: The materialization, which determines whether commits of other writers conflict.
+        boundary: When new versions of a history begin, if the batch's rows have no start of their own.
     """
 
     keys: tuple[str, ...]
@@ -201,23 +201,23 @@ WriteAction: TypeAlias = Append | AppendAlone | Overwrite | Merge
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """One write, decided.
+    """The plan of one write.
 
     Args:
         identifier: The table.
-        branch: The branch that is written.
-        create: How to create the table; None if it exists.
-        changes: Changes to the table's metadata, in order.
-        completions: Columns whose structs lack fields that the table has, with the type that has them all.
-        checked: Columns with values of types that Spark lacks, with the type in which these are the table's.
-        required: Columns that may not hold NULL by the definition alone: the table would let them.
+        branch: The branch that the write goes to.
+        create: How to create the table, or None if it exists.
+        changes: Changes of the table's metadata, in order.
+        completions: Columns whose structs lack fields of the table, with the complete type.
+        checked: Columns whose values must be checked, because Spark lacks the table's type, with that type.
+        required: Columns that the definition requires although the table does not.
         action: How the rows are written.
-        guard: Which rows may be written; None: all.
+        guard: The guard of the rows that may be written, or None for all rows.
         write_options: Options for the engine's writer.
-        snapshot_properties: What the snapshot says about itself.
+        snapshot_properties: The properties for the snapshot's summary.
         counted_partitions: Partitions whose rows are counted while they are written.
-        listed_partitions: Partitions whose rows the new files' metadata tells: each file holds rows of one of them.
-        advice: What would let the next writes cost less, for the log.
+        listed_partitions: Partitions whose row counts are in the new files' metadata: each file belongs to one.
+        advice: Advice that would make the next writes cheaper, for the log.
     """
 
     identifier: TableIdentifier
@@ -237,28 +237,28 @@ class WritePlan:
 
     @property
     def carries_over(self) -> bool:
-        """Whether rows of other partitions are written again."""
+        """Whether rows of other partitions are carried over."""
         return _carries_over(self.action)
 
 
 @dataclass(frozen=True, slots=True)
 class WriteDraft:
-    """A write that nothing refuses. Which files it overwrites is not decided: the manifests may have to be read for it.
+    """A valid write whose overwritten files are not decided yet, because that may need the table's manifests.
 
     Args:
-        request: What the definition wants.
-        materialization: The run's scope and what the snapshot will say.
-        frame: The frame's columns that are stored.
-        columns: The same as the table will store them.
-        state: The table as a fresh look saw it; None if it does not exist.
+        request: The table that the definition asks for.
+        materialization: The run's scope and the lineage for the snapshot.
+        frame: The DataFrame's columns that are stored.
+        columns: The same columns as the table will store them.
+        state: The current state of the table, or None if it does not exist.
         partition_fields: The fields that the table will be partitioned by.
         owned: The rows that the run replaces, updates or deletes.
         marker: The batch's column that marks keys to delete.
-        has_versions: Whether the write begins the versions of a history itself; the frame does not say when.
-        create: How to create the table; None if it exists.
-        changes: Changes to the table's metadata, in order.
-        guard: Which rows may be written; None: all.
-        checked: Columns with values of types that Spark lacks, with the type in which these are the table's.
+        has_versions: Whether the write determines when versions of a history begin, instead of the DataFrame.
+        create: How to create the table, or None if it exists.
+        changes: Changes of the table's metadata, in order.
+        guard: The guard of the rows that may be written, or None for all rows.
+        checked: Columns whose values must be checked, because Spark lacks the table's type, with that type.
     """
 
     request: TableRequest
@@ -283,15 +283,15 @@ class WriteDraft:
         """Return the fields that the table is partitioned by, each with its column.
 
         Raises:
-            PartitioningError: A field does not fit its column, or its partitions are no values and no times.
+            PartitioningError: The partitions of a field cannot be computed from a column of the DataFrame.
         """
         return with_columns(self.partition_fields, self.columns, subject=self._subject)
 
     def file_columns(self, touched: BoundScope | None = None) -> tuple[str, ...]:
-        """Return the columns whose bounds in the data files the plan needs; mostly none.
+        """Return the columns whose bounds in the data files the plan needs, usually none.
 
         Args:
-            touched: The rows of the partitions that the frame's rows fall in, where only these are replaced.
+            touched: The rows of the partitions that the DataFrame's rows fall in, if only these are replaced.
         """
         options, state = self.request.options, self.state
         if state is None or state.base(options.branch) is None:
@@ -300,21 +300,21 @@ class WriteDraft:
             return ()
         owned = self._within(touched)
         if any(state.schema.field(column) is None for column in owned.columns):
-            return ()  # a column that the table is about to get: no stored row has a value in it
+            return ()  # a new column, in which no stored row has a value
         return () if follows_spec(owned, state.specs.values()) else tuple(sorted(owned.columns))
 
     def rows_to_find_by_partition(self, files: Sequence[DataFile]) -> Predicate | None:
-        """Return the rows that are replaced, if the files' partitions can tell which hold them and bounds cannot."""
+        """Return the replaced rows, if the files with these rows can be found by partition and not by bounds."""
         specs = tuple(self.state.specs.values()) if self.state else ()
-        is_told = any(partitions_told_by(constraint, specs) for box in self.owned.boxes for constraint in box)
-        return self.owned.predicate() if is_told and straddling_files(self.owned, files) else None
+        has_transform = any(file_transform(constraint, specs) for box in self.owned.boxes for constraint in box)
+        return self.owned.predicate() if has_transform and straddling_files(self.owned, files) else None
 
     def plan(self, files: Sequence[DataFile] | None = None, touched: BoundScope | None = None) -> WritePlan:
-        """Decide the write.
+        """Plan the write.
 
         Args:
-            files: The table's data files with the bounds of `file_columns`; None: there are none to read.
-            touched: The rows of the partitions that the frame's rows fall in, where only these are replaced.
+            files: The table's data files with the bounds of `file_columns`, or None if the plan needs none.
+            touched: The rows of the partitions that the DataFrame's rows fall in, if only these are replaced.
 
         Raises:
             ConfigurationError: The branch lacks a column that the write filters by.
@@ -329,7 +329,7 @@ class WriteDraft:
         counted = partitions if len(partitions) <= MAXIMUM_COUNTED_PARTITIONS else ()
         history = {}
         if isinstance(action, Merge) and action.boundary is not None and self.has_versions:
-            history = said_of_history(action.boundary, owned)
+            history = history_properties(action.boundary, owned)
             refuse_late(action.boundary, owned, materialization, options.branch, state)
         carries_over = _carries_over(action)
         return WritePlan(
@@ -388,17 +388,17 @@ class WriteDraft:
 def draft_write(
     request: TableRequest, materialization: Materialization, given: Schema, state: TableState | None
 ) -> WriteDraft:
-    """Decide what can be decided without reading the table's manifests, or refuse the write.
+    """Validate a write, and plan it as far as possible without the table's manifests.
 
     Args:
-        request: What the definition wants.
-        materialization: The run's scope and what the snapshot will say.
-        given: The frame's columns.
-        state: The table as a fresh look saw it; None if it does not exist.
+        request: The table that the definition asks for.
+        materialization: The run's scope and the lineage for the snapshot.
+        given: The DataFrame's columns.
+        state: The current state of the table, or None if it does not exist.
 
     Raises:
         ConfigurationError: The metadata, the partitions definition and the table do not fit together.
-        DataError: The frame cannot be stored in the table.
+        DataError: The DataFrame cannot be stored in the table.
     """
     subject = str(request.identifier)
     options, scope = request.options, materialization.scope
@@ -428,7 +428,7 @@ def draft_write(
         columns=columns,
         state=state,
         partition_fields=spec.live_fields,
-        # The versions of a key are its history, whatever the partition that they begin or end in.
+        # The versions of a key form one history, whatever partitions they begin or end in.
         owned=owned.without(options.merge.validity) if options.merges else owned,
         marker=marker_of(options, given),
         has_versions=given.field(options.merge.valid_from) is None,
@@ -444,14 +444,14 @@ def _carries_over(action: WriteAction) -> bool:
 
 
 def plan_finish(request: TableRequest, frame: Schema, state: TableState, planned_on: Schema) -> tuple[TableUpdate, ...]:
-    """Say what is left to change once the data is committed: what may lose something, and what only tidies up.
+    """Return the changes that follow the commit of the data: those that may lose values or only tidy up.
 
     Args:
-        request: What the definition wants.
-        frame: The frame's columns.
-        state: The table after the commit.
-        planned_on: The columns that the table had when the write was planned. One that another writer has added since
-            is not dropped.
+        request: The table that the definition asks for.
+        frame: The DataFrame's columns.
+        state: The state of the table after the commit.
+        planned_on: The columns of the table when the write was planned. Columns that another writer has added since are
+            not dropped.
 
     Raises:
         DataError: Another writer has changed the table's columns since.
@@ -472,7 +472,7 @@ def plan_finish(request: TableRequest, frame: Schema, state: TableState, planned
 def _wanted_fields(
     request: TableRequest, scope: PartitionScope, frame: Schema, state: TableState | None
 ) -> tuple[PartitionField, ...] | None:
-    """Return the partition fields to have; None: those that the table has."""
+    """Return the wanted partition fields, or None to keep the table's."""
     subject = str(request.identifier)
     if request.options.partition_by is not None:
         others = (field for field in (state.schema if state else ()) if frame.field(field.name) is None)
@@ -483,10 +483,10 @@ def _wanted_fields(
 
 
 def default_partition_field(dimension: Dimension, schema: Schema) -> PartitionField:
-    """Return the partition field that a dimension makes in a new table.
+    """Return the partition field of a dimension in a new table.
 
-    A dimension of keys becomes its column's identity; one of time windows the coarsest of year, month, day and hour
-    that its windows are made of.
+    A dimension of keys becomes the identity of its column. A dimension of time windows becomes the coarsest of year,
+    month, day and hour that divides its windows into whole units.
     """
     field = schema.field(dimension.column)
     if field is None or dimension.calendar is None or field.type == STRING or field.type in INTEGERS:
@@ -500,7 +500,7 @@ def default_partition_field(dimension: Dimension, schema: Schema) -> PartitionFi
 
 
 def _has_long_paths(scope: PartitionScope, spec: PartitionSpec) -> bool:
-    """Say whether a key would make a directory name that no file system takes."""
+    """Return whether the directory name of a key would be too long for file systems."""
     names = {
         field.column: field.name or field.column for field in spec.live_fields if field.transform.name == "identity"
     }
@@ -553,7 +553,7 @@ def _changes(
 ) -> tuple[TableUpdate, ...]:
     options, subject = request.options, str(request.identifier)
     if state is None:
-        # The frame may hold what no table can: find that before anything is created.
+        # Reject a DataFrame that no table can store before anything is created.
         plan_schema_changes(frame, Schema(()), policy="add_columns", docs={}, subject=subject)
         return tuple(AddPartitionField(field) for field in wanted_fields or () if field.name is not None)
     check_place(options, state, subject=subject)
@@ -594,7 +594,7 @@ def _completions(
 
 
 def _columns_as_stored(frame: Schema, state: TableState | None) -> Schema:
-    """Return the frame's columns as the table will store them: a partition column must be in the frame."""
+    """Return the DataFrame's columns as the table will store them. They include the partition columns."""
     if state is None:
         return frame
     known = ((field, state.schema.field(field.name)) for field in frame)
@@ -633,7 +633,7 @@ def _frame_names(columns: Sequence[str], frame: Schema) -> tuple[str, ...]:
 
 
 def _columns_to_filter_by(action: WriteAction, owned: BoundScope) -> tuple[str, ...]:
-    """Return the columns by which the write looks for stored rows; a replace of whole files looks for none."""
+    """Return the columns by which the write filters stored rows. A replace of whole files has none."""
     match action:
         case Merge():
             return (*action.keys, *owned.columns)
@@ -644,7 +644,7 @@ def _columns_to_filter_by(action: WriteAction, owned: BoundScope) -> tuple[str, 
 
 
 def _validation(options: WriteOptions, action: WriteAction) -> dict[str, str]:
-    """Return the snapshot after which an isolation level looks for conflicts: by default, Iceberg looks at them all."""
+    """Return the snapshot after which an isolation level checks for conflicts. Iceberg's default checks all."""
     if not isinstance(action, Overwrite) or action.base_snapshot_id is None:
         return {}
     since = {"validate-from-snapshot-id": str(action.base_snapshot_id)}
@@ -652,7 +652,7 @@ def _validation(options: WriteOptions, action: WriteAction) -> dict[str, str]:
 
 
 def _write_options(options: WriteOptions, scope: PartitionScope, state: TableState | None) -> dict[str, str]:
-    """Return the engine's write options: for one partition a size that lets its rows be split over tasks."""
+    """Return the engine's write options. For one partition, a size lets the engine split its rows over tasks."""
     kept = {
         key: value for key, value in (state.properties if state else {}).items() if key not in options.table_properties
     }
@@ -667,7 +667,7 @@ def _write_options(options: WriteOptions, scope: PartitionScope, state: TableSta
 def _partitions_to_count(
     options: WriteOptions, scope: PartitionScope, schema: Schema, *, subject: str
 ) -> tuple[tuple[str, BoundScope], ...]:
-    """Return the partitions whose rows a run of several should report: only a replace writes all that they have."""
+    """Return the partitions of a run of several whose rows it reports. Only a replace writes all rows of each."""
     if options.write_disposition != "replace" or not 1 < len(scope.keys) <= MAXIMUM_LISTED_PARTITIONS:
         return ()
     return bind_each_partition(scope, schema, subject=subject)

@@ -1,4 +1,4 @@
-"""What is asked of one materialization."""
+"""The write request of one materialization."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
 
 Report: TypeAlias = Callable[[str], None]
-"""Takes a line for the run's log."""
+"""Writes a line to the run's log."""
 Announce: TypeAlias = Callable[[RemoteAttempt], None]
-"""Records where on a Spark Connect server an attempt writes, before it does."""
+"""Records the session on a Spark Connect server in which an attempt is about to write."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryLimits:
-    """How often, and how long, a write is planned again after a conflict or an outage.
+    """The limits within which a write is planned again after a conflict or an outage.
 
     Args:
-        attempts: The most attempts, the first included.
-        seconds: Seconds after which no new attempt starts.
+        attempts: The maximum number of attempts, including the first.
+        seconds: The time in which a new attempt may start, in seconds.
     """
 
     attempts: int = 5
@@ -30,17 +30,17 @@ class RetryLimits:
 
 @dataclass(frozen=True, slots=True)
 class WriteRequest:
-    """What an output asks for.
+    """The write request of an output.
 
     Args:
-        table: The table and how it is written.
-        materialization: The run's scope and what the snapshot will say.
-        candidates: Commit tokens that may be in the table already.
+        table: The table and the options of the output.
+        materialization: The run's scope and the lineage for the snapshot.
+        candidates: The commit tokens that may already be in the table.
         record_of: Returns what Dagster has recorded of a snapshot.
-        limits: How often the write is planned again.
-        report: Takes a line for the run's log.
-        announce: Records where on a Spark Connect server this attempt writes.
-        earlier_attempts: Returns where earlier attempts have written.
+        limits: The limits within which the write is planned again.
+        report: Writes a line to the run's log.
+        announce: Records the session on a Spark Connect server in which this attempt writes.
+        earlier_attempts: Returns the sessions in which earlier attempts wrote.
     """
 
     table: TableRequest
@@ -54,15 +54,15 @@ class WriteRequest:
 
     @property
     def identifier(self) -> TableIdentifier:
-        """The table's name."""
+        """The table."""
         return self.table.identifier
 
     @property
     def subject(self) -> str:
-        """The table's name, for messages."""
+        """The table, for messages."""
         return str(self.table.identifier)
 
     @property
     def branch(self) -> str:
-        """The branch that is written."""
+        """The branch that the write goes to."""
         return self.table.options.branch

@@ -8,7 +8,7 @@ import pytest
 from dagster_iceberg_spark.errors import ConfigurationError, DataError
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_scope
 from dagster_iceberg_spark.plan.merging import MergeRules
-from dagster_iceberg_spark.plan.scd2 import boundary_of, refuse_late, said_of_history
+from dagster_iceberg_spark.plan.scd2 import boundary_of, history_properties, refuse_late
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import TableState
@@ -58,7 +58,7 @@ def test_runs_that_own_a_part_end_no_versions_of_the_whole_table() -> None:
 def written(scope: PartitionScope, boundary: dt.datetime) -> TableState:
     """A table with a history of that scope up to the boundary."""
     own = bind_scope(scope, COLUMNS, subject="t")
-    summary = {**materialization(scope).properties(), **said_of_history(boundary, own)}
+    summary = {**materialization(scope).properties(), **history_properties(boundary, own)}
     return table(COLUMNS, snapshots=[replace(snapshot(7), summary=summary)])
 
 
