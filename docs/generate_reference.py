@@ -57,60 +57,60 @@ RESULTS: Final = {
     "dagster/table_name": "catalog, namespace and table",
     "dagster/uri": "location of the table",
     "dagster/storage_kind": "`iceberg`",
-    "dagster/row_count": "rows of the whole table after the commit; on assets without partitions, unless delete files "
-    "(`merge-on-read`) take rows off",
-    "dagster/partition_row_count": "rows of the partition, where a run replaces one; for each partition of a run of 2 "
-    "to 50, the rows that the run wrote there",
+    "dagster/row_count": "rows of the whole table after the commit; for assets without partitions, unless the table "
+    "has delete files (`merge-on-read`)",
+    "dagster/partition_row_count": "rows of the partition, if the run replaces one partition; in a run of 2 to 50, the "
+    "rows that the run wrote to each partition",
     "iceberg/snapshot_id": "the snapshot that carries the commit token",
-    "iceberg/parent_snapshot_id": "the snapshot before it; absent on the first",
-    "iceberg/operation": "Iceberg's name of what was done: `append`, `overwrite`, `delete`",
-    "iceberg/added_rows": "rows in the files that were added, carried rows included",
-    "iceberg/deleted_rows": "rows in the files that were removed, carried rows included",
-    "iceberg/carried_over_rows": "rows of other partitions that were written again, because their files held owned "
-    "rows too; only if there were any",
+    "iceberg/parent_snapshot_id": "the parent snapshot; absent for the first snapshot",
+    "iceberg/operation": "Iceberg's operation: `append`, `overwrite` or `delete`",
+    "iceberg/added_rows": "rows in the added files, including rows carried over",
+    "iceberg/deleted_rows": "rows in the removed files, including rows carried over",
+    "iceberg/carried_over_rows": "rows of other partitions that were written again because their files also held "
+    "owned rows; only if there were any",
     "iceberg/merge_inserted_rows": "rows that a merge inserted",
     "iceberg/merge_updated_rows": "stored rows that a merge updated",
-    "iceberg/merge_deleted_rows": "stored rows that a merge deleted, replaced ones included",
-    "iceberg/merge_unchanged_rows": "rows of a merge's batch that the table had already, or that its rules kept out",
-    "iceberg/dropped_rows": "rows left out because of `iceberg/rows_outside_partition`: `drop`; only if there were any",
+    "iceberg/merge_deleted_rows": "stored rows that a merge deleted, including replaced rows",
+    "iceberg/merge_unchanged_rows": "rows of a merge's batch that the table already had, or that a rule kept out",
+    "iceberg/dropped_rows": "rows that `iceberg/rows_outside_partition` = `drop` left out; only if there were any",
     "iceberg/added_files": "data files added",
     "iceberg/deleted_files": "data files removed",
-    "iceberg/added_bytes": "size of the files that were added",
-    "iceberg/deleted_bytes": "size of the files that were removed",
-    "iceberg/write_seconds": "from the look at the table to the snapshot's timestamp, in the attempt that succeeded; 0 "
+    "iceberg/added_bytes": "size of the added files, in bytes",
+    "iceberg/deleted_bytes": "size of the removed files, in bytes",
+    "iceberg/write_seconds": "seconds from loading the table to the snapshot's timestamp, in the successful attempt; 0 "
     "if adopted",
-    "iceberg/commit_seconds": "from the snapshot's timestamp to the engine's return; 0 if adopted",
-    "iceberg/retries": "how often the write was planned again, after a conflict or an outage",
-    "iceberg/retry_seconds": "what the attempts before the last one took, with the waits between",
+    "iceberg/commit_seconds": "seconds from the snapshot's timestamp to the engine's return; 0 if adopted",
+    "iceberg/retries": "how often the write was planned again after a conflict or an outage",
+    "iceberg/retry_seconds": "seconds that earlier attempts took, including the waits between them",
     "iceberg/table_changes": "changes to columns, partition fields and properties, in words; only if there were any",
     "iceberg/adopted": "`true` if the snapshot of an earlier attempt was adopted; absent otherwise",
 }
 SUMMARY: Final = {
-    lineage.ASSET_KEY: "the asset, its parts joined by slashes; for an op's output its step, output and mapping key",
-    lineage.RUN_ID: "the run; `no-run` for a context that was built by hand",
-    lineage.JOB: "the run's job",
-    lineage.STEP_KEY: "the run's step",
-    lineage.PARTITION_KEYS: "one key, a JSON list of up to 20, or first..last and their count; absent without "
+    lineage.ASSET_KEY: "the asset key with slashes between its parts; for an op's output: step, output and mapping key",
+    lineage.RUN_ID: "the run id, or `no-run` for a context that was built by hand",
+    lineage.JOB: "the name of the run's job",
+    lineage.STEP_KEY: "the key of the run's step",
+    lineage.PARTITION_KEYS: "one key, a JSON list of up to 20 keys, or `first..last (count)`; absent without "
     "partitions",
-    lineage.PARTITION_DIGEST: "hash of the exact set of keys",
+    lineage.PARTITION_DIGEST: "hash of the exact set of partition keys",
     lineage.CODE_VERSION: "the asset's code version, if it has one",
     lineage.COMMIT_TOKEN: "the [commit token](exactly-once.md)",
     lineage.UPSTREAM: "JSON list of the inputs that the package loaded for the step: `asset`, `table`, `snapshot_id`, "
-    "`scope`, `left_out` (what left rows out); above 2 kB their digest and count",
+    "`scope`, `left_out` (the option that left out rows); above 2 kB, their digest and count",
     lineage.WRITE_DISPOSITION: "`replace`, `append` or `merge`",
     lineage.PACKAGE_VERSION: "version of this package",
-    lineage.BOUNDARY: "when the versions begin that a merge has added to a history",
-    lineage.HISTORY: "a digest of the rows whose versions it has compared",
-    lineage.CARRIES_OVER: "`true` if rows of other partitions were written anew, because a file held both; absent "
-    "otherwise",
+    lineage.BOUNDARY: "the instant at which the versions begin that a merge added to a history (SCD 2)",
+    lineage.HISTORY: "a digest of the rows whose versions the merge compared",
+    lineage.CARRIES_OVER: "`true` if rows of other partitions were written again, because their files also held owned "
+    "rows; absent otherwise",
 }
 PROPERTIES: Final = {
     lineage.OWNER_PROPERTY: "the asset that owns the table",
-    lineage.SHARED_PROPERTY: f"`{lineage.NAMED_EXPLICITLY}` if that key named the table: then other assets that name "
-    "it by the same key may write it too",
-    lineage.SHARERS_PROPERTY: "the other assets that have written the table, as a JSON list",
+    lineage.SHARED_PROPERTY: f"`{lineage.NAMED_EXPLICITLY}` if that key names the table; other assets that use the key "
+    "to name the same table may then write to it too",
+    lineage.SHARERS_PROPERTY: "the other assets that have written to the table, as a JSON list",
     **{
-        name: f"`{value}`, on a table that the package creates, unless `{options.TABLE_PROPERTIES}` says otherwise"
+        name: f"`{value}`, for a table that the package creates, unless `{options.TABLE_PROPERTIES}` sets another value"
         for name, value in {**CREATION_PROPERTIES, **whole_bounds(["<partition column>"])}.items()
     },
 }
@@ -125,7 +125,7 @@ TYPES: Final = (
         types.NullType,
     )),
 )  # fmt: skip
-"""What a frame's column may be. A table has neither of the smaller integers, nor in format 2 a type of NULL alone."""
+"""The types of a DataFrame's column. Tables lack the smaller integers and, in format 2, a type for NULL only."""
 NO_COLUMN: Final = ("tinyint", "smallint", "void")
 VERDICTS: Final = {"as is": "as is", "stored": "stored", "widened": "**widens**", "refused": ""}
 RESOURCES: Final = {
@@ -137,13 +137,13 @@ RESOURCES: Final = {
     ("IcebergSparkResource", "pyspark"): (
         "PySparkResource or LazyPySparkResource",
         "none",
-        "A resource whose session is used instead of one that is opened here.",
+        "A resource whose session is used instead of a new one.",
     ),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the page, or say whether it is up to date; return the exit code."""
+    """Write the page, or check that it is up to date; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="exit with 1 if the page differs from the code")
     is_check = parser.parse_args(arguments).check
@@ -175,7 +175,7 @@ def _lines() -> Iterator[str]:
     yield from _keys_of_outputs()
     yield from _keys_of_inputs()
     yield from _types()
-    yield from _section("What a materialization reports", "A key that the asset sets itself is left as it is.")
+    yield from _section("What a materialization reports", "A key that the asset sets itself keeps its value.")
     yield from _table(("key", "meaning"), _covering(RESULTS, options.RESULT_KEYS, prefix=PREFIX))
     yield from _section("IcebergPySparkIOManager", _first_line(IcebergPySparkIOManager))
     yield from _fields(IcebergPySparkIOManager)
@@ -204,14 +204,15 @@ def _lines() -> Iterator[str]:
     yield from _errors()
     yield from _section(
         "What an error of the engine becomes",
-        "While a table is written, from Spark classic or Connect, Iceberg, and the clients of catalogs and stores; the "
-        "first row that applies. A sign is a part of the name of a class or of a message, or the beginning of one of "
-        "Spark's error conditions. *Planned again* is within the limits of `commit_attempts` and `commit_seconds`.",
+        "Errors of Spark (classic or Connect), Iceberg, and the clients of catalogs and stores while a table is "
+        "written. The first row that applies counts. A sign is a part of the name of a class or of a message, or the "
+        "beginning of one of Spark's error conditions. *Planned again* is limited by `commit_attempts` and "
+        "`commit_seconds`.",
     )
     yield from _table(("error of the engine", "signs", "becomes", "then"), _failure_rows())
-    yield from _section("Summary of a snapshot", "What the package writes into every snapshot that it commits.")
+    yield from _section("Summary of a snapshot", "The package writes these keys to every snapshot that it commits.")
     yield from _table(("key", "meaning"), _covering(SUMMARY, _written_to_summaries()))
-    yield from _section("Table properties", "What the package writes into the properties of a table.")
+    yield from _section("Table properties", "The package sets these properties of a table.")
     yield from _table(("property", "meaning"), PROPERTIES.items())
 
 
@@ -236,44 +237,43 @@ def _failure_row(kind: FailureKind, signs: str) -> tuple[str, str, str, str]:
 def _keys_of_outputs() -> Iterator[str]:
     yield from _section(
         "Metadata keys of an output",
-        "On an asset, `AssetOut` or `Out`. Metadata that a run attaches to its output wins over the definition's, that "
-        "over the IO manager's configuration, that over the default. Keys that say where the rows are belong to the "
-        f"definition alone: {', '.join(f'`{key}`' for key in addressing_keys())}.",
+        "Set these keys on an asset, `AssetOut` or `Out`. The order of precedence is: metadata that a run attaches to "
+        "its output, metadata of the definition, the IO manager's configuration, the default. Only the definition can "
+        f"set the keys that locate the rows: {', '.join(f'`{key}`' for key in addressing_keys())}.",
     )
     dagster_keys = {name: key.values for name, key in OUTPUT_KEYS.items() if not name.startswith(PREFIX)}
-    dagster_keys["dagster/column_schema"] = (
-        "a `dagster.TableSchema`: its descriptions of columns become those of the table"
-    )
+    dagster_keys["dagster/column_schema"] = "a `dagster.TableSchema`; its column descriptions become those of the table"
     yield from _table(("Dagster's key", "value"), dagster_keys.items())
     own_keys = (key for name, key in OUTPUT_KEYS.items() if name.startswith(PREFIX))
     yield from _table(("key", "value", "default"), ((key.name, key.values, _default_of(key)) for key in own_keys))
     names = ", ".join(f"`{name}`" for name in sorted(options.WRITE_OPTION_NAMES))
-    yield from ("", f"Names that `{options.WRITE_OPTIONS}` takes, besides `snapshot-property.<name>`: {names}.", "")
+    yield from ("", f"`{options.WRITE_OPTIONS}` accepts `snapshot-property.<name>` and these names: {names}.", "")
     yield (
-        "`metadata_for_table(...)` takes the same keys as arguments, without their prefix, checks them where the asset "
-        "is defined and returns the dict."
+        "`metadata_for_table(...)` takes the same keys as arguments, without their prefix. It validates them when the "
+        "asset is defined and returns the dict."
     )
 
 
 def _keys_of_inputs() -> Iterator[str]:
-    yield from _section("Metadata keys of an input", "On `AssetIn` or `In`.")
+    yield from _section("Metadata keys of an input", "Set these keys on `AssetIn` or `In`.")
     yield from _table(("key", "value"), ((name, key.values) for name, key in read_options.INPUT_KEYS.items()))
     yield ""
     yield (
-        f"`{read_options.SNAPSHOT_ID}` and `{read_options.AS_OF_RUN}` stand alone; `{read_options.AS_OF}` and "
-        f"`{read_options.REF}` may stand together. These four may also stand in a run's tags, for every input of it, "
-        "and, without `iceberg/`, in a run's configuration of an input. What the configuration says of them replaces "
-        "what the tags say, and that what the definition says."
+        f"`{read_options.AS_OF}` and `{read_options.REF}` can be combined; `{read_options.SNAPSHOT_ID}` and "
+        f"`{read_options.AS_OF_RUN}` cannot be combined with another of these four keys. You can also set the four "
+        "keys as tags of a run, for every input, and without `iceberg/` in a run's configuration of an input. The "
+        "configuration replaces the tags, and the tags replace the definition."
     )
 
 
 def _types() -> Iterator[str]:
     yield from _section(
         "Types",
-        "What happens to a DataFrame's column (left) over a column that the table has (above), both in Spark's names: "
-        "it is written *as is*; *stored* in a type that holds every value of its own; or it *widens* the table's "
-        "column, under `add_columns` and `full`. An empty cell is refused, before anything is done. Structs, lists and "
-        "maps follow the same rules inside; the keys of a map never change.",
+        "This table shows how a column of a DataFrame (left) is stored in an existing column of a table (top). Both "
+        "have Spark's type names. *as is*: the types are equal. *stored*: the table's type holds every value. "
+        "*widens*: the table's column gets the DataFrame's type, with `add_columns` or `full`. An empty cell: the "
+        "write is rejected before it changes anything. The same rules apply inside structs, lists and maps, but the "
+        "keys of a map never change.",
     )
     columns = [item for item in TYPES if item.simpleString() not in NO_COLUMN]
     known = {item: iceberg_type(item, ("c",), "t") for item in TYPES}
@@ -285,10 +285,10 @@ def _types() -> Iterator[str]:
     yield from _table(header, rows)
     yield from (
         "",
-        "`char` and `varchar` are `string` to Iceberg. Refused as new columns: nothing but NULL (`void`); `variant`,",
-        "which pyiceberg cannot read; and the types that Iceberg has not: intervals, `time`, `geometry`.",
-        "A column of type `uuid` or `fixed`, which another engine has made, takes `string` or `binary`; a value that",
-        "is none is refused.",
+        "`char` and `varchar` are `string` in Iceberg. These types are rejected as new columns: `void` (only NULL);",
+        "`variant`, which pyiceberg cannot read; and types that Iceberg lacks: intervals, `time` and `geometry`.",
+        "A column of type `uuid` or `fixed` that another engine created accepts `string` or `binary`. A value that the",
+        "type does not have is rejected.",
     )
 
 

@@ -43,7 +43,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """The column holds one of the values, of which there is at least one."""
+    """The column holds one of the values. There is at least one."""
 
     column: Column
     values: tuple[LiteralValue, ...]
@@ -51,7 +51,7 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class InPartitions:
-    """The column's value under a partition transform is one of at least one values. Only Spark can evaluate it."""
+    """The column's value under a partition transform is one of the values. Only Spark can evaluate it."""
 
     column: str
     transform: Transform
