@@ -117,7 +117,7 @@ def test_an_input_of_an_asset_names_no_table(classic_lake: Lake) -> None:
     upstream = frame_asset("up", "select 1 as id").to_source_asset()
     error = classic_lake.failure(reader, upstream, selection=[reader])
     assert error.class_name == "MetadataKeyError"
-    assert "in the definition of the asset" in str(error)
+    assert "in the definition of the upstream asset" in str(error)
 
 
 def test_a_second_asset_on_the_same_table_is_refused_unless_both_name_it(lake: Lake) -> None:
