@@ -1,1 +1,1 @@
-"""Reads without a JVM, over pyiceberg and Arrow."""
+"""Reads without a JVM, through pyiceberg and Arrow."""

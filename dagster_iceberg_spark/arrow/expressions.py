@@ -1,4 +1,4 @@
-"""Predicates as pyiceberg's expressions."""
+"""Converts predicates to pyiceberg's expressions."""
 
 import datetime as dt
 from typing import Any, Final
@@ -64,10 +64,11 @@ _not_starts_with: Any = NotStartsWith
 
 
 def expression_of(predicate: Predicate) -> BooleanExpression:  # noqa: C901, PLR0911 - one for each kind of predicate
-    """Return the predicate as pyiceberg evaluates and pushes it down: the rows that it is true of.
+    """Return the expression of the rows for which the predicate is true, which pyiceberg evaluates and pushes down.
 
     Raises:
-        NotImplementedError: It is of partitions, which no read asks for: pyiceberg filters by columns alone.
+        NotImplementedError: The predicate is on partitions. No read uses these, because pyiceberg filters by columns
+            only.
     """
     match predicate:
         case Always():
@@ -96,7 +97,7 @@ def _membership(predicate: In) -> BooleanExpression:
     values, reference = [_literal(value) for value in predicate.values], _reference(predicate.column)
     if len(values) > 1 and not isinstance(values[0], float):
         return _in(reference, values)  # type: ignore[no-any-return]
-    equal = [_equal_to(reference, value) for value in values]  # a set of 0.0 has no -0.0
+    equal = [_equal_to(reference, value) for value in values]  # a set with 0.0 does not contain -0.0
     return equal[0] if len(equal) == 1 else PyIcebergOr(*equal)
 
 
@@ -104,12 +105,12 @@ def _comparison(comparison: Comparison) -> BooleanExpression:
     reference = _reference(comparison.column)
     compared = _COMPARISONS[comparison.operator](reference, _literal(comparison.value))
     if isinstance(comparison.value, float) and comparison.operator in (">", ">="):
-        return PyIcebergOr(compared, _is_nan(reference))  # Arrow compares NaN with nothing
+        return PyIcebergOr(compared, _is_nan(reference))  # in Arrow, no comparison with NaN is true
     return compared  # type: ignore[no-any-return]
 
 
 def _negation(predicate: Predicate) -> BooleanExpression:  # noqa: C901, PLR0911 - one for each kind
-    """Return the rows that the predicate is false of: not those of which it is NULL, as pyiceberg's own `Not` does."""
+    """Return the rows for which the predicate is false. pyiceberg's `Not` would include those for which it is NULL."""
     match predicate:
         case Always():
             return AlwaysFalse() if predicate == EVERY_ROW else AlwaysTrue()
@@ -148,12 +149,12 @@ def _known(column: Column) -> BooleanExpression:
 
 
 def _reference(column: Column) -> Reference:
-    """Return what pyiceberg finds the column by, or a field of structs by its dotted path."""
+    """Return pyiceberg's reference to the column, or to a field of structs by its dotted path."""
     return Reference(column if isinstance(column, str) else ".".join(column))
 
 
 def _literal(value: LiteralValue) -> Any:
-    """Return what pyiceberg makes a literal of: times as ISO texts, which it reads by the column's type."""
+    """Return the value for a literal of pyiceberg. Times are ISO texts, which pyiceberg parses by the column's type."""
     if isinstance(value, dt.datetime | dt.date):
         return value.isoformat()
     return value

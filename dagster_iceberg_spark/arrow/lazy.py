@@ -1,4 +1,4 @@
-"""A polars LazyFrame whose projection and filter reach the scan: what a query does not need is not read."""
+"""A polars LazyFrame that pushes projections and filters down to the scan."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,13 +14,13 @@ def lazy_frame(planned: PlannedScan) -> Any:
     """Return a `polars.LazyFrame` of the rows. Nothing is read before it is collected.
 
     Args:
-        planned: What it may read at most.
+        planned: The scan of all rows that the frame may read.
     """
     import polars as pl
     from polars.io.plugins import register_io_source
 
     def read(columns: list[str] | None, filter_: Any, rows: int | None, _: int | None) -> Iterator[Any]:
-        # A number of rows counts before the filter, as the limit of an input does: neither goes with pruning.
+        # A number of rows applies before the filter, as does the limit of an input. Neither allows pruning.
         may_prune = filter_ is not None and rows is None and planned.plan.limit is None
         wanted = pruning(filter_, planned.plan.schema) if may_prune else EVERY_ROW
         scan = planned.narrowed(columns, wanted, rows)

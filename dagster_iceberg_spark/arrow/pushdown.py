@@ -1,12 +1,12 @@
-"""What a polars filter lets a scan leave out.
+"""Translates polars filters into predicates that a scan can push down.
 
-Iceberg's metadata prunes files and Arrow's readers row groups by comparisons of columns with constants. Whatever else
-a filter holds is left to polars, which filters what is read in any case: a predicate from here may match more rows
-than the filter, and never fewer.
+With comparisons of columns with constants, Iceberg's metadata prunes files and Arrow's readers prune row groups. polars
+filters the rows that are read in any case. A predicate from here may therefore match more rows than the filter, but
+never fewer.
 
-This module reads the JSON of `Expr.meta.serialize`, because polars 2.1 has no stable way to take an expression apart
-(https://github.com/pola-rs/polars/issues/26814). `register_io_source` hands over a `polars.Expr` as it is;
-`scan_iceberg` translates filters too, by a form that is private to polars.
+This module parses the JSON of `Expr.meta.serialize`, because polars 2.1 has no stable way to inspect an expression
+(https://github.com/pola-rs/polars/issues/26814). `register_io_source` passes a `polars.Expr` unchanged; `scan_iceberg`
+also translates filters, but in a form that is private to polars.
 """
 
 import datetime as dt
@@ -49,13 +49,13 @@ _PLAIN: Final = (PrimitiveType, DecimalType)
 
 
 def pruning(filter_: Any, schema: Schema) -> Predicate:
-    """Return the rows that a `polars.Expr` may be true of, as far as that is known.
+    """Return a predicate that matches all rows for which a `polars.Expr` is true, and possibly more.
 
-    The JSON may change with a version of polars: where it is not known, every row is returned.
+    The JSON may change with a version of polars. An unknown part of it matches every row.
 
     Args:
         filter_: The filter.
-        schema: The columns that it is about.
+        schema: The columns of the filter.
     """
     try:
         node = json.loads(filter_.meta.serialize(format="json"))
@@ -65,13 +65,13 @@ def pruning(filter_: Any, schema: Schema) -> Predicate:
 
 
 class _Reader:
-    """Reads a filter of columns of these types."""
+    """Translates a filter on columns of these types."""
 
     def __init__(self, types: Mapping[str, IcebergType]) -> None:
         self._types = types
 
     def predicate(self, node: Any, expression: Any) -> Predicate:
-        """Return the predicate of a node; `expression` is the same one, which can be evaluated."""
+        """Return the predicate of a node. `expression` is the same node as an expression that can be evaluated."""
         match node:
             case {"BinaryExpr": {"op": "And" | "LogicalAnd"}}:
                 return all_of(self._parts(node["BinaryExpr"], expression))
@@ -116,14 +116,14 @@ class _Reader:
         return EVERY_ROW
 
     def _fitting(self, column: str, values: Sequence[Any]) -> tuple[LiteralValue, ...]:
-        """Return the values as the column has them; none at all if one of them is no such value."""
+        """Return the values in the column's type, or none if one of them is not a value of that type."""
         found = tuple(_value(self._types.get(column), value) for value in values)
         return tuple(value for value in found if value is not None) if None not in found else ()
 
 
 def _value(kind: IcebergType | None, value: Any) -> LiteralValue | None:
-    """Return the value if a column of that type compares with it as it is."""
-    # Not floating-point numbers: statistics of files, by which Arrow leaves rows out, do not know of NaN.
+    """Return the value if a column of this type can be compared with it unchanged."""
+    # Not floating-point numbers: Arrow skips rows by statistics of files, which do not account for NaN.
     fits: dict[IcebergType, bool] = {
         STRING: isinstance(value, str),
         BOOLEAN: isinstance(value, bool),
@@ -140,7 +140,7 @@ def _value(kind: IcebergType | None, value: Any) -> LiteralValue | None:
 
 
 def _constants(expression: Any) -> tuple[Any, ...]:
-    """Return the value of an expression without columns, as the Python value that it stands for."""
+    """Return the value of an expression without columns, as a Python value."""
     import polars as pl
 
     if expression.meta.root_names():

@@ -1,7 +1,7 @@
-"""Record batches of files that are read when they are asked for.
+"""Reads record batches of files on demand.
 
-pyiceberg's own reader hands all files to its threads at once and keeps what they return. If the consumer is slower than
-the disk, the whole table is in memory (https://github.com/apache/iceberg-python/issues/3036, closed as stale).
+pyiceberg's reader submits all files to its threads at once and keeps the results. If the consumer is slower than the
+disk, the whole table is in memory (https://github.com/apache/iceberg-python/issues/3036, closed as stale).
 """
 
 from collections import deque
@@ -14,18 +14,18 @@ from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files
 from pyiceberg.table import FileScanTask
 
 READ_AHEAD_BYTES: Final = 16 * 1024 * 1024
-"""Files that are together no larger, as they are stored, are read side by side: many small ones take as long as one."""
+"""Files of up to this total size on disk are read in parallel, so many small files take as long as one."""
 READ_AHEAD_DECODED_BYTES: Final = 64 * 1024 * 1024
-"""Nor are they larger in memory, as far as their rows tell: what is stored in a few kilobytes may decode to many."""
+"""They are also limited to this estimated size in memory: a few kilobytes on disk may decode to much more."""
 _BYTES_OF_UNKNOWN_ROW: Final = 512
 
 
 def batches_of(scan: ArrowScan, io: FileIO, tasks: Iterable[FileScanTask]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the files, in their order: a large file batch by batch, small ones some at a time.
+    """Yield the rows of the files in their order: large files batch by batch, small files several at a time.
 
     Args:
-        scan: What is read of each file.
-        io: What opens them.
+        scan: The scan, which determines the rows and columns.
+        io: The file IO that opens the files.
         tasks: The files, with their deletes.
     """
     left, bytes_of_row = deque(tasks), 0
@@ -44,11 +44,11 @@ def _read(scan: ArrowScan, io: FileIO, group: list[FileScanTask]) -> Iterator[pa
 
 
 def _next_group(left: deque[FileScanTask], bytes_of_row: int) -> list[FileScanTask]:
-    """Take the files that are read next: one, and more as far as there is room for them.
+    """Take the files to read next: one, and more within the limits.
 
     Args:
-        left: The files that are not read yet.
-        bytes_of_row: How much memory a row takes.
+        left: The files that have not been read yet.
+        bytes_of_row: The size of a row in memory, in bytes.
     """
     group: list[FileScanTask] = []
     stored = decoded = 0

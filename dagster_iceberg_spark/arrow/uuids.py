@@ -1,4 +1,4 @@
-"""Uuids as texts, which is what Spark has them as: Arrow's own type is binary to most libraries."""
+"""Converts uuids to texts, as in Spark. Most libraries treat Arrow's uuid type as binary."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,7 +10,7 @@ _DIGITS = 32
 
 
 def with_texts(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch with texts for its uuids, also those inside of other columns."""
+    """Return the batch with its uuids as texts, including those inside other columns."""
     schema = texts_in(batch.schema)
     if schema.equals(batch.schema):
         return batch
@@ -18,7 +18,7 @@ def with_texts(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def texts_in(schema: pa.Schema) -> pa.Schema:
-    """Return the schema of such batches."""
+    """Return the schema with uuids as texts."""
     return pa.schema([_text_field(field) for field in schema], metadata=schema.metadata)
 
 
@@ -54,7 +54,7 @@ def _texts(array: pa.Array) -> pa.Array:
 
 
 def _texts_of(values: pa.Array) -> pa.Array:
-    """Return the texts of binary values, as `uuid.UUID` writes them."""
+    """Return binary values as texts, in the format of `uuid.UUID`."""
     known = values.drop_null()
     digits = b"".join(known.to_pylist()).hex().encode()
     offsets = pa.array(range(0, len(digits) + 1, _DIGITS), pa.int32())

@@ -1,1 +1,1 @@
-"""The catalog as the package sees it: what describes it, and a fresh look at a table without a JVM."""
+"""The description of a catalog, and the current state of its tables without a JVM."""

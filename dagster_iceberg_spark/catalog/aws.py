@@ -1,20 +1,20 @@
-"""Who signs requests to AWS, as it was configured."""
+"""The configured identity that signs requests to AWS."""
 
 from dataclasses import dataclass, field
 from typing import Final
 
 DEFAULT_REGION: Final = "us-east-1"
-"""What a service that is not Amazon's is told where nothing else is configured: it has to be told something."""
+"""The region for a service other than Amazon's if none is configured. Such a service needs some region."""
 
 
 @dataclass(frozen=True, slots=True)
 class AwsKeys:
-    """What requests are signed with.
+    """The keys that sign requests.
 
     Args:
-        access_key_id: The key's name.
-        secret_access_key: The key.
-        session_token: Comes with keys that expire.
+        access_key_id: The id of the key.
+        secret_access_key: The secret key.
+        session_token: The session token of keys that expire.
     """
 
     access_key_id: str
@@ -24,13 +24,13 @@ class AwsKeys:
 
 @dataclass(frozen=True, slots=True)
 class AwsIdentity:
-    """Who signs, as it was configured; what is None is found as boto3 does.
+    """The configured identity. boto3 finds what is None.
 
     Args:
-        keys: Given keys.
+        keys: The configured keys.
         profile: A profile of the AWS configuration files.
-        role_arn: A role that is assumed.
-        external_id: What the role's trust policy asks for.
+        role_arn: The role to assume.
+        external_id: The external id that the role's trust policy requires.
         role_session_name: The name of the session under the role.
     """
 
@@ -42,5 +42,5 @@ class AwsIdentity:
 
     @property
     def fixed_keys(self) -> AwsKeys | None:
-        """The given keys, where they are used as they are."""
+        """The configured keys, if they sign directly, without a role."""
         return None if self.role_arn else self.keys

@@ -1,4 +1,4 @@
-"""A catalog described once, for Spark and for pyiceberg."""
+"""The description of a catalog, for Spark and for pyiceberg."""
 
 import json
 import re
@@ -21,24 +21,24 @@ SENSITIVE_NAMES: Final = (
     "(?i)secret|password|token|credential|authorization|cookie|connection[.-]?string"
     "|(access|account|api|private|cryption)[.-]?key|[.-]sas[.-]"
 )
-"""What the names of properties that hold secrets contain: Spark's own default, and what Iceberg calls them."""
+"""Parts of the names of properties that hold secrets: Spark's default, and Iceberg's names."""
 
 _MINIMUM_SECRET_LENGTH: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class EngineProperties:
-    """What one part of a configuration, such as the store, says to each engine.
+    """The properties of one part of a configuration, such as the store, for each engine.
 
     Args:
         spark: Properties below `spark.sql.catalog.<name>`, without secrets.
-        spark_secrets: Properties likewise that hold secrets.
-        pyiceberg: Properties for pyiceberg, without secrets; some are mappings themselves.
-        pyiceberg_secrets: Properties likewise that hold secrets.
-        hidden: Further texts that no message may show.
-        system_properties: What Spark's JVM has to find among its system properties, secrets included.
+        spark_secrets: Properties below `spark.sql.catalog.<name>` that hold secrets.
+        pyiceberg: Properties for pyiceberg, without secrets. Some values are mappings.
+        pyiceberg_secrets: Properties for pyiceberg that hold secrets.
+        hidden: Other texts that messages must not show.
+        system_properties: System properties that Spark's JVM needs, including secrets.
         packages: Maven coordinates that Spark needs for this part.
-        aws: Who signs requests to AWS, where the engines are to be told.
+        aws: The identity that signs requests to AWS, if the engines need it.
     """
 
     spark: Mapping[str, str] = field(default_factory=dict)
@@ -57,15 +57,15 @@ class EngineProperties:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The texts that no message may show."""
+        """The texts that messages must not show."""
         return tuple(dict.fromkeys((*self.spark_secrets.values(), *self.pyiceberg_secrets.values(), *self.hidden)))
 
 
 def joined(parts: Iterable[EngineProperties]) -> EngineProperties:
-    """Return what the parts say together.
+    """Return the properties of all parts.
 
     Raises:
-        ConfigurationError: Two parts contradict each other, or are signed for by different identities.
+        ConfigurationError: Two parts contradict each other, or have different identities.
     """
     known = tuple(parts)
     for first, second in combinations(known, 2):
@@ -101,25 +101,25 @@ def _one_of(identities: Sequence[AwsIdentity]) -> AwsIdentity | None:
     return next(iter(identities), None)
 
 
-@dataclass(frozen=True)  # without slots: `identity` is kept
+@dataclass(frozen=True)  # without slots, because `identity` is cached
 class CatalogDescription:
-    """What both engines need to open one catalog.
+    """The properties that both engines need to open one catalog.
 
     Args:
         name: The catalog's name in Spark, and the key of its rows in a SQL catalog.
-        kind: What it is, for messages: "SQL catalog", "REST catalog".
-        endpoint: Where it is, without secrets, for messages.
+        kind: The kind of the catalog, for messages: "SQL catalog", "REST catalog".
+        endpoint: The address of the catalog without secrets, for messages.
         spark_properties: Properties below `spark.sql.catalog.<name>`, without secrets.
-        spark_secrets: Properties likewise that hold secrets; they never reach a command line.
-        pyiceberg_properties: Properties for pyiceberg's `load_catalog`, secrets included.
+        spark_secrets: Properties below `spark.sql.catalog.<name>` that hold secrets. They never reach a command line.
+        pyiceberg_properties: Properties for pyiceberg's `load_catalog`, including secrets.
         packages: Maven coordinates that Spark needs for this catalog, besides Iceberg's runtime.
-        host: Host and port that must accept a connection; None for a local catalog.
-        other_hosts: Further ones that answer for the same catalog: one of all is enough.
-        warehouse: URI under which new tables are placed; None where the catalog's server decides.
-        secrets: Texts that no message may show.
-        system_properties: What Spark's JVM has to find among its system properties, secrets included.
-        aws: Who signs requests to AWS, where the engines are to be told.
-        source: Who knows the catalog: the resource's configuration, or a Spark session, which is not told anything.
+        host: The host and port that must accept a connection, or None for a local catalog.
+        other_hosts: Other hosts and ports of the same catalog. One of all is enough.
+        warehouse: The URI under which new tables are placed, or None if the catalog's server decides.
+        secrets: Texts that messages must not show.
+        system_properties: System properties that Spark's JVM needs, including secrets.
+        aws: The identity that signs requests to AWS, if the engines need it.
+        source: Where the catalog is configured: in the resource, or in a Spark session, which then needs no properties.
     """
 
     name: str
@@ -139,7 +139,7 @@ class CatalogDescription:
 
     @cached_property
     def identity(self) -> tuple[object, ...]:
-        """What makes two descriptions the same one."""
+        """Two descriptions with equal identities describe the same catalog."""
         return (
             self.name,
             tuple(sorted(self.spark_properties.items())),
@@ -152,28 +152,28 @@ class CatalogDescription:
 
     @property
     def is_local(self) -> bool:
-        """Whether nothing but this machine answers."""
+        """Whether the catalog is on this machine."""
         is_on_disk = urlsplit(self.warehouse or "").scheme in ("", "file")
         return self.host is None and is_on_disk and not self.needs_region
 
     @property
     def is_gone(self) -> bool:
-        """Whether it was a SQLite file that somebody has deleted, as an instance of one run deletes its own."""
+        """Whether the catalog was a SQLite file that has been deleted, for example with an ephemeral instance."""
         return str(self.pyiceberg_properties.get("uri")).startswith("sqlite:") and not Path(self.endpoint).exists()
 
     @property
     def needs_region(self) -> bool:
-        """Whether AWS, or what speaks as it does, is asked."""
+        """Whether requests go to AWS or to a service with the same protocol."""
         return self.aws is not None or self.spark_properties.get("io-impl", "").endswith(".S3FileIO")
 
     @property
     def is_signed(self) -> bool:
-        """Whether requests to the catalog itself are signed as AWS's are."""
+        """Whether requests to the catalog itself have AWS signatures."""
         return self.is_glue or self.spark_properties.get("rest.auth.type") == "sigv4"
 
     @property
     def is_glue(self) -> bool:
-        """Whether the catalog is Glue's, by its own API."""
+        """Whether the catalog is Glue, through its own API."""
         return self.spark_properties.get("type") == "glue"
 
     @property
@@ -183,11 +183,11 @@ class CatalogDescription:
 
     @property
     def has_flat_namespaces(self) -> bool:
-        """Whether a namespace has one level, as a database of Hive's has."""
+        """Whether a namespace has a single level, as a database of Hive does."""
         return self.is_hive or self.is_glue
 
     def __str__(self) -> str:
-        """Return the catalog's kind and place."""
+        """Return the catalog's kind and address."""
         return f"{self.kind} {self.name!r} at {self.endpoint}"
 
     def redact(self, text: str) -> str:
@@ -200,7 +200,7 @@ class CatalogDescription:
 
 
 def holds_secret(name: str) -> bool:
-    """Say whether a property of that name holds a secret."""
+    """Return whether a property of this name holds a secret."""
     return re.search(SENSITIVE_NAMES, name) is not None
 
 

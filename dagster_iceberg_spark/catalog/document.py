@@ -1,6 +1,6 @@
-"""A table's metadata file (Iceberg spec, "Table Metadata Fields") in the vocabulary's words.
+"""Converts a table's metadata file (Iceberg spec, "Table Metadata Fields") to the values of `table/`.
 
-The document is read as it is: a long history costs its parsing once, and no object that nobody asks for.
+The JSON document is used directly. A long history costs the parsing of the JSON, but no objects that are not needed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,19 +17,19 @@ from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableSta
 Document = Mapping[str, Any]
 
 _CURRENT_FORM = ("schemas", "partition-specs", "sort-orders")
-"""What writers of format version 1 may leave out, having the older forms of it instead."""
+"""Fields that writers of format version 1 may leave out, because they write the older forms instead."""
 
 
 def document_of(item: BaseModel) -> Document:
-    """Return a part of a table's metadata as its document has it."""
+    """Return a part of a table's metadata as a JSON document."""
     return item.model_dump(mode="json", by_alias=True)
 
 
 class Snapshots(Mapping[int, Snapshot]):
-    """Snapshots by id, each put into words when it is asked for: a look needs few of a long history."""
+    """Snapshots by id. Each is converted on demand, because few of a long history are needed."""
 
     def __init__(self, by_id: Mapping[int, Any], documented: Callable[[Any], Document] = dict) -> None:
-        """Take what stands for each snapshot, and what makes its document of it."""
+        """Store the sources of the snapshots, and the function that returns the document of a source."""
         self._by_id = by_id
         self._documented = documented
 
@@ -44,13 +44,13 @@ class Snapshots(Mapping[int, Snapshot]):
 
 
 def is_in_current_form(document: Document) -> bool:
-    """Say whether the document has all lists that `table_state` reads."""
+    """Return whether the document has all lists that `table_state` reads."""
     has_refs = "refs" in document or not document.get("snapshots")
     return has_refs and all(key in document for key in _CURRENT_FORM)
 
 
 def table_state(document: Document, identifier: TableIdentifier, snapshots: Snapshots) -> TableState:
-    """Return the table as the document has it, with the snapshots, which the document may leave out."""
+    """Return the state of the table in the document, with snapshots, which the document may leave out."""
     schemas = {item["schema-id"]: parse_schema(item) for item in document["schemas"]}
     current = schemas[document["current-schema-id"]]
     identifiers = next(
@@ -101,7 +101,7 @@ def _sort_field(document: Document, schema: Schema) -> SortField:
 
 
 def snapshot_of(document: Document) -> Snapshot:
-    """Return a snapshot as its document has it."""
+    """Return the snapshot in a document."""
     summary = dict(document.get("summary") or {})
     return Snapshot(
         snapshot_id=document["snapshot-id"],

@@ -1,4 +1,4 @@
-"""What a message shows of a foreign error: its first line, and no value that was parsed."""
+"""The part of a foreign error that messages show: its first line, without parsed values."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ _MAXIMUM_LINE: Final = 400
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of the error's message, or its class where it has none; of what was parsed, no value."""
+    """Return the first line of the error's message, or its class if it has no message, without parsed values."""
     if isinstance(error, ValidationError):
         details = error.errors(include_url=False, include_context=False, include_input=False)
         named = ("".join(f"{part}." for part in item["loc"])[:-1] + f": {item['msg']}" for item in details)

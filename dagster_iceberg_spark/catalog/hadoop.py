@@ -1,4 +1,4 @@
-"""Iceberg's Hadoop catalog without a JVM: a directory, whose tables tell by the names of files how new they are."""
+"""Iceberg's Hadoop catalog without a JVM: a directory, in which file names contain the versions of tables."""
 
 import re
 from typing import Any, Final
@@ -15,23 +15,23 @@ from dagster_iceberg_spark.catalog.description import HDFS_FILE_IO
 from dagster_iceberg_spark.catalog.hdfs import HdfsFileIO
 
 _SPELLINGS: Final = ("v{}.metadata.json", "v{}.gz.metadata.json")
-"""Iceberg's TableMetadataParser, for each codec."""
+"""File extensions by codec, from Iceberg's TableMetadataParser."""
 _METADATA_FILE: Final = re.compile(r"v(\d+)(?:\.gz)?\.metadata\.json")
 
 
 class HadoopCatalog(NoopCatalog):
-    """The tables below a directory, to read: pyiceberg has no such catalog, and does not write one here.
+    """A read-only catalog of the tables below a directory, which pyiceberg does not have.
 
-    The newest metadata is found as HadoopTableOperations of Iceberg does: from the version in `version-hint.text`,
-    which may be late, on to the last one that there is; without a hint, by listing.
+    It finds the newest metadata as Iceberg's HadoopTableOperations does. It starts from the version in
+    `version-hint.text`, which may be outdated, and continues to the last version. Without a hint, it lists the files.
     """
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """Return the table as it is now.
+        """Return the current version of the table.
 
         Raises:
             NoSuchTableError: There is neither a hint nor metadata.
-            FileNotFoundError: There is a hint, and not the metadata that it names.
+            FileNotFoundError: There is a hint, but the metadata that it names does not exist.
         """
         parts = self.identifier_to_tuple(identifier)
         metadata = _MetadataDirectory(
@@ -49,7 +49,7 @@ class HadoopCatalog(NoopCatalog):
         return StaticTable.from_metadata(location, self.properties)
 
     def table_exists(self, identifier: str | Identifier) -> bool:
-        """Say whether the table has metadata."""
+        """Return whether the table has metadata."""
         try:
             self.load_table(identifier)
         except NoSuchTableError:

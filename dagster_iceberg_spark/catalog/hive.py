@@ -13,23 +13,23 @@ from pyiceberg.typedef import Identifier
 from dagster_iceberg_spark.pyiceberg_fixes.hive_client import HiveClient
 
 _NO_TABLE: Final = "*"
-"""What no table is called: a lock on the whole database, left behind by a killed writer, would hold up its tables."""
+"""A name that no table has. A killed writer's lock on the whole database would block its tables."""
 
 _FIRST_METADATA: Final = re.compile(r"/0+-[^/]*$")
-"""Iceberg's BaseMetastoreTableOperations counts the files that tables have pointed at, from zero."""
+"""Iceberg's BaseMetastoreTableOperations numbers the metadata files of a table from zero."""
 
 
 class HiveCatalog(PyIcebergHiveCatalog):
-    """The metastore's tables."""
+    """The tables of the metastore."""
 
     @staticmethod
     def _create_hive_client(properties: dict[str, str]) -> Any:
         return HiveClient(properties)
 
     def drop_unmade_table(self, identifier: Identifier) -> bool:
-        """Drop the entry of a table whose first metadata file is not there; say whether it was so, or there was none.
+        """Drop the entry of a table whose first metadata file does not exist, and return whether there is no table now.
 
-        Nothing can have been committed to it. Writers of both engines hold the lock, to make a table too.
+        Nothing can have been committed to such a table. Writers of both engines hold the lock, also to create a table.
 
         Raises:
             CommitFailedException: Another writer has the lock.
@@ -49,7 +49,7 @@ class HiveCatalog(PyIcebergHiveCatalog):
         return True
 
     def lock_creation(self, database: str) -> int:
-        """Take a lock that others who want to create the database respect; return its id.
+        """Take a lock that other creators of the database respect, and return its id.
 
         Raises:
             CommitFailedException: Another writer has the lock.
@@ -58,7 +58,7 @@ class HiveCatalog(PyIcebergHiveCatalog):
             return self._lock(client, database, _NO_TABLE)
 
     def unlock(self, lock_id: int) -> None:
-        """Give a lock back."""
+        """Release a lock."""
         with self._client as client:
             client.unlock(UnlockRequest(lockid=lock_id))
 

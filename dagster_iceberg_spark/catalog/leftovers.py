@@ -1,8 +1,8 @@
-"""Data files that a failed write may have left: new, and of no snapshot.
+"""Finds data files that a failed write may have left: new files that belong to no snapshot.
 
-Iceberg deletes them itself after a commit conflict only: what the tasks of a write that was cancelled or that failed
-half way have finished stays, and so does all of a write whose commit the catalog did not take. Their names hold an id
-that Spark draws for each write and tells nobody, so that they are found by their age.
+Iceberg deletes them only after a commit conflict. If a write is cancelled or fails, the files of its finished tasks
+stay. If the catalog rejects a commit, all files of the write stay. The file names contain an id that Spark generates
+for each write and does not reveal, so the files are found by their age.
 """
 
 import datetime as dt
@@ -24,7 +24,7 @@ from dagster_iceberg_spark.timeouts import LISTING_SECONDS
 
 MAXIMUM_ENTRIES: Final = 10_000
 _DATA_FILE = re.compile(r"\d{5,}-\d+-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-")
-"""Iceberg's OutputFileFactory: partition, task, id of the write and epoch, number of the file."""
+"""File names of Iceberg's OutputFileFactory: partition, task, id of the write and epoch, number of the file."""
 
 
 def leftovers(
@@ -35,19 +35,19 @@ def leftovers(
     maximum_seconds: float = LISTING_SECONDS,
     maximum_entries: int = MAXIMUM_ENTRIES,
 ) -> list[str]:
-    """Return the paths of new data files that no snapshot has.
+    """Return the paths of new data files that belong to no snapshot.
 
-    A write that another process has under way looks the same: name its files, and never delete them.
+    A write in progress by another process looks the same. Report these files, but never delete them.
 
     Args:
         description: The catalog.
         identifier: The table.
         since: When the write began.
-        maximum_seconds: No further directory is listed after so many seconds.
-        maximum_entries: No further directory is listed after so many files and directories.
+        maximum_seconds: The time after which no further directory is listed, in seconds.
+        maximum_entries: The number of files and directories after which no further directory is listed.
 
     Raises:
-        CatalogUnavailableError: The catalog or the store does not answer.
+        CatalogUnavailableError: The catalog or the store does not respond.
     """
     table = find_table(description, identifier)
     if table is None or not isinstance(table.io, PyArrowFileIO):

@@ -1,8 +1,8 @@
-"""The older snapshots of a table in Project Nessie, which shows only the newest.
+"""Finds the older snapshots of a table in Project Nessie, which shows only the newest.
 
-Each older snapshot is in an earlier version of the table, which Nessie's own history of commits has. A commit that was
-followed by another one is found nowhere else. `with_history` and `version_of` are all that a look knows of Nessie: of
-any other catalog, they return what they are given.
+Each older snapshot is in an earlier version of the table, which Nessie keeps in its history of commits. A commit that
+another one followed is found nowhere else. `look` uses `with_history` and `version_of`; for any other catalog, these
+return their arguments unchanged.
 
 Source: Nessie's API v2, `GET /trees/{ref}/history`. The configuration that Nessie's REST catalog sends names the API;
 the properties of a table name the commit that it was read at.
@@ -26,21 +26,21 @@ _API: Final = "nessie.core-base-uri"
 _REFERENCE: Final = "nessie.commit.ref"
 _COMMIT: Final = "nessie.commit.id"
 _FORGOTTEN: Final = 0
-"""The id of no snapshot: the parent of a snapshot whose parent cannot be named any more."""
+"""An id that no snapshot has, for the parent of a snapshot whose parent is unknown."""
 _ENTRIES: Final = 100
-"""Commits in an answer, those of other tables left out by the server."""
+"""The number of commits in a response. The server leaves out those of other tables."""
 
 
 def with_history(state: TableState, table: Table, back_to: Callable[[Snapshot], bool] | None) -> TableState:
-    """Return the table's state with its older snapshots, as far as they are needed.
+    """Return the table's state with the older snapshots that are needed.
 
     Args:
         state: The state that the catalog shows.
         table: The table.
-        back_to: True of the snapshot that the history has to go back to; None: no older one is needed.
+        back_to: Returns true for the snapshot that the history must go back to. None if no older snapshot is needed.
 
     Raises:
-        requests.RequestException: Nessie's API does not answer, or refuses.
+        requests.RequestException: Nessie's API does not respond, or returns an error.
     """
     head = state.head()
     if back_to is None or head is None or back_to(head) or not _is_in_nessie(table):
@@ -49,10 +49,10 @@ def with_history(state: TableState, table: Table, back_to: Callable[[Snapshot], 
 
 
 def version_of(table: Table, snapshot_id: int) -> Table:
-    """Return the version of the table that shows the snapshot; the table itself where there is no such version.
+    """Return the version of the table that shows the snapshot, or the table itself if there is no such version.
 
     Raises:
-        requests.RequestException: Nessie's API does not answer, or refuses.
+        requests.RequestException: Nessie's API does not respond, or returns an error.
     """
     if table.snapshot_by_id(snapshot_id) is not None or not _is_in_nessie(table):
         return table
@@ -68,14 +68,14 @@ def _is_in_nessie(table: Table) -> bool:
 
 
 def _line(table: Table, head: Snapshot, back_to: Callable[[Snapshot], bool]) -> Mapping[int, Snapshot]:
-    """Return the head and its ancestors by id, each with the parent that Nessie leaves out."""
+    """Return the head and its ancestors by id, each with its parent, which Nessie leaves out."""
     line = [head]
     sequence = max(item.sequence_number or 0 for item in table.metadata.snapshots)
     for version in _older_versions(table):
         item = version.current_snapshot()
         if item is None:
             break
-        # Nessie has let two writers commit a table's first snapshot: only one of them is an ancestor.
+        # Nessie let two writers commit a table's first snapshot. Only one of them is an ancestor.
         if (item.sequence_number or 0) < sequence:
             sequence = item.sequence_number or 0
             line.append(snapshot_of(document_of(item)))
@@ -89,15 +89,15 @@ def _line(table: Table, head: Snapshot, back_to: Callable[[Snapshot], bool]) -> 
 
 
 def _older_versions(table: Table) -> Iterator[TableMetadata]:
-    """Yield the table as earlier commits left it, newest first, under its present name, as far as files are there."""
+    """Yield the earlier versions of the table, newest first, under its current name, if their files still exist."""
     for location in _locations(table):
         if location == table.metadata_location:
             continue
         try:
             version = FromInputFile.table_metadata(table.io.new_input(location))
-        except FileNotFoundError:  # Nessie's garbage collection takes old ones
+        except FileNotFoundError:  # Nessie's garbage collection deletes old files
             return
-        if version.table_uuid != table.metadata.table_uuid:  # another one had the name
+        if version.table_uuid != table.metadata.table_uuid:  # another table had the name
             return
         yield version
 
@@ -110,7 +110,7 @@ def _locations(table: Table) -> Iterator[str]:
     asked: dict[str, Any] = {
         "fetch": "ALL",
         "max-records": _ENTRIES,
-        # Strings of the Common Expression Language are JSON's.
+        # Strings in the Common Expression Language are JSON strings.
         "filter": f"operations.exists(op, op.name == {json.dumps(name)} && "
         f"op.namespace == {json.dumps('.'.join(namespace))})",
     }

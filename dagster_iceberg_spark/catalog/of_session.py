@@ -1,4 +1,4 @@
-"""What pyiceberg is told of a catalog that only a Spark session knows."""
+"""Derives pyiceberg's properties of a catalog that only a Spark session describes."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -17,25 +17,25 @@ _IMPLEMENTATIONS: Final = {
     "org.apache.iceberg.aws.glue.GlueCatalog": "glue",
     "org.apache.iceberg.hadoop.HadoopCatalog": "hadoop",
 }
-"""Iceberg documentation, "Catalogs": what `catalog-impl` may say in place of `type`."""
+"""The classes that `catalog-impl` may name in place of `type` (Iceberg documentation, "Catalogs")."""
 _PORTS: Final = {"http": 80, "https": 443, "thrift": 9083, "postgresql": 5432}
 _SQLITE: Final = re.compile(r"jdbc:sqlite:(?:file:)?(?P<path>[^?]+)(?:\?.*)?")
 _SHARED_QUERY: Final = ("sslmode", "sslrootcert", "options")
-"""Parameters of a PostgreSQL URI that both clients know by one name."""
+"""Parameters of a PostgreSQL URI that have the same name in both clients."""
 _DELEGATION: Final = "header.X-Iceberg-Access-Delegation"
 _METASTORES: Final = ("spark.hadoop.hive.metastore.uris", "hive.metastore.uris")
 _SPARK_ALONE: Final = ("type", "catalog-impl", "uri", "warehouse", "cache-enabled", "jdbc.user", "jdbc.password")
 
 
 def resolved(description: CatalogDescription, session_conf: Mapping[str, str]) -> CatalogDescription:
-    """Return the catalog as pyiceberg needs it, from what the session has under its name.
+    """Return the catalog as pyiceberg needs it, from the session's configuration.
 
     Args:
-        description: The catalog's name, and properties that are pyiceberg's alone and win.
+        description: The catalog's name, and properties for pyiceberg only, which override the session's.
         session_conf: The session's configuration.
 
     Raises:
-        ConfigurationError: The session has no such catalog, or one that pyiceberg cannot be told of.
+        ConfigurationError: The session has no such catalog, or pyiceberg does not support it.
     """
     prefix = f"spark.sql.catalog.{description.name}"
     if prefix not in session_conf:
@@ -55,7 +55,7 @@ def resolved(description: CatalogDescription, session_conf: Mapping[str, str]) -
     properties = {**_translated(conf, description), **given}
     hidden = (value for key, value in {**conf, **given}.items() if holds_secret(key))
     addresses = str(properties.get("uri", ""))
-    # Of a metastore there may be several; in other URIs a comma is a part of something.
+    # A metastore may have several addresses. In other URIs, a comma is a part of the address.
     uri, *others = map(urlsplit, addresses.split(",") if _kind(conf) == "hive" else [addresses])
     is_s3 = conf.get("io-impl", "").endswith(".S3FileIO") or conf.get("warehouse", "").startswith("s3")
     has_keys = "s3.access-key-id" in properties or properties.get(_DELEGATION) is not None
@@ -88,7 +88,7 @@ def _translated(conf: Mapping[str, str], description: CatalogDescription) -> dic
             found=repr(kind),
             hint="say in `properties` how pyiceberg opens it, `type` or `py-catalog-impl` and what these need.",
         )
-    # Iceberg's properties have the same names in pyiceberg, but for what is its own matter.
+    # Iceberg's properties have the same names in pyiceberg, except those of its own.
     shared = {key: value for key, value in conf.items() if key not in _SPARK_ALONE and not key.endswith("io-impl")}
     warehouse = {"warehouse": conf["warehouse"]} if "warehouse" in conf else {}
     if urlsplit(conf.get("warehouse", "")).scheme in HDFS_SCHEMES:
@@ -170,13 +170,13 @@ def _endpoint(conf: Mapping[str, str]) -> str:
 
 
 def _shown(conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties without secrets, which a JDBC URI may have in its query."""
+    """Return the properties without secrets, which the query of a JDBC URI may contain."""
     known = {key: value for key, value in conf.items() if not holds_secret(key)}
     return {**known, "uri": known["uri"].split("?")[0]} if "uri" in known else known
 
 
 def _passwords(conf: Mapping[str, str], uri: SplitResult) -> tuple[str, ...]:
-    """Return the passwords of the URIs, as they are written and as they are meant."""
+    """Return the passwords in the URIs, encoded and decoded."""
     query = urlsplit(conf.get("uri", "").removeprefix("jdbc:")).query
     written = [pair.partition("=")[2] for pair in query.split("&") if holds_secret(pair.partition("=")[0])]
     found = [*written, *([uri.password] if uri.password else [])]

@@ -1,4 +1,4 @@
-"""Values as manifests store them, as the Python values that predicates use."""
+"""Converts values in manifests to the Python values that predicates use."""
 
 import datetime as dt
 from decimal import Decimal
@@ -14,9 +14,9 @@ _RESOLUTION: Final = dt.timedelta(microseconds=1)
 
 
 def python_value(value: Any, column_type: PrimitiveType) -> Any:
-    """Return a bound of the metrics as a predicate's literal; None where it has no such form.
+    """Return a bound of the metrics as a literal of a predicate, or None if there is none for its type.
 
-    Dates are stored as days, timestamps as microseconds from 1970 (Iceberg spec, appendix D).
+    Dates are stored as days, timestamps as microseconds since 1970 (Iceberg spec, appendix D).
     """
     try:
         if isinstance(column_type, DateType):
@@ -31,7 +31,7 @@ def python_value(value: Any, column_type: PrimitiveType) -> Any:
 
 
 def bounds_of_value(transform: Transform, value: Any, column_type: PrimitiveType) -> tuple[Any, Any] | None:
-    """Return the lowest and highest source value that a partition holds; None where its value does not tell."""
+    """Return the lowest and highest source value of a partition, or None if the partition value does not show them."""
     if transform.name == "identity":
         exact = python_value(value, column_type)
         return None if exact is None else (exact, exact)

@@ -1,4 +1,4 @@
-"""Questions that somebody else answers, or does not."""
+"""Requests with a time limit."""
 
 import threading
 from collections.abc import Callable
@@ -10,29 +10,29 @@ _AnswerT = TypeVar("_AnswerT")
 
 
 class SilenceError(FutureTimeoutError):
-    """There is no answer yet; a timeout of the question's own is not this one."""
+    """There is no response within the time limit. A timeout that the request itself raises is a different error."""
 
 
-def answer_within(seconds: float, question: Callable[[], _AnswerT], *, thread_name: str) -> _AnswerT:
-    """Ask in a thread of its own and return the answer.
+def answer_within(seconds: float, request: Callable[[], _AnswerT], *, thread_name: str) -> _AnswerT:
+    """Send a request in a separate thread and return the response.
 
     Args:
-        seconds: How long to wait. What is asked goes on after that.
-        question: What to ask.
-        thread_name: The thread's name.
+        seconds: The time limit, in seconds. The request continues after it.
+        request: Sends the request.
+        thread_name: The name of the thread.
 
     Raises:
-        SilenceError: There is no answer within that time; whatever else the question raises is raised here.
+        SilenceError: There is no response within the time limit. Any other error of the request is raised unchanged.
     """
     answer: Future[_AnswerT] = Future()
 
     def ask() -> None:
         try:
-            answer.set_result(question())
-        except BaseException as error:  # noqa: BLE001 - handed to the thread that asked
+            answer.set_result(request())
+        except BaseException as error:  # noqa: BLE001 - raised in the calling thread
             answer.set_exception(error)
 
-    # A daemon, so that what stays silent does not keep the process from ending.
+    # A daemon thread, so that a silent request does not keep the process from ending.
     threading.Thread(target=ask, name=thread_name, daemon=True).start()
     try:
         return answer.result(timeout=seconds)
