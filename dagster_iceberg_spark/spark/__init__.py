@@ -1,1 +1,1 @@
-"""All effects on tables, through Spark's public DataFrame and SQL API, classic and Connect alike."""
+"""Everything that changes tables, through the public DataFrame and SQL APIs of classic Spark and Spark Connect."""

@@ -1,4 +1,4 @@
-"""The batch of a merge: made one thing, its keys checked, and where in the table they can be."""
+"""The batch of a merge: computed once, with checked keys and the range of the table in which they can be."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,11 +31,11 @@ from dagster_iceberg_spark.table.schema import (
 )
 
 MAXIMUM_LISTED_KEYS: Final = 100
-"""A batch of more rows is looked for between its least and its greatest keys. Iceberg prunes by lists of up to 200
-values (`ManifestEvaluator` and its like, `IN_PREDICATE_LIMIT`)."""
+"""With more rows, the keys of a batch are searched between the least and the greatest. Iceberg prunes by lists of up to
+200 values (`ManifestEvaluator` and its like, `IN_PREDICATE_LIMIT`)."""
 
 MAXIMUM_COPIED_BYTES: Final = 32 * 1024 * 1024
-"""A batch of more is not copied to each task."""
+"""A larger batch is not copied to each task."""
 _ROW_BYTES: Final = 64
 _FIELD_BYTES: Final = 16
 
@@ -44,7 +44,7 @@ _AS_NUMBERS: Final[Mapping[IcebergType, tuple[str, str]]] = {
     DATE: ("unix_date", "date_from_unix_date"),
 }
 _LIMITED: Final[frozenset[IcebergType]] = frozenset({STRING, *INTEGERS})
-"""Of these, a value of the batch is one of the table's column as it is, where that is one of them too."""
+"""Types between which a value of the batch equals the same value in the table's column, unchanged."""
 _ROWS: Final = "rows"
 _RANK: Final = "__dagster_rank"
 _EXAMPLES: Final = 3
@@ -52,15 +52,16 @@ _EXAMPLES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
-    """Where a column of the key can have the batch's values.
+    """The values of a key column in the batch.
 
     Args:
-        name: The column.
-        low: The least value, as a constant expression; None: nothing is known.
-        high: The greatest value.
-        listed: All values, if they are few.
-        has_null: Whether NULL is one.
-        limits: The least and the greatest value of a text or an integer; None: it is neither, or no value is known.
+        name: The name of the column.
+        low: The least value as a constant expression, or None if it is unknown.
+        high: The greatest value as a constant expression, or None if it is unknown.
+        listed: All values, if there are few.
+        has_null: Whether NULL is one of the values.
+        limits: The least and the greatest value of a column of texts or integers. None for other types, or if they are
+            unknown.
     """
 
     name: str
@@ -71,7 +72,7 @@ class KeyColumn:
     limits: tuple[LiteralValue, LiteralValue] | None = None
 
     def predicate(self, qualifier: str | None = None) -> str | None:
-        """Return what holds of every row of the table with a key of the batch; None: nothing does."""
+        """Return a condition that holds for every row of the table with a key of the batch, or None."""
         if self.low is None or self.high is None:
             return None
         column = sql.quote(self.name) if qualifier is None else sql.dotted(qualifier, self.name)
@@ -83,16 +84,16 @@ class KeyColumn:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is merged.
+    """The batch of a merge.
 
     Args:
         frame: The rows, computed once, with the column that marks keys to delete.
-        rows: How many.
-        marked: How many of them mark a key to delete.
-        dropped: Rows that were left out because the run does not own them.
+        rows: The number of rows.
+        marked: The number of rows that mark a key to delete.
+        dropped: The number of rows that were left out because the run does not own them.
         keys: The columns of the key.
         digest: A hash of all keys that are not marked.
-        size_bytes: How many its values take, about; None: that is not known.
+        size_bytes: The approximate size of the values, in bytes, or None if it is unknown.
     """
 
     frame: DataFrame
@@ -105,23 +106,23 @@ class Batch:
 
     @property
     def is_small(self) -> bool:
-        """Whether it fits into the memory of each task."""
+        """Whether the batch fits in the memory of each task."""
         return self.size_bytes is not None and self.size_bytes <= MAXIMUM_COPIED_BYTES
 
     def copied(self, frame: DataFrame) -> DataFrame:
-        """Let a join hand the frame, which holds no more than the batch, to each task, where that is small."""
+        """Return the DataFrame with a broadcast hint if the batch, which is at least as large, is small."""
         return frame.hint("broadcast") if self.is_small else frame
 
     def place(self, qualifier: str | None = None) -> str:
-        """Return what holds of every row of the table with a key of the batch."""
+        """Return a condition that holds for every row of the table with a key of the batch."""
         known = [predicate for key in self.keys if (predicate := key.predicate(qualifier))]
         return " AND ".join(known) or "TRUE"
 
     def near(self, columns: Schema) -> Predicate:
-        """Return what holds of every row of the table with a key of the batch, as far as `limits` tell it.
+        """Return a predicate that holds for every row of the table with a key of the batch, from the `limits`.
 
         Args:
-            columns: The table's.
+            columns: The columns of the table.
         """
         terms: list[Predicate] = []
         for key in self.keys:
@@ -133,14 +134,14 @@ class Batch:
 
 
 def stage(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFrame) -> Batch:
-    """Compute the batch, and check its keys.
+    """Compute the batch and check its keys.
 
-    The copy makes the batch one thing: a MERGE reads its source twice, Spark refuses one that is not deterministic,
-    and the check of the keys must see the very rows that are merged.
+    The batch must be computed once: a MERGE reads its source twice, Spark rejects a source that is not deterministic,
+    and the check of the keys must see the rows that are merged.
 
     Raises:
-        MergeKeyError: A key is NULL or stands for two rows, where that is refused.
-        PySparkException, Py4JError: What the engine says, untranslated.
+        MergeKeyError: A key is NULL or has two rows, and the rules do not allow it.
+        PySparkException, Py4JError: The engine's error, untranslated.
     """
     guard, schema = plan.guard, schema_of(frame, subject=str(plan.identifier))
     is_marked = marked(action, schema)
@@ -151,7 +152,7 @@ def stage(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
         complete = (frame if guard is None or guard.drops else frame.where(refusal(frame, guard))).localCheckpoint()
     staged, dropped = complete, 0
     if guard is not None and guard.drops:
-        # Spark Connect does not hand over what was observed in a checkpoint: the staged rows are counted.
+        # Spark Connect does not return observations of a checkpoint, so the staged rows are counted.
         staged = complete.where(sql.predicate(guard.owned))
         dropped = complete.count() - staged.count()
     if action.rules.dedup_sort is not None:
@@ -161,7 +162,7 @@ def stage(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
 
 
 def marked(action: Merge, frame: Schema, qualifier: str | None = None) -> str:
-    """Return the expression that says of a row of the batch whether it marks its key to be deleted."""
+    """Return the expression that is true for a row of the batch that marks its key to be deleted."""
     if action.marker is None:
         return "FALSE"
     field = frame.field(action.marker)
@@ -172,13 +173,13 @@ def marked(action: Merge, frame: Schema, qualifier: str | None = None) -> str:
 
 
 def digest_of_key(columns: Sequence[str]) -> str:
-    """Return a hash of a key, as an expression; `bit_xor` of all of them makes one of the batch."""
-    # Spark's hashes leave NULL out: (NULL, 'a') would be ('a', NULL).
+    """Return a hash of a key as an expression. The `bit_xor` of all of them is a hash of the batch."""
+    # Spark's hashes skip NULL: (NULL, 'a') would equal ('a', NULL).
     return f"xxhash64({', '.join(f'{column}, {column} IS NULL' for column in columns)})"
 
 
 def _deduplicated(action: Merge, frame: DataFrame, order: SortField) -> DataFrame:
-    """Keep the rows of each key that come first; of those that come first together, all, which the check refuses."""
+    """Keep the first row of each key. Rows that tie for the first place are all kept, and the check rejects them."""
     keys = ", ".join(map(sql.quote, action.keys))
     rank = f"rank() OVER (PARTITION BY {keys} ORDER BY {sql.sort_field(order)}) AS {_RANK}"
     return frame.selectExpr("*", rank).where(f"{_RANK} = 1").drop(_RANK)
@@ -200,7 +201,8 @@ def _checked(
     ordered = {
         alias: column
         for alias, key in aliases.items()
-        if key not in plan.checked and (column := _as_ordered(schema, key, alias))  # whose order is the table's type's
+        if key not in plan.checked
+        and (column := _as_ordered(schema, key, alias))  # sorted in the order of the table's type
     }
     found = groups.agg(*_summary(functions, aliases, ordered)).collect()[0].asDict()
     is_repeated = found["worst"] > 1 and action.rules.strategy != "delete_insert"
@@ -242,14 +244,14 @@ def _summary(functions: Functions, aliases: Mapping[str, str], ordered: Mapping[
     for alias in aliases:
         yield functions.expr(f"coalesce(bool_or({alias} IS NULL), FALSE)").alias(f"nulls_{alias}")
     for alias, column in ordered.items():
-        # What is no UTF-8 does not arrive as it is.
+        # A text that is not valid UTF-8 does not arrive unchanged.
         is_whole = f"bool_and(coalesce(is_valid_utf8({alias}), TRUE))" if column == alias else "TRUE"
         yield functions.expr(f"IF({is_whole}, min({column}), NULL)").alias(f"low_{alias}")
         yield functions.expr(f"IF({is_whole}, max({column}), NULL)").alias(f"high_{alias}")
 
 
 def _size_of_row(schema: Schema) -> str:
-    """Return about how many bytes a row takes, as an expression; NULL where there are types of any length inside."""
+    """Return the approximate size of a row in bytes, as an expression. It is NULL if nested types have any length."""
     if any(isinstance(field.type, StructType | ListType | MapType) or str(field.type) == "variant" for field in schema):
         return "CAST(NULL AS BIGINT)"
     texts = (sql.quote(field.name) for field in schema if field.type in (STRING, BINARY))
@@ -258,10 +260,10 @@ def _size_of_row(schema: Schema) -> str:
 
 
 def _as_ordered(schema: Schema, key: str, alias: str) -> str | None:
-    """Return the key as a value that is the same here as in the engine; None for types of which it may not be.
+    """Return the key as a value that is the same in Python and in the engine, or None for other types.
 
-    Instants and dates come as numbers: no time zone moves them, and Python has fewer years. Floating-point numbers have
-    NaN.
+    Instants and dates are numbers, because time zones do not change numbers and Python has fewer years. Floating-point
+    numbers are excluded because of NaN.
     """
     field = schema.field(key)
     if field is None:

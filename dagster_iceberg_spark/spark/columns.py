@@ -1,4 +1,4 @@
-"""Predicates and schemas, between the vocabulary and Spark."""
+"""Converts predicates and schemas between the values of `table/` and Spark."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -32,23 +32,23 @@ _TYPES: Final[dict[type[types.DataType], vocabulary.PrimitiveType]] = {
     types.VariantType: vocabulary.PrimitiveType("variant"),
     types.NullType: vocabulary.PrimitiveType("unknown"),
 }
-"""What Iceberg makes of Spark's types (Iceberg documentation, "Spark Writes", type compatibility)."""
+"""Iceberg's types for Spark's types (Iceberg documentation, "Spark Writes", type compatibility)."""
 
 _UUID: Final = r"\A[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
-"""The text of a uuid; Java's own reader fills up shorter ones."""
+"""The pattern of a uuid. Java's parser would accept shorter texts and pad them."""
 
 
 class Functions(Protocol):
-    """The functions that the package makes columns with; each session has its own module of them."""
+    """The functions that create columns. Classic Spark and Spark Connect have separate modules of them."""
 
     def array_sort(self, column: Column) -> Column:
-        """Return the array in order."""
+        """Return the sorted array."""
 
     def coalesce(self, *columns: Column) -> Column:
         """Return the first value that is not NULL."""
 
     def col(self, name: str) -> Column:
-        """Return a column by its name."""
+        """Return the column of this name."""
 
     def concat(self, *columns: Column) -> Column:
         """Join texts."""
@@ -81,39 +81,39 @@ class Functions(Protocol):
         """Return the greatest value."""
 
     def raise_error(self, message: Column) -> Column:
-        """Fail."""
+        """Raise an error."""
 
     def struct(self, *columns: Column) -> Column:
         """Return a struct of the columns."""
 
     def transform(self, column: Column, function: Callable[[Column], Column]) -> Column:
-        """Return the array with each element put through the function."""
+        """Return the array with the function applied to each element."""
 
     def transform_keys(self, column: Column, function: Callable[[Column, Column], Column]) -> Column:
-        """Return the map with each key put through the function, which gets its value too."""
+        """Return the map with the function applied to each key. The function also gets the value."""
 
     def transform_values(self, column: Column, function: Callable[[Column, Column], Column]) -> Column:
-        """Return the map with each value put through the function, which gets its key too."""
+        """Return the map with the function applied to each value. The function also gets the key."""
 
     def xxhash64(self, *columns: Column) -> Column:
         """Return a hash of the columns."""
 
     def when(self, condition: Column, value: Column) -> Column:
-        """Return the value where the condition holds, else NULL."""
+        """Return the value if the condition holds, else NULL."""
 
     def sum(self, column: Column | str) -> Column:
         """Add values."""
 
 
 def is_connect(session: SparkSession) -> bool:
-    """Say whether the session is a client of a Spark Connect server."""
+    """Return whether the session is a Spark Connect session."""
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
 def functions_of(session: SparkSession) -> Functions:
-    """Return the functions that make columns for that session.
+    """Return the functions that create columns for the session.
 
-    `pyspark.sql.functions` follows an environment variable, not the session in hand.
+    `pyspark.sql.functions` depends on an environment variable instead of the session.
     """
     if is_connect(session):
         from pyspark.sql.connect import functions as connect_functions
@@ -123,7 +123,7 @@ def functions_of(session: SparkSession) -> Functions:
 
 
 def observation_for(session: SparkSession, name: str) -> Any:
-    """Return an observation that the session can take."""
+    """Return an observation for the session."""
     if is_connect(session):
         from pyspark.sql.connect.observation import Observation as ConnectObservation
 
@@ -134,19 +134,19 @@ def observation_for(session: SparkSession, name: str) -> Any:
 def column_of(
     functions: Functions, predicate: Predicate, *, qualifier: str | None = None, catalog: str | None = None
 ) -> Column:
-    """Return the predicate as a column of booleans, NULL where SQL says so.
+    """Return the predicate as a column of booleans, with the NULLs of SQL.
 
     Args:
         functions: The session's functions.
         predicate: The rows.
-        qualifier: Alias or table that the columns belong to, in a join.
-        catalog: The catalog whose functions tell partitions by a transform.
+        qualifier: The alias or table that the columns belong to, in a join.
+        catalog: The catalog whose functions compute transforms.
     """
     return functions.expr(sql.predicate(predicate, qualifier, catalog=catalog))
 
 
 def named_column(functions: Functions, name: str, qualifier: str | None = None) -> Column:
-    """Return the column of exactly that name."""
+    """Return the column of exactly this name."""
     return functions.col(sql.quote(name) if qualifier is None else sql.dotted(qualifier, name))
 
 
@@ -156,16 +156,16 @@ def as_planned(
     names: StoredNames,
     checked: Mapping[str, vocabulary.IcebergType],
 ) -> DataFrame:
-    """Return the frame under the names that the table still has for its columns, nested too.
+    """Return the DataFrame with the table's names of its columns, including nested fields.
 
-    Its texts are compared by their bytes, as they are stored: a collation would make equal what the table keeps apart.
-    Values of types that Spark lacks are in the form in which it reads them, or are refused.
+    Texts are compared by their bytes, as they are stored, because a collation would treat different texts as equal.
+    Values of types that Spark lacks are converted to the form in which Spark reads them, or are rejected.
 
     Args:
         frame: The rows.
-        given: Its columns.
+        given: The columns of the DataFrame.
         names: The table's names.
-        checked: The columns with values of such types, by the table's names, with the type that has them.
+        checked: The columns whose values must be checked, by the table's names, with the table's type.
     """
     held = [field.dataType for field in frame.schema.fields]
     plain = [_without_collations(data_type) for data_type in held]
@@ -185,7 +185,7 @@ def as_planned(
 
 
 def _checked(functions: Functions, column: Column, wanted: vocabulary.IcebergType, *, label: str) -> Column:
-    """Return the values of a uuid, which Spark has as texts, in lower case; those of a fixed as they are."""
+    """Return the values of a uuid, which are texts in Spark, in lower case. Values of a fixed do not change."""
     if wanted == vocabulary.UUID:
         value, is_one = functions.lower(column), column.rlike(_UUID)
     else:
@@ -218,12 +218,12 @@ def _without_collations(data_type: types.DataType) -> types.DataType:
 def with_all_fields(
     frame: DataFrame, given: vocabulary.Schema, wanted: Mapping[str, vocabulary.IcebergType]
 ) -> DataFrame:
-    """Return the frame with NULL for the fields that structs lack.
+    """Return the DataFrame with NULL for fields that its structs lack.
 
     Args:
-        frame: The frame.
-        given: Its columns.
-        wanted: The type that has all fields, by column.
+        frame: The DataFrame.
+        given: The columns of the DataFrame.
+        wanted: The complete types by column.
     """
     if not wanted:
         return frame
@@ -238,14 +238,14 @@ def with_all_fields(
 
 
 def as_stored(frame: DataFrame, stored: DataFrame, *, is_case_sensitive: bool, subject: str) -> DataFrame:
-    """Return the frame's columns in the types of the table's, fields of structs matched by name at every depth.
+    """Return the DataFrame's columns in the table's types. Fields of structs are matched by name at every depth.
 
-    Spark's own `unionByName` takes the fields of structs inside of maps by position.
+    Spark's `unionByName` matches the fields of structs inside maps by position.
 
     Args:
         frame: The rows.
         stored: The table.
-        is_case_sensitive: Whether names that differ in case alone are different names.
+        is_case_sensitive: Whether names that differ only in case are different names.
         subject: The table, for messages.
     """
     functions, is_same = functions_of(frame.sparkSession), names_alike(is_case_sensitive=is_case_sensitive)
@@ -254,7 +254,7 @@ def as_stored(frame: DataFrame, stored: DataFrame, *, is_case_sensitive: bool, s
     for field in schema_of(frame, subject=subject):
         column, known = named_column(functions, field.name), wanted.field(field.name)
         if known is not None:
-            # Spark has more types than Iceberg, such as small integers: the last cast is for these.
+            # The last cast is for types that Iceberg lacks, such as small integers.
             column = _cast(reshaped(functions, column, field.type, known.type, is_same=is_same), known.type)
         columns.append(column.alias(field.name))
     return frame.select(*columns)
@@ -270,16 +270,16 @@ def reshaped(
     stored: Column | None = None,
     leaf: Callable[[Column, vocabulary.IcebergType], Column] | None = None,
 ) -> Column:
-    """Return a column of one type as one of another, fields of structs put in place one by one.
+    """Return a column in another type. Fields of structs are converted one by one.
 
     Args:
         functions: The session's functions.
         column: The column.
-        held: Its type.
-        wanted: The type to have, in which lists are lists, maps are maps and structs are structs.
-        is_same: Says whether a held field is a wanted one.
-        stored: A column of the wanted type, whose fields stand in for those that structs lack; None: NULL does.
-        leaf: Makes a value without parts one of another type; None: a cast does.
+        held: The type of the column.
+        wanted: The wanted type, with the same nesting of lists, maps and structs.
+        is_same: Returns whether a held field is a wanted field.
+        stored: A column of the wanted type with the values for fields that structs lack, or None for NULL.
+        leaf: Converts a primitive value to another type; None for a cast.
     """
     within = partial(reshaped, functions, is_same=is_same, leaf=leaf)
     if vocabulary.is_same_type(held, wanted):
@@ -308,9 +308,9 @@ def reshaped(
 
 
 def comparable(functions: Functions, column: Column, held: vocabulary.IcebergType) -> Column | None:
-    """Return a value that is equal where the column's is; None for types whose values Spark cannot compare.
+    """Return a comparable value that is equal if the column's is, or None for types that Spark cannot compare.
 
-    A map becomes its entries in order.
+    A map becomes its sorted entries.
     """
     if isinstance(held, vocabulary.MapType):
         return None if _has_incomparable(held.key, held.value) else functions.array_sort(functions.map_entries(column))
@@ -334,19 +334,19 @@ def _has_incomparable(*held: vocabulary.IcebergType) -> bool:
 
 
 def has_same_name(one: vocabulary.Field, other: vocabulary.Field) -> bool:
-    """Say whether two fields, of a frame and of a table, have the same name."""
+    """Return whether a field of a DataFrame and a field of a table have the same name."""
     return one.name == other.name
 
 
 def names_alike(*, is_case_sensitive: bool) -> Callable[[vocabulary.Field, vocabulary.Field], bool]:
-    """Return what says whether two fields have the same name, as the session compares names."""
+    """Return a function that compares the names of two fields as the session does."""
     if is_case_sensitive:
         return has_same_name
     return lambda one, other: vocabulary.folded(one.name) == vocabulary.folded(other.name)
 
 
 def has_same_id(one: vocabulary.Field, other: vocabulary.Field) -> bool:
-    """Say whether two fields of a table, at different times, are the same."""
+    """Return whether two fields in different schemas of a table are the same field."""
     return one.field_id == other.field_id
 
 
@@ -355,10 +355,10 @@ def _cast(column: Column, wanted: vocabulary.IcebergType) -> Column:
 
 
 def schema_of(frame: DataFrame, *, subject: str) -> vocabulary.Schema:
-    """Return the frame's columns as Iceberg would store them.
+    """Return the DataFrame's columns as Iceberg would store them.
 
     Raises:
-        SchemaMismatchError: A type is none that Iceberg has.
+        SchemaMismatchError: Iceberg lacks a type.
     """
     return vocabulary.Schema(tuple(_field(field, (), subject) for field in frame.schema.fields))
 
@@ -372,15 +372,15 @@ def _field(field: types.StructField, path: tuple[str, ...], subject: str) -> voc
 
 
 def iceberg_type(data_type: types.DataType, path: tuple[str, ...], subject: str) -> vocabulary.IcebergType:
-    """Return what Iceberg makes of a Spark type.
+    """Return Iceberg's type for a Spark type.
 
     Args:
         data_type: Spark's type.
-        path: The column's name, and those of the fields down to the type, for the message.
+        path: The name of the column and those of the fields down to the type, for the message.
         subject: The table, for the message.
 
     Raises:
-        SchemaMismatchError: Iceberg has no such type.
+        SchemaMismatchError: Iceberg lacks the type.
     """
     match data_type:
         case types.DecimalType():

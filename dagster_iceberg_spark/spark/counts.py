@@ -1,4 +1,4 @@
-"""What a write counts on its way, at no pass of its own."""
+"""Counts rows while they are written, without another pass over the data."""
 
 import uuid
 from typing import Final
@@ -14,7 +14,7 @@ _DROPPED: Final = "dropped"
 
 
 class Counters:
-    """Counts that ride along with the write, where the snapshot's own summary will not tell."""
+    """Row counts that the write observes, for those that the snapshot's summary does not have."""
 
     def __init__(self, spark: SparkSession, plan: WritePlan) -> None:
         self._functions = functions_of(spark)
@@ -23,16 +23,16 @@ class Counters:
         self._observation = observation_for(spark, f"iceberg_{uuid.uuid4().hex}") if self._aggregates else None
 
     def observed(self, frame: DataFrame) -> DataFrame:
-        """Return the frame, counted when it is written."""
+        """Return the DataFrame, whose rows are counted when they are written."""
         return frame.observe(self._observation, *self._aggregates) if self._observation is not None else frame
 
     def counts(self) -> RowCounts:
-        """Return the counts; call it only after the write succeeded, for a failed one leaves half of them."""
+        """Return the counts. Call this only after the write has succeeded: after a failure they are incomplete."""
         if self._observation is None:
             return RowCounts()
         values = self._observation.get
         if _ROWS not in values:
-            return RowCounts()  # the rows are committed: that nothing was observed is no reason to fail
+            return RowCounts()  # the rows are committed, so missing counts are no reason to fail
         by_partition = {
             key: int(values[f"p{index}"] or 0) for index, (key, _) in enumerate(self._plan.counted_partitions)
         }

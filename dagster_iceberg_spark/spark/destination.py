@@ -1,4 +1,4 @@
-"""Where a plan's rows go, and under which options."""
+"""The destination of a plan's rows: the table or branch, and the write options."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -12,12 +12,12 @@ from dagster_iceberg_spark.spark.session import IcebergSession
 
 
 def target(session: IcebergSession, plan: WritePlan) -> str:
-    """Return the full name of the table, or of its branch."""
+    """Return the full name of the table or of its branch."""
     return sql.table_name(session.catalog.name, plan.identifier, plan.branch)
 
 
 def options_of(plan: WritePlan) -> dict[str, str]:
-    """Return the engine's write options, with what the snapshot says about itself."""
+    """Return the engine's write options, including the snapshot properties."""
     properties = {f"snapshot-property.{key}": value for key, value in plan.snapshot_properties.items()}
     return {**plan.write_options, **properties}
 
@@ -25,7 +25,7 @@ def options_of(plan: WritePlan) -> dict[str, str]:
 def writer_to(
     session: IcebergSession, plan: WritePlan, frame: DataFrame, options: Mapping[str, str] = MappingProxyType({})
 ) -> DataFrameWriterV2:
-    """Return the engine's writer of the frame to the plan's table, under the plan's options and those."""
+    """Return the engine's writer of the DataFrame to the plan's table, with the plan's options and further ones."""
     writer = frame.writeTo(target(session, plan))
     for key, value in {**options_of(plan), **options}.items():
         writer = writer.option(key, value)
@@ -33,20 +33,21 @@ def writer_to(
 
 
 def append(session: IcebergSession, plan: WritePlan, frame: DataFrame) -> None:
-    """Add the frame's rows, of which there may be none, in one snapshot."""
+    """Append the DataFrame's rows, possibly none, in one snapshot."""
     writer_to(session, plan, frame).append()
 
 
 def append_alone(session: IcebergSession, plan: WritePlan, frame: DataFrame, base_snapshot_id: int | None) -> None:
-    """Add the rows unless others have added some: an overwrite of no row, which is validated against all that is new.
+    """Append the rows unless another writer has added some.
 
-    That the filter of such a validation is everything is `BaseOverwriteFiles.dataConflictDetectionFilter` of 1.12.
+    This is an overwrite of no rows, which Iceberg validates against all new rows
+    (`BaseOverwriteFiles.dataConflictDetectionFilter` of 1.12).
 
     Args:
-        session: The session of the frame.
-        plan: Where the rows go.
-        frame: The rows, of which there may be none.
-        base_snapshot_id: The snapshot since which nobody may have added rows; None: from the beginning.
+        session: The session of the DataFrame.
+        plan: The plan of the write.
+        frame: The rows, possibly none.
+        base_snapshot_id: The snapshot since which no rows may have been added, or None for the beginning.
     """
     since = {} if base_snapshot_id is None else {"validate-from-snapshot-id": str(base_snapshot_id)}
     writer = writer_to(session, plan, frame, {**since, "isolation-level": "serializable"})

@@ -1,7 +1,7 @@
-"""Stopping what an earlier attempt left running: a Spark Connect server goes on when its client has died.
+"""Stops operations of earlier attempts. A Spark Connect server continues them when its client dies.
 
-The messages are those of Spark Connect's protocol (`spark/connect/base.proto`); its Python client speaks them for its
-own session alone.
+This uses the messages of Spark Connect's protocol (`spark/connect/base.proto`), because its Python client can send them
+for its own session only.
 """
 
 from collections.abc import Sequence
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from grpc import RpcError
 
 _NOTHING_THERE: Final = ("SESSION_NOT_FOUND", "SESSION_CLOSED", "SESSION_CHANGED")
-"""Conditions of Spark: without its session nothing runs any more."""
+"""Spark's error conditions for a session that is gone, in which nothing runs any more."""
 
 
 def attempt_in(session: Any, tag: str) -> RemoteAttempt:
-    """Return where an attempt in that session of a Spark Connect server is found again."""
+    """Return how an attempt in this session of a Spark Connect server can be found again."""
     client: Any = session.client
     return RemoteAttempt(tag=tag, session_id=client._session_id, user_id=client._user_id or "", server=_server(client))  # noqa: SLF001 - no public way
 
 
 def stop_earlier(session: Any, attempts: Sequence[RemoteAttempt], *, report: Report, subject: str) -> None:
-    """Stop what the attempts have running on the session's server, and wait until it has ended.
+    """Stop the operations of earlier attempts on the session's server, and wait until they have ended.
 
     Args:
         session: A session of Spark Connect.
-        attempts: Where earlier attempts have written.
-        report: Takes a line for the run's log.
+        attempts: The sessions in which earlier attempts wrote.
+        report: Writes a line to the run's log.
         subject: The table.
 
     Raises:
-        CatalogUnavailableError: The server does not answer, or what runs does not end in time.
+        CatalogUnavailableError: The server does not respond, or an operation does not end in time.
     """
     client: Any = session.client
     for attempt in dict.fromkeys(attempts):
@@ -87,7 +87,7 @@ def _wait_for_end(client: Any, attempt: RemoteAttempt, operation: str, subject: 
         for _ in client._stub.ReattachExecute(request, metadata=client._builder.metadata(), timeout=END_SECONDS):  # noqa: SLF001
             pass
     except RpcError as error:
-        # Its end is an error: it was cancelled, or it is gone.
+        # The end of the operation is an error: it was cancelled, or it no longer exists.
         if error.code() in (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED):
             raise _unanswered(attempt, error, subject) from error
 

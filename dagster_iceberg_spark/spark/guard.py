@@ -1,4 +1,4 @@
-"""Refusing rows that a run does not own, and those without a value that they need, while they are written."""
+"""Rejects rows that the run does not own, or that lack a required value, while they are written."""
 
 from pyspark.sql import DataFrame
 
@@ -9,7 +9,7 @@ from dagster_iceberg_spark.table.schema import folded
 
 
 def refusal(frame: DataFrame, guard: Guard) -> str:
-    """Return the filter that refuses rows of others; it is compiled with the rest of the stage."""
+    """Return the filter that rejects rows that the run does not own. Spark compiles it with the rest of the stage."""
     types = {folded(field.name): field.dataType.typeName() for field in frame.schema.fields}
     message: list[str] = []
     label = f"{OUTSIDE_MARKER}{guard.partitions}: "

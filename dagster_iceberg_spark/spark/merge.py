@@ -1,8 +1,8 @@
-"""Merging a batch into the table: what changes is found out first, and nothing else is written.
+"""Merges a batch into the table. It first determines what changes, and writes nothing else.
 
-A MERGE rewrites every file in which a row matches, also where no clause then applies to it. So the batch is compared
-with the stored rows first. Where each of those files has a row that changes, one MERGE of the batch rewrites no other.
-Else what is as it was leaves the batch, and one MERGE carries out the rest.
+A MERGE rewrites every file with a matching row, even if no clause applies to the row. The batch is therefore first
+compared with the stored rows. If each of those files has a row that changes, one MERGE of the batch rewrites no other
+file. Otherwise unchanged rows are removed from the batch, and one MERGE applies the rest.
 """
 
 import uuid
@@ -61,14 +61,14 @@ _BATCH: Final = "__dagster_batch_of_"
 
 
 def merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFrame, work: TaggedWork) -> RowCounts:
-    """Merge the frame into the table, in one snapshot; one that adds nothing if nothing changes.
+    """Merge the DataFrame into the table in one snapshot. If nothing changes, the snapshot adds nothing.
 
-    What the batch lacks keeps its stored values: columns, and fields of structs.
+    Columns and fields of structs that the batch lacks keep their stored values.
 
     Raises:
-        MergeKeyError: A key is NULL or stands for two rows, where that is refused.
-        CommitConflictError: Others have written since the table was compared.
-        PySparkException, Py4JError: What the engine says, untranslated.
+        MergeKeyError: A key is NULL or has two rows, and the rules do not allow it.
+        CommitConflictError: Another writer has committed since the comparison.
+        PySparkException, Py4JError: The engine's error, untranslated.
     """
     batch = stage(session, plan, action, frame)
     diff = MergeDiff(session, plan, action, batch)
@@ -89,15 +89,15 @@ def merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
     else:
         _merge_changes(diff, changes, tally, _size(diff, base), work)
     inserts, updates = tally.get(INSERT, 0) + tally.get(FIRST, 0), tally.get(UPDATE, 0)
-    # What stands for nothing in the table and marks it to be deleted changes nothing either.
+    # A row that marks a key to be deleted changes nothing if the table lacks the key.
     return RowCounts(dropped=batch.dropped, unchanged=batch.rows - batch.marked - inserts - updates)
 
 
 def _require_unmoved(session: IcebergSession, plan: WritePlan, action: Merge) -> Snapshot | None:
-    """Return the table's snapshot; refuse to go on where the table is not what the batch was compared with.
+    """Return the table's snapshot. Reject a table that is no longer what the batch was compared with.
 
-    What others write once the MERGE reads is Iceberg's to refuse, by its filter. What they write in between, the MERGE
-    itself meets: by its clauses, or by fingerprints of the rows that it is meant for.
+    Iceberg rejects commits of other writers after the MERGE has started to read, by its filter. The MERGE handles
+    commits before that, by its clauses or by fingerprints of the rows to change.
     """
     base_id = action.base_snapshot_id
     state = look(session.catalog, plan.identifier, back_to=lambda item: item.snapshot_id == base_id)
@@ -121,7 +121,7 @@ def _require_unmoved(session: IcebergSession, plan: WritePlan, action: Merge) ->
 
 
 def _size(diff: MergeDiff, base: Snapshot | None) -> MergeSize | None:
-    """Return what a MERGE into that snapshot has to do, by the metadata of its files; None where these are many."""
+    """Return the size of a MERGE into the snapshot by the metadata of its files, or None if there are too many."""
     batch, action, columns = diff.batch, diff.action, diff.columns
     if base is None or base.count("total-data-files") > MAXIMUM_LISTED_FILES:
         return None
@@ -138,7 +138,7 @@ def _size(diff: MergeDiff, base: Snapshot | None) -> MergeSize | None:
 
 
 def _merge_batch(diff: MergeDiff, met: MetFiles, size: MergeSize | None, work: TaggedWork) -> None:
-    """Merge the batch as it is: it changes a row of each file that it meets."""
+    """Merge the whole batch, which changes a row of each file with a matching row."""
     session, plan, action, functions = diff.session, diff.plan, diff.action, diff.functions
     alias, source_alias = _aliases(plan)
     condition = _condition(functions, action, diff.batch, diff.columns, alias, source_alias)
@@ -174,7 +174,7 @@ def _merge_changes(
         key = named_column(functions, action.keys[0], source_alias)
         moved = {sql.quote(action.keys[0]): functions.when(refused, key)}  # of its type
         writer = source.alias(source_alias).mergeInto(target(session, plan), condition)
-        # Without a clause for rows that match, Iceberg appends: it neither counts nor validates.
+        # Without a clause for matching rows, Iceberg appends, and neither counts nor validates.
         if rules.is_by_row or DELETE in tally or not assigned or rules.strategy != "upsert":
             writer = writer.whenMatched(change == functions.lit(DELETE)).delete()
         if rules.is_by_row:
@@ -184,7 +184,7 @@ def _merge_changes(
             writer = writer.whenNotMatched(change.isin(INSERT, FIRST)).insert(added)
             writer = writer.whenNotMatched().insert({**added, **moved})
         elif rules.strategy == "upsert":
-            # What others have inserted or deleted since the comparison makes one of the other.
+            # Inserts and deletes of other writers since the comparison can turn an insert into an update or back.
             stays = change.isin(INSERT, UPDATE) if DELETE in tally else None
             if assigned:
                 writer = writer.whenMatched(stays).update(assigned)
@@ -195,7 +195,7 @@ def _merge_changes(
 
 
 def _aliases(plan: WritePlan) -> tuple[str, str]:
-    """Return what the table and the batch are called in a MERGE: the batch never by the table's own name."""
+    """Return the aliases of the table and the batch in a MERGE. The batch never has the table's name."""
     alias = plan.identifier.name if plan.branch == "main" else f"branch_{plan.branch}"
     return alias, f"{_BATCH}{alias}"
 
@@ -203,7 +203,7 @@ def _aliases(plan: WritePlan) -> tuple[str, str]:
 def _assignments(
     functions: Functions, plan: WritePlan, action: Merge, fields: Sequence[Field], alias: str, source_alias: str
 ) -> tuple[dict[str, Column], dict[str, Column]]:
-    """Return what an update and an insert write, column by column: `updateAll` refuses a batch that lacks one."""
+    """Return the assignments of an update and an insert by column. `updateAll` rejects a batch that lacks a column."""
     updated, inserted = {}, {}
     for field in fields:
         new = named_column(functions, field.name, source_alias)
@@ -219,9 +219,11 @@ def _assignments(
 def _condition(
     functions: Functions, action: Merge, batch: Batch, stored: Schema, alias: str, source_alias: str
 ) -> Column:
-    """Return what joins the changes to the rows that they are meant for."""
+    """Return the condition that joins the changes with the rows to change."""
     rules, change = action.rules, named_column(functions, CHANGE, source_alias)
-    null_keys = "match" if rules.has_absentees else rules.null_keys  # rows that the batch lacks may have NULL in a key
+    null_keys = (
+        "match" if rules.has_absentees else rules.null_keys
+    )  # stored rows whose keys the batch lacks may have NULL in a key
     condition = functions.expr(
         sql.merge_condition(action.keys, target=alias, source=source_alias, null_keys=null_keys)
     ) & column_of(functions, action.scope, qualifier=alias)
@@ -238,12 +240,12 @@ def _condition(
 
 @contextmanager
 def _suited_to(source: DataFrame, size: MergeSize | None, changed_files: int = 0) -> Iterator[None]:
-    """Let the session of the batch have the settings that suit the MERGE while the block runs."""
+    """Apply the settings for the MERGE to the session of the batch while the block runs."""
     session = source.sparkSession
     settings = {}
     if size is not None:
         given = session.conf.get(SHUFFLE_PARTITIONS) or ""
-        partitions = int(given) if given.isdecimal() else 0  # some platforms have `auto`, which stays
+        partitions = int(given) if given.isdecimal() else 0  # some platforms use `auto`, which is kept
         settings = merge_settings(size, changed_files=changed_files, shuffle_partitions=partitions)
     with configured(session, settings):
         yield
@@ -253,7 +255,7 @@ def _suited_to(source: DataFrame, size: MergeSize | None, changed_files: int = 0
 def _handed_over(
     session: IcebergSession, staged: DataFrame, snapshot_properties: Mapping[str, str], work: TaggedWork
 ) -> Iterator[DataFrame]:
-    """Yield the frame in a session of its own, whose commits carry the properties: views cross over, frames do not."""
+    """Yield the DataFrame in a separate session, whose commits carry the properties. Only views can be shared."""
     view = f"iceberg_batch_{uuid.uuid4().hex}"
     staged.createGlobalTempView(view)
     try:

@@ -1,4 +1,4 @@
-"""The batch of a merge beside the rows of the table that have its keys: what changes, and how."""
+"""Compares the batch of a merge with the stored rows of its keys, and determines what changes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,11 +31,11 @@ CHANGE: Final = "__dagster_change"
 INSERT: Final = "insert"
 UPDATE: Final = "update"
 FIRST: Final = "first"
-"""Of a row that is inserted, where the table must not have its key."""
+"""The fingerprint of a row to insert, whose key the table must not have."""
 CLOSE: Final = "close"
 DELETE: Final = "delete"
 BEFORE: Final = "__dagster_before"
-"""The fingerprint of the stored row that a change is meant for."""
+"""The column with the fingerprint of the stored row that a change applies to."""
 _IN_BATCH: Final = "__dagster_in_batch"
 _IN_TABLE: Final = "__dagster_in_table"
 _IS_SAME: Final = "__dagster_is_same"
@@ -45,20 +45,20 @@ ColumnOf: TypeAlias = Callable[[str], Column]
 
 
 def fingerprint(functions: Functions, columns: Schema, stored: ColumnOf) -> Column:
-    """Return a hash of a row of the table, as far as its values can be compared."""
+    """Return a hash of the comparable values of a row of the table."""
     values = (comparable(functions, stored(field.name), field.type) for field in columns)
     return functions.xxhash64(*(value for value in values if value is not None))
 
 
 @dataclass(frozen=True, slots=True)
 class MetFiles:
-    """What the batch meets in the table, by its files.
+    """The matches of the batch in the table, by files.
 
     Args:
-        files: How many files have a row with a key of the batch.
-        changed_files: How many of them have one that changes.
-        unchanged: How many rows with a key of the batch stay as they are.
-        digest: A hash of the keys of the batch that stay as they are; of one that the table has twice, nothing.
+        files: The number of files that have a row with a key of the batch.
+        changed_files: The number of these files that have a row that changes.
+        unchanged: The number of rows with a key of the batch that do not change.
+        digest: A hash of the keys of the batch that do not change, without keys that the table has twice.
     """
 
     files: int
@@ -67,13 +67,13 @@ class MetFiles:
     digest: int
 
     def is_all_of(self, batch: Batch) -> bool:
-        """Return whether the table has each row of the batch, once, and nothing that the batch deletes."""
+        """Return whether the table has each row of the batch once, and no row that the batch deletes."""
         is_same = (self.unchanged, self.digest) == (batch.rows - batch.marked, batch.digest)
         return not self.changed_files and is_same
 
 
 class MergeDiff:
-    """The batch beside the rows of the table that have its keys."""
+    """The comparison of the batch with the stored rows of its keys."""
 
     def __init__(self, session: IcebergSession, plan: WritePlan, action: Merge, batch: Batch) -> None:
         self.session, self.plan, self.action, self.batch = session, plan, action, batch
@@ -88,7 +88,7 @@ class MergeDiff:
         return replace(schema, is_case_sensitive=self.session.is_case_sensitive)
 
     def changes(self) -> tuple[DataFrame, Mapping[str, int]]:
-        """Return the rows that change anything, each with what it does, and how many there are of each kind."""
+        """Return the rows that change the table, each with its kind of change, and the number of each kind."""
         rules = self.action.rules
         if not self.batch.rows and not rules.has_absentees:
             return self.batch.frame, {}
@@ -109,7 +109,7 @@ class MergeDiff:
         return changes, {row[0]: int(row[1]) for row in changes.groupBy(CHANGE).count().collect()}
 
     def met_files(self) -> MetFiles | None:
-        """Return what the batch meets; None: that does not decide what the merge does."""
+        """Return the matches of the batch, or None if they do not determine what the merge does."""
         action, rules = self.action, self.action.rules
         is_decided = rules.strategy == "upsert" and not rules.is_by_row and not rules.has_absentees
         if not is_decided or not action.updated or action.base_snapshot_id is None:
@@ -144,7 +144,7 @@ class MergeDiff:
         return frame.withColumn(CHANGE, self.functions.lit(change))
 
     def _near(self) -> DataFrame:
-        """Return the rows of the scope that the batch's keys can be among."""
+        """Return the rows of the scope that may have keys of the batch."""
         scoped = self.stored.where(column_of(self.functions, self.action.scope))
         return scoped if self.action.rules.has_absentees else scoped.where(self.batch.place())
 
@@ -163,7 +163,7 @@ class MergeDiff:
             columns.append(functions.when(named_column(functions, _IN_TABLE, TARGET), before).alias(BEFORE))
         changes = joined.select(*columns).where(f"{CHANGE} IS NOT NULL")
         if rules.is_by_row:
-            # A key may have several rows in a table that others have written.
+            # A key may have several rows in a table that other tools have written.
             return changes.dropDuplicates([*action.keys, BEFORE])
         return changes.unionByName(self._absentees(), allowMissingColumns=True) if rules.sync else changes
 
@@ -172,10 +172,10 @@ class MergeDiff:
 
     @cached_property
     def _met(self) -> DataFrame:
-        """The stored rows that have a key of the batch: the key, a hash of the file, and whether it stays as it is.
+        """The stored rows with a key of the batch: the key, a hash of the file, and whether the row does not change.
 
-        A small batch is copied to each task, so that no stored row is shuffled. What a larger one meets is kept: it is
-        asked for twice where something changes, but not in each file.
+        A small batch is copied to each task, so no stored row is shuffled. The matches of a larger batch are cached,
+        because they are needed twice if rows change in some files only.
         """
         functions, action = self.functions, self.action
         given, stored = (partial(named_column, functions, qualifier=side) for side in (SOURCE, TARGET))
@@ -197,7 +197,7 @@ class MergeDiff:
             return met.localCheckpoint()
 
     def _met_keys(self) -> DataFrame:
-        """Return the keys of the batch that the table has, each with whether all of its rows stay as they are."""
+        """Return the keys of the batch that the table has, each with whether none of its rows changes."""
         keys = (named_column(self.functions, key) for key in self.action.keys)
         is_same = self.functions.expr(f"bool_and({_IS_SAME}) AS {_IS_SAME}")
         return self.batch.copied(self._met.groupBy(*keys).agg(is_same))
@@ -216,7 +216,7 @@ class MergeDiff:
         return self._labelled(lacking.select(*keys).distinct(), DELETE)
 
     def _value(self, field: Field) -> Column:
-        """Return a column of the batch; the key of a row that the batch lacks is the table's."""
+        """Return a column of the batch. For a row that the batch lacks, the key is the table's."""
         value = named_column(self.functions, field.name, SOURCE)
         rules = self.action.rules
         if not (rules.is_by_row and rules.sync) or field.name not in self.action.keys:
@@ -224,7 +224,7 @@ class MergeDiff:
         return self.functions.coalesce(value, named_column(self.functions, field.name, TARGET))
 
     def _change(self) -> Column:
-        """Return what a row of the batch beside the stored one, or what is known of it, comes to; NULL: nothing."""
+        """Return the change that a row of the batch makes to the stored row, or NULL for none."""
         functions, action, rules = self.functions, self.action, self.action.rules
         is_marked = functions.expr(marked(action, self.given, SOURCE))
         in_batch = named_column(functions, _IN_BATCH, SOURCE).isNotNull()
@@ -243,12 +243,12 @@ class MergeDiff:
         return change.when(met & ~is_marked & ~is_same, functions.lit(UPDATE))
 
     def is_same(self, given: ColumnOf, stored: ColumnOf, names: Sequence[str]) -> Column:
-        """Say whether those columns of a row of the batch are what a stored row has.
+        """Return whether a row of the batch and a stored row have the same values in these columns.
 
         Args:
             given: Returns a column of the batch.
-            stored: Returns one of the table.
-            names: The columns; those of the key are left out.
+            stored: Returns a column of the table.
+            names: The columns, without those of the key.
         """
         functions = self.functions
         pairs: list[tuple[Column, Column]] = []
@@ -266,12 +266,12 @@ class MergeDiff:
             pairs.append((pair[0], pair[1]))
         if not pairs:
             return functions.lit(True)  # noqa: FBT003
-        # Whole rows: thousands of comparisons inside of each other overflow the engine's stack.
+        # Compare whole rows: thousands of nested comparisons would overflow the engine's stack.
         ours, theirs = zip(*pairs, strict=True)
         return functions.struct(*ours).eqNullSafe(functions.struct(*theirs))
 
     def _replacements(self) -> DataFrame:
-        """Return all rows of the keys whose rows are not what the table has, and those keys."""
+        """Return all rows of the keys whose rows differ from the table's, and these keys."""
         functions, action = self.functions, self.action
         live, keys = self._live(), list(action.keys)
         condition = self._meets
@@ -291,7 +291,7 @@ class MergeDiff:
         return self._labelled(met, INSERT).unionByName(self._labelled(changed, DELETE), allowMissingColumns=True)
 
     def _canonical(self, frame: DataFrame, held: Schema, side: int) -> DataFrame | None:
-        """Return rows as values that can be compared, the table's columns in order; None where some cannot be."""
+        """Return rows as comparable values of the table's columns in order, or None if some cannot be compared."""
         functions = self.functions
         columns = [functions.lit(side).alias("side")]
         for index, key in enumerate(self.action.keys):
@@ -310,14 +310,14 @@ class MergeDiff:
         return frame.select(*columns)
 
     def _versions(self) -> DataFrame:
-        """Return what the batch makes of the versions of its keys: closed ones, new ones, and those that it corrects.
+        """Return the changes of the versions of the batch's keys: ended versions, new versions and corrected versions.
 
-        A row that is not as the version that covers its boundary ends that version there, and begins one that lasts as
-        long as that would have, or until the next begins. A version that begins at the very boundary has been written
-        by an earlier run of the same boundary: it is corrected.
+        If a row differs from the version that covers its boundary, it ends that version at the boundary and begins a
+        new one. The new version ends where the old one would have ended, or where the next one begins. A version that
+        begins exactly at the boundary was written by an earlier run with the same boundary, and is corrected.
 
-        Rows that say themselves when they begin always begin one. So what comes late finds its place, in any order; it
-        could not if rows that changed nothing had left no trace.
+        A row with its own start always begins a version. Late rows can therefore be added in any order. This would not
+        be possible if rows without a change left no trace.
         """
         functions, rules = self.functions, self.action.rules
         groups = self._by_key()
