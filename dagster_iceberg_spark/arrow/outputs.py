@@ -1,4 +1,4 @@
-"""Rows that an asset returns as Arrow, pandas, polars, DuckDB or ibis have them, as Arrow batches for Spark."""
+"""Converts the rows that an asset returns with Arrow, pandas, polars, DuckDB or ibis to Arrow batches for Spark."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -22,23 +22,23 @@ OUTPUT_TYPES: Final = (
     "ibis.Table",
     "an iterator of Arrow batches or tables",
 )
-"""What may be returned besides a Spark DataFrame: these, and whatever else exports an Arrow stream (Arrow PyCapsule
-interface)."""
+"""Types that may be returned besides a Spark DataFrame. Any other object that exports an Arrow stream (Arrow PyCapsule
+interface) is accepted too."""
 
 
 def arrow_rows(obj: Any, *, subject: str) -> pa.RecordBatchReader | None:
-    """Return the rows batch by batch, in types that Spark and Iceberg have; None of an object that is no rows.
+    """Return the rows batch by batch in types that Spark and Iceberg have, or None for an object without rows.
 
-    The values are those that were given: a type is replaced by one that holds every value of it, and a value that
-    its new type does not hold, such as a nanosecond, is refused when its batch is read.
+    Values do not change. A type that Iceberg lacks is replaced by one that holds all of its values. A value that the
+    new type does not hold, such as a nanosecond, is rejected when its batch is read.
 
     Args:
-        obj: What an asset returned.
-        subject: Where it is written, for messages.
+        obj: The object that an asset returned.
+        subject: The table, for messages.
 
     Raises:
-        OutputTypeError: A column has a type that Iceberg does not have, or an iterator yields something else. What the
-            code of an iterator raises, or of a lazy frame, stays what it is.
+        OutputTypeError: Iceberg lacks the type of a column, or an iterator yields another type. Errors in the code of
+            an iterator or a lazy frame are raised unchanged.
     """
     obj = obj.collect() if _is_a("polars", "LazyFrame", obj) else obj
     try:
@@ -69,13 +69,13 @@ def _reader(obj: Any, subject: str) -> pa.RecordBatchReader | None:
         opaque = [name for name, kind in obj.schema.items() if kind == pl.Object]
         if opaque:
             raise output_refusals.unknown_type(subject, opaque[0], "Object")
-        # Categories as Arrow casts them: it has no way to take views by dictionary.
+        # Use Arrow's cast of categories, because it cannot look up views in a dictionary.
         return obj.to_arrow(compat_level=pl.CompatLevel.oldest()).to_reader()
     return pa.RecordBatchReader.from_stream(obj) if hasattr(obj, "__arrow_c_stream__") else None
 
 
 def _reader_of_pandas(frame: Any, subject: str) -> pa.RecordBatchReader:
-    """Return the rows; the index is a column where it has a name, and left out where it is numbers."""
+    """Return the rows. An index with a name becomes a column, and a numeric index without a name is left out."""
     if any(name is not None for name in frame.index.names):
         frame = frame.reset_index()
     elif frame.index.nlevels > 1 or frame.index.dtype.kind not in "iu":
@@ -90,7 +90,7 @@ def _refuse_repeated(names: list[str], subject: str) -> None:
 
 
 def _is_a(module: str, name: str, obj: object) -> bool:
-    """Say whether the object is of that class, without importing its module."""
+    """Return whether the object is of this class, without importing its module."""
     known = getattr(sys.modules.get(module), name, None)
     return known is not None and isinstance(obj, known)
 
@@ -131,7 +131,7 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema, subject: str) -> pa.RecordBa
 
 
 def _stored(kind: pa.DataType, column: str, subject: str) -> pa.DataType:
-    """Return the type that holds every value of the given one, among those that Spark and Iceberg have."""
+    """Return a type that Spark and Iceberg have and that holds every value of the given type."""
     for applies, stored in _RULES:
         if applies(kind):
             return stored(kind, lambda part: _stored_part(part, column, subject))
@@ -201,4 +201,4 @@ _RULES: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, 
         lambda kind, stored: pa.struct([pa.field(field.name, stored(field.type)) for field in kind]),
     ),
 )
-"""Which types are stored as which, the first that applies."""
+"""The types that replace other types. The first match applies."""

@@ -1,4 +1,4 @@
-"""Loading a plan as Arrow, pandas, polars, DuckDB, ibis or pyiceberg objects."""
+"""Loads a read plan as Arrow, pandas, polars, DuckDB, ibis or pyiceberg objects."""
 
 import importlib
 import sys
@@ -22,7 +22,7 @@ from dagster_iceberg_spark.pyiceberg_fixes.unknown_types import unknown_columns
 
 
 class Rows(Protocol):
-    """Rows that can be taken whole or batch by batch."""
+    """Rows that can be read all at once or batch by batch."""
 
     def table(self) -> pa.Table:
         """Return all rows."""
@@ -33,20 +33,20 @@ class Rows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Changelog:
-    """Insertions and deletions, which Spark alone can tell, in the types that any other read has.
+    """The rows of a changelog, which only Spark can compute, in the same types as other reads.
 
     Args:
         planned: The scan of the columns.
-        told: What Spark says: the columns in their order, then those of a changelog.
+        changelog: Spark's rows: the columns in their order, then those of a changelog.
     """
 
     planned: PlannedScan
-    told: pa.Table
+    changelog: pa.Table
 
     def table(self) -> pa.Table:
         """Return all rows."""
-        said = [self.told.schema.field(name) for name in CHANGE_COLUMNS]
-        return self.told.cast(pa.schema([*self.planned.schema, *said]))
+        change_fields = [self.changelog.schema.field(name) for name in CHANGE_COLUMNS]
+        return self.changelog.cast(pa.schema([*self.planned.schema, *change_fields]))
 
     def batches(self) -> pa.RecordBatchReader:
         """Return the rows batch by batch."""
@@ -54,10 +54,10 @@ class Changelog:
 
 
 class NoRows:
-    """No rows, of no columns: what is known of a table that is not there."""
+    """No rows and no columns, for a table that does not exist."""
 
     def table(self) -> pa.Table:
-        """Return the table without rows."""
+        """Return a table without rows."""
         return pa.table({})
 
     def batches(self) -> pa.RecordBatchReader:
@@ -71,12 +71,13 @@ class InputType:
 
     Args:
         module: The module that users import it from.
-        name: Its name there.
-        load: Makes it of rows.
-        extra: The extra of this package that installs it, if it is not there anyway.
-        needs_columns: Whether there is none of it without columns.
-        is_whole_table: Whether it stands for the table itself, of which nothing can be left out.
-        is_of_rows: Whether it is made of rows that are read here, which may also be those that are new.
+        name: The name of the type in that module.
+        load: Creates the object from rows.
+        extra: The extra of this package that installs the library, if it is not a dependency.
+        needs_columns: Whether the type needs at least one column.
+        is_whole_table: Whether the type represents the table itself, which cannot be filtered.
+        is_of_rows: Whether the object is created from rows that are read here. Only such types support incremental
+            reads.
     """
 
     module: str
@@ -93,13 +94,13 @@ class InputType:
         return f"{self.module}.{self.name}"
 
     def is_annotated_by(self, annotation: object) -> bool:
-        """Say whether the annotation is this type, without importing its module."""
+        """Return whether the annotation is this type, without importing its module."""
         module = sys.modules.get(self.module)
         return module is not None and getattr(module, self.name, None) is annotation
 
 
 def _pandas(rows: Rows) -> Any:
-    """Return a DataFrame whose integers are exact: pandas makes floating-point numbers of those that have NULLs."""
+    """Return a DataFrame with exact integers. By default, pandas converts integers with NULLs to floats."""
     import pandas as pd
 
     table = rows.table()
@@ -147,11 +148,11 @@ INPUT_TYPES: Final = (
         is_of_rows=False,
     ),
 )
-"""What an input loads as without a JVM."""
+"""The types that an input can load as without a JVM."""
 
 
 def input_type_of(annotation: object) -> InputType | None:
-    """Return the input type of the annotation, if it is one that loads without a JVM.
+    """Return the input type of the annotation, if it loads without a JVM.
 
     Args:
         annotation: A type, or the dotted name of one.
@@ -163,21 +164,21 @@ def read(
     description: CatalogDescription,
     plans: Mapping[str, ReadPlan],
     input_type: InputType,
-    told_by_spark: Callable[[ReadPlan], pa.Table],
+    read_changelog: Callable[[ReadPlan], pa.Table],
 ) -> dict[str, Any]:
     """Return the rows of each plan as the input type.
 
     Args:
         description: The catalog.
-        plans: Reads of one snapshot of one table, by name; at least one.
-        input_type: What to load them as.
-        told_by_spark: Returns the rows of a changelog.
+        plans: At least one plan by name. All of them read the same snapshot of the same table.
+        input_type: The type to load the rows as.
+        read_changelog: Returns the rows of a changelog, which Spark computes.
 
     Raises:
-        UpstreamMissingError: The table is gone.
-        CatalogUnavailableError: The catalog or the store does not answer.
-        ConfigurationError: The type's package is not installed, or rows or columns are to be left out of a type that
-            stands for the table itself.
+        UpstreamMissingError: The table no longer exists.
+        CatalogUnavailableError: The catalog or the store does not respond.
+        ConfigurationError: The type's package is not installed, or the input selects rows or columns for a type that
+            represents the table itself.
     """
     plan = next(iter(plans.values()))
     _require_changes_type(plan, input_type)
@@ -191,7 +192,7 @@ def read(
         raise FailureKind.TABLE_VANISHED.refusal("read", str(plan.identifier), "none")
     with translated_answers(description, action=f"read {plan.identifier} from"):
         return {
-            name: _loaded(input_type, _rows_of(planned, told_by_spark), subject=str(plan.identifier))
+            name: _loaded(input_type, _rows_of(planned, read_changelog), subject=str(plan.identifier))
             for name, planned in _scans(table, plans, input_type).items()
         }
 
@@ -203,10 +204,10 @@ def _scans(table: Table, plans: Mapping[str, ReadPlan], input_type: InputType) -
     return {name: PlannedScan(table, plan) for name, plan in plans.items()}
 
 
-def _rows_of(planned: PlannedScan, told_by_spark: Callable[[ReadPlan], pa.Table]) -> Rows:
+def _rows_of(planned: PlannedScan, read_changelog: Callable[[ReadPlan], pa.Table]) -> Rows:
     changes = planned.plan.changes
     if changes is not None and changes.kind == "changelog":
-        return Changelog(planned, told_by_spark(planned.plan))
+        return Changelog(planned, read_changelog(planned.plan))
     return planned
 
 
@@ -223,7 +224,7 @@ def _require_known_types(plan: ReadPlan) -> None:
 
 
 def no_rows(input_type: InputType, *, subject: str) -> Any:
-    """Return the input type without rows and without columns; it must not need columns.
+    """Return an object of the input type without rows and columns. The type must not need columns.
 
     Raises:
         ConfigurationError: The type's package is not installed.

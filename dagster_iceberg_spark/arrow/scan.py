@@ -1,4 +1,4 @@
-"""Scanning the rows of a plan with pyiceberg."""
+"""Scans the rows of a plan with pyiceberg."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,17 +38,17 @@ null_partitions.install()
 
 _UNNAMED: Final = "Could not open Parquet input source '<Buffer>': "
 MAXIMUM_TERMS: Final = 16
-"""pyiceberg evaluates each term of a filter for each file; of more terms only those that a file may need are kept."""
+"""pyiceberg evaluates each term of a filter for each file. Of more terms, only those that a file may need are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedScan:
-    """A scan of the plan's rows, with its columns in the order that they were asked for: a scan keeps the table's.
+    """A scan of the plan's rows, with the columns in the plan's order. pyiceberg's scan keeps the table's order.
 
     Args:
-        source: The table that is scanned.
-        plan: What to read.
-        files: The files that may have rows of the plan; None: they are still to be found.
+        source: The table to scan.
+        plan: The plan of the read.
+        files: The files that may have rows of the plan, or None if they have not been planned yet.
     """
 
     source: Table
@@ -58,14 +58,14 @@ class PlannedScan:
     def table(self) -> pa.Table:
         """Return all rows."""
         if self.plan.limit is not None:
-            return self.batches().read_all()  # of no more files than it takes
+            return self.batches().read_all()  # from no more files than necessary
         batches = (batch for scan, tasks in self._pieces() for batch in scan.to_record_batches(tasks))
-        parts = [pa.Table.from_batches([batch]) for batch in batches]  # their lists may be of several kinds
+        parts = [pa.Table.from_batches([batch]) for batch in batches]  # their list types may differ
         empty = pa.Table.from_batches([], self._projected)
         return self._ordered(pa.concat_tables([empty, *parts], promote_options="permissive"))
 
     def batches(self) -> pa.RecordBatchReader:
-        """Return the rows batch by batch, as files are read."""
+        """Return the rows batch by batch, while files are read."""
         schema, projected, columns = self.schema, self._projected, list(self.plan.columns)
         pieces = chain.from_iterable(batches_of(scan, self.source.io, tasks) for scan, tasks in self._pieces())
         batches = _first((batch.cast(projected).select(columns) for batch in pieces), self.plan.limit)
@@ -75,7 +75,7 @@ class PlannedScan:
         """Return the files that may have rows of the plan.
 
         Raises:
-            ConfigurationError: Some of their rows are deleted by equality, which pyiceberg cannot evaluate.
+            ConfigurationError: The files have equality deletes, which pyiceberg cannot evaluate.
         """
         if self.files is not None:
             return list(self.files)
@@ -91,22 +91,22 @@ class PlannedScan:
             raise load_refusals.equality_deletes(self.plan) from error
 
     def described(self, task: FileScanTask) -> DataFile:
-        """Return what is known of a file's rows."""
+        """Return the bounds of a file's rows."""
         return describe_file(task.file, self.source, self.plan.scope.columns, schema_id=self.plan.schema.schema_id)
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, in their order."""
+        """The columns in the plan's order."""
         projected = self._projected
         return pa.schema([projected.field(name) for name in self.plan.columns])
 
     def narrowed(self, columns: Sequence[str] | None, rows: Predicate, limit: int | None) -> "PlannedScan":
-        """Return the scan of only those columns, rows, and so many of them.
+        """Return the scan with fewer columns or rows.
 
         Args:
-            columns: Some of the plan's; None: all.
-            rows: What the rows have to be besides.
-            limit: How many at most; None: all.
+            columns: Some of the plan's columns, or None for all.
+            rows: A further filter of the rows.
+            limit: The maximum number of rows, or None for all.
         """
         limits = [number for number in (self.plan.limit, limit) if number is not None]
         plan = replace(
@@ -122,26 +122,26 @@ class PlannedScan:
         """Return pyiceberg's scan.
 
         Args:
-            predicate: The rows; None: the plan's.
+            predicate: The predicate of the rows, or None for the plan's.
         """
         rows = self.plan.predicate if predicate is None else predicate
         scan = self.source.scan(
-            # Of no snapshot, pyiceberg would scan the newest.
+            # Without a snapshot, pyiceberg would scan the newest.
             row_filter=expression_of(NO_ROW if self.plan.snapshot_id is None else rows),
             selected_fields=("*",) if self.plan.is_whole_row else self.plan.columns,
             snapshot_id=self.plan.snapshot_id,
             limit=self.plan.limit,
         )
-        # A catalog that plans scans itself would not know of our columns.
+        # A catalog with server-side scan planning would not know these columns.
         if self.plan.is_as_stored and self.plan.is_current:
             return scan
         return scan.update(table_metadata=self._metadata, catalog=None)
 
     @property
     def _metadata(self) -> TableMetadata:
-        """The table's metadata, in which the snapshot has the plan's columns, and so has the table.
+        """The table's metadata with the plan's columns as the schema of the snapshot and of the table.
 
-        pyiceberg reads the snapshot's own columns, and filters by those that the table has now.
+        pyiceberg reads with the schema of the snapshot, and filters with the current schema of the table.
         """
         metadata, schema_id = self.source.metadata, self.plan.schema.schema_id
         snapshots = [
@@ -164,7 +164,7 @@ class PlannedScan:
         return table if self.plan.is_whole_row else table.select(list(self.plan.columns))
 
     def _pieces(self) -> Iterator[tuple[ArrowScan, list[FileScanTask]]]:
-        """Yield files that need the same filter, each with only those terms that its own rows may meet."""
+        """Yield groups of files with the same filter, which has only the terms that their rows may meet."""
         if not self._has_many_terms:
             yield self._arrow_scan(self.plan.predicate), self.planned_files()
             return
@@ -183,7 +183,7 @@ class PlannedScan:
         return self.plan.changes is not None and self.plan.changes.scan != "rows"
 
     def _added(self) -> Iterator[FileScanTask]:
-        """Yield the files that the snapshots have added, none of which has removed rows."""
+        """Yield the files that the snapshots added. None of the snapshots has removed rows."""
         for snapshot_id in self.plan.changes.snapshots if self.plan.changes else ():
             for file in files_added_by(self.source, snapshot_id):
                 task = FileScanTask(data_file=file)
@@ -197,7 +197,7 @@ class PlannedScan:
 
 
 class _FileByFile(ArrowScan):
-    """pyiceberg's reader, whose errors say which file is missing or damaged: it opens them without their names.
+    """pyiceberg's reader with the path of the missing or damaged file in its errors, which pyiceberg leaves out.
 
     Uuids are texts, as in Spark.
     """
@@ -215,11 +215,11 @@ class _FileByFile(ArrowScan):
 
 
 def planned_scans(source: Table, plans: Mapping[str, ReadPlan]) -> dict[str, PlannedScan]:
-    """Return the scan of each plan, the files of all of them found at once.
+    """Return the scan of each plan. The files of all plans are planned together.
 
     Args:
         source: The table.
-        plans: Reads that differ in their partitions alone; at least one.
+        plans: At least one plan. They differ only in their partitions.
     """
     boxes = tuple(dict.fromkeys(box for plan in plans.values() for box in plan.scope.boxes))
     whole = PlannedScan(source, replace(next(iter(plans.values())), scope=BoundScope(boxes)))
@@ -238,7 +238,7 @@ def _has_equality_deletes(table: Table, snapshot_id: int | None) -> bool:
 
 
 def _first(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """Yield batches until there are so many rows."""
+    """Yield batches up to a number of rows."""
     if limit is None:
         yield from batches
         return

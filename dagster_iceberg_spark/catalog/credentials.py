@@ -1,4 +1,4 @@
-"""AWS credentials: found once, by boto3, for Spark and for pyiceberg, and found again before they expire."""
+"""AWS credentials. boto3 finds them once for Spark and pyiceberg, and refreshes them before they expire."""
 
 import threading
 from typing import Any, Final
@@ -18,7 +18,7 @@ RECOGNISERS: Final[tuple[tuple[FailureKind, tuple[type[Exception], ...]], ...]] 
     (FailureKind.AWS_ROLE_REFUSED, (ClientError,)),
     (FailureKind.AWS_ROLE_MALFORMED, (ParamValidationError,)),
     (FailureKind.AWS_LOGIN_EXPIRED, (SSOError, TokenRetrievalError)),
-    (FailureKind.AWS_KEYS_EXPIRED, (RuntimeError,)),  # botocore's, of credentials that could not be refreshed
+    (FailureKind.AWS_KEYS_EXPIRED, (RuntimeError,)),  # botocore's error for credentials that could not be refreshed
     (FailureKind.AWS_KEYS_UNAVAILABLE, (BotoCoreError, OSError, ValueError)),
 )
 """What boto3 raises while it fetches keys; the first one that applies wins."""
@@ -28,7 +28,7 @@ _lock = threading.Lock()
 
 
 def session_of(identity: AwsIdentity) -> boto3.Session:
-    """Return the process's boto3 session of that identity, whose credentials refresh themselves.
+    """Return the process's boto3 session of the identity, which refreshes its credentials.
 
     Raises:
         ConfigurationError: The profile does not exist.
@@ -46,18 +46,18 @@ def session_of(identity: AwsIdentity) -> boto3.Session:
 
 
 def current_keys(identity: AwsIdentity) -> AwsKeys | None:
-    """Return the keys to sign with now, fetched again if they expire within minutes; None: boto3 finds none yet.
+    """Return the current keys, or None if boto3 finds none yet. Keys that expire within minutes are refreshed.
 
     Raises:
         ConfigurationError: The profile does not exist, its login has ended, or the role cannot be assumed.
-        CatalogUnavailableError: The service that hands out the keys does not answer.
+        CatalogUnavailableError: The service that issues the keys does not respond.
         CredentialsExpiredError: The keys have expired, and there are no others.
     """
     if identity.fixed_keys is not None:
         return identity.fixed_keys
     session = session_of(identity)
     try:
-        credentials = session.get_credentials()  # asked for again where there was none
+        credentials = session.get_credentials()  # looked up again if there was none
         frozen = None if credentials is None else credentials.get_frozen_credentials()
     except (ClientError, BotoCoreError, RuntimeError, OSError, ValueError) as error:
         raise _refusal(error, identity) from None
@@ -75,7 +75,7 @@ def _refusal(error: Exception, identity: AwsIdentity) -> IcebergSparkError:
 
 
 def region_of(description: CatalogDescription) -> str | None:
-    """Return the region that is configured, or the one that boto3 finds.
+    """Return the configured region, or the one that boto3 finds.
 
     Raises:
         ConfigurationError: The profile does not exist.
@@ -100,7 +100,7 @@ def _session(identity: AwsIdentity) -> boto3.Session:
 
 
 def _under_role(session: boto3.Session, identity: AwsIdentity) -> boto3.Session:
-    """Return a session of the role; boto3 itself reads roles from the configuration files only."""
+    """Return a session of the role. boto3 itself reads roles from configuration files only."""
     arguments = {"RoleSessionName": identity.role_session_name or _SESSION_NAME}
     if identity.external_id is not None:
         arguments["ExternalId"] = identity.external_id
@@ -110,7 +110,7 @@ def _under_role(session: boto3.Session, identity: AwsIdentity) -> boto3.Session:
 
     source = session.get_credentials()
     if source is None:
-        return session  # which is not kept: what it finds later is not the role
+        return session  # not cached, because its later credentials would not be those of the role
     fetcher = AssumeRoleCredentialFetcher(
         client_creator=client, source_credentials=source, role_arn=identity.role_arn, extra_args=arguments
     )

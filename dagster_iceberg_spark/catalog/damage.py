@@ -1,9 +1,9 @@
-"""What requests that are repeated, or race, do to a table and its history, and the way back.
+"""Repairs the damage that repeated or concurrent requests do to a table and its history.
 
-An engine that is told that its commit was refused deletes the files that it wrote. Where the catalog had made the
-commit all the same, because the request or its answer was repeated on the way, the table has a snapshot that nobody
-can read (Iceberg's `SnapshotProducer.commit` and `CleanableFailure`). Where another writer has committed upon it
-meanwhile, Iceberg moves the branch back to its own.
+If the catalog reports that it rejected a commit, the engine deletes the files that it wrote. The catalog may have
+made the commit anyway, because the request or its response was repeated on the way. The table then has a snapshot that
+cannot be read (Iceberg's `SnapshotProducer.commit` and `CleanableFailure`). If another writer has committed on top of
+that snapshot, Iceberg moves the branch back to its own snapshot.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,10 +27,10 @@ from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableSta
 
 
 def has_its_files(description: CatalogDescription, identifier: TableIdentifier, snapshot: Snapshot) -> bool:
-    """Say whether the snapshot's manifests are there, and one of the data files that each of its own added.
+    """Return whether the snapshot's manifests exist, and one data file of each manifest that the snapshot added.
 
     Raises:
-        CatalogUnavailableError: The catalog or the store does not answer.
+        CatalogUnavailableError: The catalog or the store does not respond.
     """
     table = find_table(description, identifier, snapshot_id=snapshot.snapshot_id)
     if table is None:
@@ -43,13 +43,13 @@ def has_its_files(description: CatalogDescription, identifier: TableIdentifier, 
 
 
 def forget_unmade(description: CatalogDescription, identifier: TableIdentifier) -> bool:
-    """Take a table out of a Hive Metastore that was made without its metadata; say whether to make it anew.
+    """Drop a table without metadata from a Hive Metastore, and return whether to create the table again.
 
-    When the answer to its creation gets lost, Hive's client repeats the request. Iceberg is told then that the table
-    exists, and deletes the metadata that it points at (`HiveTableOperations.doCommit`).
+    If the response to a creation is lost, Hive's client repeats the request. The metastore then reports that the table
+    exists, and Iceberg deletes the metadata that the table points to (`HiveTableOperations.doCommit`).
 
     Raises:
-        CatalogUnavailableError: The catalog does not answer.
+        CatalogUnavailableError: The catalog does not respond.
     """
     if not description.is_hive:
         return False
@@ -58,20 +58,20 @@ def forget_unmade(description: CatalogDescription, identifier: TableIdentifier) 
     try:
         return bool(asked(description, drop, action=f"look at {identifier} in"))
     except CommitFailedException:
-        return True  # another writer holds the table's lock, and makes it or takes it out
+        return True  # another writer holds the table's lock, and creates or drops the table
 
 
 @contextmanager
 def lone_creation(description: CatalogDescription, namespace: Sequence[str]) -> Iterator[None]:
-    """Let nobody else create the namespace meanwhile, where the catalog does not see to it.
+    """Prevent other writers from creating the namespace during the block, if the catalog does not do so.
 
-    Of several requests to create a database, a Hive Metastore lets one succeed. The others each find that they have
-    made its directory, too, and delete it, with whatever tables the first one's owner has put there by then
+    If several requests create a database, a Hive Metastore lets one succeed. Each of the others finds that it has
+    created the directory too, and deletes it, with any tables that the owner of the first request has created by then
     (`HiveMetaStore.create_database_core`; measured: sixty times out of sixty).
 
     Raises:
-        CommitConflictError: Another writer is at it.
-        CatalogUnavailableError: The catalog does not answer.
+        CommitConflictError: Another writer is creating the namespace.
+        CatalogUnavailableError: The catalog does not respond.
     """
     name = ".".join(namespace)
     if not description.is_hive or has_namespace(description, namespace):
@@ -91,22 +91,22 @@ def lone_creation(description: CatalogDescription, namespace: Sequence[str]) -> 
     try:
         yield
     finally:
-        with suppress(IcebergSparkError):  # the metastore ends what nobody holds, and the namespace is there
+        with suppress(IcebergSparkError):  # the metastore releases abandoned locks, and the namespace exists
             asked(description, partial(catalog.unlock, lock), action=f"unlock the namespace {name} in")
 
 
 def roll_back(description: CatalogDescription, state: TableState, snapshot: Snapshot, *, branch: str) -> None:
-    """Make the parent of an unreadable snapshot current again, unless anything has happened since.
+    """Make the parent of an unreadable snapshot current again, unless the table has changed since.
 
     Args:
         description: The catalog.
-        state: The table, as it was seen.
-        snapshot: The snapshot without its files.
-        branch: The branch that it is the newest one of.
+        state: The state of the table when the snapshot was found.
+        snapshot: The snapshot without files.
+        branch: The branch whose head is the snapshot.
 
     Raises:
-        UnreadableCommitError: Others have built upon the snapshot, it has no parent, or the branch is not `main`.
-        CatalogUnavailableError: The catalog or the store does not answer.
+        UnreadableCommitError: The snapshot has a child or no parent, or the branch is not `main`.
+        CatalogUnavailableError: The catalog or the store does not respond.
     """
     _make_current(
         description,
@@ -119,25 +119,31 @@ def roll_back(description: CatalogDescription, state: TableState, snapshot: Snap
 
 
 def bring_back(
-    description: CatalogDescription, state: TableState, own: Snapshot, displaced: Sequence[Snapshot], *, branch: str
+    description: CatalogDescription,
+    state: TableState,
+    committed: Snapshot,
+    displaced: Sequence[Snapshot],
+    *,
+    branch: str,
 ) -> None:
-    """Make the snapshot that others have made upon ours current again, which ours has taken out of the history.
+    """Make a displaced snapshot current again, which another writer had committed on top of ours.
 
     Raises:
-        DisplacedCommitError: There are several, others have committed since, or the branch is not `main`.
-        CatalogUnavailableError: The catalog does not answer.
+        DisplacedCommitError: There are several such snapshots, another writer has committed since, or the branch is not
+            `main`.
+        CatalogUnavailableError: The catalog does not respond.
     """
     ids = ", ".join(str(snapshot.snapshot_id) for snapshot in displaced)
     refusal = DisplacedCommitError.refusing(
         "write",
         str(state.identifier),
-        expected=f"the snapshots that others have committed upon snapshot {own.snapshot_id} to stay",
+        expected=f"the snapshots that others have committed upon snapshot {committed.snapshot_id} to stay",
         found=f"{ids} out of the history, because Iceberg took a repeated answer for a conflict",
         hint="make it current again with `CALL system.set_current_snapshot`, then execute the run again from its "
         "failure.",
     )
     target = displaced[0].snapshot_id if len(displaced) == 1 else None
-    _make_current(description, state, target, head=own, branch=branch, refusal=refusal)
+    _make_current(description, state, target, head=committed, branch=branch, refusal=refusal)
 
 
 def _make_current(
@@ -149,7 +155,7 @@ def _make_current(
     branch: str,
     refusal: IcebergSparkError,
 ) -> None:
-    """Make a snapshot of `main` current, unless there is none to go to, or the head is not what it was any more."""
+    """Make a snapshot of `main` current, unless there is no target or the head has changed."""
     table = find_table(description, state.identifier)
     found = None if table is None else table.current_snapshot()
     is_as_seen = found is not None and found.snapshot_id == head.snapshot_id and branch == MAIN_BRANCH
@@ -157,7 +163,7 @@ def _make_current(
         raise refusal
 
     def move() -> None:
-        # The catalog compares: the branch must still be where this table was loaded.
+        # The catalog verifies that the branch has not moved since this table was loaded.
         with table.manage_snapshots() as changes:
             changes.set_current_snapshot(target_id)
 

@@ -1,4 +1,4 @@
-"""What the manifests say about a table's data files. No data is read."""
+"""Reads the metadata of a table's data files from manifests. No data is read."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
@@ -34,23 +34,23 @@ def data_files(
     schema_id: int | None = None,
     rows: BooleanExpression = EVERY_ROW,
 ) -> tuple[DataFile, ...]:
-    """Return the bounds of those columns in the data files of the snapshot, from the manifests alone.
+    """Return the data files of the snapshot with the bounds of these columns, from manifests only.
 
     Args:
         description: The catalog.
         identifier: The table.
         snapshot_id: One of its snapshots.
         columns: The columns.
-        schema_id: The schema that has the columns; None: the current one.
-        rows: The rows that matter: of files without them, as far as that is known, nothing is said.
+        schema_id: The schema that has the columns, or None for the current one.
+        rows: A filter. Files that are known to have no such rows are left out.
 
     Raises:
-        CatalogUnavailableError: The catalog or the store does not answer.
-        CommitConflictError: The table is gone.
+        CatalogUnavailableError: The catalog or the store does not respond.
+        CommitConflictError: The table no longer exists.
     """
 
     def listed(table: Table) -> Iterator[ManifestDataFile]:
-        # A scan would look for each file's deletes too, and knows no equality deletes.
+        # A scan would also find the deletes of each file, and does not support equality deletes.
         metadata = table.metadata
         if schema_id is not None:
             metadata = metadata.model_copy(update={"current_schema_id": schema_id})
@@ -66,17 +66,17 @@ def data_files(
 def added_files(
     description: CatalogDescription, identifier: TableIdentifier, snapshot_id: int, columns: Iterable[str]
 ) -> tuple[DataFile, ...]:
-    """Return the data files that the snapshot added, from its own manifests alone.
+    """Return the data files that the snapshot added, from its own manifests only.
 
     Args:
         description: The catalog.
         identifier: The table.
         snapshot_id: One of its snapshots.
-        columns: The columns whose bounds are wanted.
+        columns: The columns whose bounds are read.
 
     Raises:
-        CatalogUnavailableError: The catalog or the store does not answer.
-        CommitConflictError: The table is gone.
+        CatalogUnavailableError: The catalog or the store does not respond.
+        CommitConflictError: The table no longer exists.
     """
     return _described_files(
         description, identifier, snapshot_id, columns, lambda table: files_added_by(table, snapshot_id)
@@ -91,18 +91,18 @@ def removed_files(
     *,
     schema_id: int | None = None,
 ) -> tuple[DataFile, ...]:
-    """Return the data files that the snapshot removed, and those that say which rows it removed of others.
+    """Return the data files that the snapshot removed, and the delete files that remove rows of other files.
 
     Args:
         description: The catalog.
         identifier: The table.
         snapshot_id: One of its snapshots.
-        columns: The columns whose bounds are wanted.
-        schema_id: The schema that has the columns; None: the current one.
+        columns: The columns whose bounds are read.
+        schema_id: The schema that has the columns, or None for the current one.
 
     Raises:
-        CatalogUnavailableError: The catalog or the store does not answer.
-        CommitConflictError: The table is gone.
+        CatalogUnavailableError: The catalog or the store does not respond.
+        CommitConflictError: The table no longer exists.
     """
 
     def listed(table: Table) -> Iterator[ManifestDataFile]:
@@ -115,14 +115,14 @@ def removed_files(
 
 
 def files_added_by(table: Table, snapshot_id: int) -> Iterator[ManifestDataFile]:
-    """Yield the data files that the snapshot added, from its own manifests alone."""
+    """Yield the data files that the snapshot added, from its own manifests only."""
     for entry in _entries_of(table, snapshot_id):
         if entry.status == ManifestEntryStatus.ADDED and entry.data_file.content == DataFileContent.DATA:
             yield entry.data_file
 
 
 def _entries_of(table: Table, snapshot_id: int) -> Iterator[ManifestEntry]:
-    """Yield what a snapshot has added and removed."""
+    """Yield the files that a snapshot added and removed."""
     for manifest in _known_snapshot(table, snapshot_id).manifests(table.io):
         if manifest.added_snapshot_id == snapshot_id:
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
@@ -134,7 +134,7 @@ def _known_snapshot(table: Table, snapshot_id: int) -> PyIcebergSnapshot:
     """Return the snapshot.
 
     Raises:
-        CommitConflictError: It is not there any more.
+        CommitConflictError: The snapshot no longer exists.
     """
     snapshot = table.snapshot_by_id(snapshot_id)
     if snapshot is None:
@@ -167,7 +167,7 @@ def _described_files(
 def describe_file(
     file: ManifestDataFile, table: Table, columns: Iterable[str], *, schema_id: int | None = None
 ) -> DataFile:
-    """Return the bounds of those columns in the data file, by its metrics and its partition."""
+    """Return the bounds of the columns in the data file, from its metrics and its partition."""
     spec = table.metadata.specs()[file.spec_id]
     schema = table.schema() if schema_id is None else table.schemas()[schema_id]
     return DataFile(
@@ -178,7 +178,7 @@ def describe_file(
 
 
 def _column_bounds(file: ManifestDataFile, spec: PyIcebergSpec, field: Any) -> ColumnBounds:
-    """Return what metrics and partition values together say: the tighter of both bounds."""
+    """Return the tighter of the bounds from metrics and from partition values."""
     lower = _metric(file.lower_bounds, field)
     upper = _metric(file.upper_bounds, field)
     nulls: Mapping[int, int] = file.null_value_counts or {}

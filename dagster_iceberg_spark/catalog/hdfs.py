@@ -1,6 +1,6 @@
-"""pyiceberg's way to HDFS without Hadoop on the machine: the protocol is spoken by hdfs-native.
+"""Opens HDFS for pyiceberg without Hadoop on the machine, through hdfs-native, which implements the protocol.
 
-pyiceberg itself takes pyarrow's client, which wants `libhdfs`, a JVM in the process, and a CLASSPATH of Hadoop's.
+pyiceberg itself uses pyarrow's client, which needs `libhdfs`, a JVM in the process, and Hadoop's CLASSPATH.
 """
 
 from typing import Final
@@ -11,16 +11,16 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from dagster_iceberg_spark.errors import ConfigurationError
 
 _HADOOP: Final = "hadoop."
-"""Prefix of Hadoop's configuration among a catalog's properties, as Iceberg has it."""
+"""The prefix of Hadoop's configuration among a catalog's properties, as in Iceberg."""
 _DEFAULTS: Final = {"dfs.client.failover.max.attempts": "3", "dfs.client.failover.sleep.max.millis": "1000"}
-"""Of hdfs-native: fifteen times, up to 15 s apart, as is Hadoop's default, are minutes where no name node is there."""
+"""Defaults for hdfs-native. With Hadoop's (15 attempts, up to 15 s apart), it waits minutes for a missing name node."""
 
 
 class HdfsFileIO(PyArrowFileIO):
-    """Files of any store, of which HDFS is opened by hdfs-native.
+    """File IO for any store that opens HDFS through hdfs-native.
 
-    It takes Hadoop's configuration from the catalog's properties, and from `HADOOP_CONF_DIR`; the user from
-    `HADOOP_USER_NAME`, or from the ticket cache of Kerberos.
+    Hadoop's configuration comes from the catalog's properties and from `HADOOP_CONF_DIR`. The user comes from
+    `HADOOP_USER_NAME` or from the ticket cache of Kerberos.
     """
 
     def _initialize_hdfs_fs(self, scheme: str, netloc: str | None) -> FileSystem:

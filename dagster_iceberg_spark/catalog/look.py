@@ -1,7 +1,7 @@
-"""The fresh look at a table, through pyiceberg: no JVM, 1 to 30 ms.
+"""Loads the current state of a table through pyiceberg, without a JVM, in 1 to 30 ms.
 
-A Spark session may answer from its cache, and its metadata tables are queries; pyiceberg reads the catalog's pointer
-and the metadata file each time.
+A Spark session may use its cache, and its metadata tables are queries. pyiceberg reads the catalog's pointer and the
+metadata file each time.
 """
 
 import socket
@@ -50,7 +50,7 @@ _AnswerT = TypeVar("_AnswerT")
 
 @dataclass(frozen=True, slots=True)
 class _OpenedCatalog:
-    """A catalog of the process, and the keys that it signs with."""
+    """A catalog of the process, with the keys that sign its requests."""
 
     description: CatalogDescription
     catalog: Catalog
@@ -68,19 +68,19 @@ def look(
     *,
     back_to: Callable[[Snapshot], bool] | None = None,
 ) -> TableState | None:
-    """Return the table as it is now; None if it does not exist.
+    """Return the current state of the table, or None if it does not exist.
 
     Args:
         description: The catalog.
         identifier: The table.
-        back_to: True of the snapshot that the history has to go back to, where the catalog shows the newest one alone
-            and has to be asked for each of the others. Default: what it shows.
+        back_to: Returns true for the snapshot that the history must go back to, for a catalog that shows only the
+            newest snapshot and needs a request for each of the others. Default: the snapshots that the catalog shows.
 
     Raises:
-        CatalogUnavailableError: The catalog does not answer in time.
-        ConfigurationError: The catalog refuses the credentials, a file must not be read, or the name is not an
-            Iceberg table's, or none that the catalog can have.
-        InvestigationError: The table's metadata file, or the catalog's own, is missing or damaged.
+        CatalogUnavailableError: The catalog does not respond in time.
+        ConfigurationError: The catalog rejects the credentials, a file must not be read, the name is not that of an
+            Iceberg table, or the catalog does not allow the name.
+        InvestigationError: The table's metadata file or the catalog's own file is missing or damaged.
     """
     _require_namespace(description, identifier)
 
@@ -109,18 +109,19 @@ def look(
 def find_table(
     description: CatalogDescription, identifier: TableIdentifier, *, snapshot_id: int | None = None
 ) -> Table | None:
-    """Return pyiceberg's table, freshly loaded; None if it does not exist.
+    """Load the table with pyiceberg. Return None if it does not exist.
 
     Args:
         description: The catalog.
         identifier: The table.
-        snapshot_id: A snapshot that the table is to show: an earlier version, where the catalog shows the newest alone.
+        snapshot_id: A snapshot that the table must show. If the catalog shows only the newest, this loads an earlier
+            version of the table.
 
     Raises:
-        CatalogUnavailableError: The catalog does not answer in time.
-        ConfigurationError: The catalog refuses the credentials, a file must not be read, or the name is not an
-            Iceberg table's.
-        InvestigationError: The table's metadata file, or the catalog's own, is missing or damaged.
+        CatalogUnavailableError: The catalog does not respond in time.
+        ConfigurationError: The catalog rejects the credentials, a file must not be read, or the name is not that of an
+            Iceberg table.
+        InvestigationError: The table's metadata file or the catalog's own file is missing or damaged.
     """
     _require_namespace(description, identifier)
 
@@ -133,28 +134,28 @@ def find_table(
 
 
 def has_namespace(description: CatalogDescription, namespace: Sequence[str]) -> bool:
-    """Say whether the namespace is there; of a catalog that cannot tell, that it is.
+    """Return whether the namespace exists. Return true for a catalog that does not support the request.
 
     Raises:
-        CatalogUnavailableError: The catalog does not answer in time.
-        ConfigurationError: The catalog refuses the credentials.
+        CatalogUnavailableError: The catalog does not respond in time.
+        ConfigurationError: The catalog rejects the credentials.
     """
 
     def exists() -> bool:
         try:
             return open_catalog(description).namespace_exists(tuple(namespace))
-        except NotImplementedError:  # of a directory, namespaces are what has tables
+        except NotImplementedError:  # in a directory, a namespace is a directory with tables
             return True
 
     return asked(description, exists, action=f"look for the namespace {'.'.join(namespace)} in")
 
 
 def asked(description: CatalogDescription, question: Callable[[], _AnswerT], *, action: str) -> _AnswerT:
-    """Ask the catalog, and wait so long as a question of metadata may take.
+    """Send a request to the catalog, with the time limit of a metadata request.
 
     Raises:
-        CatalogUnavailableError: It does not answer within `ANSWER_TIMEOUT_SECONDS`, or breaks off.
-        ConfigurationError: It refuses the credentials, or a file must not be read.
+        CatalogUnavailableError: The catalog does not respond within `ANSWER_TIMEOUT_SECONDS`, or the connection breaks.
+        ConfigurationError: The catalog rejects the credentials, or a file must not be read.
         InvestigationError: A file is missing or damaged.
     """
     with translated_answers(description, action=action):
@@ -163,11 +164,11 @@ def asked(description: CatalogDescription, question: Callable[[], _AnswerT], *, 
 
 @contextmanager
 def translated_answers(description: CatalogDescription, *, action: str) -> Iterator[None]:
-    """Translate what goes wrong with the catalog or the store; files are read for as long as they take.
+    """Translate the errors of the catalog and the store. There is no time limit for reading files.
 
     Raises:
-        CatalogUnavailableError: It breaks off.
-        ConfigurationError: It refuses the credentials, or a file must not be read.
+        CatalogUnavailableError: The connection breaks.
+        ConfigurationError: The catalog rejects the credentials, or a file must not be read.
         InvestigationError: A file is missing or damaged.
     """
     try:
@@ -182,10 +183,10 @@ def translated_answers(description: CatalogDescription, *, action: str) -> Itera
 
 
 def open_catalog(description: CatalogDescription) -> Catalog:
-    """Return the process's pyiceberg catalog for that description.
+    """Return the process's pyiceberg catalog for the description.
 
-    No lock is held while a catalog is loaded: a server that stays silent would keep it. Of several threads that load
-    the same catalog, the first one's is kept.
+    No lock is held while a catalog is loaded, because a silent server would block it. If several threads load the same
+    catalog, the first one is kept.
     """
     identity, keys = description.identity, _keys_of(description)
     opened = _catalogs.get(identity)
@@ -200,7 +201,7 @@ def open_catalog(description: CatalogDescription) -> Catalog:
 
 
 def _close_gone() -> None:
-    """Let go of catalogs that nobody can reach any more: an ephemeral instance takes its own with it."""
+    """Close catalogs that no longer exist, such as that of an ephemeral instance."""
     for identity, opened in list(_catalogs.items()):
         if opened.description.is_gone:
             del _catalogs[identity]
@@ -208,10 +209,10 @@ def _close_gone() -> None:
 
 
 def require_reachable(description: CatalogDescription) -> None:
-    """Open and close a connection to the catalog's host, so that a dead one is found in seconds.
+    """Open and close a connection to the catalog's host, which detects a dead host within seconds.
 
     Raises:
-        CatalogUnavailableError: Nothing accepts the connection.
+        CatalogUnavailableError: The host does not accept the connection.
     """
     if description.host is None:
         return
@@ -265,7 +266,7 @@ def _state_of(table: Table, identifier: TableIdentifier) -> TableState:
 def _keys_of(description: CatalogDescription) -> AwsKeys | None:
     if description.aws is None:
         return None
-    from dagster_iceberg_spark.catalog.credentials import current_keys  # boto3 takes a quarter of a second
+    from dagster_iceberg_spark.catalog.credentials import current_keys  # importing boto3 takes a quarter of a second
 
     return current_keys(description.aws)
 
@@ -292,7 +293,7 @@ def _load(description: CatalogDescription, keys: AwsKeys | None) -> Catalog:
 
 
 def _require_metastore_client(properties: Mapping[str, Any]) -> None:
-    """Refuse to open a Hive Metastore without the libraries for it, which only those install who have one."""
+    """Reject a Hive Metastore if the libraries of the extra `hive` are not installed."""
     libraries = {"thrift": "dagster-iceberg-spark[hive]"}
     if properties.get("hive.kerberos-authentication") == "true":
         libraries |= dict.fromkeys(("puresasl", "kerberos"), "pyiceberg[hive-kerberos]")
@@ -306,8 +307,8 @@ def _require_metastore_client(properties: Mapping[str, Any]) -> None:
 def _answer_in_time(description: CatalogDescription, question: Callable[[], _AnswerT]) -> _AnswerT:
     try:
         return answer_within(ANSWER_TIMEOUT_SECONDS, question, thread_name="iceberg-look")
-    except FutureTimeoutError:  # a client's own too
-        _catalogs.pop(description.identity, None)  # with connections on which questions still wait
+    except FutureTimeoutError:  # including the timeout of a client
+        _catalogs.pop(description.identity, None)  # with connections that still wait for responses
         raise CatalogUnavailableError.refusing(
             "ask",
             str(description),
@@ -319,7 +320,7 @@ def _answer_in_time(description: CatalogDescription, question: Callable[[], _Ans
 def _not_iceberg(
     identifier: TableIdentifier, description: CatalogDescription, error: Exception
 ) -> NotAnIcebergTableError:
-    """Say what is wrong with what the catalog answers; the error itself may show the credentials in the answer."""
+    """Describe an invalid response of the catalog. The error itself could reveal credentials in the response."""
     return NotAnIcebergTableError.refusing(
         "use",
         str(identifier),

@@ -1,7 +1,7 @@
-"""From a SQL catalog's row to the metadata file that it points at.
+"""Reads the metadata file that a row of a SQL catalog points to.
 
 The row is the one that Iceberg's JDBC catalog and pyiceberg's SqlCatalog share (Iceberg documentation, "JDBC").
-pyiceberg would make objects of the whole history, for which a look has no use.
+pyiceberg would create objects for the whole history, which is not needed.
 """
 
 import gzip
@@ -24,12 +24,12 @@ _GZIP = b"\x1f\x8b"
 
 
 def read_pointed_document(catalog: SqlCatalog, identifier: TableIdentifier) -> dict[str, Any] | None:
-    """Return the table's metadata document; None if the catalog has no such table.
+    """Return the table's metadata document, or None if the catalog has no such table.
 
     Raises:
-        SQLAlchemyError: The catalog does not answer.
+        SQLAlchemyError: The catalog does not respond.
         OSError: The file cannot be read.
-        InvestigationError: The file is no JSON object.
+        InvestigationError: The file is not a JSON object.
     """
     location = _pointer(catalog, identifier)
     if location is None:
@@ -37,7 +37,7 @@ def read_pointed_document(catalog: SqlCatalog, identifier: TableIdentifier) -> d
     try:
         content = _content(catalog, location)
     except FileNotFoundError:
-        # Whoever committed meanwhile may have deleted it (`write.metadata.delete-after-commit.enabled`).
+        # A concurrent commit may have deleted the file (`write.metadata.delete-after-commit.enabled`).
         moved = _pointer(catalog, identifier)
         if moved in (None, location):
             raise
@@ -67,7 +67,7 @@ def _pointer(catalog: SqlCatalog, identifier: TableIdentifier) -> str | None:
     )
     with catalog.engine.connect() as connection:
         row = connection.execute(query).mappings().first()
-    # Catalogs of the first schema version have no types: all that they hold are tables.
+    # Catalogs of the first schema version have no types and contain only tables.
     if row is None or row.get("iceberg_type") not in (None, "TABLE"):
         return None
     return row["metadata_location"] or None

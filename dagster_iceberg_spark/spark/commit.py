@@ -1,4 +1,4 @@
-"""One materialization, from the look at the table to the snapshot that carries its token: look, resume, plan, write."""
+"""One materialization: load the table, adopt an earlier snapshot or plan and write, and return the commit."""
 
 import datetime as dt
 import time
@@ -78,11 +78,11 @@ _CLOCK_TOLERANCE: Final = dt.timedelta(seconds=2)
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A snapshot of this materialization that is in the table before an attempt writes.
+    """A snapshot of this materialization that was in the table before an attempt writes.
 
     Args:
         snapshot: The snapshot.
-        is_adopted: Whether another attempt of the step, or the run that this one resumes, has committed it.
+        is_adopted: Whether another attempt of the step, or a run that this run resumes, committed it.
     """
 
     snapshot: Snapshot
@@ -90,15 +90,15 @@ class _Found:
 
 
 def materialize(session: IcebergSession, request: WriteRequest, frame: DataFrame) -> Commit:
-    """Commit the frame as exactly one snapshot, or adopt the one that is there.
+    """Commit the DataFrame as exactly one snapshot, or adopt an existing one.
 
     Raises:
-        CommitConflictError: Other writers kept committing first.
-        ChangesConsumedError: The frame is made of changes that another materialization has taken.
-        CatalogUnavailableError: The catalog, the store or the server kept failing. As far as the package can see,
-            nothing is committed; the next attempt looks.
+        CommitConflictError: Other writers committed first in every attempt.
+        ChangesConsumedError: Another materialization has consumed the changes that the DataFrame is made from.
+        CatalogUnavailableError: The catalog, the store or the server failed in every attempt. As far as the package can
+            determine, nothing is committed. The next attempt searches for the token again.
         CommitOutcomeUnknownError: The commit may or may not have happened.
-        ConfigurationError, DataError: The plan or a row was refused; nothing is committed.
+        ConfigurationError, DataError: The plan or a row was rejected, and nothing is committed.
     """
     with in_session(frame, session.spark, subject=request.subject) as own_frame:
         given = replace(schema_of(own_frame, subject=request.subject), is_case_sensitive=session.is_case_sensitive)
@@ -116,7 +116,7 @@ def materialize(session: IcebergSession, request: WriteRequest, frame: DataFrame
 
 
 def _can_be_planned_again(error: BaseException) -> bool:
-    """Return whether another attempt may write the same frame. After `ChangesConsumedError` it has to be made anew."""
+    """Return whether another attempt may write the same DataFrame. After `ChangesConsumedError`, it is outdated."""
     return isinstance(error, RetryableError) and not isinstance(error, ChangesConsumedError)
 
 
@@ -129,20 +129,20 @@ def _retry_line(state: RetryCallState, request: WriteRequest) -> str:
 
 @dataclass(slots=True)
 class _Attempts:
-    """The attempts of one `materialize`, and what they share.
+    """The attempts of one `materialize`, and their shared state.
 
     Args:
-        session: The session of the frame.
-        request: What is asked for.
+        session: The session of the DataFrame.
+        request: The write request.
         frame: The rows.
-        given: The frame's columns.
+        given: The columns of the DataFrame.
         started: When the first attempt began, in seconds of the monotonic clock.
-        known: The snapshots that were there before it; None: nobody has looked yet.
-        number: How many attempts have begun.
+        known: The snapshots before the first attempt, or None if the table has not been loaded yet.
+        number: The number of attempts that have begun.
         retry_seconds: Seconds that the attempts before the last one took.
-        computed: The frame, where its rows had to be computed before they are written.
-        changes: What the attempts have changed in the table's metadata, in words.
-        has_created: Whether one of them created the table.
+        computed: The DataFrame, if its rows had to be computed before they are written.
+        changes: Changes that the attempts have made to the table's metadata, in words.
+        has_created: Whether an attempt created the table.
     """
 
     session: IcebergSession
@@ -158,7 +158,7 @@ class _Attempts:
     has_created: bool = False
 
     def attempt(self) -> Commit:
-        """Look at the table, and resume, or plan and write."""
+        """Load the table, then adopt a snapshot or plan and write."""
         self.retry_seconds = time.monotonic() - self.started if self.number else 0.0
         self.number += 1
         began = time.time()
@@ -168,7 +168,7 @@ class _Attempts:
         while state is not None and (found := self._find(state)) is not None:
             if is_intact(self.session, self.request, state, found.snapshot):
                 return self._resume(state, found, began)
-            state = self._look()  # the snapshot was taken back
+            state = self._look()  # the snapshot was rolled back
         self._require_writable(state)
         plan, frame = self._plan(state)
         self._prepare(plan)
@@ -182,9 +182,9 @@ class _Attempts:
         return None if state is None else state.compared_like(self.given)
 
     def _back_to(self) -> Callable[[Snapshot], bool] | None:
-        """Return which snapshot the history has to go back to, so that no append of these rows is overlooked.
+        """Return how far the history must go back so that no append of these rows is missed.
 
-        What replaces or merges rows may do so again.
+        A write that replaces or merges rows can be repeated and needs no older history.
         """
         since_ms = searched_since_ms(self.request.candidates)
         if since_ms is not None and self.request.table.options.write_disposition == "append":
@@ -192,7 +192,7 @@ class _Attempts:
         return None if self.known is None else seen_before(self.known)
 
     def _find(self, state: TableState) -> _Found | None:
-        """Return the snapshot of an earlier attempt, of this process or of another, if the table has it."""
+        """Return the snapshot of an earlier attempt in this or another process, if the table has it."""
         request = self.request
         committed = committed_snapshots(state, request, self.known)
         if committed:
@@ -210,16 +210,16 @@ class _Attempts:
         return None if adoption.snapshot is None else _Found(adoption.snapshot, is_adopted=True)
 
     def _resume(self, state: TableState, found: _Found, began: float) -> Commit:
-        """Return what the snapshot did, once the changes that waited for its data are made."""
+        """Make the changes that waited for the snapshot's data, and return the commit."""
         if found.is_adopted:
             commit = Commit(state.identifier, state.location, state.schema, found.snapshot, is_adopted=True)
         else:
             commit = self._commit_of(state, found.snapshot, began=began, ended=began)
-        # The columns that the snapshot was planned on, as far as its metadata says.
+        # The columns that the snapshot was planned with, if its metadata records them.
         return self._finish(commit, state, planned_on=state.schemas.get(found.snapshot.schema_id or 0, Schema(())))
 
     def _require_writable(self, state: TableState | None) -> None:
-        """Refuse changes that another materialization has taken, and sessions that stage what they write."""
+        """Reject changes that another materialization has consumed, and sessions that stage their writes."""
         request = self.request
         refuse_consumed(
             state,
@@ -233,7 +233,7 @@ class _Attempts:
             refuse_staging(staging, subject=request.subject)
 
     def _plan(self, state: TableState | None) -> tuple[WritePlan, DataFrame]:
-        """Return the plan, and the frame under the names and types that the plan has for its columns."""
+        """Return the plan, and the DataFrame with the plan's names and types of its columns."""
         request, stored = self.request, state.schema if state else None
         names = StoredNames.of(request.table.options.renames, self.given, stored, subject=request.subject)
         materialization = replace(request.materialization, scope=names.of_scope(request.materialization.scope))
@@ -248,7 +248,7 @@ class _Attempts:
         return plan, as_planned(frame, self.given, names, plan.checked)
 
     def _files(self, draft: WriteDraft, touched: BoundScope | None) -> Sequence[DataFile] | None:
-        """Return the table's data files with the bounds that the plan needs; None: it needs none."""
+        """Return the table's data files with the bounds that the plan needs, or None if it needs none."""
         catalog, identifier = self.session.catalog, self.request.identifier
         base, columns = draft.state.base(self.request.branch) if draft.state else None, draft.file_columns(touched)
         if base is None or not columns:
@@ -267,7 +267,7 @@ class _Attempts:
         self.has_created = self.has_created or plan.create is not None
 
     def _write(self, plan: WritePlan, frame: DataFrame) -> RowCounts:
-        """Run the plan. If the answer gets lost, find out what became of the commit before anything is said of it."""
+        """Run the plan. If the response is lost, determine the outcome of the commit before reporting anything."""
         session, request = self.session, self.request
         if plan.create is None and not plan.changes:
             refresh(session, plan.identifier)
@@ -291,20 +291,20 @@ class _Attempts:
             if isinstance(failure, CommitOutcomeUnknownError):
                 resolve_lost_answer(session, request, work, known, error=error, failure=failure)
                 return RowCounts()
-            if not isinstance(failure, DataError):  # which ends a write before it commits
+            if not isinstance(failure, DataError):  # whose error ends a write before it commits
                 try:
                     if has_committed(session, request, known):
                         return RowCounts()
                 except CatalogUnavailableError:
                     raise failure from error
-            if not isinstance(failure, CommitConflictError):  # after which Iceberg deletes them itself
+            if not isinstance(failure, CommitConflictError):  # Iceberg deletes the files itself after this error
                 self._name_leftovers(began)
             if plan.create is not None and isinstance(failure, CommitConflictError):
                 _require_created(session, plan)
             raise self._with_what_is_left(failure, plan) from error
 
     def _name_leftovers(self, began: dt.datetime) -> None:
-        """Name the data files that a failed write may have left. If they cannot be listed, that is no second error."""
+        """Report the data files that a failed write may have left. A failure to list them raises no second error."""
         from dagster_iceberg_spark.catalog.leftovers import leftovers
 
         catalog, identifier = self.session.catalog, self.request.identifier
@@ -321,7 +321,7 @@ class _Attempts:
             )
 
     def _with_what_is_left(self, error: IcebergSparkError, plan: WritePlan) -> IcebergSparkError:
-        """Return the error with what the preparation has changed: rows and snapshots are as before."""
+        """Return the error with the changes of the preparation. Rows and snapshots are as before."""
         left = ["the table was created and is empty"] if plan.create else []
         left += self.changes
         return type(error)(f"{error} Nothing was committed; what stays: {', '.join(left)}.") if left else error
@@ -329,7 +329,7 @@ class _Attempts:
     def _committed(
         self, plan: WritePlan, counts: RowCounts, *, began: float, ended: float
     ) -> tuple[Commit, TableState]:
-        """Return what the snapshot with our token did, and the table after it."""
+        """Return the commit of the snapshot with our token, and the state of the table after it."""
         session, request, known = self.session, self.request, self.known or frozenset()
         state = look(session.catalog, plan.identifier, back_to=seen_before(known))
         committed = committed_snapshots(state, request, self.known)
@@ -371,7 +371,7 @@ class _Attempts:
         )
 
     def _finish(self, commit: Commit, state: TableState, *, planned_on: Schema) -> Commit:
-        """Make the changes that waited for the data. If that fails, the next run makes them: the data is safe."""
+        """Make the changes that waited for the data. If this fails, the data is safe and the next run makes them."""
         request = self.request
         try:
             changes = plan_finish(request.table, self.given, state, planned_on)
@@ -390,10 +390,10 @@ class _Attempts:
 
 
 def _require_created(session: IcebergSession, plan: WritePlan) -> None:
-    """Raise where the name is taken by something that is no table and lets none be created, such as a view.
+    """Reject a name that belongs to something other than a table, such as a view, so that no table can be created.
 
     Raises:
-        NotAnIcebergTableError: There is no table after its creation.
+        NotAnIcebergTableError: The table does not exist after its creation.
     """
     if look(session.catalog, plan.identifier) is None:
         raise NotAnIcebergTableError.refusing(
@@ -406,7 +406,7 @@ def _require_created(session: IcebergSession, plan: WritePlan) -> None:
 
 
 def _with_listed_rows(session: IcebergSession, plan: WritePlan, snapshot: Snapshot, counts: RowCounts) -> RowCounts:
-    """Add the rows of each partition, if the metadata of the new files tells them."""
+    """Return the counts with the rows of each partition, if they are in the metadata of the new files."""
     if not plan.listed_partitions or plan.carries_over:
         return counts
     columns = {column for _, scope in plan.listed_partitions for column in scope.columns}

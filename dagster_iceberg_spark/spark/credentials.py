@@ -1,8 +1,8 @@
-"""Credentials for the JVM: the same that pyiceberg uses, and AWS's anew before they expire.
+"""Credentials for the JVM. They are the same that pyiceberg uses, and AWS credentials are refreshed before they expire.
 
-The JVM of a local session takes them from its system properties, which this process writes anew: a catalog that is
-open, and a write that is under way, go on with the new ones. The nodes of a cluster, and a Spark Connect server, have
-an identity of their own, which may assume the role.
+The JVM of a local session reads them from its system properties, which this process updates. Open catalogs and running
+writes continue with the new ones. The nodes of a cluster and a Spark Connect server have their own identity, which may
+assume the role.
 """
 
 import logging
@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 
 
 class JvmIdentity:
-    """Who the process's JVM signs as: one for all its catalogs, because system properties are the JVM's."""
+    """The AWS identity of the process's JVM. All of its catalogs share it, because system properties are per JVM."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -35,7 +35,7 @@ class JvmIdentity:
         self._context: Any = None
 
     def take(self, identity: AwsIdentity, context: Any, keys: AwsKeys) -> None:
-        """Give the JVM the identity's keys, and new ones when they change.
+        """Set the identity's keys in the JVM, and update them when they change.
 
         Raises:
             SparkEnvironmentError: Another catalog of the JVM has another identity.
@@ -71,7 +71,7 @@ class JvmIdentity:
                 try:
                     if keys is not None:
                         self._tell(keys)
-                except (*ENGINE_ERRORS, AttributeError, OSError):  # the JVM is gone
+                except (*ENGINE_ERRORS, AttributeError, OSError):  # the JVM has ended
                     return
 
     def _tell(self, keys: AwsKeys) -> None:
@@ -88,7 +88,7 @@ class JvmIdentity:
 
 
 class JvmProperties:
-    """What catalogs have put into the system properties of the process's JVM: one value of each, for all of them."""
+    """The system properties that catalogs have set in the process's JVM. All catalogs share one value of each."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -96,10 +96,10 @@ class JvmProperties:
         self._context: Any = None
 
     def tell(self, context: Any, properties: Mapping[str, str]) -> None:
-        """Put properties there.
+        """Set properties in the JVM.
 
         Raises:
-            SparkEnvironmentError: Another catalog of the JVM has another value of one.
+            SparkEnvironmentError: Another catalog of the JVM has a different value.
         """
         with self._lock:
             if self._context is not context:
@@ -115,20 +115,23 @@ _jvm_identity = JvmIdentity()
 
 
 def aws_properties(session: SparkSession, catalog: CatalogDescription) -> Mapping[str, str]:
-    """Return what the catalog is told about AWS in this session, and give its JVM the keys where it takes them so.
+    """Return the catalog's AWS properties for this session, and set the keys in its JVM if it reads them from there.
 
-    The JVM's default chain begins with its system properties. It comes after keys that stand in the catalog's
-    properties, or that a catalog hands out; a provider named in the properties would come before both.
+    The JVM's default chain begins with its system properties. Keys in the catalog's properties, or keys that a catalog
+    vends, precede the default chain. A provider named in the properties would precede both.
 
     Raises:
-        ConfigurationError: The profile does not exist, the role cannot be assumed, or there is no way to hand over
-            what was given.
-        CatalogUnavailableError: The service that hands out the keys does not answer.
+        ConfigurationError: The profile does not exist, the role cannot be assumed, or the configured keys cannot be
+            passed on.
+        CatalogUnavailableError: The service that issues the keys does not respond.
         SparkEnvironmentError: Another catalog of the JVM has another identity.
     """
     if not catalog.needs_region:
         return {}
-    from dagster_iceberg_spark.catalog.credentials import current_keys, region_of  # boto3 takes a quarter of a second
+    from dagster_iceberg_spark.catalog.credentials import (
+        current_keys,
+        region_of,
+    )  # importing boto3 takes a quarter of a second
 
     region, properties = region_of(catalog), catalog.spark_properties
     known = {} if region is None or "client.region" in properties else {"client.region": region}
@@ -146,7 +149,7 @@ def aws_properties(session: SparkSession, catalog: CatalogDescription) -> Mappin
 
 
 def _of_nodes(identity: AwsIdentity, region: str | None, catalog: CatalogDescription) -> dict[str, str]:
-    """Return how the nodes' own identities take the role on (Iceberg, "AWS integration": cross-account access)."""
+    """Return properties with which the nodes' identities assume the role (Iceberg, "AWS Integrations")."""
     if identity.fixed_keys is not None:
         raise session_refusals.keys_for_nodes(str(catalog))
     if identity.role_arn is None:
@@ -163,11 +166,11 @@ def _of_nodes(identity: AwsIdentity, region: str | None, catalog: CatalogDescrip
 
 
 def tell_jvm(session: SparkSession, catalog: CatalogDescription) -> None:
-    """Put into the JVM's system properties what Iceberg has no property of the catalog for.
+    """Set the JVM's system properties for which Iceberg has no catalog property.
 
     Raises:
-        ConfigurationError: The JVM is another machine's.
-        SparkEnvironmentError: Another catalog of the JVM has another value.
+        ConfigurationError: The JVM is on another machine.
+        SparkEnvironmentError: Another catalog of the JVM has a different value.
     """
     if not catalog.system_properties:
         return

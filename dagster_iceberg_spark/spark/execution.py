@@ -1,7 +1,7 @@
-"""Engine work that can be stopped: it runs in a thread of its own, under a tag by which it is found again.
+"""Engine work that can be stopped. It runs in a separate thread, with a tag that identifies it.
 
-Leaving a call of Spark does not end it: the engine goes on, and commits. Here the thread that waits is another one than
-the thread that calls: when it is interrupted, it cancels what carries the tag, and waits for the end.
+If a thread leaves a call of Spark, the engine continues and commits. Here one thread calls Spark and another one waits.
+If the waiting thread is interrupted, it cancels the operations with the tag, and waits for their end.
 """
 
 import threading
@@ -29,18 +29,18 @@ _ResultT = TypeVar("_ResultT")
 
 
 class TaggedWork:
-    """What one attempt does on the engine, in one session or several.
+    """The operations of one attempt on the engine, in one or several sessions.
 
     Args:
         tag: The tag of its jobs, or of its operations on a Spark Connect server.
-        announce: Takes note of where on a server it runs, before it does.
+        announce: Records the session on a server before the attempt runs there.
 
     Attributes:
-        attempts: Where on a server it has run.
+        attempts: The sessions on a server in which the attempt has run.
     """
 
     def __init__(self, tag: str, announce: Announce) -> None:
-        """Start with no session."""
+        """Start without sessions."""
         self._tag = tag
         self._announce = announce
         self._sessions: list[Any] = []
@@ -48,7 +48,7 @@ class TaggedWork:
 
     @contextmanager
     def within(self, session: SparkSession) -> Iterator[None]:
-        """Give what this thread asks of the session the tag while the block runs."""
+        """Tag the operations of this thread in the session while the block runs."""
         remote = is_connect(session)
         tags: Any = session if remote else session.sparkContext
         add, remove = (tags.addTag, tags.removeTag) if remote else (tags.addJobTag, tags.removeJobTag)
@@ -64,7 +64,7 @@ class TaggedWork:
             remove(self._tag)
 
     def cancel(self) -> None:
-        """Cancel what runs under the tag; what has not started yet, or commits already, takes no notice."""
+        """Cancel the operations with the tag, except those that have not started or are already committing."""
         for session in tuple(self._sessions):
             if is_connect(session):
                 with without_retries(session):
@@ -76,17 +76,17 @@ class TaggedWork:
 def run_stoppable(
     session: SparkSession, work: TaggedWork, call: Callable[[], _ResultT], *, report: Report, subject: str
 ) -> _ResultT:
-    """Make the call in a thread of its own, and stop it if this thread is interrupted.
+    """Run the call in a separate thread, and stop it if this thread is interrupted.
 
     Args:
-        session: The session that is called.
-        work: What is stopped.
+        session: The session of the call.
+        work: The operations to stop.
         call: Calls the engine.
-        report: Takes a line for the run's log.
+        report: Writes a line to the run's log.
         subject: The table.
 
     Raises:
-        BaseException: Whatever the call raises; or what interrupted this thread, when the engine has ended.
+        BaseException: The error of the call, or the interruption of this thread, after the engine has ended.
     """
     outcome: Future[_ResultT] = Future()
     hand_over = _inherited(session)
@@ -112,10 +112,10 @@ def run_stoppable(
 
 
 def _stopped(outcome: "Future[Any]", work: TaggedWork, subject: str) -> str:
-    """Stop the work, and say what has become of it."""
+    """Stop the work and report the outcome."""
     deadline = time.monotonic() + STOP_SECONDS
     while not outcome.done() and time.monotonic() < deadline:
-        with suppress(*ENGINE_ERRORS):  # a server that does not answer now may do so later
+        with suppress(*ENGINE_ERRORS):  # a server that does not respond now may do so later
             work.cancel()
         wait([outcome], timeout=CANCEL_SECONDS)
     has_ended = outcome.done()
@@ -131,7 +131,7 @@ def _stopped(outcome: "Future[Any]", work: TaggedWork, subject: str) -> str:
 
 
 def _inherited(session: Any) -> Callable[[], None]:
-    """Return what gives another thread this one's properties: scheduler pool, job group, description, tags."""
+    """Return a function that copies this thread's properties to another one: scheduler pool, job group and so on."""
     if is_connect(session):
         tags = session.getTags()
 

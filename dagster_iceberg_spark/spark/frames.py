@@ -1,4 +1,4 @@
-"""What counts as a Spark DataFrame."""
+"""Spark DataFrames as inputs and outputs."""
 
 import uuid
 from collections.abc import Callable, Generator, Iterator
@@ -19,7 +19,7 @@ _FRAME_MODULES: Final = ("pyspark.sql.dataframe", "pyspark.sql.classic.dataframe
 
 
 def is_frame_annotation(annotation: object) -> bool:
-    """Say whether an input annotated so, or not at all, loads as a Spark DataFrame."""
+    """Return whether an input with this annotation, or without one, loads as a Spark DataFrame."""
     if annotation is None or annotation is Any or annotation is object:
         return True
     return isinstance(annotation, type) and (
@@ -29,16 +29,16 @@ def is_frame_annotation(annotation: object) -> bool:
 
 @contextmanager
 def frame_to_write(obj: object, session: Callable[[], IcebergSession], *, subject: str) -> Iterator[DataFrame]:
-    """Yield what an asset returned as a DataFrame, for as long as it is written.
+    """Yield an asset's output as a DataFrame while it is written.
 
     Args:
-        obj: A DataFrame, or rows as another library has them.
-        session: Returns the session, which is started for rows alone.
-        subject: Where it is written, for messages.
+        obj: A DataFrame, or rows of another library.
+        session: Returns the session. It is started only for rows of another library.
+        subject: The table, for messages.
 
     Raises:
-        OutputTypeError: It is something else, a stream, or has a column of a type that Iceberg does not have.
-        IcebergSparkError: What the engine says of rows that it is given, translated.
+        OutputTypeError: The object has another type, is a stream, or has a column of a type that Iceberg lacks.
+        IcebergSparkError: The engine's error about the rows, translated.
     """
     own_errors: list[Exception] = []
     given = _noting(obj, own_errors) if isinstance(obj, Generator) else obj
@@ -58,7 +58,7 @@ def frame_to_write(obj: object, session: Callable[[], IcebergSession], *, subjec
 
 
 def _noting(parts: Iterator[Any], errors: list[Exception]) -> Iterator[Any]:
-    """Yield the parts and note what raises them: that Spark is asked for rows there is no matter of the write's."""
+    """Yield the parts and record their errors, so that an error of the asset's code is not attributed to the write."""
     try:
         yield from parts
     except Exception as error:
@@ -70,7 +70,7 @@ def require_frame(obj: object, *, subject: str) -> DataFrame:
     """Return the object if it is a DataFrame that can be written.
 
     Raises:
-        OutputTypeError: It is something else, or a stream.
+        OutputTypeError: The object has another type, or is a stream.
     """
     if not _is_frame(obj):
         raise output_refusals.no_rows(subject, obj, OUTPUT_TYPES)
@@ -81,10 +81,10 @@ def require_frame(obj: object, *, subject: str) -> DataFrame:
 
 @contextmanager
 def in_session(frame: DataFrame, spark: SparkSession, *, subject: str) -> Iterator[DataFrame]:
-    """Yield the frame as one of the session: a write goes to the catalog of the frame's own session.
+    """Yield the DataFrame in the session. A write goes to the catalog of the DataFrame's session.
 
     Raises:
-        OutputTypeError: The frame belongs to another Spark Connect session, or to the other kind of session.
+        OutputTypeError: The DataFrame belongs to another Spark Connect session, or to the other kind of session.
     """
     if frame.sparkSession is spark:
         yield frame
