@@ -38,10 +38,10 @@ from dagster_iceberg_spark.errors import CommitOutcomeUnknownError, RetryableErr
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan import options, read_options
-from dagster_iceberg_spark.plan.evolution import storage_verdict
 from dagster_iceberg_spark.plan.metadata_key import PREFIX, MetadataKey
 from dagster_iceberg_spark.plan.metrics import whole_bounds
 from dagster_iceberg_spark.plan.options import OUTPUT_KEYS, WriteOptions, addressing_keys
+from dagster_iceberg_spark.plan.schema_evolution import storage_verdict
 from dagster_iceberg_spark.plan.write import CREATION_PROPERTIES
 from dagster_iceberg_spark.resource import IcebergSparkResource
 from dagster_iceberg_spark.spark.columns import iceberg_type

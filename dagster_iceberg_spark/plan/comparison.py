@@ -12,7 +12,6 @@ from dagster_iceberg_spark.plan.definition import (
     property_changes,
     refuse_any_schema,
 )
-from dagster_iceberg_spark.plan.evolution import check_transforms, plan_schema_changes, plan_spec_changes
 from dagster_iceberg_spark.plan.options import (
     IDENTIFIER_FIELDS,
     MERGE_KEYS,
@@ -21,7 +20,9 @@ from dagster_iceberg_spark.plan.options import (
     REQUIRED_COLUMNS,
     SORT_BY,
 )
+from dagster_iceberg_spark.plan.partition_spec import check_transforms, plan_spec_changes
 from dagster_iceberg_spark.plan.renames import StoredNames
+from dagster_iceberg_spark.plan.schema_evolution import plan_schema_changes
 from dagster_iceberg_spark.plan.table_owner import check_ownership, refuse_disagreement
 from dagster_iceberg_spark.plan.table_request import TableRequest
 from dagster_iceberg_spark.table.identifier import TableIdentifier

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from dagster_iceberg_spark.errors import MetadataKeyError
-from dagster_iceberg_spark.plan.evolution import PartitionEvolution, SchemaEvolution
 from dagster_iceberg_spark.plan.merging import MERGE_OPTIONS, MergeRules, MergeStrategy, parse_merge_rules
 from dagster_iceberg_spark.plan.metadata_key import (
     PREFIX,
@@ -26,6 +25,7 @@ from dagster_iceberg_spark.plan.metadata_key import (
     read_metadata,
     unknown_keys,
 )
+from dagster_iceberg_spark.plan.schema_evolution import SchemaEvolution
 from dagster_iceberg_spark.plan.values import list_of_text, names, nearest_of, sort_field, string_map, text
 from dagster_iceberg_spark.table.identifier import TableIdentifier, split_parts
 from dagster_iceberg_spark.table.lineage import OWNER_PROPERTY, SHARED_PROPERTY, SHARERS_PROPERTY
@@ -41,6 +41,7 @@ from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
 
 WriteDisposition: TypeAlias = Literal["replace", "append", "merge", "overwrite_partitions"]
 RowsOutsidePartition: TypeAlias = Literal["error", "drop"]
+PartitionEvolution: TypeAlias = Literal["evolve", "error"]
 
 PARTITION_EXPR: Final = "partition_expr"
 SCHEMA: Final = "schema"

@@ -1,10 +1,8 @@
 """The plan of one write, which decides everything before anything is changed."""
 
-import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
-from urllib.parse import quote_plus
+from dataclasses import dataclass, replace
+from typing import Final
 
 from dagster_iceberg_spark.plan import definition_refusals, schema_refusals
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
@@ -25,20 +23,6 @@ from dagster_iceberg_spark.plan.definition import (
     stored_columns,
     wanted_properties,
 )
-from dagster_iceberg_spark.plan.evolution import (
-    check_transforms,
-    columns_to_check,
-    completed_columns,
-    is_promotion,
-    lacks_fields_of_structs_only,
-    plan_schema_changes,
-    plan_spec_changes,
-    refuse_redundant_fields,
-    refuse_repeated_columns,
-    refuse_reserved_columns,
-    refuse_taken_names,
-    with_docs,
-)
 from dagster_iceberg_spark.plan.incremental import refuse_loss
 from dagster_iceberg_spark.plan.merging import MergeRules
 from dagster_iceberg_spark.plan.metrics import advice, whole_bounds
@@ -51,19 +35,46 @@ from dagster_iceberg_spark.plan.overwrite_filter import (
     follows_spec,
     straddling_files,
 )
+from dagster_iceberg_spark.plan.partition_spec import (
+    PLAIN_PATHS,
+    has_long_paths,
+    plan_spec_changes,
+    refuse_redundant_fields,
+    refuse_taken_names,
+    wanted_partition_fields,
+)
 from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.scd2 import boundary_of, history_properties, refuse_late
+from dagster_iceberg_spark.plan.schema_evolution import (
+    columns_to_check,
+    completed_columns,
+    is_promotion,
+    lacks_fields_of_structs_only,
+    plan_schema_changes,
+    refuse_repeated_columns,
+    refuse_reserved_columns,
+    with_docs,
+)
 from dagster_iceberg_spark.plan.table_owner import check_ownership, refuse_disagreement
-from dagster_iceberg_spark.plan.table_request import TableCreation, TableRequest, missing_table
+from dagster_iceberg_spark.plan.table_request import TableRequest, missing_table
 from dagster_iceberg_spark.plan.touched import with_columns
 from dagster_iceberg_spark.plan.where import where_scope
-from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.plan.write_plan import (
+    Append,
+    AppendAlone,
+    CreateTable,
+    Guard,
+    Merge,
+    Overwrite,
+    WriteAction,
+    WritePlan,
+    carries_over_rows,
+)
 from dagster_iceberg_spark.table.lineage import CARRIES_OVER, Materialization
-from dagster_iceberg_spark.table.ordering import SortField
-from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec, Transform
+from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec
 from dagster_iceberg_spark.table.predicate import Predicate
-from dagster_iceberg_spark.table.schema import DATE, INTEGERS, STRING, Field, IcebergType, Schema, walk_paths
-from dagster_iceberg_spark.table.scope import Dimension, PartitionScope
+from dagster_iceberg_spark.table.schema import Field, IcebergType, Schema, walk_paths
+from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import TableState
 from dagster_iceberg_spark.table.updates import (
     AddPartitionField,
@@ -93,152 +104,9 @@ MAXIMUM_OPEN_PARTITIONS: Final = 100
 """In a run of more partitions, a task writes one partition after the other. By Iceberg's default, it keeps a file of
 each partition open with its buffers: 3,000 days in one run need more than a heap of 2 GB."""
 
-MAXIMUM_PATH_SEGMENT: Final = 255
-"""Maximum length of a name in file systems, in bytes. Iceberg names directories by values of identity partitions."""
-PLAIN_PATHS: Final = {"write.object-storage.enabled": "true", "write.object-storage.partitioned-paths": "false"}
-"""Place data files by a hash, without partition values in their paths."""
 
 FANOUT_OPTION: Final = "fanout-enabled"
 FANOUT_PROPERTY: Final = "write.spark.fanout.enabled"
-
-
-@dataclass(frozen=True, slots=True)
-class CreateTable:
-    """Create the table if it does not exist.
-
-    Args:
-        schema: The columns.
-        spec: The partition spec.
-        properties: The table properties.
-        location: The directory, if the definition sets one.
-        sort_by: The order of rows in the table's files.
-        identifier_fields: The columns that identify a row.
-        creation: Whether the namespace is created too, and the directory if the definition sets none.
-    """
-
-    schema: Schema
-    spec: PartitionSpec
-    properties: Mapping[str, str]
-    location: str | None
-    sort_by: tuple[SortField, ...] = ()
-    identifier_fields: tuple[str, ...] = ()
-    creation: TableCreation = field(default_factory=TableCreation)
-
-
-@dataclass(frozen=True, slots=True)
-class Guard:
-    """The guard against rows that the run does not own.
-
-    Args:
-        owned: The rows that may be written.
-        columns: The columns of the predicate, whose values the message shows.
-        drops: Whether other rows are dropped and counted, or fail the write (`iceberg/rows_outside_partition`).
-        partitions: The run's partitions in words, for the message.
-    """
-
-    owned: Predicate
-    columns: tuple[str, ...]
-    drops: bool
-    partitions: str
-
-
-@dataclass(frozen=True, slots=True)
-class Append:
-    """Add the rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class AppendAlone:
-    """Add the rows, unless another writer has committed. If two runs read the same changes, only one may write.
-
-    Args:
-        base_snapshot_id: The snapshot that must still be current, or None if the table has none.
-    """
-
-    base_snapshot_id: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Overwrite:
-    """Remove the rows that the coverage's filter matches, then add the DataFrame's rows and those carried over.
-
-    Args:
-        coverage: The rows to overwrite.
-        base_snapshot_id: The snapshot that the carried rows are read from and that the commit validates against.
-    """
-
-    coverage: Coverage
-    base_snapshot_id: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """Merge the rows of a batch with those of the scope by key.
-
-    Args:
-        keys: The columns that identify a row.
-        scope: The rows that may be updated or deleted.
-        rules: The rules of the merge.
-        marker: The batch's column that marks keys to delete. It is not stored.
-        updated: The columns that an update writes.
-        base_snapshot_id: The snapshot that the batch is compared with, or None if there is none.
-        materialization: The materialization, which determines whether commits of other writers conflict.
-        boundary: When new versions of a history begin, if the batch's rows have no start of their own.
-    """
-
-    keys: tuple[str, ...]
-    scope: Predicate
-    rules: MergeRules
-    marker: str | None
-    updated: tuple[str, ...]
-    base_snapshot_id: int | None
-    materialization: Materialization
-    boundary: dt.datetime | None = None
-
-
-WriteAction: TypeAlias = Append | AppendAlone | Overwrite | Merge
-
-
-@dataclass(frozen=True, slots=True)
-class WritePlan:
-    """The plan of one write.
-
-    Args:
-        identifier: The table.
-        branch: The branch that the write goes to.
-        create: How to create the table, or None if it exists.
-        changes: Changes of the table's metadata, in order.
-        completions: Columns whose structs lack fields of the table, with the complete type.
-        checked: Columns whose values must be checked, because Spark lacks the table's type, with that type.
-        required: Columns that the definition requires although the table does not.
-        action: How the rows are written.
-        guard: The guard of the rows that may be written, or None for all rows.
-        write_options: Options for the engine's writer.
-        snapshot_properties: The properties for the snapshot's summary.
-        counted_partitions: Partitions whose rows are counted while they are written.
-        listed_partitions: Partitions whose row counts are in the new files' metadata: each file belongs to one.
-        advice: Advice that would make the next writes cheaper, for the log.
-    """
-
-    identifier: TableIdentifier
-    branch: str
-    create: CreateTable | None
-    changes: tuple[TableUpdate, ...]
-    completions: Mapping[str, IcebergType]
-    checked: Mapping[str, IcebergType]
-    required: tuple[str, ...]
-    action: WriteAction
-    guard: Guard | None
-    write_options: Mapping[str, str]
-    snapshot_properties: Mapping[str, str]
-    counted_partitions: tuple[tuple[str, Predicate], ...] = ()
-    listed_partitions: tuple[tuple[str, BoundScope], ...] = ()
-    advice: str | None = None
-
-    @property
-    def carries_over(self) -> bool:
-        """Whether rows of other partitions are carried over."""
-        return _carries_over(self.action)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +199,7 @@ class WriteDraft:
         if isinstance(action, Merge) and action.boundary is not None and self.has_versions:
             history = history_properties(action.boundary, owned)
             refuse_late(action.boundary, owned, materialization, options.branch, state)
-        carries_over = _carries_over(action)
+        carries_over = carries_over_rows(action)
         return WritePlan(
             identifier=self.request.identifier,
             branch=options.branch,
@@ -411,9 +279,9 @@ def draft_write(
     frame = stored_columns(options, given)
     check_ownership(request, state)
     refuse_any_schema(options, state, subject=subject)
-    wanted_fields = _wanted_fields(request, scope, frame, state)
+    wanted_fields = wanted_partition_fields(request, scope, frame, state)
     spec = state.spec if state and wanted_fields is None else PartitionSpec(wanted_fields or ())
-    placed = request.with_properties(PLAIN_PATHS) if _has_long_paths(scope, spec) else request
+    placed = request.with_properties(PLAIN_PATHS) if has_long_paths(scope, spec) else request
     create = None if state else _creation(placed, wanted_fields or (), frame, scope)
     changes = (*_changes(placed, wanted_fields, frame, state), *new_branch(options, state))
     columns = _columns_as_stored(frame, state)
@@ -437,10 +305,6 @@ def draft_write(
         guard=_guard(guarded, scope, options),
         checked=columns_to_check(frame, state.schema) if state else {},
     )
-
-
-def _carries_over(action: WriteAction) -> bool:
-    return isinstance(action, Overwrite) and action.coverage.carries_over
 
 
 def plan_finish(request: TableRequest, frame: Schema, state: TableState, planned_on: Schema) -> tuple[TableUpdate, ...]:
@@ -467,49 +331,6 @@ def plan_finish(request: TableRequest, frame: Schema, state: TableState, planned
     ids = {path: field.field_id for path, field in walk_paths(state.schema.fields)}
     after = (item for item in changes.after if not isinstance(item, DropColumn) or ids.get(item.path) in known)
     return (*after, *names.changes)
-
-
-def _wanted_fields(
-    request: TableRequest, scope: PartitionScope, frame: Schema, state: TableState | None
-) -> tuple[PartitionField, ...] | None:
-    """Return the wanted partition fields, or None to keep the table's."""
-    subject = str(request.identifier)
-    if request.options.partition_by is not None:
-        others = (field for field in (state.schema if state else ()) if frame.field(field.name) is None)
-        return check_transforms(request.options.partition_by, frame.like((*frame, *others)), subject=subject)
-    if state is not None:
-        return None
-    return tuple(default_partition_field(dimension, frame) for dimension in scope.dimensions)
-
-
-def default_partition_field(dimension: Dimension, schema: Schema) -> PartitionField:
-    """Return the partition field of a dimension in a new table.
-
-    A dimension of keys becomes the identity of its column. A dimension of time windows becomes the coarsest of year,
-    month, day and hour that divides its windows into whole units.
-    """
-    field = schema.field(dimension.column)
-    if field is None or dimension.calendar is None or field.type == STRING or field.type in INTEGERS:
-        transform = Transform("identity")
-    elif field.type == DATE and dimension.calendar.granule == "hour":
-        transform = Transform("day")
-    else:
-        transform = Transform(dimension.calendar.granule)
-    column = dimension.column if field is None else field.name
-    return PartitionField(column, transform)
-
-
-def _has_long_paths(scope: PartitionScope, spec: PartitionSpec) -> bool:
-    """Return whether the directory name of a key would be too long for file systems."""
-    names = {
-        field.column: field.name or field.column for field in spec.live_fields if field.transform.name == "identity"
-    }
-    return any(
-        len(quote_plus(f"{names[dimension.column]}={partition[position].key}")) > MAXIMUM_PATH_SEGMENT
-        for position, dimension in enumerate(scope.dimensions)
-        if dimension.calendar is None and dimension.column in names
-        for partition in scope.partitions
-    )
 
 
 def _creation(

@@ -7,7 +7,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame
 
 from dagster_iceberg_spark.errors import MergeKeyError
-from dagster_iceberg_spark.plan.write import Merge, WritePlan
+from dagster_iceberg_spark.plan.write_plan import Merge, WritePlan
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import Functions, functions_of, named_column, schema_of
 from dagster_iceberg_spark.spark.failures import NULL_MARKER

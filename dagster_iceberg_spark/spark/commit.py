@@ -45,7 +45,8 @@ from dagster_iceberg_spark.plan.incremental import refuse_consumed
 from dagster_iceberg_spark.plan.options import RENAMES, SCHEMA_EVOLUTION
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile, rows_by_partition
 from dagster_iceberg_spark.plan.renames import StoredNames
-from dagster_iceberg_spark.plan.write import WriteDraft, WritePlan, draft_write, plan_finish
+from dagster_iceberg_spark.plan.write import WriteDraft, draft_write, plan_finish
+from dagster_iceberg_spark.plan.write_plan import WritePlan
 from dagster_iceberg_spark.plan.write_request import WriteRequest
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import as_planned, is_connect, schema_of

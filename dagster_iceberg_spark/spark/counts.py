@@ -5,7 +5,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from dagster_iceberg_spark.plan.write import WritePlan
+from dagster_iceberg_spark.plan.write_plan import WritePlan
 from dagster_iceberg_spark.spark.columns import column_of, functions_of, observation_for
 from dagster_iceberg_spark.table.commit import RowCounts
 

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from pyspark.sql import DataFrame, DataFrameWriterV2
 
-from dagster_iceberg_spark.plan.write import WritePlan
+from dagster_iceberg_spark.plan.write_plan import WritePlan
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import functions_of
 from dagster_iceberg_spark.spark.session import IcebergSession

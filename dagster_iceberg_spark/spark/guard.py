@@ -2,7 +2,7 @@
 
 from pyspark.sql import DataFrame
 
-from dagster_iceberg_spark.plan.write import Guard
+from dagster_iceberg_spark.plan.write_plan import Guard
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.failures import MICROSECONDS, OUTSIDE_END, OUTSIDE_MARKER
 from dagster_iceberg_spark.table.schema import folded

@@ -24,7 +24,7 @@ from dagster_iceberg_spark.plan.merge_settings import (
     MergeSize,
     merge_settings,
 )
-from dagster_iceberg_spark.plan.write import Merge, WritePlan
+from dagster_iceberg_spark.plan.write_plan import Merge, WritePlan
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.batch import Batch, marked, stage
 from dagster_iceberg_spark.spark.columns import (

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from pyspark.sql import Column, DataFrame
 
-from dagster_iceberg_spark.plan.write import Merge, WritePlan
+from dagster_iceberg_spark.plan.write_plan import Merge, WritePlan
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.batch import Batch, digest_of_key, marked
 from dagster_iceberg_spark.spark.columns import (

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 from dagster_iceberg_spark.plan.merging import NullKeys
-from dagster_iceberg_spark.plan.write import CreateTable
+from dagster_iceberg_spark.plan.write_plan import CreateTable
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN
 from dagster_iceberg_spark.table.ordering import SortField

@@ -7,7 +7,7 @@ from dagster_iceberg_spark.catalog.look import find_table
 from dagster_iceberg_spark.errors import CommitConflictError, InvestigationError
 from dagster_iceberg_spark.plan.placement import default_location
 from dagster_iceberg_spark.plan.table_request import TableCreation
-from dagster_iceberg_spark.plan.write import CreateTable, WritePlan
+from dagster_iceberg_spark.plan.write_plan import CreateTable, WritePlan
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.spark.failures import translated

@@ -18,21 +18,22 @@ from dagster_iceberg_spark.plan.write import (
     CREATION_PROPERTIES,
     MAXIMUM_COUNTED_PARTITIONS,
     SINGLE_PARTITION_OPTIONS,
+    WriteDraft,
+    draft_write,
+    plan_finish,
+)
+from dagster_iceberg_spark.plan.write_plan import (
     Append,
     Merge,
     Overwrite,
-    WriteDraft,
     WritePlan,
-    default_partition_field,
-    draft_write,
-    plan_finish,
 )
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionSpec, parse_partition_field
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, In
 from dagster_iceberg_spark.table.schema import STRING, TIMESTAMPTZ, Field, Schema, parse_type
-from dagster_iceberg_spark.table.scope import Dimension, PartitionScope
+from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import TableState
 from dagster_iceberg_spark.table.updates import (
     AddColumn,
@@ -45,7 +46,7 @@ from dagster_iceberg_spark.table.updates import (
     SetSortOrder,
 )
 from tests.table.evaluator import matches
-from tests.table.samples import NEW_YORK, TABLE, calendar, daily, keyed, keys_by_day, schema, snapshot, spec, table, utc
+from tests.table.samples import NEW_YORK, TABLE, daily, keyed, keys_by_day, schema, snapshot, spec, table, utc
 
 FRAME = schema(ts="timestamptz", carrier="string", delay="int")
 DAY = daily("2024-01-02")
@@ -199,29 +200,6 @@ def test_a_column_that_only_the_table_has_may_partition_it() -> None:
     state = existing(schema(ts="timestamptz", region="string"))
     plan = planned(state, frame=schema(ts="timestamptz"), partition_by=["day(ts)", "region"])
     assert plan.changes == (AddPartitionField(parse_partition_field("region")),)
-
-
-@pytest.mark.parametrize(
-    ("column_type", "granule", "expected"),
-    [
-        ("timestamptz", "hour", "hour(c)"),
-        ("timestamptz", "day", "day(c)"),
-        ("timestamp", "month", "month(c)"),
-        ("timestamptz", "year", "year(c)"),
-        ("date", "day", "day(c)"),
-        ("date", "month", "month(c)"),
-        ("date", "hour", "day(c)"),
-        ("string", "day", "c"),
-        ("int", "day", "c"),
-        ("long", "month", "c"),
-        ("string", None, "c"),
-        ("date", None, "c"),
-    ],
-)
-def test_a_dimension_has_a_default_partition_field(column_type: str, granule: Any, expected: str) -> None:
-    dimension = Dimension(None, "C", None if granule is None else calendar(NEW_YORK, granule=granule))
-    field = default_partition_field(dimension, schema(c=column_type))
-    assert field == parse_partition_field(expected)
 
 
 @pytest.mark.parametrize(

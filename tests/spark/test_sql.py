@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dagster_iceberg_spark.plan.write import CreateTable
+from dagster_iceberg_spark.plan.write_plan import CreateTable
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.ordering import SortField

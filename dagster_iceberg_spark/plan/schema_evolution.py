@@ -1,11 +1,10 @@
 """The changes of a table's schema and partition spec that a write needs."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from dagster_iceberg_spark.plan import partitioning_refusals, schema_refusals
-from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec
+from dagster_iceberg_spark.plan import schema_refusals
 from dagster_iceberg_spark.table.schema import (
     BINARY,
     DOUBLE,
@@ -13,8 +12,6 @@ from dagster_iceberg_spark.table.schema import (
     INT,
     LONG,
     STRING,
-    TIMESTAMP,
-    TIMESTAMPTZ,
     UUID,
     DecimalType,
     Field,
@@ -31,20 +28,16 @@ from dagster_iceberg_spark.table.schema import (
 )
 from dagster_iceberg_spark.table.updates import (
     AddColumn,
-    AddPartitionField,
     DescribeColumn,
     DropColumn,
-    DropPartitionField,
     MoveColumn,
     RelaxColumn,
-    RenamePartitionField,
     TableUpdate,
     WidenColumn,
 )
 
 SchemaEvolution: TypeAlias = Literal["strict", "add_columns", "full"]
 StorageVerdict: TypeAlias = Literal["as is", "stored", "widened", "refused"]
-PartitionEvolution: TypeAlias = Literal["evolve", "error"]
 
 RESERVED_COLUMNS: Final = frozenset(
     {"_file", "_pos", "_partition", "_deleted", "_spec_id", "_row_id", "_last_updated_sequence_number"}
@@ -188,71 +181,6 @@ def refuse_reserved_columns(frame: Schema, *, subject: str) -> None:
         if name in RESERVED_COLUMNS or name.startswith(OWN_PREFIX):
             owner = "this package" if name.startswith(OWN_PREFIX) else "Iceberg"
             raise schema_refusals.reserved_name(subject, name, owner)
-
-
-def plan_spec_changes(
-    wanted: Sequence[PartitionField] | None, spec: PartitionSpec, *, policy: PartitionEvolution, subject: str
-) -> tuple[TableUpdate, ...]:
-    """Return the changes from the table's spec to the wanted one.
-
-    Args:
-        wanted: The fields that the definition asks for, or None to keep the table's.
-        spec: The table's current spec.
-        policy: `evolve` changes the spec for new files. `error` rejects a difference.
-        subject: The table, for the message.
-
-    Raises:
-        PartitioningError: The specs differ and the policy is `error`.
-    """
-    if wanted is None:
-        return ()
-    current = spec.live_fields
-    dropped = [field for field in current if not any(field.same_partitioning_as(other) for other in wanted)]
-    added = [field for field in wanted if not any(field.same_partitioning_as(other) for other in current)]
-    pairs = ((field, other) for field in current for other in wanted if field.same_partitioning_as(other))
-    renamed = [
-        RenamePartitionField(field, other.name) for field, other in pairs if other.name not in (None, field.name)
-    ]
-    if (dropped or added or renamed) and policy == "error":
-        raise partitioning_refusals.other_spec(subject, wanted, spec)
-    return (*map(DropPartitionField, dropped), *renamed, *map(AddPartitionField, added))
-
-
-def refuse_redundant_fields(fields: Sequence[PartitionField], *, subject: str) -> None:
-    """Reject redundant fields in a new table's spec, as Iceberg does.
-
-    Raises:
-        PartitioningError: Two fields are times, buckets or prefixes of the same column.
-    """
-    for position, field in enumerate(fields):
-        for other in fields[:position]:
-            if other.column == field.column and other.transform.kind == field.transform.kind:
-                raise partitioning_refusals.redundant_field(subject, other, field)
-
-
-def refuse_taken_names(
-    wanted: Sequence[PartitionField], current: Sequence[PartitionField], columns: Sequence[Field], *, subject: str
-) -> None:
-    """Reject partition fields whose names, given or derived by the engine, are already in use.
-
-    Args:
-        wanted: The wanted fields.
-        current: The fields of the table, or none for a new table.
-        columns: The columns of the table and of the DataFrame.
-        subject: The table, for the message.
-
-    Raises:
-        PartitioningError: Two fields have the same name, or a field has the name of another column.
-    """
-    names = {".".join(path) for path in all_paths(columns)}
-    taken: dict[str, PartitionField] = {}
-    for field in wanted:
-        known = next((other.name for other in current if field.same_partitioning_as(other)), None)
-        name = field.name or known or field.derived_name
-        is_of_column = name in names and not (field.transform.name == "identity" and name == field.column)
-        if name in taken or (is_of_column and name != known):
-            raise partitioning_refusals.taken_field_name(subject, name, field, taken.get(name))
-        taken[name] = field
 
 
 def storage_verdict(source: IcebergType, target: IcebergType) -> StorageVerdict:
@@ -472,27 +400,3 @@ def with_docs(schema: Schema, docs: Mapping[str, str]) -> Schema:
 
 def _described(field: Field, docs: Mapping[str, str]) -> Field:
     return Field(field.name, field.type, field.is_required, docs.get(field.name, field.doc), field.field_id)
-
-
-def check_transforms(fields: Iterable[PartitionField], schema: Schema, *, subject: str) -> tuple[PartitionField, ...]:
-    """Return the fields with the exact names of their columns.
-
-    Raises:
-        PartitioningError: A column is missing, or the transform does not accept its type.
-    """
-    checked = tuple(_checked_transform(field, schema, subject=subject) for field in fields)
-    for position, field in enumerate(checked):
-        if any(field.same_partitioning_as(other) for other in checked[:position]):
-            raise partitioning_refusals.repeated_field(subject, field)
-    return checked
-
-
-def _checked_transform(field: PartitionField, schema: Schema, *, subject: str) -> PartitionField:
-    column = schema.field(field.column)
-    if column is None:
-        raise partitioning_refusals.unknown_source_column(subject, field, schema.names)
-    if not field.transform.accepts(column.type):
-        raise partitioning_refusals.unfit_transform(subject, field, column)
-    if field.transform.name == "identity" and column.type in (TIMESTAMP, TIMESTAMPTZ):
-        raise partitioning_refusals.partition_of_every_instant(subject, column)
-    return PartitionField(column.name, field.transform, field.name)

@@ -25,26 +25,22 @@ from pyiceberg.types import (
 from pyiceberg.types import DecimalType as TheirDecimal
 from pyiceberg.types import IcebergType as TheirType
 
-from dagster_iceberg_spark.errors import PartitioningError, SchemaMismatchError
-from dagster_iceberg_spark.plan.evolution import (
+from dagster_iceberg_spark.errors import SchemaMismatchError
+from dagster_iceberg_spark.plan.schema_evolution import (
     SchemaChanges,
     SchemaEvolution,
-    check_transforms,
     columns_to_check,
     completed_columns,
     is_lossless,
     is_promotion,
     plan_schema_changes,
-    plan_spec_changes,
-    refuse_redundant_fields,
     refuse_repeated_columns,
     refuse_reserved_columns,
-    refuse_taken_names,
     storage_verdict,
     with_docs,
 )
 from dagster_iceberg_spark.table.ordering import SortField
-from dagster_iceberg_spark.table.partitioning import PartitionField, parse_partition_field
+from dagster_iceberg_spark.table.partitioning import parse_partition_field
 from dagster_iceberg_spark.table.schema import (
     BINARY,
     UUID,
@@ -74,7 +70,7 @@ from dagster_iceberg_spark.table.updates import (
     TableUpdate,
     WidenColumn,
 )
-from tests.table.samples import schema, spec
+from tests.table.samples import schema
 
 INT, LONG, STRING, VOID = (parse_type(name) for name in ("int", "long", "string", "unknown"))
 THEIR_TYPES: list[TheirType] = [
@@ -92,11 +88,6 @@ def changes(frame: Schema, table: Schema, *, policy: str = "add_columns", **docs
     planned = plan_schema_changes(frame, table, policy=policy, docs=docs, subject="nyc.flights")  # type: ignore[arg-type]
     assert not planned.after
     return planned.before
-
-
-def spec_changes(wanted: list[str] | None, *current: str, policy: str = "evolve") -> tuple[TableUpdate, ...]:
-    fields = None if wanted is None else [parse_partition_field(field) for field in wanted]
-    return plan_spec_changes(fields, spec(*current), policy=policy, subject="nyc.flights")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -361,50 +352,6 @@ def test_names_are_compared_as_the_session_compares_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "current", "dropped", "added"),
-    [
-        (None, ["day(ts)"], [], []),
-        (["day(ts)"], ["days(ts) as d"], [], []),
-        (["hour(ts)"], ["day(ts)"], ["day(ts)"], ["hour(ts)"]),
-        (["day(ts)", "bucket(4, id)"], ["day(ts)"], [], ["bucket(4, id)"]),
-        (["bucket(8, id)"], ["bucket(4, id)"], ["bucket(4, id)"], ["bucket(8, id)"]),
-        ([], ["day(ts)", "c"], ["day(ts)", "c"], []),
-    ],
-)
-def test_a_spec_changes_by_what_differs(
-    wanted: list[str] | None, current: list[str], dropped: list[str], added: list[str]
-) -> None:
-    expected = [
-        *(DropPartitionField(parse_partition_field(field)) for field in dropped),
-        *(AddPartitionField(parse_partition_field(field)) for field in added),
-    ]
-    assert list(spec_changes(wanted, *current)) == expected
-
-
-def test_a_spec_that_may_not_evolve_is_refused_with_both_specs() -> None:
-    with pytest.raises(PartitioningError) as caught:
-        spec_changes(["hour(ts)"], "day(ts)", policy="error")
-    assert "expected the partition spec hour(ts) of `iceberg/partition_by`, found the table's own, day(ts)" in str(
-        caught.value
-    )
-    assert spec_changes(["day(ts)"], "day(ts)", policy="error") == ()
-
-
-def test_a_field_gets_the_name_that_is_asked_for_and_else_keeps_its_own() -> None:
-    held = "bucket(8, id) as shard"
-    renamed = RenamePartitionField(parse_partition_field(held), "part")
-    assert spec_changes(["bucket(8, id) as part"], held) == (renamed,)
-    assert spec_changes(["bucket(8, id) as part", "day(ts)"], held, "c") == (
-        DropPartitionField(parse_partition_field("c")),
-        renamed,
-        AddPartitionField(parse_partition_field("day(ts)")),
-    )
-    assert spec_changes(["bucket(8, id)"], held) == ()
-    with pytest.raises(PartitioningError, match=r"expected the partition spec bucket\(8, id\) as part"):
-        spec_changes(["bucket(8, id) as part"], held, policy="error")
-
-
-@pytest.mark.parametrize(
     ("source", "target", "expected"),
     [
         ("int", "int", True),
@@ -535,69 +482,6 @@ def test_the_scale_of_a_decimal_is_never_changed() -> None:
 )
 def test_every_change_has_words(change: TableUpdate, words: str) -> None:
     assert str(change) == words
-
-
-def test_partition_fields_get_their_columns_own_names() -> None:
-    fields = check_transforms([parse_partition_field("day(TS) as d")], schema(ts="date"), subject="t")
-    assert fields == (PartitionField("ts", parse_partition_field("day(ts)").transform, "d"),)
-
-
-@pytest.mark.parametrize(
-    ("field", "message"),
-    [
-        ("day(gone)", "expected the column 'gone' of `iceberg/partition_by`, found the columns ts, day, id, f"),
-        ("hour(day)", "expected a column that hour can be applied to, found 'day' of type date"),
-        ("bucket(4, f)", "expected a column that bucket can be applied to, found 'f' of type double"),
-        ("ts", "the bare column 'ts', which makes a partition of every instant. Hint: write \"day(ts)\"."),
-    ],
-)
-def test_a_partition_field_that_cannot_be_is_refused(field: str, message: str) -> None:
-    columns = schema(ts="timestamptz", day="date", id="long", f="double")
-    with pytest.raises(PartitioningError, match=re.escape(message)):
-        check_transforms([parse_partition_field(field)], columns, subject="t")
-
-
-@pytest.mark.parametrize(
-    ("fields", "found"),
-    [
-        (["year(ts)", "month(ts)"], "year(ts) and month(ts)"),
-        (["day(ts)", "id", "hour(ts)"], "day(ts) and hour(ts)"),
-        (["bucket(4, id)", "bucket(8, id)"], "bucket(4, id) and bucket(8, id)"),
-        (["truncate(2, id)", "truncate(4, id)"], "truncate(2, id) and truncate(4, id)"),
-        (["id", "bucket(4, id)", "year(ts)", "year(other)"], None),
-    ],
-)
-def test_a_partition_field_that_follows_from_another_is_refused(fields: list[str], found: str | None) -> None:
-    parsed = [parse_partition_field(field) for field in fields]
-    if found is None:
-        refuse_redundant_fields(parsed, subject="t")
-        return
-    with pytest.raises(PartitioningError, match=re.escape(f"found {found}. Hint: keep the finer one")):
-        refuse_redundant_fields(parsed, subject="t")
-
-
-@pytest.mark.parametrize(
-    ("fields", "found"),
-    [
-        (["day(ts) as x", "id as x"], "'x' of day(ts) as x and of id as x"),
-        (["day(ts)", "id as ts_day"], "'ts_day' of day(ts) and of id as ts_day"),
-        (["day(ts) as id"], "'id' of day(ts) as id, a column"),
-        (["bucket(4, s)"], "'s_bucket' of bucket(4, s), a column"),
-        (["id", "id as other", "day(ts)", "truncate(2, s)"], None),
-    ],
-)
-def test_a_name_of_a_partition_field_that_is_taken_is_refused(fields: list[str], found: str | None) -> None:
-    parsed, columns = (
-        [parse_partition_field(field) for field in fields],
-        schema(ts="date", id="int", s_bucket="int").fields,
-    )
-    if found is None:
-        refuse_taken_names(parsed, (), columns, subject="t")
-        return
-    with pytest.raises(PartitioningError, match=re.escape(f"found {found}.")):
-        refuse_taken_names(parsed, (), columns, subject="t")
-    stored = replace(parsed[0], name=parsed[0].name or parsed[0].derived_name)
-    refuse_taken_names(parsed[:1], [stored], columns, subject="t")
 
 
 KEY = StructType((Field("x", INT, field_id=7, is_required=True), Field("y", ListType(LONG), field_id=8)))

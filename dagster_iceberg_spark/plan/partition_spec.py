@@ -1,0 +1,168 @@
+"""The partition spec that a table gets: the default transforms, the definition's fields, and how a spec evolves."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+from urllib.parse import quote_plus
+
+from dagster_iceberg_spark.plan import partitioning_refusals
+from dagster_iceberg_spark.plan.options import PartitionEvolution
+from dagster_iceberg_spark.plan.table_request import TableRequest
+from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec, Transform
+from dagster_iceberg_spark.table.schema import (
+    DATE,
+    INTEGERS,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    Field,
+    Schema,
+    all_paths,
+)
+from dagster_iceberg_spark.table.scope import Dimension, PartitionScope
+from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.updates import (
+    AddPartitionField,
+    DropPartitionField,
+    RenamePartitionField,
+    TableUpdate,
+)
+
+
+def plan_spec_changes(
+    wanted: Sequence[PartitionField] | None, spec: PartitionSpec, *, policy: PartitionEvolution, subject: str
+) -> tuple[TableUpdate, ...]:
+    """Return the changes from the table's spec to the wanted one.
+
+    Args:
+        wanted: The fields that the definition asks for, or None to keep the table's.
+        spec: The table's current spec.
+        policy: `evolve` changes the spec for new files. `error` rejects a difference.
+        subject: The table, for the message.
+
+    Raises:
+        PartitioningError: The specs differ and the policy is `error`.
+    """
+    if wanted is None:
+        return ()
+    current = spec.live_fields
+    dropped = [field for field in current if not any(field.same_partitioning_as(other) for other in wanted)]
+    added = [field for field in wanted if not any(field.same_partitioning_as(other) for other in current)]
+    pairs = ((field, other) for field in current for other in wanted if field.same_partitioning_as(other))
+    renamed = [
+        RenamePartitionField(field, other.name) for field, other in pairs if other.name not in (None, field.name)
+    ]
+    if (dropped or added or renamed) and policy == "error":
+        raise partitioning_refusals.other_spec(subject, wanted, spec)
+    return (*map(DropPartitionField, dropped), *renamed, *map(AddPartitionField, added))
+
+
+def refuse_redundant_fields(fields: Sequence[PartitionField], *, subject: str) -> None:
+    """Reject redundant fields in a new table's spec, as Iceberg does.
+
+    Raises:
+        PartitioningError: Two fields are times, buckets or prefixes of the same column.
+    """
+    for position, field in enumerate(fields):
+        for other in fields[:position]:
+            if other.column == field.column and other.transform.kind == field.transform.kind:
+                raise partitioning_refusals.redundant_field(subject, other, field)
+
+
+def refuse_taken_names(
+    wanted: Sequence[PartitionField], current: Sequence[PartitionField], columns: Sequence[Field], *, subject: str
+) -> None:
+    """Reject partition fields whose names, given or derived by the engine, are already in use.
+
+    Args:
+        wanted: The wanted fields.
+        current: The fields of the table, or none for a new table.
+        columns: The columns of the table and of the DataFrame.
+        subject: The table, for the message.
+
+    Raises:
+        PartitioningError: Two fields have the same name, or a field has the name of another column.
+    """
+    names = {".".join(path) for path in all_paths(columns)}
+    taken: dict[str, PartitionField] = {}
+    for field in wanted:
+        known = next((other.name for other in current if field.same_partitioning_as(other)), None)
+        name = field.name or known or field.derived_name
+        is_of_column = name in names and not (field.transform.name == "identity" and name == field.column)
+        if name in taken or (is_of_column and name != known):
+            raise partitioning_refusals.taken_field_name(subject, name, field, taken.get(name))
+        taken[name] = field
+
+
+def check_transforms(fields: Iterable[PartitionField], schema: Schema, *, subject: str) -> tuple[PartitionField, ...]:
+    """Return the fields with the exact names of their columns.
+
+    Raises:
+        PartitioningError: A column is missing, or the transform does not accept its type.
+    """
+    checked = tuple(_checked_transform(field, schema, subject=subject) for field in fields)
+    for position, field in enumerate(checked):
+        if any(field.same_partitioning_as(other) for other in checked[:position]):
+            raise partitioning_refusals.repeated_field(subject, field)
+    return checked
+
+
+def _checked_transform(field: PartitionField, schema: Schema, *, subject: str) -> PartitionField:
+    column = schema.field(field.column)
+    if column is None:
+        raise partitioning_refusals.unknown_source_column(subject, field, schema.names)
+    if not field.transform.accepts(column.type):
+        raise partitioning_refusals.unfit_transform(subject, field, column)
+    if field.transform.name == "identity" and column.type in (TIMESTAMP, TIMESTAMPTZ):
+        raise partitioning_refusals.partition_of_every_instant(subject, column)
+    return PartitionField(column.name, field.transform, field.name)
+
+
+MAXIMUM_PATH_SEGMENT: Final = 255
+"""Maximum length of a name in file systems, in bytes. Iceberg names directories by values of identity partitions."""
+
+
+PLAIN_PATHS: Final = {"write.object-storage.enabled": "true", "write.object-storage.partitioned-paths": "false"}
+"""Place data files by a hash, without partition values in their paths."""
+
+
+def wanted_partition_fields(
+    request: TableRequest, scope: PartitionScope, frame: Schema, state: TableState | None
+) -> tuple[PartitionField, ...] | None:
+    """Return the wanted partition fields, or None to keep the table's."""
+    subject = str(request.identifier)
+    if request.options.partition_by is not None:
+        others = (field for field in (state.schema if state else ()) if frame.field(field.name) is None)
+        return check_transforms(request.options.partition_by, frame.like((*frame, *others)), subject=subject)
+    if state is not None:
+        return None
+    return tuple(default_partition_field(dimension, frame) for dimension in scope.dimensions)
+
+
+def default_partition_field(dimension: Dimension, schema: Schema) -> PartitionField:
+    """Return the partition field of a dimension in a new table.
+
+    A dimension of keys becomes the identity of its column. A dimension of time windows becomes the coarsest of year,
+    month, day and hour that divides its windows into whole units.
+    """
+    field = schema.field(dimension.column)
+    if field is None or dimension.calendar is None or field.type == STRING or field.type in INTEGERS:
+        transform = Transform("identity")
+    elif field.type == DATE and dimension.calendar.granule == "hour":
+        transform = Transform("day")
+    else:
+        transform = Transform(dimension.calendar.granule)
+    column = dimension.column if field is None else field.name
+    return PartitionField(column, transform)
+
+
+def has_long_paths(scope: PartitionScope, spec: PartitionSpec) -> bool:
+    """Return whether the directory name of a key would be too long for file systems."""
+    names = {
+        field.column: field.name or field.column for field in spec.live_fields if field.transform.name == "identity"
+    }
+    return any(
+        len(quote_plus(f"{names[dimension.column]}={partition[position].key}")) > MAXIMUM_PATH_SEGMENT
+        for position, dimension in enumerate(scope.dimensions)
+        if dimension.calendar is None and dimension.column in names
+        for partition in scope.partitions
+    )
