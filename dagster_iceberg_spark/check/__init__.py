@@ -1,1 +1,1 @@
-"""Checks that a catalog and a session work, before an asset uses them."""
+"""The check of a catalog and a session, step by step, before an asset needs them."""

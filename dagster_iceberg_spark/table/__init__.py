@@ -1,1 +1,1 @@
-"""Values for identifiers, schemas, partition specs, scopes and snapshots. They use the standard library only."""
+"""The vocabulary: identifiers, schemas, partition specs, scopes, snapshots, updates, lineage. Standard library only."""
