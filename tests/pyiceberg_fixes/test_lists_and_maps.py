@@ -51,7 +51,7 @@ def renamed(value: Any) -> Any:
     return type(value)(map(renamed, value)) if isinstance(value, list | tuple) else value
 
 
-@pytest.mark.parametrize("rows", [3, 300_000])
+@pytest.mark.parametrize("rows", [3, 140_000])
 def test_they_are_read_as_they_were_written(catalog: SqlCatalog, rows: int, tmp_path: Path) -> None:
     """Also from row groups of more rows than Arrow hands out at once, of which it gives slices."""
     given = [{**ROWS[index % 3], "id": index} for index in range(rows)]
