@@ -1,8 +1,8 @@
-"""What can go wrong below the package: each kind of failure, the error that it becomes and the words for it.
+"""The kinds of failures of engines, catalogs and stores, each with the package's error and its message.
 
-Spark and pyiceberg meet the same failures and say so in different words. How each client says it stands in
-`spark/failures.py`, `catalog/failures.py` and `catalog/credentials.py`. What it means stands here once, so that the
-same failure is always told in the same words.
+Spark and pyiceberg report the same failures in different words. `spark/failures.py`, `catalog/failures.py` and
+`catalog/credentials.py` recognize them. Each kind is defined once here, so that the same failure always has the same
+message.
 """
 
 from enum import Enum, unique
@@ -36,8 +36,8 @@ class FailureKind(Enum):
     """A kind of failure.
 
     Attributes:
-        error: The class of error that it becomes.
-        expected: What would have been right.
+        error: The class of the package's error.
+        expected: What the package expected.
         hint: What to do about it, as an imperative.
     """
 
@@ -343,23 +343,23 @@ class FailureKind(Enum):
         return self.name.lower().replace("_", " ")
 
     def refusal(self, action: str, subject: str, found: str) -> IcebergSparkError:
-        """Return the error of such a failure.
+        """Return the error for a failure of this kind.
 
         Args:
-            action: What was being done: "write", "read" and so on.
+            action: The verb for the message: "write", "read" and so on.
             subject: The table, the catalog or the file.
-            found: What the client says of it, without secrets.
+            found: The client's message, without secrets.
         """
         return self.error_during(action).refusing(action, subject, expected=self.expected, found=found, hint=self.hint)
 
     def error_during(self, action: str) -> type[IcebergSparkError]:
-        """Return the class that the failure becomes while that is done: a write comes after a look at the table."""
+        """Return the class of the error during this action. A write follows the loading of the table."""
         if action == "write" and self in (FailureKind.CREDENTIALS_REFUSED, FailureKind.HADOOP_USER_REFUSED):
-            return CredentialsExpiredError  # the catalog took them a moment before
+            return CredentialsExpiredError  # the catalog accepted the credentials a moment before
         if action == "write" and self is FailureKind.NOT_A_REST_CATALOG:
-            return CatalogUnavailableError  # something stands in for the service for a while
+            return CatalogUnavailableError  # another service temporarily responds in place of the catalog
         if action == "read" and self is FailureKind.TABLE_VANISHED:
             return UpstreamMissingError
         if action != "write" and self.error is CommitOutcomeUnknownError:
-            return CatalogUnavailableError  # only a commit must not be asked again
+            return CatalogUnavailableError  # only a commit must not be repeated
         return self.error

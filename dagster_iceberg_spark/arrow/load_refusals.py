@@ -1,6 +1,6 @@
-"""The words for each way in which a table cannot be loaded as the type that an input asks for.
+"""The errors for tables that cannot be loaded as the type of an input.
 
-Each function returns the error of one case; who decides raises it.
+Each function returns the error of one case. The caller raises it.
 """
 
 import json

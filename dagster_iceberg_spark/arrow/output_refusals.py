@@ -1,6 +1,6 @@
-"""The words for each way in which what an asset returns cannot be written.
+"""The errors for outputs of assets that cannot be written.
 
-Each function returns the error of one case; who decides raises it.
+Each function returns the error of one case. The caller raises it.
 """
 
 from collections.abc import Sequence

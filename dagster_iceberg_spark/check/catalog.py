@@ -129,7 +129,11 @@ class CatalogCheck:
 
         description = self._describe()
         needed = ", ".join((ICEBERG_SPARK_RUNTIME, *description.packages))
-        source = "from Maven" if self._jars == "maven" and self._needs_java else "provided by the Spark installation"
+        source = (
+            "from Maven"
+            if self._jars == "maven" and self._needs_java
+            else "which the server or the Spark installation must provide"
+        )
         return f"{versions(self._open_session())}; libraries {needed}, {source}"
 
     def _create_namespace(self) -> str:

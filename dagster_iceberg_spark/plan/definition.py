@@ -174,7 +174,9 @@ def required_by_definition(options: WriteOptions, frame: Schema, state: TableSta
         return ()
     wanted = (name for name, is_required in required_columns_of(options).items() if is_required)
     fields = ((state.schema.field(name), frame.field(name)) for name in wanted)
-    return tuple(item.name for stored, item in fields if item is not None and not (stored and stored.is_required))
+    return tuple(
+        item.name for stored, item in fields if item is not None and (stored is None or not stored.is_required)
+    )
 
 
 def stored_columns(options: WriteOptions, frame: Schema) -> Schema:

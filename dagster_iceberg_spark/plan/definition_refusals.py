@@ -1,6 +1,6 @@
-"""The words for each way in which a definition asks for what its table, branch or session does not allow.
+"""The errors for definitions that ask for something that the table, the branch or the session does not allow.
 
-Each function returns the error of one case; who decides raises it.
+Each function returns the error of one case. The caller raises it.
 """
 
 import datetime as dt

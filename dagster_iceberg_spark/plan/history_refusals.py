@@ -1,6 +1,6 @@
-"""The words for each way in which a table's history does not allow to commit, or to read what is new in it.
+"""The errors for histories of tables that do not allow a commit or an incremental read.
 
-Each function returns the error of one case; who decides raises it.
+Each function returns the error of one case. The caller raises it.
 """
 
 import datetime as dt

@@ -1,6 +1,6 @@
-"""The words for each way in which partitions, `partition_expr`, the partition spec and columns do not fit together.
+"""The errors for partitions, `partition_expr`, partition specs and columns that do not fit together.
 
-Each function returns the error of one case; who decides raises it.
+Each function returns the error of one case. The caller raises it.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""The words for each way in which a table does not have what an input reads.
+"""The errors for inputs that read something that the table does not have.
 
-Each function returns the error of one case; who decides raises it.
+Each function returns the error of one case. The caller raises it.
 """
 
 import datetime as dt

@@ -1,6 +1,6 @@
-"""The words for each way in which a DataFrame's columns and types do not suit a table.
+"""The errors for columns and types of a DataFrame that do not fit a table.
 
-Each function returns the error of one case; who decides raises it.
+Each function returns the error of one case. The caller raises it.
 """
 
 from collections.abc import Sequence

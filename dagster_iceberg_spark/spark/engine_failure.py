@@ -1,4 +1,4 @@
-"""What can be told of an error of Spark, py4j or Spark Connect, whatever it is wrapped in."""
+"""Extracts the facts from an error of Spark, py4j or Spark Connect, whatever wraps it."""
 
 import re
 from collections.abc import Iterator
@@ -9,28 +9,28 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 ENGINE_ERRORS: Final = (PySparkException, Py4JError)
-"""What a call of Spark's public API raises, classic and Connect."""
+"""The errors that Spark's public API raises, classic and Connect."""
 
 _CONNECT_CLASS = re.compile(r"^\(([\w.$]+)\)\s*(.*)", re.DOTALL)
 _STACKTRACE: Final = "\n\nJVM stacktrace:"
 _CONNECT_CAUSE = re.compile(r"^Caused by: ([\w.$]+): (.*?)(?=\n\s+at |\nCaused by: |\Z)", re.MULTILINE | re.DOTALL)
 _AZURE_SAYS = re.compile(r"<Code>(\w+)</Code>\s*<Message>([^<\n]*)")
 _STACK_LINE = re.compile(r"^\t+at \S+\(.*\n?", re.MULTILINE)
-"""Of the stacks that Hive's client writes into its messages: what they pass through is no sign of anything."""
+"""A line of a stack trace in a message of Hive's client. Its class names are no sign of the failure."""
 _GRPC = re.compile(r'status = StatusCode\.(?P<status>\w+)\s+details = "(?P<details>.*)"')
-"""In what grpc says of an error of its own; the first line names a Python class."""
+"""The status and details in the message of a grpc error, whose first line names a Python class."""
 _PYTHON_ERROR = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)", re.MULTILINE)
-"""The line that tells the error of a Python function, after where it was raised."""
+"""The line with the error of a Python function, after its traceback."""
 _CAUSE: Final = "\n| caused by: "
 _WRAPPERS: Final = ("Exception thrown in awaitResult", "Job aborted", "Writing job aborted")
-"""What Spark says around the error of a task; where it has no cause it is all that is known."""
+"""Messages in which Spark wraps the error of a task. Without a cause, they are all that is known."""
 _MAXIMUM_CAUSES: Final = 10
 _MAXIMUM_LINE: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
 class EngineFailure:
-    """What can be told of an engine's error.
+    """The facts about an engine's error.
 
     Args:
         class_names: Java classes of the error and its causes, outermost first.
@@ -44,19 +44,19 @@ class EngineFailure:
 
     @property
     def summary(self) -> str:
-        """The first lines of the message, unless it only wraps, and of its two deepest causes."""
+        """The first lines of the message, unless it only wraps a cause, and of its deepest causes."""
         first, *causes = self.text.split(_CAUSE)
         parts = causes[-2:] if causes and first.startswith(_WRAPPERS) else (first, *causes[-1:])
         lines = [_first_line(part) for part in parts]
         return "; ".join(dict.fromkeys(line[:_MAXIMUM_LINE] for line in lines if line)) or "no message"
 
     def mentions(self, *needles: str) -> bool:
-        """Say whether a class name or the text contains one of the needles."""
+        """Return whether a class name or the text contains one of the needles."""
         return any(needle in self.text or any(needle in name for name in self.class_names) for needle in needles)
 
 
 def inspect_failure(error: Exception) -> EngineFailure:
-    """Return what can be told of the error, whatever Spark wraps it in."""
+    """Return the facts about the error, whatever Spark wraps it in."""
     condition = error.getCondition() if isinstance(error, PySparkException) else None
     text = _STACK_LINE.sub("", _text_of(error))
     connect = _CONNECT_CLASS.match(text)
@@ -104,6 +104,6 @@ def _java_causes(error: Py4JJavaError) -> Iterator[tuple[str, str]]:
 
 
 def _connect_causes(error: Exception) -> list[tuple[str, str]]:
-    """Return the causes by class and message: a Connect client has them in the text of the server's stack only."""
+    """Return the class and message of each cause. A Connect client has them only in the text of the server's stack."""
     stack_of = getattr(error, "getStackTrace", None)
     return _CONNECT_CAUSE.findall((stack_of and stack_of()) or "")

@@ -131,7 +131,7 @@ def _stopped(outcome: "Future[Any]", work: TaggedWork, subject: str) -> str:
 
 
 def _inherited(session: Any) -> Callable[[], None]:
-    """Return a function that copies this thread's properties to another one: scheduler pool, job group and so on."""
+    """Return a function that copies this thread's scheduler pool, job group, description and tags to another."""
     if is_connect(session):
         tags = session.getTags()
 

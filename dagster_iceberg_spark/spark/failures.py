@@ -1,6 +1,6 @@
-"""How Spark, Iceberg's Java libraries and their clients say each kind of failure: the border of foreign errors.
+"""Recognizes each kind of failure in the errors of Spark, Iceberg's Java libraries and their clients.
 
-What a kind means for the user stands in `failure_kinds.py`.
+`failure_kinds.py` defines what a kind means for the user.
 """
 
 import datetime as dt
@@ -31,13 +31,13 @@ Place: TypeAlias = Literal["anywhere", "condition", "class name"]
 
 @dataclass(frozen=True, slots=True)
 class Recogniser:
-    """Tells a kind of failure by its signs.
+    """Recognizes a kind of failure by its signs.
 
     Args:
         kind: The kind.
-        signs: What a failure of the kind shows, at least one of them.
-        needs_every_sign: Whether it shows all of them.
-        place: "anywhere": a part of the name of a class or of a message; otherwise the beginning of Spark's error
+        signs: The signs of the kind. A failure of the kind shows at least one of them.
+        needs_every_sign: Whether a failure of the kind shows all of them.
+        place: "anywhere" for a part of the name of a class or of a message; otherwise the beginning of Spark's error
             condition, or of the name of a class.
     """
 
@@ -308,15 +308,15 @@ RECOGNISERS: Final = (
     ),
     _mention(FailureKind.DATA_FILE_DAMAGED, "Reached the end of stream with", "is not a Parquet file"),
 )
-"""The first one that applies wins: from what can only mean one thing to what is broad."""
+"""The first match applies. The order is from specific to broad signs."""
 
 
 def translated(error: Exception, *, action: str, subject: str, redact: Callable[[str], str] = str) -> IcebergSparkError:
-    """Return the package's error for an engine's; raise it from the engine's own.
+    """Return the package's error for an engine's error, which is its cause.
 
     Args:
-        error: What Spark raised.
-        action: What was being done: "write", "read".
+        error: The error that Spark raised.
+        action: The verb for the message: "write", "read".
         subject: The table.
         redact: Removes secrets from a text.
     """
@@ -332,7 +332,7 @@ def kind_of(failure: EngineFailure) -> FailureKind:
 
 
 def is_unanswered(error: Exception) -> bool:
-    """Return whether the Spark Connect server did not answer, and not the catalog."""
+    """Return whether the Spark Connect server, not the catalog, did not respond."""
     return kind_of(inspect_failure(error)) is FailureKind.CONNECTION_LOST
 
 

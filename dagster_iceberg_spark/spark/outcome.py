@@ -1,4 +1,4 @@
-"""What became of a commit, whatever the engine says: its token is in the table, and its files are there, or not."""
+"""Determines the outcome of a commit, whatever the engine reports: whether its token and its files are in the table."""
 
 import time
 from collections.abc import Callable
@@ -18,14 +18,14 @@ from dagster_iceberg_spark.timeouts import SETTLING_SECONDS
 
 
 def seen_before(known: frozenset[int]) -> Callable[[Snapshot], bool]:
-    """Return what says of a snapshot that it was there before: as far back as `committed_snapshots` searches."""
+    """Return a test whether a snapshot existed before. `committed_snapshots` searches as far back as that."""
     return lambda snapshot: snapshot.snapshot_id in known
 
 
 def committed_snapshots(
     state: TableState | None, request: WriteRequest, known: frozenset[int] | None
 ) -> tuple[Snapshot, ...]:
-    """Return the snapshots that carry our token and were not there before, newest first."""
+    """Return the new snapshots that carry our token, newest first."""
     if state is None or known is None:
         return ()
     token, found = request.materialization.commit_token, []
@@ -38,10 +38,10 @@ def committed_snapshots(
 
 
 def is_intact(session: IcebergSession, request: WriteRequest, state: TableState, snapshot: Snapshot) -> bool:
-    """Say whether a snapshot that is there can be read; one that cannot is taken back.
+    """Return whether a snapshot in the table can be read. An unreadable one is rolled back.
 
     Raises:
-        UnreadableCommitError: It cannot be taken back.
+        UnreadableCommitError: The snapshot cannot be rolled back.
     """
     identifier = state.identifier
     if has_its_files(session.catalog, identifier, snapshot):
@@ -63,19 +63,19 @@ def resolve_lost_answer(
     error: Exception,
     failure: CommitOutcomeUnknownError,
 ) -> None:
-    """Return if the write has committed: wait until nothing runs any more that could, and look for its token.
+    """Return if the write has committed. First wait until no operation runs that could commit, then look for the token.
 
     Args:
         session: The session.
-        request: What was to be materialized.
-        work: Where it ran.
-        known: The snapshots that were there before.
-        error: What the engine raised.
-        failure: What that means.
+        request: The write request.
+        work: The operations of the write.
+        known: The snapshots before the write.
+        error: The error of the engine.
+        failure: The package's error for it.
 
     Raises:
-        CatalogUnavailableError: It has not, and will not.
-        CommitOutcomeUnknownError: There is no snapshot, but there may yet be one.
+        CatalogUnavailableError: The write has not committed, and will not.
+        CommitOutcomeUnknownError: There is no snapshot, but the write may still commit one.
     """
     identifier, token = request.identifier, request.materialization.commit_token
     found = f"none yet ({failure})"
@@ -104,11 +104,11 @@ def resolve_lost_answer(
 
 
 def has_committed(session: IcebergSession, request: WriteRequest, known: frozenset[int]) -> bool:
-    """Say whether the write has committed, whatever the engine said of it.
+    """Return whether the write has committed, whatever the engine reported.
 
     Raises:
-        CommitConflictError: It had, but the engine deleted its files: it is taken back.
-        UnreadableCommitError: It cannot be taken back.
+        CommitConflictError: It had committed, but the engine deleted its files. The snapshot has been rolled back.
+        UnreadableCommitError: Such a snapshot cannot be rolled back.
     """
     identifier = request.identifier
     state = look(session.catalog, identifier, back_to=seen_before(known))
@@ -128,7 +128,7 @@ def has_committed(session: IcebergSession, request: WriteRequest, known: frozens
 
 
 def _has_ended(session: IcebergSession, request: WriteRequest, work: TaggedWork) -> bool:
-    """Stop what the server may still be doing for this attempt, in each of its sessions; say whether it has ended."""
+    """Stop this attempt's operations on the server, in each of its sessions. Return whether they have ended."""
     subject = request.subject
     try:
         stop_earlier(session.spark, work.attempts, report=request.report, subject=subject)

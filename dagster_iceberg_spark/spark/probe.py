@@ -1,4 +1,4 @@
-"""What a session can say of itself, and a table that is made to be dropped."""
+"""Probes a session: its versions, and a temporary table."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -27,14 +27,14 @@ _LIMITS: Final = RetryLimits(attempts=2, seconds=60.0)
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What a session runs on.
+    """The versions that a session runs on.
 
     Args:
-        spark: Spark's version.
+        spark: The version of Spark.
         iceberg: The version of Iceberg's runtime.
-        java: The version of the driver's or the server's Java.
-        scala: The version of its Scala.
-        place: Where it runs, in words.
+        java: The version of Java of the driver or the server.
+        scala: The version of Scala of the driver or the server.
+        place: Where the session runs, in words.
     """
 
     spark: str
@@ -44,7 +44,7 @@ class Versions:
     place: str
 
     def __str__(self) -> str:
-        """Return them in one line."""
+        """Return the versions in one line."""
         return (
             f"Spark {self.spark} {self.place}, Iceberg {self.iceberg}, Java {self.java}, "
             f"Scala {self.scala.removeprefix('version ')}"
@@ -52,10 +52,10 @@ class Versions:
 
 
 def versions(session: IcebergSession) -> Versions:
-    """Return what the session runs on.
+    """Return the versions that the session runs on.
 
     Raises:
-        IcebergSparkError: The session does not answer, or lacks Iceberg's procedures.
+        IcebergSparkError: The session does not respond, or lacks Iceberg's procedures.
     """
     spark: Any = session.spark
     with _translated_errors(session, "ask", str(session.catalog)):
@@ -65,10 +65,10 @@ def versions(session: IcebergSession) -> Versions:
 
 
 def has_namespace(session: IcebergSession, namespace: Sequence[str]) -> bool:
-    """Say whether the catalog has the namespace.
+    """Return whether the catalog has the namespace.
 
     Raises:
-        IcebergSparkError: The catalog does not answer.
+        IcebergSparkError: The catalog does not respond.
     """
     with _translated_errors(session, "look for the namespace", ".".join(namespace)):
         try:
@@ -81,10 +81,10 @@ def has_namespace(session: IcebergSession, namespace: Sequence[str]) -> bool:
 
 
 def create_namespace(session: IcebergSession, namespace: Sequence[str]) -> None:
-    """Create the namespace, which may be there.
+    """Create the namespace if it does not exist.
 
     Raises:
-        IcebergSparkError: It cannot be created.
+        IcebergSparkError: The namespace cannot be created.
     """
     with (
         lone_creation(session.catalog, namespace),
@@ -94,28 +94,28 @@ def create_namespace(session: IcebergSession, namespace: Sequence[str]) -> None:
 
 
 def drop_namespace(session: IcebergSession, namespace: Sequence[str]) -> None:
-    """Drop the namespace, which has to be empty.
+    """Drop the namespace, which must be empty.
 
     Raises:
-        IcebergSparkError: It cannot be dropped.
+        IcebergSparkError: The namespace cannot be dropped.
     """
     with _translated_errors(session, "drop the namespace", ".".join(namespace)):
         session.spark.sql(sql.drop_namespace(session.catalog.name, namespace)).collect()
 
 
 def write_rows(session: IcebergSession, identifier: TableIdentifier, *, rows: int, token: str) -> str:
-    """Replace the table's rows by so many, as a materialization does; return the table's location.
+    """Replace the table's rows by a number of rows, as a materialization does, and return the table's location.
 
-    It is created if it is not there.
+    The table is created if it does not exist.
 
     Args:
         session: The session.
         identifier: The table.
-        rows: How many.
+        rows: The number of rows.
         token: The commit token.
 
     Raises:
-        IcebergSparkError: It cannot be written.
+        IcebergSparkError: The table cannot be written.
     """
     request = WriteRequest(
         table=TableRequest(identifier, asset_key=None, is_named_explicitly=True, options=WriteOptions()),
@@ -146,7 +146,7 @@ def _nothing_recorded(_snapshot_id: int) -> Record:
 
 
 def count_rows(session: IcebergSession, identifier: TableIdentifier) -> int:
-    """Return how many rows Spark reads.
+    """Return the number of rows that Spark reads.
 
     Raises:
         IcebergSparkError: The table cannot be read.
@@ -156,13 +156,13 @@ def count_rows(session: IcebergSession, identifier: TableIdentifier) -> int:
 
 
 def drop_table(session: IcebergSession, identifier: TableIdentifier) -> None:
-    """Drop the table, with its files where the catalog deletes any.
+    """Drop the table, and its files if the catalog deletes files.
 
     Raises:
-        IcebergSparkError: It cannot be dropped.
+        IcebergSparkError: The table cannot be dropped.
     """
     name = session.catalog.name
-    with suppress(*ENGINE_ERRORS):  # some catalogs, such as Nessie, refuse to delete files
+    with suppress(*ENGINE_ERRORS):  # some catalogs, such as Nessie, do not delete files
         session.spark.sql(sql.drop_table(name, identifier, files="deleted")).collect()
     with _translated_errors(session, "drop", str(identifier)):
         session.spark.sql(sql.drop_table(name, identifier, files="kept")).collect()

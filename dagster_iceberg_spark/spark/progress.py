@@ -1,4 +1,4 @@
-"""Signs of life of a long write, at a rate that a person can read."""
+"""Reports the progress of a long write."""
 
 import threading
 import time
@@ -18,13 +18,13 @@ from dagster_iceberg_spark.timeouts import POLL_SECONDS, REPORT_INTERVAL_SECONDS
 def reported_progress(
     session: SparkSession, report: Report, *, subject: str, interval_seconds: float = REPORT_INTERVAL_SECONDS
 ) -> Iterator[None]:
-    """Report how many tasks are done while the block runs, every so many seconds.
+    """Report the number of finished tasks at intervals while the block runs.
 
     Args:
-        session: The session that works.
-        report: Takes a line for the log.
+        session: The session of the write.
+        report: Writes a line to the log.
         subject: The table.
-        interval_seconds: Seconds between two lines.
+        interval_seconds: The time between two lines, in seconds.
     """
     watch = _connect_watch if is_connect(session) else _classic_watch
     with watch(session, _Pace(report, subject, interval_seconds)):
@@ -32,7 +32,7 @@ def reported_progress(
 
 
 class _Pace:
-    """Lets a line through once per interval, and never raises: a handler that raises would fail a committed write."""
+    """Reports at most one line per interval. It never raises: a handler's error would fail a committed write."""
 
     def __init__(self, report: Report, subject: str, interval_seconds: float) -> None:
         self._report = report

@@ -1,4 +1,4 @@
-"""Reading a plan as a Spark DataFrame."""
+"""Reads a plan as a Spark DataFrame."""
 
 import hashlib
 from dataclasses import replace
@@ -21,7 +21,7 @@ def read(session: IcebergSession, plan: ReadPlan) -> DataFrame:
     """Return the plan's rows, pinned to its snapshot however late Spark evaluates them.
 
     Raises:
-        UpstreamMissingError: The table or the snapshot is gone.
+        UpstreamMissingError: The table or the snapshot no longer exists.
     """
     refresh(session, plan.identifier)
     functions = functions_of(session.spark)
@@ -41,7 +41,7 @@ def read(session: IcebergSession, plan: ReadPlan) -> DataFrame:
 
 
 def _rows(session: IcebergSession, plan: ReadPlan) -> DataFrame:
-    """Return the rows that the plan is about, whatever its filter."""
+    """Return the rows that the plan reads, before its filter."""
     functions, changes = functions_of(session.spark), plan.changes
     name = sql.table_name(session.catalog.name, plan.identifier)
     scan = "rows" if changes is None else changes.scan
@@ -61,7 +61,7 @@ def _rows(session: IcebergSession, plan: ReadPlan) -> DataFrame:
     if scan == "appends":
         return reader.table(name)
     inserts = reader.table(sql.changes_name(session.catalog.name, plan.identifier))
-    is_insertion = functions.expr(sql.held_back(CHANGE_COLUMNS[0])) == INSERT  # Iceberg cannot evaluate it itself
+    is_insertion = functions.expr(sql.held_back(CHANGE_COLUMNS[0])) == INSERT  # Iceberg cannot evaluate the filter
     return inserts.where(is_insertion).drop(*CHANGE_COLUMNS)
 
 
@@ -76,9 +76,9 @@ def _as_insertions(frame: DataFrame, snapshot_id: int | None) -> DataFrame:
 
 
 def _changelog(session: IcebergSession, plan: ReadPlan, since: int) -> DataFrame:
-    """Return insertions and deletions, without rows that a commit has written as they were.
+    """Return insertions and deletions, without rows that a commit rewrote unchanged.
 
-    The view that Iceberg makes of them has a name that is the range's own: reading it again makes no other.
+    Iceberg creates a view of the changes. Its name identifies the range, so another read of the range reuses the view.
     """
     table = f"{session.catalog.name}.{plan.identifier}"
     view = f"changes_{hashlib.sha256(f'{table} {since} {plan.snapshot_id}'.encode()).hexdigest()[:32]}"
@@ -89,7 +89,7 @@ def _changelog(session: IcebergSession, plan: ReadPlan, since: int) -> DataFrame
 
 
 def _of_added_files(session: IcebergSession, plan: ReadPlan) -> DataFrame:
-    """Return the rows of the files that the plan's snapshots have added, each as it was then: later ones move rows."""
+    """Return the rows of the files that each of the plan's snapshots added, as of that snapshot."""
     functions, changes = functions_of(session.spark), plan.changes
     name = sql.table_name(session.catalog.name, plan.identifier)
     frame = None
@@ -104,9 +104,9 @@ def _of_added_files(session: IcebergSession, plan: ReadPlan) -> DataFrame:
 
 
 def _projected(frame: DataFrame, plan: ReadPlan) -> DataFrame:
-    """Return the snapshot's rows under the plan's columns, where the table's have changed since.
+    """Return the snapshot's rows with the plan's columns, if the table's columns have changed since.
 
-    Iceberg takes the names of a filter for those that the table has now: columns of old names are kept from it.
+    Iceberg resolves the names in a filter in the table's current schema, so filters on old names are not pushed down.
     """
     if plan.is_as_stored and plan.is_current:
         return frame
@@ -128,5 +128,5 @@ def _projected(frame: DataFrame, plan: ReadPlan) -> DataFrame:
 
 
 def no_rows(session: IcebergSession) -> DataFrame:
-    """Return a frame without rows and without columns."""
+    """Return a DataFrame without rows and columns."""
     return session.spark.createDataFrame([], types.StructType([]))

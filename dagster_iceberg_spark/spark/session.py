@@ -1,4 +1,4 @@
-"""Opening sessions: classic, Connect, or on top of one that the process already has."""
+"""Opens sessions: classic, Spark Connect, or an existing session of the process."""
 
 import atexit
 import logging
@@ -49,7 +49,7 @@ CASE_SENSITIVE: Final = "spark.sql.caseSensitive"
 _CONNECT_PORT: Final = 15002
 _CATALOGS: Final = "spark.sql.catalog"
 _left_in_jvm: set[str] = set()
-"""Keys of catalogs that the package has put into the configuration of the JVM, which every new session begins with."""
+"""Keys of catalogs that the package has set in the JVM's configuration, which every new session inherits."""
 _logger = logging.getLogger(__name__)
 _DEFAULTS: Final = {
     "spark.app.name": "dagster",
@@ -61,13 +61,13 @@ _JAVA_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """What a session is opened with; equal settings share one session.
+    """The settings of a session. Equal settings share one session.
 
     Args:
-        catalog: The catalog that the session knows.
-        conf: Spark configuration, passed through.
-        remote: `sc://host:port` of a Spark Connect server; None for a classic session.
-        jars: `maven`: Iceberg's runtime and the catalog's driver come by coordinates; `provided`: they are there.
+        catalog: The catalog of the session.
+        conf: The Spark configuration of the user.
+        remote: The address `sc://host:port` of a Spark Connect server, or None for a classic session.
+        jars: `maven` if Spark downloads Iceberg's runtime and the catalog's driver, `provided` if they are installed.
     """
 
     catalog: CatalogDescription
@@ -77,19 +77,19 @@ class SessionSettings:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What makes two settings the same ones."""
+        """Settings with equal identities share a session."""
         return (self.catalog.identity, tuple(sorted(self.conf.items())), self.remote, self.jars)
 
 
 @dataclass(frozen=True, slots=True)
 class IcebergSession:
-    """A Spark session that knows an Iceberg catalog.
+    """A Spark session with an Iceberg catalog.
 
     Args:
         spark: The session.
         catalog: The catalog.
-        runtime_conf: What was set on the session after it started; a new session beside it needs the same.
-        may_be_stale: Whether the session may answer from a cache of tables.
+        runtime_conf: The configuration that was set after the session started. A sibling session needs the same.
+        may_be_stale: Whether the session may use a cache of tables.
     """
 
     spark: SparkSession
@@ -99,12 +99,12 @@ class IcebergSession:
 
     @property
     def is_case_sensitive(self) -> bool:
-        """Whether names that differ in case alone are different names: users may set it at any time."""
+        """Whether names that differ only in case are different names. Users may change this at any time."""
         return self.spark.conf.get(CASE_SENSITIVE, "false") == "true"
 
     @contextmanager
     def isolated(self, snapshot_properties: Mapping[str, str]) -> Iterator[SparkSession]:
-        """Yield a session beside this one, whose SQL commits carry the properties and no other session's do.
+        """Yield a sibling session. Only its SQL commits carry the properties.
 
         A MERGE takes its snapshot properties from the session's configuration, which threads would share.
         """
@@ -123,7 +123,7 @@ class IcebergSession:
 
 @contextmanager
 def configured(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Let a session that nothing else uses have those settings, which Spark has values for, while the block runs."""
+    """Apply settings that Spark has values for while the block runs, to a session that nothing else uses."""
     before = {key: str(session.conf.get(key)) for key in settings}
     for key, value in settings.items():
         session.conf.set(key, value)
@@ -135,11 +135,11 @@ def configured(session: SparkSession, settings: Mapping[str, str]) -> Iterator[N
 
 
 def open_session(settings: SessionSettings) -> IcebergSession:
-    """Open a session, or attach to the server or to the JVM that the process has.
+    """Open a session, or attach to the server or to the process's JVM.
 
     Raises:
         SparkEnvironmentError: Java or Iceberg's runtime is missing or too old.
-        CatalogUnavailableError: The server or the catalog does not answer.
+        CatalogUnavailableError: The server or the catalog does not respond.
     """
     require_reachable(settings.catalog)
     if settings.remote is not None:
@@ -160,19 +160,19 @@ def attach_catalog(
     owner: SessionOwner = "someone else",
     conf: Mapping[str, str] = MappingProxyType({}),
 ) -> IcebergSession:
-    """Give a running session the catalog and open it.
+    """Add the catalog to a running session and open it.
 
     Args:
         session: The session.
         catalog: The catalog.
-        owner: A session of someone else, or of a server, keeps a catalog of that name that it has already; it must be
-            the same one. A session of our own gets ours.
-        conf: What was configured for the session; it wins.
+        owner: Who opened the session. A session that the package did not open, or a server's, keeps its catalog of the
+            same name, which must be the same catalog. The package's own session gets the package's catalog.
+        conf: The user's configuration of the session, which takes precedence.
 
     Raises:
         SparkEnvironmentError: The session lacks Iceberg's runtime or its SQL extensions, or has another catalog of
-            that name.
-        CatalogUnavailableError: The catalog does not answer.
+            the same name.
+        CatalogUnavailableError: The catalog does not respond.
     """
     _require_extensions(session)
     if catalog.source == "session":
@@ -198,7 +198,7 @@ def attach_catalog(
 
 
 def _with_its_own(session: SparkSession, named: CatalogDescription) -> IcebergSession:
-    """Open the catalog that the session has under that name."""
+    """Open the session's catalog of this name."""
     conf = _everything_in(session)
     catalog, prefix = resolved(named, conf), f"{_CATALOGS}.{named.name}"
     _open_catalog(session, catalog)
@@ -215,7 +215,7 @@ def _everything_in(session: SparkSession) -> dict[str, str]:
 
 
 def _unset_others(session: SparkSession, prefix: str, ours: Container[str]) -> None:
-    """Unset what other catalogs of that name have left in the JVM: a new session begins with it."""
+    """Unset the properties of earlier catalogs of this name in the JVM, which a new session would inherit."""
     for key in _left_in_jvm:
         if key.startswith(f"{prefix}.") and key not in ours:
             session.conf.unset(key)
@@ -223,24 +223,24 @@ def _unset_others(session: SparkSession, prefix: str, ours: Container[str]) -> N
 
 @retry(retry=retry_if_exception_type(CommitConflictError), stop=stop_after_attempt(2), reraise=True)
 def _open_catalog(session: SparkSession, catalog: CatalogDescription) -> None:
-    """Let Spark load the catalog; of two that bring a new SQL catalog's tables up to date, the second finds them so."""
+    """Load the catalog in Spark. If another session updates the tables of a new SQL catalog then, load it again."""
     try:
         session.sql(sql.probe(catalog.name)).collect()
     except ENGINE_ERRORS as error:
         if kind_of(inspect_failure(error)) is FailureKind.NAMESPACE_MISSING:
-            return  # it was loaded: a directory that the first namespace makes
+            return  # the catalog was loaded; the first namespace creates its directory
         raise translated(error, action="open", subject=str(catalog), redact=catalog.redact) from error
 
 
 def _hide_from_event_log(session: SparkSession, keys: Iterable[str]) -> None:
-    """Let the application know that those settings exist, before they are set on the session.
+    """Add placeholders for the settings to the application's configuration, before they are set on the session.
 
-    Of the properties of jobs and stages, the event log redacts only those that the application's own configuration
-    holds too (`EventLoggingListener.redactProperties` in Spark). A Connect server's configuration is out of reach.
+    In the properties of jobs and stages, the event log redacts only those that are also in the application's
+    configuration (`EventLoggingListener.redactProperties` in Spark). A Connect server's configuration is out of reach.
     """
     if is_connect(session):
         return
-    application: Any = session.sparkContext._jsc.sc().conf()  # what pyspark hands out is a copy
+    application: Any = session.sparkContext._jsc.sc().conf()  # pyspark returns a copy
     for key in keys:
         if not application.contains(key):
             application.set(key, HIDDEN)
@@ -248,7 +248,7 @@ def _hide_from_event_log(session: SparkSession, keys: Iterable[str]) -> None:
 
 
 def _require_same_catalog(session: SparkSession, catalog: CatalogDescription) -> None:
-    """Refuse a session whose catalog of that name is another one: what one engine writes the other would not see."""
+    """Reject a session with another catalog of this name: one engine would not see what the other writes."""
     for key in ("type", "uri", "warehouse"):
         wanted = catalog.spark_properties.get(key)
         found = session.conf.get(f"{_CATALOGS}.{catalog.name}.{key}", None)
@@ -257,12 +257,12 @@ def _require_same_catalog(session: SparkSession, catalog: CatalogDescription) ->
 
 
 def _place(value: str) -> str:
-    """Return a URI without its options, which hold timeouts and secrets."""
+    """Return a URI without its options, which contain timeouts and secrets."""
     return value.split("?", maxsplit=1)[0].removeprefix("file:").rstrip("/").replace("//", "/")
 
 
 def is_closed(session: IcebergSession) -> bool:
-    """Say whether the session was stopped, or its server is known to have been started anew."""
+    """Return whether the session was stopped, or its server is known to have restarted."""
     spark: Any = session.spark
     if is_connect(session.spark):
         return bool(spark.is_stopped)
@@ -271,7 +271,7 @@ def is_closed(session: IcebergSession) -> bool:
 
 
 def is_alive(session: IcebergSession, settings: SessionSettings) -> bool:
-    """Say whether a session of those settings can still be used; a server, which may have dropped it, is asked."""
+    """Return whether a session with these settings can still be used. This sends a request to a server."""
     if is_closed(session):
         return False
     if settings.remote is None:
@@ -285,17 +285,17 @@ def is_alive(session: IcebergSession, settings: SessionSettings) -> bool:
 
 
 def forget_session(session: IcebergSession) -> Sequence[SparkSession]:
-    """Let go of the unused sessions beside one that is lost, or to be stopped, and return them."""
+    """Remove and return the unused siblings of a session that is lost or about to be stopped."""
     with _besides_lock:
         owner, unused = _besides.pop(id(session.spark), (None, []))
     return unused if owner is session.spark else []
 
 
 def require_java() -> str:
-    """Refuse to start a JVM that Spark cannot run on; return the Java that there is, in words.
+    """Reject a Java version that Spark cannot run on. Return the installed version, in words.
 
     Raises:
-        SparkEnvironmentError: Names what was found and what to install.
+        SparkEnvironmentError: The message names what was found and what to install.
     """
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin", "java") if home else shutil.which("java")
@@ -315,7 +315,7 @@ def require_java() -> str:
 
 
 def launch_conf(settings: SessionSettings) -> dict[str, str]:
-    """Return the configuration that a JVM is started with: all but secrets, which would stand in its command line."""
+    """Return the configuration for starting a JVM, without secrets, which would be in its command line."""
     catalog = _shown_conf(settings.catalog) if settings.catalog.source == "configuration" else {}
     conf = {**_DEFAULTS, **catalog, **settings.conf}
     conf["spark.sql.extensions"] = _joined(settings.conf.get("spark.sql.extensions"), ICEBERG_EXTENSIONS)
@@ -354,15 +354,16 @@ def _remote_session(settings: SessionSettings, remote: str) -> SparkSession:
 
 
 def _leave_at_exit(session: Any) -> None:
-    """Let the process end at once where the server is gone: pyspark's clean-up at exit tries for ten minutes."""
+    """Make the process exit immediately if the server is gone. pyspark's clean-up at exit tries for ten minutes."""
     atexit.register(session.client.set_retry_policies, ())
 
 
 def _leave_to_its_stop(connect_session: Any) -> None:
-    """Take the finalizer from sessions of Spark Connect: it waits for threads, wherever Python collects garbage.
+    """Remove the finalizer from Spark Connect sessions: it waits for threads wherever Python collects garbage.
 
-    In a thread that is just ending another, as a server's is, it waits for itself; and it closes what all sessions of
-    the process share (`ExecutePlanResponseReattachableIterator.shutdown` of 4.1). `stop` closes a session all the same.
+    In a thread that is ending another thread, as in a server, it waits for itself. It also closes resources that all
+    sessions of the process share (`ExecutePlanResponseReattachableIterator.shutdown` of 4.1). `stop` still closes a
+    session.
     """
     if hasattr(connect_session, "__del__"):
         del connect_session.__del__
@@ -370,9 +371,9 @@ def _leave_to_its_stop(connect_session: Any) -> None:
 
 @contextmanager
 def without_retries(session: Any) -> Iterator[None]:
-    """Let the session's server answer at the first try or not at all while the block runs.
+    """Disable the session's retries while the block runs.
 
-    pyspark asks a server that does not answer again for ten minutes.
+    By default, pyspark retries requests to a server that does not respond for ten minutes.
     """
     policies = session.client.get_retry_policies()
     session.client.set_retry_policies(())
@@ -383,11 +384,11 @@ def without_retries(session: Any) -> Iterator[None]:
 
 
 def _configured(session: SparkSession, conf: Mapping[str, str]) -> SparkSession:
-    """Set what a running session lets one set; the rest was decided when its JVM, or the server, started."""
+    """Set the configuration that a running session accepts. The rest was set when its JVM or the server started."""
     for key, value in conf.items():
         if session.conf.get(key, None) == value:
             continue
-        # Spark takes settings of catalogs until they are used, though it knows nothing of them.
+        # Spark accepts settings of a catalog until the catalog is used, although it does not know them.
         if session.conf.isModifiable(key) or key.startswith(f"{_CATALOGS}."):
             if holds_secret(key):
                 _hide_from_event_log(session, [key])
@@ -413,12 +414,12 @@ def _require_extensions(session: SparkSession) -> None:
 
 
 _besides: dict[int, tuple[SparkSession, list[SparkSession]]] = {}
-"""Sessions beside others that nothing uses just now, by the id of the session that they stand beside."""
+"""Unused sibling sessions by the id of their original session."""
 _besides_lock: Final = threading.Lock()
 
 
 def _take_session_beside(session: IcebergSession) -> SparkSession:
-    """Return a session beside one that nothing else uses: each new one opens a connection to the catalog."""
+    """Return an unused sibling of the session, or a new one. Each new one opens a connection to the catalog."""
     with _besides_lock:
         owner, unused = _besides.get(id(session.spark), (None, []))
         if owner is session.spark and unused:
@@ -444,13 +445,13 @@ def _new_session_beside(spark: Any) -> SparkSession:
     if not is_connect(spark):
         return spark.newSession()  # type: ignore[no-any-return]
     beside = spark.cloneSession()
-    beside.release_session_on_close = True  # pyspark 4.1 makes the clone without it, and `stop` reads it
+    beside.release_session_on_close = True  # pyspark 4.1 does not set it in the clone, and `stop` reads it
     _leave_at_exit(beside)
     return beside  # type: ignore[no-any-return]
 
 
 def close_session(session: IcebergSession) -> None:
-    """Stop the session, and on a Connect server those beside it: a classic one's go with its JVM."""
+    """Stop the session and, on a Connect server, its siblings. Siblings of a classic session end with its JVM."""
     unused = forget_session(session)
     if is_connect(session.spark):
         for remote in (*unused, session.spark):
@@ -460,7 +461,7 @@ def close_session(session: IcebergSession) -> None:
 
 
 def abandon_session(session: IcebergSession) -> None:
-    """Close the connections of a session, and of those beside it, to a catalog that is gone; the JVM goes on."""
+    """Close the connections of a session and its siblings to a catalog that no longer exists. The JVM keeps running."""
     unused = forget_session(session)
     for spark in (session.spark, *unused):
         if is_connect(spark):
@@ -473,7 +474,7 @@ def abandon_session(session: IcebergSession) -> None:
 
 
 def _stop(remote: Any) -> None:
-    """Stop a session on a server, which is asked once to let go of it: pyspark asks one that is gone for long."""
+    """Stop a session on a server with a single request. pyspark would retry for long if the server is gone."""
     if not remote.is_stopped:
         with without_retries(remote), suppress(*ENGINE_ERRORS):
             remote.client.release_session()
@@ -483,9 +484,9 @@ def _stop(remote: Any) -> None:
 
 @contextmanager
 def active(spark: SparkSession) -> Iterator[None]:
-    """Make a Connect session the thread's active one while the block runs.
+    """Make a Connect session the thread's active session while the block runs.
 
-    pyspark 4.1 gives a checkpointed DataFrame to the thread's active session, not to the session that made it.
+    pyspark 4.1 assigns a checkpointed DataFrame to the thread's active session instead of the session that created it.
     """
     if not is_connect(spark):
         yield

@@ -1,6 +1,6 @@
-"""The words for each way in which a Spark session, or the machine that it runs on, does not suit a catalog.
+"""The errors for Spark sessions, or their machines, that do not fit a catalog.
 
-Each function returns the error of one case; who decides raises it.
+Each function returns the error of one case. The caller raises it.
 """
 
 from collections.abc import Iterable

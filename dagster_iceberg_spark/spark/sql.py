@@ -1,4 +1,4 @@
-"""Every text of SQL that the package sends to Spark."""
+"""All SQL that the package sends to Spark."""
 
 import datetime as dt
 import re
@@ -63,12 +63,12 @@ from dagster_iceberg_spark.table.updates import (
 )
 
 FilesOfDropped: TypeAlias = Literal["deleted", "kept"]
-"""What becomes of the files of a table that is dropped."""
+"""Whether dropping a table deletes its files."""
 
 NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 
 _NAMESPACE_CLAUSES: Final = {"comment": "COMMENT"}
-"""Properties of namespaces that Spark takes by clauses of their own alone; `location` and `owner` are not given."""
+"""Namespace properties that Spark accepts only as separate clauses. `location` and `owner` are not allowed here."""
 
 _LONG_LIMIT: Final = 2**63
 _MICROS_OF_DAY: Final = "86400000000L"
@@ -82,7 +82,7 @@ _TYPES: Final = {
     "uuid": "STRING",
     "unknown": "VOID",
 }
-"""Spark's names where they differ from Iceberg's (Iceberg documentation, "Spark Writes", type compatibility)."""
+"""Spark's names of types that differ from Iceberg's (Iceberg documentation, "Spark Writes", type compatibility)."""
 
 
 def quote(name: str) -> str:
@@ -96,7 +96,7 @@ def dotted(*parts: str) -> str:
 
 
 def table_name(catalog: str, identifier: TableIdentifier, branch: str = MAIN_BRANCH) -> str:
-    """Return the table's full name; a branch is one more part (Iceberg documentation, "Spark Writes", branches)."""
+    """Return the table's full name. A branch is another part (Iceberg documentation, "Spark Writes", branches)."""
     name = dotted(catalog, *identifier.parts)
     return name if branch == MAIN_BRANCH else f"{name}.{quote(f'branch_{branch}')}"
 
@@ -109,7 +109,7 @@ def changes_name(catalog: str, identifier: TableIdentifier) -> str:
 def create_changelog_view(
     catalog: str, identifier: TableIdentifier, *, view: str, since: int, until: int | None
 ) -> str:
-    """Return the call that makes a view of changes in a range (Iceberg documentation, "Spark Procedures")."""
+    """Return the call that creates a view of the changes in a range (Iceberg documentation, "Spark Procedures")."""
     ends = {"start-snapshot-id": since, **({} if until is None else {"end-snapshot-id": until})}
     options = ", ".join(f"{text(key)}, {text(str(value))}" for key, value in ends.items())
     return (
@@ -119,13 +119,13 @@ def create_changelog_view(
 
 
 def text(value: str) -> str:
-    """Return a string literal, under Spark's default escaping."""
+    """Return a string literal with Spark's default escaping."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return "'" + escaped.replace("${", "\\u0024{") + "'"  # Spark puts in what it takes for a variable
+    return "'" + escaped.replace("${", "\\u0024{") + "'"  # Spark would substitute a variable
 
 
 def literal(value: LiteralValue) -> str:  # noqa: PLR0911 - one for each type
-    """Return a literal that neither the session's time zone nor its way of escaping texts changes."""
+    """Return a literal that does not depend on the session's time zone or string escaping."""
     match value:
         case bool():
             return "TRUE" if value else "FALSE"
@@ -153,10 +153,10 @@ def constant_text(value: str) -> str:
 
 
 def by_reference(value: LiteralValue) -> str:
-    """Return the literal as what generated code refers to: Spark compiles the same text once for all values.
+    """Return the literal in a form that generated code refers to, so Spark compiles the same code once for all values.
 
-    It writes numbers, dates and instants into the code; an array it refers to. That always its first element is asked
-    for must not be known before the task runs, or the optimiser makes the literal of it.
+    Spark writes numbers, dates and instants into the code, but refers to an array. The index of its first element must
+    be unknown until the task runs, or the optimizer would replace the expression with the literal.
     """
     if isinstance(value, str | bytes | Decimal):
         return literal(value)
@@ -171,15 +171,16 @@ def predicate(  # noqa: C901, PLR0911 - one for each kind
     prefixes: Literal["pushed", "held back"] = "pushed",
     constant: Callable[[LiteralValue], str] = literal,
 ) -> str:
-    """Return the predicate; where a column is NULL, so is its comparison.
+    """Return the predicate in SQL. A comparison with NULL is NULL.
 
     Args:
-        rows: The rows.
-        qualifier: Alias or table that the columns belong to, in a join.
-        catalog: The Iceberg catalog whose functions tell partitions; needed where these are asked for.
-        prefixes: What becomes of a comparison of how a text starts. Iceberg 1.12 fails at partitions of NULL, which
-            Spark keeps from it where that alone makes the row none of those.
-        constant: Returns the text of a single value; those of lists are literals.
+        rows: The predicate.
+        qualifier: The alias or table that the columns belong to, in a join.
+        catalog: The Iceberg catalog whose functions compute transforms. Predicates on partitions need it.
+        prefixes: Whether Spark may push down a comparison of the start of a text. Iceberg 1.12 fails in such a
+            comparison for partitions of NULL. Spark excludes these itself unless the comparison is part of an OR or a
+            NOT.
+        constant: Returns the SQL of a single value. Values in lists are literals.
     """
     of_term = partial(predicate, qualifier=qualifier, catalog=catalog, prefixes=prefixes, constant=constant)
     match rows:
@@ -211,9 +212,9 @@ def predicate(  # noqa: C901, PLR0911 - one for each kind
 
 
 def _with_both_zeros(values: Sequence[LiteralValue]) -> list[LiteralValue]:
-    """Return the values, each zero of floating-point numbers with the other: one is the other's equal in Spark.
+    """Return the values, with both 0.0 and -0.0 for a floating-point zero, which are equal in Spark.
 
-    By Iceberg's metrics, by which files are left out, -0.0 is below 0.0.
+    In Iceberg's metrics, which exclude files, -0.0 is less than 0.0.
     """
     is_zero = any(isinstance(value, float) and value == 0 for value in values)
     return [*(value for value in values if not is_zero or value != 0), *((0.0, -0.0) if is_zero else ())]
@@ -222,7 +223,7 @@ def _with_both_zeros(values: Sequence[LiteralValue]) -> list[LiteralValue]:
 def _membership(rows: In, column: str, constant: Callable[[LiteralValue], str]) -> str:
     match _with_both_zeros(rows.values):
         case [False]:
-            # Spark makes `= FALSE` a NOT, and Iceberg takes NULL for part of that, as of `<` alone: an overwrite would
+            # Spark rewrites `= FALSE` as NOT, in which Iceberg includes NULL, as in `<` alone: an overwrite would
             # delete files of NULL.
             return f"({column} >= FALSE AND {column} < TRUE)"
         case [value]:
@@ -234,17 +235,17 @@ def _membership(rows: In, column: str, constant: Callable[[LiteralValue], str]) 
 def _comparison(comparison: Comparison, column: str, constant: Callable[[LiteralValue], str]) -> str:
     value = comparison.value
     if isinstance(value, float) and value == 0:
-        value = -0.0 if comparison.operator == ">=" else 0.0  # the one that leaves out no file with the other
+        value = -0.0 if comparison.operator == ">=" else 0.0  # the zero that excludes no file with the other zero
     compared = f"{column} {comparison.operator} {constant(value)}"
     if not isinstance(value, float):
         return compared
-    # NaN is above every number in Spark, but not in Iceberg's metrics, by which files are left out.
+    # NaN is greater than every number in Spark, but not in Iceberg's metrics, which exclude files.
     is_above = comparison.operator in (">", ">=")
     return f"({compared} OR isnan({column}))" if is_above else f"({compared} AND NOT isnan({column}))"
 
 
 def partition_function(catalog: str | None, transform: Transform, column: str) -> str:
-    """Return a transform's value (Iceberg documentation, "Spark Queries", functions)."""
+    """Return the value of a transform (Iceberg documentation, "Spark Queries", functions)."""
     if catalog is None or transform.argument is None:
         message = f"{transform} has to be a function of a catalog"
         raise ValueError(message)
@@ -252,11 +253,11 @@ def partition_function(catalog: str | None, transform: Transform, column: str) -
 
 
 def partition_value(field: PartitionField, column: Field, catalog: str) -> str:  # noqa: PLR0911 - one for each
-    """Return the value of a partition field as what no session's time zone moves: an ordinal, or the value itself.
+    """Return the value of a partition field independent of the session's time zone: an ordinal or the value itself.
 
-    Dates are days, instants and wall clocks microseconds from 1970; years to hours are counted from there in UTC
-    (Iceberg spec, "Partition Transforms"). It is the value of the type that the table has: `bucket` and `truncate` make
-    another one of a narrower decimal.
+    Dates are days, and instants and wall clocks are microseconds since 1970. Years, months, days and hours are counted
+    from 1970 in UTC (Iceberg spec, "Partition Transforms"). The column is cast to the table's type first, because
+    `bucket` and `truncate` have other values for a narrower decimal.
     """
     name = f"CAST({quote(column.name)} AS {type_name(column.type)})"
     if field.transform.argument is not None:
@@ -288,33 +289,33 @@ def _wall_clock_micros(column: str) -> str:
 
 
 def _floored(micros: str, unit: str) -> str:
-    """Return how many whole units there are, downwards before 1970 too; `/` would be of floating-point numbers."""
+    """Return the number of whole units, rounded down also before 1970. `/` would be a floating-point division."""
     return f"(({micros}) - pmod({micros}, {unit})) DIV {unit}"
 
 
 def refusal_of_others(owned: Predicate, message: Sequence[str]) -> str:
-    """Return a filter that keeps owned rows and raises on any other.
+    """Return a filter that keeps owned rows and raises an error for any other row.
 
-    The filter reads the task's number so that it is not deterministic: the optimiser pushes a deterministic one below
-    joins, aggregates and limits, where it would refuse rows that the frame does not even hold.
+    The filter reads the task's number so that it is not deterministic. The optimizer pushes deterministic filters below
+    joins, aggregates and limits, where this filter would reject rows that are not even in the DataFrame.
 
     Args:
         owned: The rows to keep.
-        message: Expressions of text, joined to the message.
+        message: Expressions of text, which are joined to the message.
     """
     kept = f"({predicate(owned, constant=by_reference)}) AND spark_partition_id() >= 0"
     return f"CASE WHEN {kept} THEN TRUE ELSE raise_error(concat({', '.join(message)})) END"
 
 
 def shown_value(column: str, *, is_instant: bool) -> str:
-    """Return a column as text for a message; an instant as microseconds, which no time zone moves."""
+    """Return a column as text for a message. An instant is in microseconds, independent of time zones."""
     name = quote(column)
     value = f"unix_micros({name})" if is_instant else name
     return f"coalesce(CAST({value} AS STRING), 'NULL')"
 
 
 def refusal_of_nulls(column: str, message: str) -> str:
-    """Return a filter that raises where the column is NULL; like `refusal_of_others` it stays where it is put."""
+    """Return a filter that raises an error if the column is NULL. Like `refusal_of_others`, it is not pushed down."""
     kept = f"{quote(column)} IS NOT NULL AND spark_partition_id() >= 0"
     return f"CASE WHEN {kept} THEN TRUE ELSE raise_error({constant_text(message)}) END"
 
@@ -322,14 +323,14 @@ def refusal_of_nulls(column: str, message: str) -> str:
 def held_back(column: str) -> str:
     """Return the column as an expression that no filter is pushed through.
 
-    Iceberg looks for a pushed filter's column in the table's newest schema, also where an older snapshot is read in
+    Iceberg resolves the column of a pushed filter in the table's newest schema, even if it reads an older snapshot in
     which the column has another name.
     """
     return f"CASE WHEN spark_partition_id() >= 0 THEN {quote(column)} END"
 
 
 def timestamp(value: dt.datetime) -> str:
-    """Return a timestamp literal that no session time zone moves: an instant if aware, else a wall clock."""
+    """Return a timestamp literal independent of the session's time zone: an instant if aware, else a wall clock."""
     if value.tzinfo is None:
         return f"TIMESTAMP_NTZ '{value.isoformat(sep=' ', timespec='microseconds')}'"
     instant = value.astimezone(dt.timezone.utc)
@@ -357,7 +358,7 @@ def type_name(column_type: IcebergType) -> str:
 
 
 def create_namespace(catalog: str, namespace: Sequence[str], properties: Mapping[str, str] = NO_PROPERTIES) -> str:
-    """Create the namespace if it does not exist; of one that does, the properties stay."""
+    """Create the namespace if it does not exist. An existing namespace keeps its properties."""
     clauses = [f"{_NAMESPACE_CLAUSES[key]} {text(properties[key])}" for key in _NAMESPACE_CLAUSES if key in properties]
     free = {key: value for key, value in properties.items() if key not in _NAMESPACE_CLAUSES}
     if free:
@@ -366,7 +367,7 @@ def create_namespace(catalog: str, namespace: Sequence[str], properties: Mapping
 
 
 def create_table(catalog: str, identifier: TableIdentifier, create: CreateTable, location: str | None) -> str:
-    """Create the table if it does not exist; Spark cannot name the fields of its spec here."""
+    """Create the table if it does not exist. Spark cannot name partition fields in this statement."""
     columns = ", ".join(_column(field) for field in create.schema)
     clauses = [f"CREATE TABLE IF NOT EXISTS {table_name(catalog, identifier)} ({columns}) USING iceberg"]
     if create.spec.fields:
@@ -383,9 +384,9 @@ def change_table(catalog: str, identifier: TableIdentifier, change: TableUpdate)
 
 
 def change_table_by(catalog: str, identifier: TableIdentifier, changes: Sequence[TableUpdate]) -> list[str]:
-    """Return the statements that make the changes in order, as few as Spark allows: each is a commit of its own.
+    """Return the statements that make the changes in order, as few as Spark allows, because each is a commit.
 
-    Neighbours of a kind share one. In none of them may a column be changed twice.
+    Consecutive changes of a kind share a statement, which must not change a column twice.
     """
     groups: list[list[TableUpdate]] = []
     for change in changes:
@@ -408,7 +409,7 @@ def _change_at_once(catalog: str, identifier: TableIdentifier, changes: Sequence
 
 
 def _joined(change: TableUpdate) -> tuple[str, str] | None:
-    """Return what a change of columns begins with, and how several of them are one; None for others."""
+    """Return the start of a statement that changes columns, and how to join several changes, or None for others."""
     match change:
         case AddColumn():
             return "ADD COLUMN", "ADD COLUMNS ({})"
@@ -453,7 +454,7 @@ def _layout_clause(change: TableUpdate) -> str | None:  # noqa: PLR0911 - one fo
             field = change.field
             return f"DROP PARTITION FIELD {quote(field.name) if field.name else transform(field)}"
         case RenamePartitionField():
-            # Iceberg makes a rename of it where both sides partition alike.
+            # Iceberg makes this a rename if both fields partition in the same way.
             field = change.field
             before = quote(field.name) if field.name else transform(field)
             return f"REPLACE PARTITION FIELD {before} WITH {transform(field)} AS {quote(change.name)}"
@@ -475,40 +476,40 @@ def _layout_clause(change: TableUpdate) -> str | None:  # noqa: PLR0911 - one fo
 
 
 def drop_table(catalog: str, identifier: TableIdentifier, *, files: FilesOfDropped) -> str:
-    """Return what drops the table, which need not be there."""
+    """Drop the table if it exists."""
     return f"DROP TABLE IF EXISTS {table_name(catalog, identifier)}{' PURGE' if files == 'deleted' else ''}"
 
 
 def describe_namespace(catalog: str, namespace: Sequence[str]) -> str:
-    """Return what fails where there is no such namespace."""
+    """Return a statement that fails if the namespace does not exist."""
     return f"DESCRIBE NAMESPACE {dotted(catalog, *namespace)}"
 
 
 def drop_namespace(catalog: str, namespace: Sequence[str]) -> str:
-    """Return what drops the namespace, which has to be empty and need not be there."""
+    """Drop the namespace if it exists. It must be empty."""
     return f"DROP NAMESPACE IF EXISTS {dotted(catalog, *namespace)}"
 
 
 def versions(catalog: str) -> str:
-    """Return what asks a session for the versions of Iceberg, Java and Scala that it runs on."""
+    """Return the query for the versions of Iceberg, Java and Scala that a session runs on."""
     java = "java_method('java.lang.System', 'getProperty', 'java.version')"
     scala = "java_method('scala.util.Properties', 'versionNumberString')"
     return f"SELECT {quote(catalog)}.system.iceberg_version(), {java}, {scala}"
 
 
 def refresh(catalog: str, identifier: TableIdentifier) -> str:
-    """Drop what the session remembers of the table."""
+    """Clear the session's cache of the table."""
     return f"REFRESH TABLE {table_name(catalog, identifier)}"
 
 
 def find_token(catalog: str, identifier: TableIdentifier, token: str) -> str:
-    """Return the query by which a person finds the snapshot of a commit token."""
+    """Return the query with which a person finds the snapshot of a commit token."""
     snapshots = f"{table_name(catalog, identifier)}.snapshots"
     return f"SELECT snapshot_id FROM {snapshots} WHERE summary[{text(COMMIT_TOKEN)}] = {text(token)}"
 
 
 def remove_orphans(catalog: str, identifier: TableIdentifier) -> str:
-    """Return the call by which a person removes the files that no snapshot has."""
+    """Return the call with which a person removes the files that belong to no snapshot."""
     return f"CALL {quote(catalog)}.system.remove_orphan_files(table => {text(dotted(*identifier.parts))})"
 
 
@@ -524,7 +525,7 @@ def merge_condition(keys: Sequence[str], *, target: str, source: str, null_keys:
 
 
 def transform(field: PartitionField) -> str:
-    """Return the partition transform as Spark writes it."""
+    """Return the partition transform in Spark's notation."""
     column, name, argument = quote(field.column), field.transform.name, field.transform.argument
     if name == "identity":
         return column
@@ -552,6 +553,6 @@ def _properties(properties: Mapping[str, str]) -> str:
 
 
 def sort_field(field: SortField) -> str:
-    """Return a column with its direction and where NULL goes."""
+    """Return a column with its sort direction and the position of NULL."""
     nulls = f" NULLS {field.nulls.upper()}" if field.nulls else ""
     return f"{quote(field.column)} {field.direction.upper()}{nulls}"

@@ -1,4 +1,4 @@
-"""Making the table what the plan wants: create it, change its metadata. Each step may be repeated."""
+"""Prepares the table for a plan: creates it and changes its metadata. Each step can be repeated."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,11 +17,11 @@ from dagster_iceberg_spark.table.updates import SetIdentifierFields, SetSortOrde
 
 
 def prepare(session: IcebergSession, plan: WritePlan) -> None:
-    """Create the table and apply the plan's changes; none of it adds a snapshot to `main`.
+    """Create the table and apply the plan's changes. This adds no snapshot to `main`.
 
     Raises:
-        CommitConflictError: Another writer changed the table meanwhile; plan again.
-        ConfigurationError: The catalog or the session refuses.
+        CommitConflictError: Another writer has changed the table, and the write must be planned again.
+        ConfigurationError: The catalog or the session rejects a change.
     """
     try:
         if plan.create is not None:
@@ -51,7 +51,7 @@ def _run(session: IcebergSession, identifier: TableIdentifier, planned: Sequence
 
 
 def statements(session: IcebergSession, plan: WritePlan) -> list[str]:
-    """Return the statements that prepare the table in its namespace, in order."""
+    """Return the statements that prepare the table and its namespace, in order."""
     catalog, identifier, create = session.catalog.name, plan.identifier, plan.create
     planned: list[str] = []
     if create is not None:
@@ -65,13 +65,13 @@ def statements(session: IcebergSession, plan: WritePlan) -> list[str]:
 
 
 def _namespaces(session: IcebergSession, identifier: TableIdentifier, creation: TableCreation) -> Iterator[str]:
-    """Yield what creates the namespace, or fails where there is none.
+    """Yield the statements that create the namespace, or that fail if it does not exist.
 
-    Some catalogs want the namespaces above it first; its properties are not theirs.
+    Some catalogs need its parent namespaces first. Those do not get its properties.
     """
     catalog = session.catalog.name
     if not creation.creates_namespace:
-        yield sql.describe_namespace(catalog, identifier.namespace)  # SQL catalogs make tables without one
+        yield sql.describe_namespace(catalog, identifier.namespace)  # SQL catalogs create tables without a namespace
         return
     for levels in range(1, len(identifier.namespace)):
         yield sql.create_namespace(catalog, identifier.namespace[:levels])
@@ -82,15 +82,15 @@ def apply(session: IcebergSession, identifier: TableIdentifier, changes: Sequenc
     """Change the table's metadata.
 
     Raises:
-        CommitConflictError: Another writer changed the table meanwhile.
-        ConfigurationError: The catalog or the session refuses.
+        CommitConflictError: Another writer has changed the table.
+        ConfigurationError: The catalog or the session rejects a change.
     """
     refresh(session, identifier)
     _run(session, identifier, sql.change_table_by(session.catalog.name, identifier, changes))
 
 
 def _finishing(create: CreateTable) -> Iterator[TableUpdate]:
-    """Yield what Spark cannot say while it creates a table."""
+    """Yield the statements for properties that Spark's CREATE TABLE does not support."""
     if create.sort_by:
         yield SetSortOrder(create.sort_by, is_partitioned=bool(create.spec.fields))
     if create.identifier_fields:
@@ -98,10 +98,10 @@ def _finishing(create: CreateTable) -> Iterator[TableUpdate]:
 
 
 def refresh(session: IcebergSession, identifier: TableIdentifier) -> None:
-    """Make the session forget what it remembers of the table, where it may remember anything.
+    """Clear the session's cache of the table, if it may have one.
 
     Raises:
-        UpstreamMissingError: The table is gone.
+        UpstreamMissingError: The table no longer exists.
     """
     if not session.may_be_stale:
         return

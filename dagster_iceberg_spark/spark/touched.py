@@ -1,4 +1,4 @@
-"""Finding out which of the table's partitions a frame's rows fall in, before they replace those."""
+"""Determines the table's partitions that a DataFrame's rows fall in, before the rows replace them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
@@ -23,10 +23,10 @@ _NAME: Final = "p{}"
 
 
 def computed(session: IcebergSession, request: WriteRequest, frame: DataFrame) -> DataFrame:
-    """Return the frame's rows computed once: what is found out about them is then true of what is written.
+    """Return the DataFrame with its rows computed once, so that the write uses the same rows.
 
     Raises:
-        IcebergSparkError: What the engine says, translated.
+        IcebergSparkError: The engine's error, translated.
     """
 
     def compute() -> DataFrame:
@@ -42,17 +42,17 @@ def touched_partitions(
     partition_columns: Sequence[tuple[PartitionField, Field]],
     frame: DataFrame,
 ) -> BoundScope:
-    """Return the rows of the table's partitions that the frame's rows fall in.
+    """Return the rows of the table's partitions that the DataFrame's rows fall in.
 
     Args:
-        session: The session of the frame.
-        request: What is asked for.
+        session: The session of the DataFrame.
+        request: The write request.
         partition_columns: The fields that the rows are partitioned by, each with its column.
-        frame: The rows, under the names that the table has for the columns.
+        frame: The rows, with the table's names of the columns.
 
     Raises:
-        PartitioningError: A partition reaches beyond the calendar.
-        IcebergSparkError: What the engine says, translated.
+        PartitioningError: A partition extends beyond the calendar.
+        IcebergSparkError: The engine's error, translated.
     """
     values = [
         f"{sql.partition_value(field, column, session.catalog.name)} AS {_NAME.format(index)}"
@@ -60,7 +60,7 @@ def touched_partitions(
     ]
 
     def partitions() -> Sequence[Sequence[Any]]:
-        if not values:  # of a table without partition fields all rows are in one partition
+        if not values:  # without partition fields, all rows of the table are in one partition
             return [() for _ in frame.limit(1).collect()]
         return [tuple(row) for row in frame.selectExpr(*values).distinct().collect()]
 

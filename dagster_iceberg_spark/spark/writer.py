@@ -1,4 +1,4 @@
-"""Executing a plan: one lazy frame, one commit."""
+"""Executes a plan: one lazy DataFrame, one commit."""
 
 from pyspark.sql import Column, DataFrame
 
@@ -24,17 +24,17 @@ from dagster_iceberg_spark.table.predicate import Predicate
 
 
 def write(session: IcebergSession, plan: WritePlan, frame: DataFrame, work: TaggedWork) -> RowCounts:
-    """Write the frame as the plan says: exactly one snapshot, or none and an error.
+    """Write the DataFrame by the plan, as exactly one snapshot. If there is an error, there is no snapshot.
 
     Args:
-        session: The session of the frame.
-        plan: What to do.
+        session: The session of the DataFrame.
+        plan: The plan of the write.
         frame: The rows.
-        work: What gives sessions beside that one the attempt's tag.
+        work: Tags the operations of the attempt in sibling sessions.
 
     Raises:
-        MergeKeyError: The batch repeats a key, or holds NULL in one.
-        PySparkException, Py4JError: What the engine says, untranslated.
+        MergeKeyError: The batch repeats a key, or has NULL in one.
+        PySparkException, Py4JError: The engine's error, untranslated.
     """
     if isinstance(plan.action, Merge):
         return merge(session, plan, plan.action, frame, work)
@@ -65,10 +65,10 @@ def _overwrite(session: IcebergSession, plan: WritePlan, action: Overwrite, fram
 
 
 def _carried_rows(session: IcebergSession, stored: DataFrame, action: Overwrite) -> DataFrame:
-    """Return the rows of straddling files that the run does not own, under the table's columns as they are now.
+    """Return the rows of straddling files that the run does not own, with the table's current columns.
 
-    A read of the base snapshot itself would have the columns of its time. That these rows are still the base's is
-    validated with the commit.
+    A read of the base snapshot would have that snapshot's columns. The commit validates that these rows have not
+    changed since the base snapshot.
     """
     functions = functions_of(session.spark)
     owned = functions.coalesce(_rows(session, action.coverage.owned), functions.lit(False))  # noqa: FBT003
