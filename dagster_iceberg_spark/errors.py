@@ -55,8 +55,8 @@ class IcebergSparkError(Exception):
         Args:
             action: The verb, such as "write".
             subject: The table, asset or setting that the sentence is about.
-            expected: What would have been right.
-            found: What was there.
+            expected: What the package expected.
+            found: What it found.
             hint: What to do about it.
         """
         message = f"Cannot {action} {subject}: expected {expected}, found {found}."
@@ -70,14 +70,14 @@ class ConfigurationError(IcebergSparkError, ValueError):
     def missing_package(
         cls, action: str, subject: str, *, package: str, install: str | None, found: str = "none"
     ) -> Self:
-        """Build the refusal of what needs a Python package that is not installed.
+        """Build the error for a missing Python package.
 
         Args:
             action: The verb, such as "load".
             subject: The table, asset or store that the sentence is about.
             package: The package, or what it is needed for.
-            install: What to install, such as `dagster-iceberg-spark[hdfs]`; None where it is not known.
-            found: What the import said.
+            install: What to install, such as `dagster-iceberg-spark[hdfs]`, or None if it is unknown.
+            found: The message of the import error.
         """
         hint = f"install `{install}`." if install else None
         return cls.refusing(action, subject, expected=f"the Python package {package}", found=found, hint=hint)
@@ -88,13 +88,13 @@ class MetadataKeyError(ConfigurationError):
 
     @classmethod
     def of_value(cls, key: str, place: str, *, expected: str, found: str, hint: str | None = None) -> Self:
-        """Build the refusal of a value that a key does not take.
+        """Build the error for an invalid value of a key.
 
         Args:
             key: The key.
-            place: Whose metadata holds it.
-            expected: What the key takes.
-            found: What it holds.
+            place: The metadata that has the key.
+            expected: The valid values.
+            found: The invalid value.
             hint: What to do about it.
         """
         return cls.refusing("use", f"`{key}` of {place}", expected=expected, found=found, hint=hint)

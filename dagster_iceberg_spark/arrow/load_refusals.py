@@ -11,7 +11,7 @@ from dagster_iceberg_spark.plan.read import ReadPlan
 
 
 def selection_of_whole_table(plan: ReadPlan, input_type: str) -> ConfigurationError:
-    """The type stands for the table itself, from which nothing can be left out."""
+    """The type represents the table itself, which cannot be filtered."""
     return _cannot_load(
         plan,
         expected=f"no `columns`, row filter or limit for an input of type {input_type}",
@@ -21,7 +21,7 @@ def selection_of_whole_table(plan: ReadPlan, input_type: str) -> ConfigurationEr
 
 
 def partitions_of_whole_table(plan: ReadPlan, input_type: str) -> ConfigurationError:
-    """The type stands for the table itself, which is not one of a partition."""
+    """The type represents the table itself, not a partition."""
     return _cannot_load(
         plan,
         expected="a type of rows for an input of each partition by its key",
@@ -31,7 +31,7 @@ def partitions_of_whole_table(plan: ReadPlan, input_type: str) -> ConfigurationE
 
 
 def changes_without_rows(plan: ReadPlan, input_type: str) -> ConfigurationError:
-    """The type cannot hold what is new in a table."""
+    """The type cannot represent an incremental read."""
     return _cannot_load(
         plan,
         expected="a type of rows, for what is new",

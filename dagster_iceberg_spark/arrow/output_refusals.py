@@ -11,7 +11,7 @@ from dagster_iceberg_spark.errors import OutputTypeError
 
 
 def no_rows(subject: str, obj: object, types: Sequence[str]) -> OutputTypeError:
-    """The object is of none of the types that can be written."""
+    """The type of the object cannot be written."""
     return _cannot_write(
         subject,
         expected=f"a pyspark.sql.DataFrame, {', '.join(types[:-1])} or {types[-1]}",
@@ -34,7 +34,7 @@ def stream(subject: str) -> OutputTypeError:
 
 
 def frame_of_another_session(subject: str) -> OutputTypeError:
-    """The DataFrame belongs to a Spark session that shares nothing with the IO manager's."""
+    """The DataFrame belongs to a Spark session that is unrelated to the IO manager's."""
     return _cannot_write(
         subject,
         expected="a DataFrame of the IO manager's Spark session",
@@ -64,7 +64,7 @@ def unnamed_index(subject: str, dtype: object) -> OutputTypeError:
 
 
 def repeated_names(subject: str, names: Sequence[str]) -> OutputTypeError:
-    """Several columns have one name."""
+    """Several columns have the same name."""
     return _cannot_write(subject, expected="each column's name once", found=f"{', '.join(names)} more than once")
 
 
@@ -79,7 +79,7 @@ def no_batches(subject: str) -> OutputTypeError:
 
 
 def not_a_batch(subject: str, part: object) -> OutputTypeError:
-    """An iterator yields something else than rows."""
+    """An iterator yields something other than rows."""
     return _cannot_write(
         subject,
         expected="an iterator of pyarrow.RecordBatch or pyarrow.Table",
@@ -88,7 +88,7 @@ def not_a_batch(subject: str, part: object) -> OutputTypeError:
 
 
 def other_columns(subject: str, first: pa.Schema, batch: pa.Schema) -> OutputTypeError:
-    """A batch has other columns than the first one."""
+    """A batch and the first batch have different columns."""
     return _cannot_write(
         subject, expected=f"the columns of the first batch in all of them: {_shown(first)}", found=_shown(batch)
     )

@@ -21,7 +21,7 @@ RECOGNISERS: Final[tuple[tuple[FailureKind, tuple[type[Exception], ...]], ...]] 
     (FailureKind.AWS_KEYS_EXPIRED, (RuntimeError,)),  # botocore's error for credentials that could not be refreshed
     (FailureKind.AWS_KEYS_UNAVAILABLE, (BotoCoreError, OSError, ValueError)),
 )
-"""What boto3 raises while it fetches keys; the first one that applies wins."""
+"""The errors of boto3 while it fetches keys. The first match applies."""
 
 _sessions: dict[AwsIdentity, boto3.Session] = {}
 _lock = threading.Lock()

@@ -15,7 +15,7 @@ from dagster_iceberg_spark.errors import ConfigurationError
 
 HDFS_SCHEMES: Final = ("hdfs", "viewfs")
 HDFS_FILE_IO: Final = "dagster_iceberg_spark.catalog.hdfs.HdfsFileIO"
-"""What opens these for pyiceberg."""
+"""The class of pyiceberg's file IO for these schemes."""
 HIDDEN: Final = "********"
 SENSITIVE_NAMES: Final = (
     "(?i)secret|password|token|credential|authorization|cookie|connection[.-]?string"

@@ -1,6 +1,6 @@
-"""How pyiceberg and its clients of catalogs and stores say each kind of failure.
+"""Recognizes each kind of failure in the errors of pyiceberg and its clients of catalogs and stores.
 
-What a kind means for the user stands in `failure_kinds.py`.
+`failure_kinds.py` defines what a kind means for the user.
 """
 
 import sys
@@ -32,10 +32,10 @@ _REFUSED_SIGNATURES: Final = (
     "INVALID_ACCESS_KEY_ID",
     "SIGNATURE_DOES_NOT_MATCH",
 )
-"""What AWS says of a signature, and pyarrow's S3 client in its own spelling."""
+"""AWS's codes for a rejected signature, also in the spelling of pyarrow's S3 client."""
 _UNANSWERED: Final = (SQLAlchemyError, RESTError, OSError, BotoCoreError, ClientError)
 _NO_AVRO: Final = (UnicodeDecodeError, EOFError, SystemError, zlib.error)
-"""What pyiceberg's decoder stumbles over in a manifest that is cut off or is none."""
+"""The errors of pyiceberg's decoder for a file that is truncated or is not a manifest."""
 _NO_PARQUET: Final = (
     "Parquet magic bytes not found",
     "Parquet file size is",
@@ -44,7 +44,7 @@ _NO_PARQUET: Final = (
     "Unexpected end of stream",
     "Invalid base64 input",  # of the columns, in the footer
 )
-"""What pyarrow says of a data file that is cut off or is none."""
+"""Pyarrow's messages for a file that is truncated or is not a data file."""
 
 _REFUSED_BY_AZURE: Final = (
     "AuthenticationFailed",
@@ -54,10 +54,10 @@ _REFUSED_BY_AZURE: Final = (
     "KeyBasedAuthenticationNotPermitted",
     "NoAuthenticationInformation",
     "failed to retrieve a token",  # the default chain
-    "AADSTS",  # what Entra ID says of a client
+    "AADSTS",  # Entra ID, about a client
 )
 _REFUSED_BY_GOOGLE: Final = ("access denied: gs://", "UNAUTHENTICATED", "PERMISSION_DENIED")
-"""What pyarrow says of a file, and what Google's client says below it."""
+"""Pyarrow's message about a file, and the messages of Google's client."""
 _WRONG_DATABASE: Final = (
     'FATAL:  database "',
     "FATAL:  role ",
@@ -70,22 +70,22 @@ _WRONG_DATABASE: Final = (
     "Unknown database",
     "insecure transport are prohibited",
 )
-"""What PostgreSQL and its client say, and MySQL."""
+"""Messages of PostgreSQL, its client, and MySQL."""
 _EXTRAS: Final = ("adlfs", "azure", "psycopg2", "pymysql")
-"""What pyiceberg imports when it opens such a store or catalog."""
+"""The packages that pyiceberg imports when it opens such a store or catalog."""
 _AZURE_ERRORS: Final = "azure.core.exceptions"
 
 _CATALOG_ERRORS: Final = (AuthorizationExpiredError, *_REFUSED_LOGINS, *_UNANSWERED, *_NO_AVRO, ValueError)
-"""What pyiceberg, the SQL driver and the store raise; not every ValueError, as pyarrow's `ArrowInvalid`, has a kind."""
+"""The errors of pyiceberg, the SQL driver and the store. Not every ValueError has a kind, as `ArrowInvalid` does."""
 _OF_THE_METASTORE: Final = {"thrift.Thrift": "TException", "kerberos": "GSSError"}
-"""What the client of a Hive Metastore raises, by the modules that are there only where somebody has loaded them."""
+"""The errors of a Hive Metastore's client, by modules that may not be loaded."""
 _OF_AZURE: Final = {_AZURE_ERRORS: "AzureError"}
 
 _ANOTHER_SERVICE: Final = (404, 405, 406)
-"""What a server that is no REST catalog answers, without the catalog's JSON."""
+"""Status codes of a server that is not a REST catalog, in a response without the catalog's JSON."""
 _TOO_MANY_REQUESTS: Final = 429
 _REFUSALS: Final = frozenset(range(400, 500)) - {408, 409, 425, _TOO_MANY_REQUESTS}
-"""What a server answers to a wrong request; it may take the others later."""
+"""Status codes for an invalid request. After other codes, the server may accept the request later."""
 _THROTTLED: Final = ("SLOW_DOWN", "SlowDown", "Throttling", "TooManyRequests", "Rate exceeded", "RequestLimitExceeded")
 
 Recognises: TypeAlias = Callable[[Exception], bool]
@@ -108,13 +108,13 @@ def _is_azure_s(error: Exception) -> bool:
 
 
 def _status_of(error: Exception) -> int | None:
-    """Return the HTTP status of a REST catalog's answer."""
+    """Return the HTTP status of a REST catalog's response."""
     answer = error.__cause__.response if isinstance(error.__cause__, HTTPError) else None
     return answer.status_code if isinstance(error, RESTError) and answer is not None else None
 
 
 def _is_of_another_service(error: Exception) -> bool:
-    """Return whether the answer does not name an error, as each of a REST catalog's does."""
+    """Return whether the response names no error, which every error response of a REST catalog does."""
     return _status_of(error) in _ANOTHER_SERVICE and "Exception: " not in str(error)
 
 
@@ -127,7 +127,7 @@ def _is_unanswered(error: Exception) -> bool:
 
 
 def catalog_errors() -> tuple[type[Exception], ...]:
-    """Return what pyiceberg, its clients of catalogs and the store raise, as far as they are loaded."""
+    """Return the error classes of pyiceberg and its clients of catalogs and stores, if they are loaded."""
     optional = {**_OF_THE_METASTORE, **_OF_AZURE}
     loaded = (getattr(sys.modules.get(module), name, None) for module, name in optional.items())
     return (*_CATALOG_ERRORS, ModuleNotFoundError, *(error for error in loaded if error is not None))
@@ -159,7 +159,8 @@ RECOGNISERS: Final[tuple[tuple[FailureKind, Recognises], ...]] = (
     (FailureKind.CREDENTIALS_REFUSED, _is_and_says((ClientError, OSError), *_REFUSED_SIGNATURES)),
     (
         FailureKind.AWS_ACCESS_DENIED,
-        _is_and_says((ClientError, OSError), "AccessDenied", "AWS Error ACCESS_DENIED"),  # a HEAD's answer has no body
+        _is_and_says((ClientError, OSError), "AccessDenied", "AWS Error ACCESS_DENIED"),
+        # the response to a HEAD has no body
     ),
     (FailureKind.CREDENTIALS_REFUSED_BY_AZURE, lambda error: _is_azure_s(error) and _says(*_REFUSED_BY_AZURE)(error)),
     (FailureKind.CREDENTIALS_REFUSED_BY_GOOGLE, _is_and_says((OSError,), *_REFUSED_BY_GOOGLE)),
@@ -169,7 +170,7 @@ RECOGNISERS: Final[tuple[tuple[FailureKind, Recognises], ...]] = (
     ),
     (FailureKind.BUCKET_MISSING, _says("NO_SUCH_BUCKET", "NoSuchBucket")),
     (
-        FailureKind.CREDENTIALS_REFUSED,  # PostgreSQL's client has no SQL state for a connection that never was
+        FailureKind.CREDENTIALS_REFUSED,  # PostgreSQL's client has no SQL state if no connection was established
         _says("password authentication failed", "no password supplied", "Access denied for user"),
     ),
     (
@@ -197,9 +198,9 @@ RECOGNISERS: Final[tuple[tuple[FailureKind, Recognises], ...]] = (
     (FailureKind.THROTTLED, lambda error: _is_unanswered(error) and _is_throttled(error)),
     (FailureKind.CATALOG_UNREACHABLE, _is_unanswered),
 )
-"""The first one that applies wins."""
+"""The first match applies."""
 
 
 def kind_of(error: Exception) -> FailureKind | None:
-    """Return the kind of the first recogniser that applies; None: the error is nothing of the catalog's."""
+    """Return the kind of the first matching recogniser, or None if the error does not come from the catalog."""
     return next((kind for kind, recognises in RECOGNISERS if recognises(error)), None)

@@ -16,7 +16,7 @@ from dagster_iceberg_spark.table.updates import TableUpdate
 
 
 def accepts_any_schema(subject: str, name: str) -> ConfigurationError:
-    """A property of the table switches off Spark's checks of columns and of NULL."""
+    """A table property disables Spark's checks of columns and of NULL."""
     return _cannot_write(
         subject,
         expected=f"a table without `{name}`, under which Spark checks neither columns nor NULL",
@@ -27,7 +27,7 @@ def accepts_any_schema(subject: str, name: str) -> ConfigurationError:
 
 
 def staging_session(subject: str, name: str, value: str, table_property: str) -> ConfigurationError:
-    """A setting of the session puts the rows elsewhere."""
+    """A setting of the session stages the rows elsewhere."""
     return _cannot_write(
         subject,
         expected=f"a session without `{name}`, which puts the rows of a table with `{table_property}` elsewhere",
@@ -37,7 +37,7 @@ def staging_session(subject: str, name: str, value: str, table_property: str) ->
 
 
 def identifier_not_required(subject: str, name: str, field: Field | None) -> ConfigurationError:
-    """An identifying column is missing in the table, or may hold NULL there."""
+    """An identifier field is missing in the table, or is optional there."""
     return _cannot_write(
         subject,
         expected=f"required columns of the table in `{IDENTIFIER_FIELDS}`",
@@ -58,7 +58,7 @@ def older_format(subject: str, wanted: int, version: int) -> ConfigurationError:
 
 
 def other_location(subject: str, wanted: str, location: str) -> ConfigurationError:
-    """The table is at another place than the definition says."""
+    """The table has another location than the definition."""
     return _cannot_write(
         subject,
         expected=f"a table at {wanted} (`iceberg/location`)",
@@ -68,7 +68,7 @@ def other_location(subject: str, wanted: str, location: str) -> ConfigurationErr
 
 
 def column_not_in_frame(subject: str, column: str, key: str, columns: Sequence[str]) -> ConfigurationError:
-    """A metadata key names a column that is not there."""
+    """A metadata key names a column that does not exist."""
     return _cannot_write(
         subject,
         expected=f"the column {column!r} of `{key}`",
@@ -87,7 +87,7 @@ def no_columns(subject: str) -> ConfigurationError:
 
 
 def tag_for_branch(subject: str, name: str) -> ConfigurationError:
-    """The name of the branch is a tag's."""
+    """The branch has the name of a tag."""
     return _cannot_write(
         subject,
         expected=f"a branch {name!r} (`iceberg/branch`)",
@@ -108,7 +108,7 @@ def loss_of_main(subject: str, branch: str, loss: TableUpdate) -> ConfigurationE
 
 
 def outdated_branch(subject: str, branch: str, column: str, change: Literal["added", "renamed"]) -> ConfigurationError:
-    """The branch's newest snapshot does not know a column that the write filters by, or not under its name."""
+    """The branch's newest snapshot lacks a column that the write filters by, or has it under another name."""
     return _cannot_write(
         subject,
         expected=f"a branch {branch!r} whose newest snapshot has the column {column!r}",
@@ -125,9 +125,9 @@ def table_of_another(subject: str, asset_key: str | None, owner: str, former: st
 
     Args:
         subject: The table.
-        asset_key: The asset that writes; None for an op's output.
-        owner: The asset that the table belongs to.
-        former: The asset's former key, by the definition.
+        asset_key: The asset that writes, or None for an op's output.
+        owner: The asset that owns the table.
+        former: The asset's former key in the definition.
     """
     if asset_key is None:
         hint = "write another table, or name this one by `iceberg/table` in the definition of the asset too."
@@ -148,7 +148,7 @@ def table_of_another(subject: str, asset_key: str | None, owner: str, former: st
 def change_of_a_shared_table(
     subject: str, asset_key: str | None, owner: str | None, others: Sequence[str], change: TableUpdate
 ) -> TableOwnershipError:
-    """One of the assets that share a table would change what is the others' too."""
+    """An asset would change a table that it shares with others."""
     return TableOwnershipError.refusing(
         "change",
         subject,
@@ -174,7 +174,7 @@ def validity_in_frame(subject: str, field: Field, *, may_be_given: bool) -> Conf
 
 
 def needed_marker(subject: str, marker: str, key: str) -> ConfigurationError:
-    """The column that marks keys to delete is needed for something else."""
+    """Another key needs the column that marks keys to delete."""
     return _cannot_merge(
         subject,
         expected=f"a column in `hard_delete` of `{MERGE}` that nothing else needs, because it is not stored",
@@ -184,7 +184,7 @@ def needed_marker(subject: str, marker: str, key: str) -> ConfigurationError:
 
 
 def retires_other_partitions(subject: str) -> ConfigurationError:
-    """A run that owns some partitions would end versions of all of them."""
+    """A run of some partitions would end versions in all partitions."""
     return _cannot_merge(
         subject,
         expected=f"`retire` of `{MERGE}` as 'partitions' or 'never', for an asset whose runs own their partitions",
@@ -193,7 +193,7 @@ def retires_other_partitions(subject: str) -> ConfigurationError:
 
 
 def several_boundaries(subject: str, count: int) -> ConfigurationError:
-    """The run has no one time partition at whose start versions could begin."""
+    """The run does not have exactly one time partition at whose start versions could begin."""
     return _cannot_merge(
         subject,
         expected=f"a run of one time partition, at whose start the versions begin (`boundary` of `{MERGE}`)",

@@ -19,7 +19,7 @@ from dagster_iceberg_spark.plan.read_options import CHANGES_FALLBACK, READ
 from dagster_iceberg_spark.table.lineage import CODE_VERSION, COMMIT_TOKEN
 from dagster_iceberg_spark.table.snapshot import Snapshot
 
-# What an earlier attempt has appended
+# Appends of earlier attempts
 
 
 def forgotten_append(subject: str, runs: Sequence[str], oldest: Snapshot) -> CommitOutcomeUnknownError:
@@ -37,7 +37,7 @@ def forgotten_append(subject: str, runs: Sequence[str], oldest: Snapshot) -> Com
 def append_of_other_code(
     subject: str, snapshot: Snapshot, run_id: str, code_version: str | None
 ) -> OrphanedCommitError:
-    """An earlier attempt has appended with another code version, and Dagster has not recorded it."""
+    """An earlier attempt appended with another code version, and Dagster has not recorded it."""
     return OrphanedCommitError.refusing(
         "append to",
         subject,
@@ -49,7 +49,7 @@ def append_of_other_code(
 
 
 def twin_appends(subject: str, twins: Sequence[Snapshot]) -> DuplicateCommitError:
-    """Two attempts of one step have appended at once."""
+    """Two attempts of one step appended at the same time."""
     return DuplicateCommitError.refusing(
         "append to",
         subject,
@@ -59,13 +59,13 @@ def twin_appends(subject: str, twins: Sequence[Snapshot]) -> DuplicateCommitErro
     )
 
 
-# What is new in an upstream table
+# Incremental reads
 
 
 def unclear_changes(
     subject: str, asset: str, read: Literal["snapshot", "changes", "changelog"], found: str
 ) -> ChangesUnknownError:
-    """It cannot be determined what is new in a table."""
+    """The changes of a table cannot be determined."""
     full = f'set `"{CHANGES_FALLBACK}": "full"` in the input\'s metadata, which then reads all rows'
     if read == "changes":
         expected = f"to know which rows of {asset} were added, as `{READ}` asks"
@@ -76,7 +76,7 @@ def unclear_changes(
 
 
 def replaced_by_changes(subject: str, assets: str, disposition: str) -> ConfigurationError:
-    """What is made of changes alone would replace what was made of earlier ones."""
+    """Rows made from changes would replace rows made from earlier changes."""
     return ConfigurationError.refusing(
         "write",
         subject,
@@ -98,7 +98,7 @@ def repeated_rows(subject: str, asset: str) -> ConfigurationError:
 
 
 def consumed_changes(subject: str, asset: str, since: int | None, found: str) -> ChangesConsumedError:
-    """Another materialization has taken the changes meanwhile."""
+    """Another materialization has consumed the changes since."""
     return ChangesConsumedError.refusing(
         "write",
         subject,

@@ -14,7 +14,7 @@ from dagster_iceberg_spark.table.schema import Field, IcebergType
 
 
 def unknown_partition_column(subject: str, column: str, columns: Sequence[str]) -> PartitioningError:
-    """`partition_expr` names a column that is not there."""
+    """`partition_expr` names a column that does not exist."""
     return _cannot_partition(
         subject,
         expected=f"the column {column!r} that `partition_expr` names",
@@ -25,7 +25,7 @@ def unknown_partition_column(subject: str, column: str, columns: Sequence[str]) 
 
 
 def not_for_time_windows(subject: str, field: Field, timezone: str) -> PartitioningError:
-    """The column's type holds no times."""
+    """The column's type cannot hold times."""
     return _cannot_partition(
         subject,
         expected="a column of type timestamp, timestamp_ntz, date, string or integer for the time windows of "
@@ -91,7 +91,7 @@ def other_spec(subject: str, wanted: Sequence[PartitionField], spec: PartitionSp
 
 
 def redundant_field(subject: str, other: PartitionField, field: PartitionField) -> PartitioningError:
-    """One of two fields follows from the other one."""
+    """Two fields are redundant."""
     return PartitioningError.refusing(
         "create",
         subject,
@@ -102,7 +102,7 @@ def redundant_field(subject: str, other: PartitionField, field: PartitionField) 
 
 
 def taken_field_name(subject: str, name: str, field: PartitionField, other: PartitionField | None) -> PartitioningError:
-    """A partition field has the name of another one, or of a column where there is no other."""
+    """A partition field has the name of another field or of a column."""
     return _cannot_partition(
         subject,
         expected="names of partition fields that differ from each other and from columns",
@@ -112,12 +112,12 @@ def taken_field_name(subject: str, name: str, field: PartitionField, other: Part
 
 
 def repeated_field(subject: str, field: PartitionField) -> PartitioningError:
-    """A partition field stands twice in the definition."""
+    """A partition field occurs twice in the definition."""
     return _cannot_partition(subject, expected="each field of `iceberg/partition_by` once", found=f"{field} twice")
 
 
 def unknown_source_column(subject: str, field: PartitionField, columns: Sequence[str]) -> PartitioningError:
-    """A partition field is of a column that is not there."""
+    """The column of a partition field does not exist."""
     return _cannot_partition(
         subject, expected=f"the column {field.column!r} of `iceberg/partition_by`", found=_columns(columns)
     )
@@ -143,7 +143,7 @@ def partition_of_every_instant(subject: str, column: Field) -> PartitioningError
     )
 
 
-# The partitions that a frame's rows belong to
+# The partitions that a DataFrame's rows fall in
 
 
 def untold_partitions(subject: str, field: PartitionField, column: Field | None) -> PartitioningError:

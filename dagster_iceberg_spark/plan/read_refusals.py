@@ -11,20 +11,20 @@ from dagster_iceberg_spark.plan.read_options import COLUMNS
 
 
 def unknown_ref(subject: str, ref: str | None, refs: Iterable[str]) -> UpstreamMissingError:
-    """There is no such branch or tag."""
+    """The branch or tag does not exist."""
     return _cannot_read(
         subject, expected=f"a branch or tag {ref!r}", found=f"the refs {', '.join(sorted(refs)) or 'none'}"
     )
 
 
 def unknown_snapshot(subject: str, snapshot_id: int, of_run: str | None, *, others: int) -> UpstreamMissingError:
-    """There is no such snapshot.
+    """The snapshot does not exist.
 
     Args:
         subject: The table.
         snapshot_id: The snapshot.
-        of_run: The run that has read it, where that is known.
-        others: How many snapshots there are.
+        of_run: The run that read the snapshot, if it is known.
+        others: The number of other snapshots.
     """
     return _cannot_read(
         subject,
@@ -35,7 +35,7 @@ def unknown_snapshot(subject: str, snapshot_id: int, of_run: str | None, *, othe
 
 
 def no_snapshot_then(subject: str, branch: str, instant: dt.datetime) -> UpstreamMissingError:
-    """It is not known which snapshot the branch had at an instant."""
+    """The snapshot of the branch at an instant is unknown."""
     return _cannot_read(
         subject,
         expected=f"the snapshot that {branch!r} had at {instant.isoformat()}",
@@ -44,7 +44,7 @@ def no_snapshot_then(subject: str, branch: str, instant: dt.datetime) -> Upstrea
 
 
 def earlier_than_read(subject: str, snapshot_id: int | None, since: int) -> UpstreamMissingError:
-    """What is new is asked of a snapshot that is older than the one that the asset has read."""
+    """An incremental read selects a snapshot that is older than the last one that the asset read."""
     return UpstreamMissingError.refusing(
         "read what is new in",
         subject,

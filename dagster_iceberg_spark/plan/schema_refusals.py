@@ -23,7 +23,7 @@ def strict_difference(subject: str, difference: str) -> SchemaMismatchError:
 
 
 def repeated_name(subject: str, names: tuple[str, str], parent: Sequence[str]) -> SchemaMismatchError:
-    """Two columns, or two fields of the struct `parent`, have one name."""
+    """Two columns, or two fields of the struct `parent`, have the same name."""
     one, other = names
     return _cannot_write(
         subject,
@@ -36,7 +36,7 @@ def repeated_name(subject: str, names: tuple[str, str], parent: Sequence[str]) -
 
 
 def repeated_path(subject: str, one: Path, other: Path) -> SchemaMismatchError:
-    """Two columns or fields have one dotted path, because a name has a dot in it."""
+    """Two columns or fields have the same dotted path, because a name contains a dot."""
     return _cannot_write(
         subject,
         expected="columns whose dotted paths differ, because Iceberg identifies them by their paths",
@@ -66,7 +66,7 @@ def required_column_missing(subject: str, path: Path, columns: Sequence[str]) ->
 
 
 def needed_column_missing(subject: str, path: Path, use: str, columns: Sequence[str]) -> SchemaMismatchError:
-    """The DataFrame lacks a column that the table's layout needs, so that it cannot be dropped."""
+    """The DataFrame lacks a column that cannot be dropped, because the table's layout needs it."""
     return _cannot_write(
         subject,
         expected=f"the column {'.'.join(path)!r}, {use}",
@@ -77,7 +77,7 @@ def needed_column_missing(subject: str, path: Path, use: str, columns: Sequence[
 
 
 def unfit_type(subject: str, path: Path, source: IcebergType, target: IcebergType) -> SchemaMismatchError:
-    """A column's type cannot be stored as the table's, nor can the table's be widened."""
+    """A column cannot be stored in the table's type, and the table's type cannot be widened."""
     name = ".".join(path)
     hint = f"cast {name!r} in the asset, if it may lose what does not fit."
     if {source, target} == {TIMESTAMP, TIMESTAMPTZ}:
@@ -124,7 +124,7 @@ def untyped(subject: str, path: Path, field: Field) -> SchemaMismatchError:
 
 
 def lacks_inner_fields(subject: str, field: Field) -> SchemaMismatchError:
-    """A merge's batch has a list or a map that lacks fields which the table has inside of it."""
+    """A list or a map in a merge's batch lacks fields that the table has."""
     return SchemaMismatchError.refusing(
         "merge into",
         subject,

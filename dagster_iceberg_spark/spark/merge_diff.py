@@ -374,9 +374,9 @@ class MergeDiff:
     def _by_key(self) -> DataFrame:
         """Return a row for each key.
 
-        Its columns: `s`, the row of the batch; `b`, the boundary; `c`, the version that covers it; `e`, one that ends
-        there; `n`, when the next one begins; `has_versions`, whether there is any. Of a version, `f` is when it begins,
-        `u` until when it lasts, `h` its fingerprint.
+        Its columns are `s`, the row of the batch; `b`, the boundary; `c`, the version that covers the boundary; `e`, a
+        version that ends there; `n`, when the next version begins; `has_versions`, whether there is any version. A
+        version has `f`, its start; `u`, its end; and `h`, its fingerprint.
         """
         functions, rules, keys = self.functions, self.action.rules, self.action.keys
         source = self.batch.frame.withColumn(_IN_BATCH, functions.lit(True))  # noqa: FBT003
@@ -412,6 +412,6 @@ class MergeDiff:
         return pairs.groupBy(*(functions.col(f"k{index}") for index in range(len(keys)))).agg(*named)
 
     def _part(self, struct: str, schema: Schema) -> ColumnOf:
-        """Return what finds a column in a struct of `_by_key`."""
+        """Return a function that finds a column in a struct of `_by_key`."""
         places = {field.name: index for index, field in enumerate(schema)}
         return lambda name: self.functions.expr(f"{struct}.c{places[name]}")
