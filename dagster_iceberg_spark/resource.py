@@ -271,10 +271,10 @@ class IcebergSparkResource(dg.ConfigurableResource[Any]):
     @property
     def pyiceberg_catalog(self) -> "Catalog":
         """The same catalog in pyiceberg. This starts a session only for a `SparkCatalogByName`."""
-        from dagster_iceberg_spark.catalog.look import asked, open_catalog
+        from dagster_iceberg_spark.catalog.look import call_catalog, open_catalog
 
         description = self.catalog_description
-        return asked(description, lambda: open_catalog(description), action="open")
+        return call_catalog(description, lambda: open_catalog(description), action="open")
 
     @property
     def catalog_description(self) -> CatalogDescription:

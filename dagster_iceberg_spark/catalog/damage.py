@@ -15,7 +15,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.look import asked, find_table, has_namespace, open_catalog, translated_answers
+from dagster_iceberg_spark.catalog.look import call_catalog, find_table, has_namespace, open_catalog, translated_answers
 from dagster_iceberg_spark.errors import (
     CommitConflictError,
     DisplacedCommitError,
@@ -56,7 +56,7 @@ def forget_unmade(description: CatalogDescription, identifier: TableIdentifier) 
     catalog: Any = open_catalog(description)
     drop = partial(catalog.drop_unmade_table, identifier.parts)
     try:
-        return bool(asked(description, drop, action=f"look at {identifier} in"))
+        return bool(call_catalog(description, drop, action=f"look at {identifier} in"))
     except CommitFailedException:
         return True  # another writer holds the table's lock, and creates or drops the table
 
@@ -79,7 +79,7 @@ def lone_creation(description: CatalogDescription, namespace: Sequence[str]) -> 
         return
     catalog: Any = open_catalog(description)
     try:
-        lock = asked(description, partial(catalog.lock_creation, name), action=f"lock the namespace {name} in")
+        lock = call_catalog(description, partial(catalog.lock_creation, name), action=f"lock the namespace {name} in")
     except CommitFailedException as error:
         raise CommitConflictError.refusing(
             "create",
@@ -92,7 +92,7 @@ def lone_creation(description: CatalogDescription, namespace: Sequence[str]) -> 
         yield
     finally:
         with suppress(IcebergSparkError):  # the metastore releases abandoned locks, and the namespace exists
-            asked(description, partial(catalog.unlock, lock), action=f"unlock the namespace {name} in")
+            call_catalog(description, partial(catalog.unlock, lock), action=f"unlock the namespace {name} in")
 
 
 def roll_back(description: CatalogDescription, state: TableState, snapshot: Snapshot, *, branch: str) -> None:
@@ -168,7 +168,7 @@ def _make_current(
             changes.set_current_snapshot(target_id)
 
     try:
-        asked(description, move, action=f"make snapshot {target_id} of {state.identifier} current in")
+        call_catalog(description, move, action=f"make snapshot {target_id} of {state.identifier} current in")
     except CommitFailedException as error:
         raise refusal from error
 

@@ -99,7 +99,7 @@ def look(
         )
 
     try:
-        return asked(description, read, action=f"look at {identifier} in")
+        return call_catalog(description, read, action=f"look at {identifier} in")
     except IcebergSparkError:
         raise
     except (KeyError, ValueError) as error:
@@ -130,7 +130,7 @@ def find_table(
         table = None if loaded is None else loaded.table
         return table if table is None or snapshot_id is None else version_of(table, snapshot_id)
 
-    return asked(description, load, action=f"look at {identifier} in")
+    return call_catalog(description, load, action=f"look at {identifier} in")
 
 
 def has_namespace(description: CatalogDescription, namespace: Sequence[str]) -> bool:
@@ -147,10 +147,10 @@ def has_namespace(description: CatalogDescription, namespace: Sequence[str]) -> 
         except NotImplementedError:  # in a directory, a namespace is a directory with tables
             return True
 
-    return asked(description, exists, action=f"look for the namespace {'.'.join(namespace)} in")
+    return call_catalog(description, exists, action=f"look for the namespace {'.'.join(namespace)} in")
 
 
-def asked(description: CatalogDescription, question: Callable[[], _AnswerT], *, action: str) -> _AnswerT:
+def call_catalog(description: CatalogDescription, request: Callable[[], _AnswerT], *, action: str) -> _AnswerT:
     """Send a request to the catalog, with the time limit of a metadata request.
 
     Raises:
@@ -159,7 +159,7 @@ def asked(description: CatalogDescription, question: Callable[[], _AnswerT], *, 
         InvestigationError: A file is missing or damaged.
     """
     with translated_answers(description, action=action):
-        return question() if description.is_local else _answer_in_time(description, question)
+        return request() if description.is_local else _answer_in_time(description, request)
 
 
 @contextmanager
@@ -304,9 +304,9 @@ def _require_metastore_client(properties: Mapping[str, Any]) -> None:
             )
 
 
-def _answer_in_time(description: CatalogDescription, question: Callable[[], _AnswerT]) -> _AnswerT:
+def _answer_in_time(description: CatalogDescription, request: Callable[[], _AnswerT]) -> _AnswerT:
     try:
-        return answer_within(ANSWER_TIMEOUT_SECONDS, question, thread_name="iceberg-look")
+        return answer_within(ANSWER_TIMEOUT_SECONDS, request, thread_name="iceberg-look")
     except FutureTimeoutError:  # including the timeout of a client
         _catalogs.pop(description.identity, None)  # with connections that still wait for responses
         raise CatalogUnavailableError.refusing(

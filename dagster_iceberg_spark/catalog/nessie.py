@@ -107,7 +107,7 @@ def _locations(table: Table) -> Iterator[str]:
     *namespace, name = elements = list(table.name())
     found, properties = table.catalog.properties, table.metadata.properties
     at = quote(f"{properties.get(_REFERENCE, '')}@{properties[_COMMIT]}", safe="")
-    asked: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "fetch": "ALL",
         "max-records": _ENTRIES,
         # Strings in the Common Expression Language are JSON strings.
@@ -116,7 +116,7 @@ def _locations(table: Table) -> Iterator[str]:
     }
     session = table.catalog._session  # type: ignore[attr-defined] # noqa: SLF001 - it is logged in
     while True:
-        answer = session.get(f"{found[_API].rstrip('/')}/v2/trees/{at}/history", params=asked)
+        answer = session.get(f"{found[_API].rstrip('/')}/v2/trees/{at}/history", params=parameters)
         answer.raise_for_status()
         page = answer.json()
         for entry in page["logEntries"]:
@@ -125,4 +125,4 @@ def _locations(table: Table) -> Iterator[str]:
                     yield operation["content"]["metadataLocation"]
         if not page.get("hasMore"):
             return
-        asked["page-token"] = page["token"]
+        parameters["page-token"] = page["token"]

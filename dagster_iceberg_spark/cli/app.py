@@ -70,7 +70,7 @@ def app() -> None:
 @click.option("--seconds", type=float, default=STEP_SECONDS, show_default=True, help="Time limit of each step.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.option("--strict", is_flag=True, help="Also fail if a table differs from its asset's definition.")
-def check(as_json: bool, strict: bool, **asked: Any) -> None:  # noqa: FBT001 - click's flags
+def check(as_json: bool, strict: bool, **options: Any) -> None:  # noqa: FBT001 - click's flags
     """Check the catalogs and tables of code locations, or a catalog that options describe.
 
     The check creates a table in each catalog, replaces it, reads it with Spark and with pyiceberg, and drops it. It
@@ -88,7 +88,7 @@ def check(as_json: bool, strict: bool, **asked: Any) -> None:  # noqa: FBT001 - 
     """  # noqa: D301 - click needs the character \b
     console = Console(stderr=as_json, width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
     try:
-        report = _shown(_findings(**asked), console)
+        report = _shown(_findings(**options), console)
     except IcebergSparkError as error:
         raise click.UsageError(str(error)) from error
     if as_json:

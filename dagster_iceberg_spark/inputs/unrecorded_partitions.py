@@ -21,11 +21,11 @@ def unrecorded_partitions(context: dg.InputContext, request: ReadRequest) -> fro
     is_now = request.options.is_head and request.options.ref is None
     if instance is None or not is_now or not context.has_asset_partitions or not context.has_asset_key:
         return frozenset()
-    asked = frozenset(str(key) for key in context.asset_partition_keys)
-    unrecorded = asked - written_partitions(context)
+    requested = frozenset(str(key) for key in context.asset_partition_keys)
+    unrecorded = requested - written_partitions(context)
     if unrecorded:
         unrecorded -= set(instance.get_materialized_partitions(context.asset_key))
-    if unrecorded and asked >= set(_all_keys(context.asset_partitions_def, instance)):
+    if unrecorded and requested >= set(_all_keys(context.asset_partitions_def, instance)):
         return frozenset()
     return unrecorded
 

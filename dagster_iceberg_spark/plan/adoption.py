@@ -204,7 +204,9 @@ def leaves_alone(snapshot: Snapshot, materialization: Materialization) -> bool:
     return described is not None and share_of(described, materialization.scope.keys) == "none"
 
 
-def displaced_by(state: TableState, committed: Snapshot, known: frozenset[int], *, branch: str) -> tuple[Snapshot, ...]:
+def displaced_snapshots(
+    state: TableState, committed: Snapshot, known: frozenset[int], *, branch: str
+) -> tuple[Snapshot, ...]:
     """Return the snapshots of other writers that a commit has removed from the history: the newest of each line.
 
     If a catalog reports that it rejected a commit that it made, Iceberg finds its snapshot in the refreshed table and

@@ -166,9 +166,9 @@ def partitions_without_files(
         files: The snapshot's data files that may have rows of the scope, with the bounds of its columns.
     """
     bound = bind_each_partition(scope, plan.schema, subject=str(plan.identifier))
-    asked = [(key, of_partition) for key, of_partition in bound if key in keys]
-    found = partition_files([of_partition for _, of_partition in asked], files)
-    return tuple(key for (key, _), of_partition in zip(asked, found, strict=True) if not of_partition)
+    wanted = [(key, of_partition) for key, of_partition in bound if key in keys]
+    found = partition_files([of_partition for _, of_partition in wanted], files)
+    return tuple(key for (key, _), of_partition in zip(wanted, found, strict=True) if not of_partition)
 
 
 def read_of_run(

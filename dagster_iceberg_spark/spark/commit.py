@@ -33,7 +33,7 @@ from dagster_iceberg_spark.errors import (
 )
 from dagster_iceberg_spark.plan.adoption import (
     decide_adoption,
-    displaced_by,
+    displaced_snapshots,
     has_read_changes,
     operation_tag,
     refuse_twins,
@@ -343,7 +343,7 @@ class _Attempts:
                 found="none, although the engine reported success",
                 hint="another writer may have rolled the table back or replaced it; look at its history.",
             )
-        displaced = displaced_by(state, committed[0], known, branch=request.branch)
+        displaced = displaced_snapshots(state, committed[0], known, branch=request.branch)
         if displaced:
             bring_back(session.catalog, state, committed[0], displaced, branch=request.branch)
             request.report(

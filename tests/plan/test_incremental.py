@@ -78,7 +78,9 @@ def wrote(
     }
 
 
-def told(state: TableState | None, *of: str, scope: PartitionScope | None = None, recorded: int = 0) -> ReadPosition:
+def position_after(
+    state: TableState | None, *of: str, scope: PartitionScope | None = None, recorded: int = 0
+) -> ReadPosition:
     own = OutputTable(
         "own",
         "main",
@@ -91,13 +93,13 @@ def told(state: TableState | None, *of: str, scope: PartitionScope | None = None
 
 
 def test_the_newest_of_the_asset_s_own_snapshots_tells() -> None:
-    assert told(None) == ReadPosition()
-    assert told(line()) == ReadPosition()
-    assert told(line({}, wrote(asset="other"))) == ReadPosition()
-    assert told(line(wrote(read(7)), wrote(read(8)), {}, wrote(asset="other"))) == ReadPosition(8)
-    assert told(line(wrote(read(7)), wrote())) == ReadPosition(7)
-    assert told(line(wrote(read(None)))) == ReadPosition(None)
-    assert told(line(wrote(read(7)), wrote(read(None)))) == ReadPosition(7)
+    assert position_after(None) == ReadPosition()
+    assert position_after(line()) == ReadPosition()
+    assert position_after(line({}, wrote(asset="other"))) == ReadPosition()
+    assert position_after(line(wrote(read(7)), wrote(read(8)), {}, wrote(asset="other"))) == ReadPosition(8)
+    assert position_after(line(wrote(read(7)), wrote())) == ReadPosition(7)
+    assert position_after(line(wrote(read(None)))) == ReadPosition(None)
+    assert position_after(line(wrote(read(7)), wrote(read(None)))) == ReadPosition(7)
 
 
 def test_what_was_read_under_the_asset_s_former_key_counts() -> None:
@@ -109,10 +111,10 @@ def test_what_was_read_under_the_asset_s_former_key_counts() -> None:
 
 def test_a_plain_read_counts_as_one_of_everything_until_then() -> None:
     plain = UpstreamRead("up", "db.up", 7, None)
-    assert told(line(wrote(plain))) == ReadPosition(7)
-    assert told(line(wrote(plain, read(6)))) == ReadPosition(6)
+    assert position_after(line(wrote(plain))) == ReadPosition(7)
+    assert position_after(line(wrote(plain, read(6)))) == ReadPosition(6)
     elsewhere = UpstreamRead("up", "db.other", 7, None)
-    assert told(line(wrote(elsewhere))) == ReadPosition()
+    assert position_after(line(wrote(elsewhere))) == ReadPosition()
 
 
 @pytest.mark.parametrize(
@@ -147,29 +149,29 @@ def test_a_read_that_left_rows_out_is_no_beginning(
 
 
 def test_two_inputs_of_one_table_read_on_by_themselves() -> None:
-    assert told(line(wrote(read(7), read(9, input_name="another")))) == ReadPosition(7)
-    unclear = told(line(wrote(read(7, input_name="one"), read(9, input_name="another"))))
+    assert position_after(line(wrote(read(7), read(9, input_name="another")))) == ReadPosition(7)
+    unclear = position_after(line(wrote(read(7, input_name="one"), read(9, input_name="another"))))
     assert unclear.unclear is not None
     assert "more than one state of it" in unclear.unclear
 
 
 def test_a_renamed_table_or_asset_is_read_on_where_the_input_is_the_same() -> None:
     moved = UpstreamRead("up", "db.elsewhere", 7, None, kind="changes", input_name="up")
-    assert told(line(wrote(moved))) == ReadPosition(7)
+    assert position_after(line(wrote(moved))) == ReadPosition(7)
     renamed = UpstreamRead("old", "db.up", 7, None, kind="changes", input_name="up")
-    assert told(line(wrote(renamed))) == ReadPosition(7)
+    assert position_after(line(wrote(renamed))) == ReadPosition(7)
     shared = UpstreamRead("another", "db.up", 7, None, kind="changes", input_name="another")
-    assert told(line(wrote(shared))) == ReadPosition()
+    assert position_after(line(wrote(shared))) == ReadPosition()
 
 
 def test_an_earlier_attempt_s_range_is_read_again() -> None:
-    again = told(line(wrote(read(7)), wrote(read(9, since=7), token="mine")))
+    again = position_after(line(wrote(read(7)), wrote(read(9, since=7), token="mine")))
     assert again == ReadPosition(7, until=9)
 
 
 def test_a_history_that_is_cut_off_is_unclear_where_nothing_younger_tells() -> None:
-    assert told(line(wrote(read(7)), first_parent=99)) == ReadPosition(7)
-    assert "older ones have expired" in (told(line(wrote(), first_parent=99)).unclear or "")
+    assert position_after(line(wrote(read(7)), first_parent=99)) == ReadPosition(7)
+    assert "older ones have expired" in (position_after(line(wrote(), first_parent=99)).unclear or "")
 
 
 def test_too_many_inputs_still_list_those_of_changes() -> None:
@@ -177,8 +179,8 @@ def test_too_many_inputs_still_list_those_of_changes() -> None:
     document = upstream_document([*many, read(7)])
     assert (len(document) < 500, has_all_reads(document)) == (True, False)
     assert [item.snapshot_id for item in upstream_reads(document)] == [7]
-    assert told(line(wrote(*many, read(7)))) == ReadPosition(7)
-    assert "too many inputs" in (told(line(wrote(*many))).unclear or "")
+    assert position_after(line(wrote(*many, read(7)))) == ReadPosition(7)
+    assert "too many inputs" in (position_after(line(wrote(*many))).unclear or "")
 
 
 @pytest.mark.parametrize(
@@ -195,7 +197,7 @@ def test_too_many_inputs_still_list_those_of_changes() -> None:
     ],
 )
 def test_of_other_partitions_nothing_is_read_yet(earlier: list[str], now: list[str], expected: Any) -> None:
-    answer = told(line(wrote(read(7, *earlier))), *now)
+    answer = position_after(line(wrote(read(7, *earlier))), *now)
     assert ("unclear" if answer.unclear else answer.since) == expected
 
 
@@ -215,7 +217,7 @@ def test_of_other_partitions_nothing_is_read_yet(earlier: list[str], now: list[s
 def test_each_partition_of_the_asset_reads_on_by_itself(
     earlier: list[str], own: list[str], recorded: int, expected: Any
 ) -> None:
-    answer = told(line(wrote(read(7), keys_of=keys(*earlier))), scope=keys(*own), recorded=recorded)
+    answer = position_after(line(wrote(read(7), keys_of=keys(*earlier))), scope=keys(*own), recorded=recorded)
     assert ("unclear" if answer.unclear else answer.since) == expected
 
 

@@ -136,7 +136,7 @@ WIDE = schema(**{f"c{number}": "long" for number in range(100)}, ts="timestamptz
 
 
 @pytest.mark.parametrize(
-    ("frame", "properties", "is_told"),
+    ("frame", "properties", "has_advice"),
     [
         (FRAME, {}, False),
         (WIDE, {}, True),
@@ -147,20 +147,20 @@ WIDE = schema(**{f"c{number}": "long" for number in range(100)}, ts="timestamptz
     ids=["among the first", "the 101st column", "a mode for all", "whole bounds", "no bounds"],
 )
 def test_what_keeps_other_rows_from_being_written_again_is_told(
-    frame: Schema, properties: dict[str, str], is_told: bool
+    frame: Schema, properties: dict[str, str], has_advice: bool
 ) -> None:
     state = existing(frame, "bucket(4, ts)", properties={**OWNED, **properties})
-    told = planned(state, DAY, frame, [file(1, 3)]).advice
-    assert (told is not None and "`write.metadata.metrics.column.ts` = `full`" in told) is is_told
+    advice = planned(state, DAY, frame, [file(1, 3)]).advice
+    assert (advice is not None and "`write.metadata.metrics.column.ts` = `full`" in advice) is has_advice
     assert planned(state, DAY, frame, [file(5, 6)]).advice is None
 
 
-@pytest.mark.parametrize(("key", "is_told"), [("a" * 16, False), ("a" * 17, True)])
-def test_bounds_of_long_texts_are_cut(key: str, is_told: bool) -> None:
+@pytest.mark.parametrize(("key", "has_advice"), [("a" * 16, False), ("a" * 17, True)])
+def test_bounds_of_long_texts_are_cut(key: str, has_advice: bool) -> None:
     frame = schema(carrier="string")
     cut = DataFile("f", {"carrier": ColumnBounds("a" * 16, "b", may_hold_null=False)})
-    told = planned(existing(frame, "bucket(4, carrier)"), keyed(key), frame, [cut]).advice
-    assert (told is not None) is is_told
+    advice = planned(existing(frame, "bucket(4, carrier)"), keyed(key), frame, [cut]).advice
+    assert (advice is not None) is has_advice
 
 
 def test_a_table_that_is_named_explicitly_says_so_and_an_op_owns_nothing() -> None:
