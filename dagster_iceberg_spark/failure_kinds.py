@@ -1,8 +1,8 @@
 """The kinds of failures of engines, catalogs and stores, each with the package's error and its message.
 
 Spark and pyiceberg report the same failures in different words. `spark/failures.py`, `catalog/failures.py` and
-`catalog/credentials.py` recognize them. Each kind is defined once here, so that the same failure always has the same
-message.
+`catalog/aws_credentials.py` recognize them. Each kind is defined once here, so that the same failure always has the
+same message.
 """
 
 from enum import Enum, unique

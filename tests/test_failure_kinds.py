@@ -3,7 +3,7 @@
 import pytest
 
 from dagster_iceberg_spark import errors
-from dagster_iceberg_spark.catalog import credentials
+from dagster_iceberg_spark.catalog import aws_credentials as credentials
 from dagster_iceberg_spark.catalog import failures as catalog_failures
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.failure_kinds import FailureKind

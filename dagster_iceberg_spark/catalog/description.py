@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import quote, quote_plus, urlsplit
 
-from dagster_iceberg_spark.catalog.aws import AwsIdentity
+from dagster_iceberg_spark.catalog.aws_identity import AwsIdentity
 from dagster_iceberg_spark.errors import ConfigurationError
 
 HDFS_SCHEMES: Final = ("hdfs", "viewfs")

@@ -25,7 +25,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.exceptions import ValidationError as MetadataValidationError
 from pyiceberg.table import Table
 
-from dagster_iceberg_spark.catalog.aws import AwsKeys
+from dagster_iceberg_spark.catalog.aws_identity import AwsKeys
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.document import Snapshots, document_of, is_in_current_form, table_state
 from dagster_iceberg_spark.catalog.failures import catalog_errors, kind_of
@@ -266,7 +266,9 @@ def _state_of(table: Table, identifier: TableIdentifier) -> TableState:
 def _keys_of(description: CatalogDescription) -> AwsKeys | None:
     if description.aws is None:
         return None
-    from dagster_iceberg_spark.catalog.credentials import current_keys  # importing boto3 takes a quarter of a second
+    from dagster_iceberg_spark.catalog.aws_credentials import (
+        current_keys,  # importing boto3 takes a quarter of a second
+    )
 
     return current_keys(description.aws)
 
@@ -274,13 +276,13 @@ def _keys_of(description: CatalogDescription) -> AwsKeys | None:
 def _load(description: CatalogDescription, keys: AwsKeys | None) -> Catalog:
     properties: dict[str, Any] = dict(description.pyiceberg_properties)
     if description.needs_region:
-        from dagster_iceberg_spark.catalog.credentials import region_of
+        from dagster_iceberg_spark.catalog.aws_credentials import region_of
 
         region = region_of(description)
         names = ("client.region", *(("rest.signing-region",) if description.is_signed else ()))
         properties.update({} if region is None else dict.fromkeys(names, region) | properties)
     if description.aws is not None and description.is_signed:
-        from dagster_iceberg_spark.catalog.credentials import session_of
+        from dagster_iceberg_spark.catalog.aws_credentials import session_of
 
         properties["botocore_session"] = session_of(description.aws)._session  # noqa: SLF001 - pyiceberg asks for it
     if keys is not None and "s3.access-key-id" not in properties:

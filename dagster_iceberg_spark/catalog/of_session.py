@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, unquote_plus, urlencode, urlsplit
 
-from dagster_iceberg_spark.catalog.aws import AwsIdentity
+from dagster_iceberg_spark.catalog.aws_identity import AwsIdentity
 from dagster_iceberg_spark.catalog.description import HDFS_FILE_IO, HDFS_SCHEMES, CatalogDescription, holds_secret
 from dagster_iceberg_spark.errors import ConfigurationError
 

@@ -50,10 +50,10 @@ from dagster_iceberg_spark.plan.write_plan import WritePlan
 from dagster_iceberg_spark.plan.write_request import WriteRequest
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import as_planned, is_connect, schema_of
+from dagster_iceberg_spark.spark.earlier_operations import stop_earlier
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.spark.execution import TaggedWork, run_stoppable
 from dagster_iceberg_spark.spark.failures import translated
-from dagster_iceberg_spark.spark.fence import stop_earlier
 from dagster_iceberg_spark.spark.frames import in_session
 from dagster_iceberg_spark.spark.outcome import (
     committed_snapshots,

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from dagster_iceberg_spark.plan.write_request import Announce, Report
 from dagster_iceberg_spark.spark.columns import is_connect
+from dagster_iceberg_spark.spark.earlier_operations import attempt_in
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.spark.failures import is_unanswered
-from dagster_iceberg_spark.spark.fence import attempt_in
 from dagster_iceberg_spark.spark.session import without_retries
 from dagster_iceberg_spark.timeouts import CANCEL_SECONDS, STOP_SECONDS, WAIT_SECONDS
 

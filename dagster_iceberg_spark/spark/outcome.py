@@ -8,9 +8,9 @@ from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflictError, CommitOutcomeUnknownError
 from dagster_iceberg_spark.plan.write_request import WriteRequest
 from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark.earlier_operations import stop_earlier
 from dagster_iceberg_spark.spark.execution import TaggedWork
 from dagster_iceberg_spark.spark.failures import is_unanswered
-from dagster_iceberg_spark.spark.fence import stop_earlier
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState

@@ -27,9 +27,9 @@ from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflict
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.spark import session_refusals, sql
 from dagster_iceberg_spark.spark.columns import is_connect
-from dagster_iceberg_spark.spark.credentials import aws_properties, tell_jvm
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, inspect_failure
 from dagster_iceberg_spark.spark.failures import kind_of, translated
+from dagster_iceberg_spark.spark.jvm_credentials import aws_properties, tell_jvm
 from dagster_iceberg_spark.timeouts import CONNECT_TIMEOUT_SECONDS, JAVA_VERSION_SECONDS
 from dagster_iceberg_spark.versions import (
     ICEBERG_EXTENSIONS,

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 from botocore.tokens import SSOTokenProvider
 
-from dagster_iceberg_spark.catalog.aws import AwsIdentity, AwsKeys
-from dagster_iceberg_spark.catalog.credentials import current_keys
+from dagster_iceberg_spark.catalog.aws_credentials import current_keys
+from dagster_iceberg_spark.catalog.aws_identity import AwsIdentity, AwsKeys
 
 TOKEN = "hush-of-the-service"
 

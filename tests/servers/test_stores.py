@@ -64,9 +64,9 @@ import dagster as dg
 from pathlib import Path
 from dagster_iceberg_spark import AwsCredentials, IcebergPySparkIOManager, IcebergSparkResource, S3Store, SqlCatalog
 from dagster_iceberg_spark.config.authentication import NoAuthentication
-from dagster_iceberg_spark.catalog import credentials as found
-from dagster_iceberg_spark.catalog.aws import AwsKeys
-from dagster_iceberg_spark.spark import credentials
+from dagster_iceberg_spark.catalog import aws_credentials as found
+from dagster_iceberg_spark.catalog.aws_identity import AwsKeys
+from dagster_iceberg_spark.spark import jvm_credentials as credentials
 
 endpoint, directory, role = sys.argv[1:]
 given = AwsCredentials(role_arn=role, external_id="lake-7") if role else AwsCredentials()

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import EndpointConnectionError, TokenRetrievalError, UnauthorizedSSOTokenError
 
-from dagster_iceberg_spark.catalog.aws import AwsIdentity, AwsKeys
-from dagster_iceberg_spark.catalog.credentials import current_keys, region_of
+from dagster_iceberg_spark.catalog.aws_credentials import current_keys, region_of
+from dagster_iceberg_spark.catalog.aws_identity import AwsIdentity, AwsKeys
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.errors import CatalogUnavailableError, ConfigurationError, CredentialsExpiredError
 
@@ -17,7 +17,7 @@ ROLE = "arn:aws:iam::123456789012:role/lake"
 
 @pytest.fixture(autouse=True)
 def _nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagster_iceberg_spark.catalog.credentials._sessions", {})
+    monkeypatch.setattr("dagster_iceberg_spark.catalog.aws_credentials._sessions", {})
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from dagster_iceberg_spark.catalog.aws import AwsIdentity, AwsKeys
+from dagster_iceberg_spark.catalog.aws_identity import AwsIdentity, AwsKeys
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.spark import session_refusals
@@ -52,7 +52,7 @@ class JvmIdentity:
                 threading.Thread(target=self._refresh, args=(context,), name="aws-credentials", daemon=True).start()
 
     def _refresh(self, context: Any) -> None:
-        from dagster_iceberg_spark.catalog.credentials import current_keys
+        from dagster_iceberg_spark.catalog.aws_credentials import current_keys
 
         while True:
             time.sleep(REFRESH_SECONDS)
@@ -128,7 +128,7 @@ def aws_properties(session: SparkSession, catalog: CatalogDescription) -> Mappin
     """
     if not catalog.needs_region:
         return {}
-    from dagster_iceberg_spark.catalog.credentials import (
+    from dagster_iceberg_spark.catalog.aws_credentials import (
         current_keys,
         region_of,
     )  # importing boto3 takes a quarter of a second
