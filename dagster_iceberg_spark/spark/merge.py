@@ -50,6 +50,7 @@ from dagster_iceberg_spark.spark.merge_diff import (
     MetFiles,
     fingerprint,
 )
+from dagster_iceberg_spark.spark.scd2 import VersionDiff
 from dagster_iceberg_spark.spark.session import IcebergSession, configured
 from dagster_iceberg_spark.table.commit import RowCounts
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, all_of
@@ -71,7 +72,8 @@ def merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
         PySparkException, Py4JError: The engine's error, untranslated.
     """
     batch = stage(session, plan, action, frame)
-    diff = MergeDiff(session, plan, action, batch)
+    diff_of = VersionDiff if action.rules.strategy == "scd2" else MergeDiff
+    diff = diff_of(session, plan, action, batch)
     met = diff.met_files() if batch.rows else None
     is_stored = met is not None and met.is_all_of(batch)
     if met is not None and not is_stored and met.changed_files == met.files:

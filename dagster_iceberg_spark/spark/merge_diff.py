@@ -36,8 +36,8 @@ CLOSE: Final = "close"
 DELETE: Final = "delete"
 BEFORE: Final = "__dagster_before"
 """The column with the fingerprint of the stored row that a change applies to."""
-_IN_BATCH: Final = "__dagster_in_batch"
-_IN_TABLE: Final = "__dagster_in_table"
+IN_BATCH: Final = "__dagster_in_batch"
+IN_TABLE: Final = "__dagster_in_table"
 _IS_SAME: Final = "__dagster_is_same"
 _FILE: Final = "__dagster_file"
 
@@ -92,21 +92,22 @@ class MergeDiff:
         rules = self.action.rules
         if not self.batch.rows and not rules.has_absentees:
             return self.batch.frame, {}
-        if rules.strategy == "scd2":
-            changes = self._versions()
-        elif self.action.base_snapshot_id is None:
-            changes = self._labelled(self._live(), FIRST if rules.is_by_row else INSERT)
-            if rules.is_by_row:
-                changes = changes.withColumn(BEFORE, self.functions.lit(None).cast("bigint"))
-        elif rules.strategy == "delete_insert":
-            changes = self._replacements()
-        elif rules.strategy == "insert_only":
-            changes = self._insertions()
-        else:
-            changes = self._updates()
+        changes = self._changes()
         with active(self.session.spark):
             changes = changes.localCheckpoint()
         return changes, {row[0]: int(row[1]) for row in changes.groupBy(CHANGE).count().collect()}
+
+    def _changes(self) -> DataFrame:
+        """Return the rows that change something, each with its change."""
+        rules = self.action.rules
+        if self.action.base_snapshot_id is None:
+            changes = self._labelled(self._live(), FIRST if rules.is_by_row else INSERT)
+            return changes.withColumn(BEFORE, self.functions.lit(None).cast("bigint")) if rules.is_by_row else changes
+        if rules.strategy == "delete_insert":
+            return self._replacements()
+        if rules.strategy == "insert_only":
+            return self._insertions()
+        return self._updates()
 
     def met_files(self) -> MetFiles | None:
         """Return the matches of the batch, or None if they do not determine what the merge does."""
@@ -150,17 +151,17 @@ class MergeDiff:
 
     def _updates(self) -> DataFrame:
         functions, action, rules = self.functions, self.action, self.action.rules
-        source = self._marked_as(self.batch.frame, _IN_BATCH)
+        source = self._marked_as(self.batch.frame, IN_BATCH)
         other = self._near() if rules.is_by_row else self._met_keys()
         how = "full" if rules.is_by_row and rules.sync else "left"
         joined = source.alias(SOURCE).join(
-            self._marked_as(other, _IN_TABLE).alias(TARGET), functions.expr(self._meets), how
+            self._marked_as(other, IN_TABLE).alias(TARGET), functions.expr(self._meets), how
         )
         columns = [self._value(field).alias(field.name) for field in self.given if field.name != action.marker]
         columns.append(self._change().alias(CHANGE))
         if rules.is_by_row:
             before = fingerprint(functions, self.columns, partial(named_column, functions, qualifier=TARGET))
-            columns.append(functions.when(named_column(functions, _IN_TABLE, TARGET), before).alias(BEFORE))
+            columns.append(functions.when(named_column(functions, IN_TABLE, TARGET), before).alias(BEFORE))
         changes = joined.select(*columns).where(f"{CHANGE} IS NOT NULL")
         if rules.is_by_row:
             # A key may have several rows in a table that other tools have written.
@@ -227,8 +228,8 @@ class MergeDiff:
         """Return the change that a row of the batch makes to the stored row, or NULL for none."""
         functions, action, rules = self.functions, self.action, self.action.rules
         is_marked = functions.expr(marked(action, self.given, SOURCE))
-        in_batch = named_column(functions, _IN_BATCH, SOURCE).isNotNull()
-        in_table = named_column(functions, _IN_TABLE, TARGET).isNotNull()
+        in_batch = named_column(functions, IN_BATCH, SOURCE).isNotNull()
+        in_table = named_column(functions, IN_TABLE, TARGET).isNotNull()
         is_new = ~in_table & ~is_marked
         wins = functions.expr(f"coalesce(({rules.when_matched or 'TRUE'}), FALSE)")
         met = in_batch & in_table & wins
@@ -308,110 +309,3 @@ class MergeDiff:
                 return None
             columns.append(compared.alias(f"c{index}"))
         return frame.select(*columns)
-
-    def _versions(self) -> DataFrame:
-        """Return the changes of the versions of the batch's keys: ended versions, new versions and corrected versions.
-
-        If a row differs from the version that covers its boundary, it ends that version at the boundary and begins a
-        new one. The new version ends where the old one would have ended, or where the next one begins. A version that
-        begins exactly at the boundary was written by an earlier run with the same boundary, and is corrected.
-
-        A row with its own start always begins a version. Late rows can therefore be added in any order. This would not
-        be possible if rows without a change left no trace.
-        """
-        functions, rules = self.functions, self.action.rules
-        groups = self._by_key()
-        present = functions.expr("s IS NOT NULL AND NOT s.gone")
-        covered, starts = functions.expr("c IS NOT NULL"), functions.expr("coalesce(c.f = b, FALSE)")
-        compared = [item.name for item in self.given if item.name not in (self.action.marker, rules.valid_from)]
-        is_covered = self.is_same(self._part("s", self.given), self._part("c", self.columns), compared)
-        is_ended = (
-            functions.expr("c IS NULL AND e IS NOT NULL")
-            & functions.lit(not self._rows_say_when)
-            & self.is_same(self._part("s", self.given), self._part("e", self.columns), compared)
-        )
-        corrected = present & covered & starts & ~is_covered
-        goes_on = is_covered & functions.lit(not self._rows_say_when)
-        ended = covered & ~starts & (~present | ~goes_on)
-        reopened = present & functions.coalesce(is_ended, functions.lit(False))  # noqa: FBT003
-        begun = present & ((covered & ~starts & ~goes_on) | (~covered & ~reopened))
-        before = (
-            functions.when(corrected | reopened, functions.lit(UPDATE))
-            .when(ended, functions.lit(CLOSE))
-            .when(~present & covered & starts, functions.lit(DELETE))
-        )
-        is_new = functions.expr("is_new")
-        end = functions.when(is_new & covered, functions.expr("c.u")).when(is_new | reopened, functions.expr("n"))
-        end = end.when(ended, functions.expr("b")).otherwise(functions.expr("c.u"))
-        columns = []
-        for index, column in enumerate(self.columns):
-            old = functions.expr(f"coalesce(c, e).c{index}")
-            field = self.given.field(column.name)
-            if column.name == rules.valid_from:
-                value = functions.when(is_new, functions.expr("b")).otherwise(old)
-            elif column.name == rules.valid_to:
-                value = end
-            elif column.name == rules.is_current:
-                value = end.isNull()
-            elif field is None:
-                value = old
-            else:
-                new = self._part("s", self.given)(field.name)
-                new = reshaped(functions, new, field.type, column.type, is_same=self.is_alike, stored=old)
-                value = functions.when(is_new | corrected, new).otherwise(old)
-            columns.append(value.alias(column.name))
-        change = functions.when(is_new & begun, functions.when(functions.expr("has_versions"), functions.lit(INSERT)))
-        change = functions.coalesce(change, functions.when(is_new & begun, functions.lit(FIRST)))
-        change = functions.coalesce(change, functions.when(~is_new, before))
-        columns.append(functions.when(~is_new, functions.expr("coalesce(c.h, e.h)")).alias(BEFORE))
-        sides = groups.selectExpr("*", "explode(array(FALSE, TRUE)) AS is_new")
-        return sides.select(*columns, change.alias(CHANGE)).where(f"{CHANGE} IS NOT NULL")
-
-    @property
-    def _rows_say_when(self) -> bool:
-        return self.given.field(self.action.rules.valid_from) is not None
-
-    def _by_key(self) -> DataFrame:
-        """Return a row for each key.
-
-        Its columns are `s`, the row of the batch; `b`, the boundary; `c`, the version that covers the boundary; `e`, a
-        version that ends there; `n`, when the next version begins; `has_versions`, whether there is any version. A
-        version has `f`, its start; `u`, its end; and `h`, its fingerprint.
-        """
-        functions, rules, keys = self.functions, self.action.rules, self.action.keys
-        source = self.batch.frame.withColumn(_IN_BATCH, functions.lit(True))  # noqa: FBT003
-        stored = self._near().withColumn(_IN_TABLE, functions.lit(True))  # noqa: FBT003
-        how = "full" if rules.has_absentees else "left"
-        joined = source.alias(SOURCE).join(stored.alias(TARGET), functions.expr(self._meets), how)
-        given, columns = (partial(named_column, functions, qualifier=side) for side in (SOURCE, TARGET))
-        parts = [given(field.name).alias(f"c{index}") for index, field in enumerate(self.given)]
-        gone = functions.expr(marked(self.action, self.given, SOURCE)).alias("gone")
-        version = [columns(field.name).alias(f"c{index}") for index, field in enumerate(self.columns)]
-        version += [columns(rules.valid_from).alias("f"), columns(rules.valid_to).alias("u")]
-        version.append(fingerprint(functions, self.columns, columns).alias("h"))
-        boundary = (
-            functions.lit(None) if self.action.boundary is None else functions.expr(sql.timestamp(self.action.boundary))
-        )
-        if self._rows_say_when:
-            boundary = functions.coalesce(given(rules.valid_from), boundary)
-        pairs = joined.select(
-            *(functions.coalesce(given(key), columns(key)).alias(f"k{index}") for index, key in enumerate(keys)),
-            functions.when(given(_IN_BATCH).isNotNull(), functions.struct(*parts, gone)).alias("s"),
-            functions.when(columns(_IN_TABLE).isNotNull(), functions.struct(*version)).alias("t"),
-            boundary.alias("b"),
-        )
-        aggregates = {
-            "s": "any_value(s, true)",
-            "b": "any_value(b, true)",
-            "c": "max_by(t, t.f) FILTER (WHERE t.f <= b AND (t.u IS NULL OR t.u > b))",
-            "e": "max_by(t, t.f) FILTER (WHERE t.f < b AND t.u = b)",
-            "n": "min(t.f) FILTER (WHERE t.f > b)",
-            "has_versions": "bool_or(t IS NOT NULL)",
-        }
-        named = (functions.expr(aggregate).alias(name) for name, aggregate in aggregates.items())
-        return pairs.groupBy(*(functions.col(f"k{index}") for index in range(len(keys)))).agg(*named)
-
-    def _part(self, struct: str, schema: Schema) -> ColumnOf:
-        """Return a function that finds a column in a struct of `_by_key`."""
-        places = {field.name: index for index, field in enumerate(schema)}
-        return lambda name: self.functions.expr(f"{struct}.c{places[name]}")
