@@ -162,6 +162,11 @@ class FailureKind(Enum):
         "a user that the Hive Metastore or HDFS lets in",
         "check `kerberos_principal`, the Kerberos ticket (`klist`), and what the user may do there.",
     )
+    METASTORE_PRIVILEGE_MISSING = (
+        ConfigurationError,
+        "a user with the privilege that the Hive Metastore requires",
+        "grant the privilege to the user, or connect as another user.",
+    )
     AWS_CREDENTIALS_MISSING = (
         ConfigurationError,
         "AWS credentials and a region",

@@ -155,8 +155,10 @@ FAILURES: dict[FailureKind, list[Exception]] = {
         OSError("Corrupt snappy compressed data."),
     ],
     FailureKind.HADOOP_USER_REFUSED: [
-        MetaException("No privilege 'Select' found for inputs { database:db, table:t}"),
         TTransportException(TTransportException.NOT_OPEN, "Bad SASL negotiation status: 4 (GSS initiate failed)"),
+    ],
+    FailureKind.METASTORE_PRIVILEGE_MISSING: [
+        MetaException("No privilege 'Select' found for inputs { database:db, table:t}"),
     ],
     FailureKind.HIVE_VERSION_UNSUPPORTED: [
         TApplicationException(TApplicationException.UNKNOWN_METHOD, "Invalid method name: 'get_table'"),

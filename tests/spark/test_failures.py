@@ -355,6 +355,8 @@ FAILURES: dict[tuple[FailureKind, type[errors.IcebergSparkError]], list[Exceptio
     ],
     (FailureKind.HADOOP_USER_REFUSED, errors.CredentialsExpiredError): [
         java(("x.Y", "Failed"), ("org.apache.thrift.transport.TTransportException", "GSS initiate failed")),
+    ],
+    (FailureKind.METASTORE_PRIVILEGE_MISSING, errors.ConfigurationError): [
         java(("x.Y", "Failed"), (f"{HIVE}MetaException", "No privilege 'Select' found for inputs { database:db }")),
     ],
     (FailureKind.THROTTLED, errors.CatalogUnavailableError): [
