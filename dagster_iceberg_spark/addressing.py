@@ -9,8 +9,9 @@ from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.plan.calendar import coarsest_granule
 from dagster_iceberg_spark.plan.options import (
     PARTITION_EXPR,
+    SCHEMA,
     TABLE,
-    parse_table_address,
+    parse_key,
 )
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.scope import (
@@ -40,8 +41,7 @@ def table_of(
     Raises:
         MetadataKeyError: An op's output names no table, or the name is invalid.
     """
-    address = parse_table_address(definition, subject=subject)
-    named = address.table
+    named: TableIdentifier | None = parse_key(TABLE, definition, subject=subject)
     if named is not None:
         return named if mapping_key is None else TableIdentifier(named.namespace, f"{named.name}__{mapping_key}")
     if asset_key is None:
@@ -55,7 +55,8 @@ def table_of(
     prefix = asset_key.path[:-1]
     configured = (namespace,) if namespace else None
     default = (prefix[-1],) if prefix else (DEFAULT_NAMESPACE,)
-    return TableIdentifier(address.schema or configured or default, asset_key.path[-1])
+    given: tuple[str, ...] | None = parse_key(SCHEMA, definition, subject=subject)
+    return TableIdentifier(given or configured or default, asset_key.path[-1])
 
 
 def asset_scope(
@@ -68,7 +69,7 @@ def asset_scope(
     """
     if not context.has_asset_partitions:
         return PartitionScope()
-    columns = parse_table_address(definition, subject=subject).partition_expr
+    columns = parse_key(PARTITION_EXPR, definition, subject=subject)
     return partition_scope(context.asset_partitions_def, context.asset_partition_keys, columns, subject=subject)
 
 
@@ -117,7 +118,7 @@ def partition_columns(
     if partitions_def is None:
         return ()
     names = tuple(_by_dimension(partitions_def))
-    columns = parse_table_address(metadata, subject=subject).partition_expr
+    columns = parse_key(PARTITION_EXPR, metadata, subject=subject)
     return tuple(_columns_by_dimension(names, columns, subject=subject).values())
 
 

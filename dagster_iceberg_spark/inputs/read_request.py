@@ -83,10 +83,10 @@ def read_request(context: dg.InputContext, *, namespace: str | None) -> ReadRequ
     mapping_key = upstream.mapping_key if upstream is not None and asset_key is None else None
     subject = "/".join(asset_key.path) if asset_key else f"the input {context.name!r}"
     facts, metadata = step_facts(context), plain_metadata(context.definition_metadata)
-    if TABLE in metadata:
+    if metadata.get(TABLE) is not None:
         _require_no_source(definition, asset_key, subject=subject)
         definition, mapping_key = {TABLE: metadata[TABLE]}, None
-    elif asset_key is None and TABLE not in definition:
+    elif asset_key is None and definition.get(TABLE) is None:
         raise MetadataKeyError.refusing(
             "load",
             subject,
@@ -142,7 +142,7 @@ def _require_no_source(definition: Mapping[str, object], asset_key: dg.AssetKey 
     Raises:
         MetadataKeyError: The input comes from an asset, or from an op's output that names its table.
     """
-    if asset_key is None and TABLE not in definition:
+    if asset_key is None and definition.get(TABLE) is None:
         return
     raise MetadataKeyError.refusing(
         "load",

@@ -60,7 +60,7 @@ def table_request(
     return TableRequest(
         identifier=identifier,
         asset_key="/".join(asset_key.path) if asset_key else None,
-        is_named_explicitly=TABLE in (metadata or {}),
+        is_named_explicitly=(metadata or {}).get(TABLE) is not None,
         options=options,
         column_docs={column.name: column.description for column in declared.columns if column.description}
         if declared

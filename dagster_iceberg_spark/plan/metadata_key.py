@@ -131,10 +131,11 @@ def read_metadata(options: type[_OptionsT], metadata: Mapping[str, Any], *, subj
 
 def unknown_keys(metadata: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield each unknown key that has the package's prefix, with a hint."""
+    by_option = {name.removeprefix(PREFIX): name for name in known}
     for name in metadata:
         if name.startswith(PREFIX) and name not in known:
-            nearest = nearest_of(name.removeprefix(PREFIX), [item.removeprefix(PREFIX) for item in known])
-            yield name, f"did you mean `{PREFIX}{nearest}`?" if nearest else f"the keys are {', '.join(known)}."
+            nearest = nearest_of(name.removeprefix(PREFIX), tuple(by_option))
+            yield name, f"did you mean `{by_option[nearest]}`?" if nearest else f"the keys are {', '.join(known)}."
 
 
 def one_of(choices: tuple[str, ...]) -> Callable[[Any], Any]:

@@ -413,6 +413,16 @@ def check_keys(metadata: Mapping[str, Any], *, subject: str) -> None:
         )
 
 
+def parse_key(name: str, metadata: Mapping[str, Any], *, subject: str) -> Any:
+    """Return the value of one key of an output, parsed, or None if it is not given.
+
+    Raises:
+        MetadataKeyError: The key does not take the value.
+    """
+    value = metadata.get(name)
+    return None if value is None else OUTPUT_KEYS[name].read(value, subject=subject)
+
+
 def parse_table_address(metadata: Mapping[str, Any], *, subject: str) -> TableAddress:
     """Return the table and the partition columns that the metadata names.
 
@@ -477,7 +487,7 @@ def addressing_keys() -> tuple[str, ...]:
 
 def _refuse_addressing(run: Mapping[str, Any], definition: Mapping[str, Any], *, subject: str) -> None:
     for name in addressing_keys():
-        if name in run and run[name] != definition.get(name):
+        if run.get(name) is not None and run[name] != definition.get(name):
             raise MetadataKeyError.refusing(
                 "write",
                 subject,

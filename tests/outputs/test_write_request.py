@@ -84,3 +84,15 @@ def test_descriptions_of_columns_become_docs() -> None:
 def test_an_unknown_key_is_refused_by_the_name_of_the_asset() -> None:
     with pytest.raises(MetadataKeyError, match=r"the metadata of raw/nyc/flights: .*did you mean `iceberg/branch`"):
         written(definition_metadata={"iceberg/branh": "x"})
+
+
+def test_a_table_of_none_is_not_named() -> None:
+    request = written(definition_metadata={"iceberg/table": None})
+    assert not request.table.is_named_explicitly
+    assert request.table.identifier == TableIdentifier(("db",), "flights")
+
+
+def test_keys_that_an_asset_does_not_need_are_not_read() -> None:
+    """Another tool's `schema` says nothing of a table that has a name."""
+    request = written(definition_metadata={"iceberg/table": "a.b", "schema": 3, "partition_expr": ["no"]})
+    assert request.table.identifier == TableIdentifier(("a",), "b")

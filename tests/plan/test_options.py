@@ -404,3 +404,8 @@ def test_the_format_is_no_property_that_a_table_has(given: dict[str, Any], versi
     """As one it would be set again in every run."""
     options = parse_write_options(given, subject="nyc.flights")
     assert (options.format_version, options.table_properties) == (version, {"a": "b"})
+
+
+@pytest.mark.parametrize("key", addressing_keys())
+def test_a_run_that_says_none_says_nothing(key: str) -> None:
+    assert parsed({key: "a.b"}, {key: None}) == parsed({key: "a.b"})

@@ -117,3 +117,8 @@ def test_a_wrong_tag_is_refused(tags: dict[str, str], message: str) -> None:
     with pytest.raises(MetadataKeyError) as caught:
         parse_read_options({}, subject="flights", tags=tags)
     assert message in str(caught.value)
+
+
+def test_a_key_without_prefix_is_the_hint_for_one_with_it() -> None:
+    with pytest.raises(MetadataKeyError, match="did you mean `columns`"):
+        parse_read_options({"iceberg/columns": ["a"]}, subject="flights")
