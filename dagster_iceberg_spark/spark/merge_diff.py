@@ -205,7 +205,7 @@ class MergeDiff:
 
     def _insertions(self) -> DataFrame:
         """Return the rows of the batch whose keys the table lacks."""
-        stored = self.batch.copied(self._met) if self.batch.is_small else self._near()
+        stored = self._met_keys() if self.batch.is_small else self._near()
         rows = self._live().alias(SOURCE).join(stored.alias(TARGET), self.functions.expr(self._meets), "left_anti")
         return self._labelled(rows, INSERT)
 
