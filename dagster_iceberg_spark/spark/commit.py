@@ -166,10 +166,20 @@ class _Attempts:
         state = self._look()
         if self.known is None:
             self.known = frozenset(state.snapshots) if state else frozenset[int]()
+        rolled_back: set[int] = set()
         while state is not None and (found := self._find(state)) is not None:
+            if found.snapshot.snapshot_id in rolled_back:
+                raise CommitConflictError.refusing(
+                    "write",
+                    self.request.subject,
+                    expected=f"a history without snapshot {found.snapshot.snapshot_id}, which was rolled back",
+                    found="the snapshot: the catalog still returns it",
+                    hint="run the asset again.",
+                )
             if is_intact(self.session, self.request, state, found.snapshot):
                 return self._resume(state, found, began)
-            state = self._look()  # the snapshot was rolled back
+            rolled_back.add(found.snapshot.snapshot_id)
+            state = self._look()
         self._require_writable(state)
         plan, frame = self._plan(state)
         self._prepare(plan)
