@@ -1,6 +1,6 @@
 """The choice of a catalog."""
 
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
@@ -12,11 +12,6 @@ from dagster_iceberg_spark.config.in_memory_catalog import InMemoryCatalog
 from dagster_iceberg_spark.config.rest_catalog import RestCatalog
 from dagster_iceberg_spark.config.spark_catalog import SparkCatalogByName
 from dagster_iceberg_spark.config.sql_catalog import SqlCatalog
-
-_DYNAMODB_LOCK: Final = "org.apache.iceberg.aws.dynamodb.DynamoDbLockManager"
-"""Iceberg documentation, "AWS", "DynamoDB Lock Manager"."""
-_HADOOP_CATALOG: Final = "dagster_iceberg_spark.catalog.hadoop.HadoopCatalog"
-
 
 CatalogConfig: TypeAlias = Annotated[
     EmbeddedCatalog

@@ -164,8 +164,8 @@ def position_in(
     if is_one and share == _share_read(read, now, keys) == "all":
         return ReadPosition(read.snapshot_id)
     what = (
-        f"read {_shown(read.scope)} for {_shown(snapshot.summary.get(PARTITION_KEYS))}: only some of what is read now, "
-        "or more than one state of it"
+        f"read {_shown(read.scope)} for {_shown(snapshot.summary.get(PARTITION_KEYS))}: only some of the rows "
+        "that the input reads now, or more than one state of them"
         if partial is None
         else f"not read all rows of {partial.table} ({partial.left_out})"
     )

@@ -152,7 +152,7 @@ def test_two_inputs_of_one_table_read_on_by_themselves() -> None:
     assert position_after(line(wrote(read(7), read(9, input_name="another")))) == ReadPosition(7)
     unclear = position_after(line(wrote(read(7, input_name="one"), read(9, input_name="another"))))
     assert unclear.unclear is not None
-    assert "more than one state of it" in unclear.unclear
+    assert "more than one state of them" in unclear.unclear
 
 
 def test_a_renamed_table_or_asset_is_read_on_where_the_input_is_the_same() -> None:
