@@ -111,11 +111,9 @@ class MergeDiff:
 
     def met_files(self) -> MetFiles | None:
         """Return the matches of the batch, or None if they do not determine what the merge does."""
-        action, rules = self.action, self.action.rules
-        is_decided = rules.strategy == "upsert" and not rules.is_by_row and not rules.has_absentees
-        if not is_decided or not action.updated or action.base_snapshot_id is None:
+        if not self._is_decided_by_files:
             return None
-        digest = digest_of_key([sql.quote(key) for key in action.keys])
+        digest = digest_of_key([sql.quote(key) for key in self.action.keys])
         sums = self._met.groupBy(_FILE).agg(
             self.functions.expr(f"count_if({_IS_SAME}) AS unchanged"),
             self.functions.expr(f"count_if(NOT {_IS_SAME}) AS changed"),
@@ -128,6 +126,13 @@ class MergeDiff:
             unchanged=sum(row["unchanged"] for row in rows),
             digest=reduce(xor, (row["digest"] for row in rows), 0),
         )
+
+    @property
+    def _is_decided_by_files(self) -> bool:
+        """Whether the files with matching rows determine if the whole batch is merged."""
+        action, rules = self.action, self.action.rules
+        is_plain_upsert = rules.strategy == "upsert" and not rules.is_by_row and not rules.has_absentees
+        return is_plain_upsert and bool(action.updated) and action.base_snapshot_id is not None
 
     @property
     def _meets(self) -> str:
@@ -192,7 +197,7 @@ class MergeDiff:
                 (self.is_same(given, stored, action.updated) & ~is_marked).alias(_IS_SAME),
             )
         )
-        if self.batch.is_small:
+        if self.batch.is_small or not self._is_decided_by_files:  # joined cheaply, or only once
             return met
         with active(self.session.spark):
             return met.localCheckpoint()
