@@ -122,7 +122,7 @@ class WriteDraft:
         partition_fields: The fields that the table will be partitioned by.
         owned: The rows that the run replaces, updates or deletes.
         marker: The batch's column that marks keys to delete.
-        has_versions: Whether the write determines when versions of a history begin, instead of the DataFrame.
+        fills_valid_from: Whether the DataFrame lacks the column that says when a version of a history begins.
         create: How to create the table, or None if it exists.
         changes: Changes of the table's metadata, in order.
         guard: The guard of the rows that may be written, or None for all rows.
@@ -137,7 +137,7 @@ class WriteDraft:
     partition_fields: tuple[PartitionField, ...]
     owned: BoundScope
     marker: str | None
-    has_versions: bool
+    fills_valid_from: bool
     create: CreateTable | None
     changes: tuple[TableUpdate, ...]
     guard: Guard | None
@@ -196,7 +196,7 @@ class WriteDraft:
         are_listed = all(follows_spec(part, [PartitionSpec(self.partition_fields)]) for _, part in partitions)
         counted = partitions if len(partitions) <= MAXIMUM_COUNTED_PARTITIONS else ()
         history = {}
-        if isinstance(action, Merge) and action.boundary is not None and self.has_versions:
+        if isinstance(action, Merge) and action.boundary is not None and self.fills_valid_from:
             history = history_properties(action.boundary, owned)
             refuse_late(action.boundary, owned, materialization, options.branch, state)
         carries_over = carries_over_rows(action)
@@ -299,7 +299,7 @@ def draft_write(
         # The versions of a key form one history, whatever partitions they begin or end in.
         owned=owned.without(options.merge.validity) if options.merges else owned,
         marker=marker_of(options, given),
-        has_versions=given.field(options.merge.valid_from) is None,
+        fills_valid_from=given.field(options.merge.valid_from) is None,
         create=create,
         changes=changes,
         guard=_guard(guarded, scope, options),

@@ -223,9 +223,8 @@ def _condition(
 ) -> Column:
     """Return the condition that joins the changes with the rows to change."""
     rules, change = action.rules, named_column(functions, CHANGE, source_alias)
-    null_keys = (
-        "match" if rules.has_absentees else rules.null_keys
-    )  # stored rows whose keys the batch lacks may have NULL in a key
+    # Stored rows whose keys the batch lacks may have NULL in a key.
+    null_keys = "match" if rules.has_absentees else rules.null_keys
     condition = functions.expr(
         sql.merge_condition(action.keys, target=alias, source=source_alias, null_keys=null_keys)
     ) & column_of(functions, action.scope, qualifier=alias)
