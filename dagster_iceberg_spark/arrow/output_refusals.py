@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from dagster_iceberg_spark.catalog.first_line import first_line
 from dagster_iceberg_spark.errors import OutputTypeError
 
 
@@ -48,7 +49,7 @@ def not_for_arrow(subject: str, obj: object, error: Exception) -> OutputTypeErro
     return _cannot_write(
         subject,
         expected="rows that Arrow can hold",
-        found=f"{_type_name(obj)}: {_first_line(error)}",
+        found=f"{_type_name(obj)}: {first_line(error)}",
         hint="give each column one type, and each a name of its own.",
     )
 
@@ -99,7 +100,7 @@ def unfit_value(subject: str, field: pa.Field, error: Exception) -> OutputTypeEr
     return _cannot_write(
         subject,
         expected=f"values of {field.name!r} that the type {field.type} holds",
-        found=_first_line(error),
+        found=first_line(error),
         hint="round them in the asset, if that is meant.",
     )
 
@@ -120,10 +121,6 @@ def _shown(schema: pa.Schema) -> str:
 
 def _type_name(obj: object) -> str:
     return f"{type(obj).__module__}.{type(obj).__qualname__}"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]
 
 
 def _cannot_write(subject: str, *, expected: str, found: str, hint: str | None = None) -> OutputTypeError:
