@@ -1,12 +1,53 @@
-"""Maven coordinates, and the versions that the package is tested with."""
+"""Maven coordinates for the installed Spark, and the versions that the package is tested with."""
 
+import os
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Final
 
 MINIMUM_JAVA_VERSION: Final = 17
-"""Spark 4 runs on Java 17 and newer (Spark 4.1 documentation, "Downloading")."""
+"""Spark 4 and Iceberg 1.11 run on Java 17 and newer (Spark 4.1 documentation, "Downloading"; Iceberg 1.11 release)."""
 
-ICEBERG_VERSION: Final = "1.12.0"
-ICEBERG_SPARK_RUNTIME: Final = f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{ICEBERG_VERSION}"
+ICEBERG_VERSIONS: Final[Mapping[tuple[str, str], str]] = {
+    ("3.5", "2.12"): "1.12.0",
+    ("3.5", "2.13"): "1.11.0",
+    ("4.0", "2.13"): "1.11.0",
+    ("4.1", "2.13"): "1.12.0",
+}
+"""Iceberg's version by the versions of Spark and Scala. Others have no runtime, or none that was tested."""
+SPARK_VERSIONS: Final = tuple(dict.fromkeys(spark for spark, _ in ICEBERG_VERSIONS))
+"""The versions of Spark that the package supports, oldest first."""
+
+
+def minor_version(text: str) -> str:
+    """Return the version of a release line: `4.1` for `4.1.4`."""
+    return ".".join(text.split(".")[:2])
+
+
+def installed_pyspark() -> str | None:
+    """Return the version of `pyspark`, or of `pyspark-client`, which has no JVM. None if neither is installed."""
+    for distribution in ("pyspark", "pyspark-client"):
+        try:
+            return version(distribution)
+        except PackageNotFoundError:
+            continue
+    return None
+
+
+def _scala_version(spark: str) -> str:
+    """Return the version of Scala. pyspark's own Spark 3.5 has Scala 2.12; one in SPARK_HOME may have 2.13."""
+    home = os.environ.get("SPARK_HOME")
+    has_newer = home is not None and any(Path(home, "jars").glob("scala-library-2.13.*.jar"))
+    return "2.12" if spark == "3.5" and not has_newer else "2.13"
+
+
+_installed: Final = minor_version(installed_pyspark() or "")
+_SPARK: Final = _installed if _installed in SPARK_VERSIONS else SPARK_VERSIONS[-1]
+_SCALA: Final = _scala_version(_SPARK)
+
+ICEBERG_VERSION: Final = ICEBERG_VERSIONS[_SPARK, _SCALA]
+ICEBERG_SPARK_RUNTIME: Final = f"org.apache.iceberg:iceberg-spark-runtime-{_SPARK}_{_SCALA}:{ICEBERG_VERSION}"
 ICEBERG_AWS_BUNDLE: Final = f"org.apache.iceberg:iceberg-aws-bundle:{ICEBERG_VERSION}"
 ICEBERG_AZURE_BUNDLE: Final = f"org.apache.iceberg:iceberg-azure-bundle:{ICEBERG_VERSION}"
 ICEBERG_GCP_BUNDLE: Final = f"org.apache.iceberg:iceberg-gcp-bundle:{ICEBERG_VERSION}"

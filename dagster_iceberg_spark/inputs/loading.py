@@ -250,11 +250,15 @@ class InputLoader:
 
         input_type = arrow_reader.input_type_of(self._annotation)
         if input_type is not None:
-            return arrow_reader.read(
-                self.spark.catalog_description, plans, input_type, lambda plan: self._frame(plan).toArrow()
-            )
+            return arrow_reader.read(self.spark.catalog_description, plans, input_type, self._arrow)
         self._require_frame_annotation()
         return {name: self._frame(plan) for name, plan in plans.items()}
+
+    def _arrow(self, plan: ReadPlan) -> Any:
+        from dagster_iceberg_spark.spark.versions import version_of
+
+        frame = self._frame(plan)
+        return version_of(frame.sparkSession).arrow_of(frame)
 
     def _frame(self, plan: ReadPlan) -> Any:
         from dagster_iceberg_spark.spark import reader

@@ -9,13 +9,13 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 from pyarrow import parquet
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, StructField, StructType
 
 from dagster_iceberg_spark.spark.columns import functions_of, is_connect, named_column
 from dagster_iceberg_spark.spark.session import active
+from dagster_iceberg_spark.spark.versions import version_of
 
 CHUNK_BYTES: Final = 64 * 1024 * 1024
 """The size of a chunk in this process's memory, in bytes."""
@@ -92,7 +92,7 @@ def _sent(spark: SparkSession, rows: pa.RecordBatchReader) -> DataFrame:
     if second is None:
         return first
     with active(spark):  # as Spark Connect names a checkpoint's
-        kept = [frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY) for frame in chain([first, second], frames)]
+        kept = [version_of(spark).on_disk(frame) for frame in chain([first, second], frames)]
     return _united(kept).coalesce(-(-len(kept) // _CHUNKS_OF_PARTITION))
 
 
@@ -107,7 +107,8 @@ def _chunk_sent(spark: SparkSession, chunk: pa.Table, limit: int) -> DataFrame:
         return spark.createDataFrame([], struct)
     packed = StructType([StructField(_PACKED, ArrayType(struct))])
     size = limit * 9 // 10  # with a margin for the overhead of an array
-    pieces = [spark.createDataFrame(_as_one_row(piece), packed) for piece in _parts(chunk, size)]
+    version = version_of(spark)
+    pieces = [version.frame_of(spark, _as_one_row(piece), packed) for piece in _parts(chunk, size)]
     return _united(pieces).selectExpr(f"inline({_PACKED})").coalesce(1)
 
 

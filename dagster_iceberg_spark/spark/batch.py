@@ -9,10 +9,11 @@ from pyspark.sql import Column, DataFrame
 from dagster_iceberg_spark.errors import MergeKeyError
 from dagster_iceberg_spark.plan.write_plan import Merge, WritePlan
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.columns import Functions, functions_of, named_column, schema_of
+from dagster_iceberg_spark.spark.columns import functions_of, named_column, schema_of
 from dagster_iceberg_spark.spark.failures import NULL_MARKER
 from dagster_iceberg_spark.spark.guard import refusal
 from dagster_iceberg_spark.spark.session import IcebergSession, active
+from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.predicate import Comparison, LiteralValue, Predicate, all_of
 from dagster_iceberg_spark.table.schema import (
@@ -204,12 +205,13 @@ def _checked(
         if key not in plan.checked
         and (column := _as_ordered(schema, key, alias))  # sorted in the order of the table's type
     }
-    found = groups.agg(*_summary(functions, aliases, ordered)).collect()[0].asDict()
+    found = groups.agg(*_summary(session, aliases, ordered)).collect()[0].asDict()
     is_repeated = found["worst"] > 1 and action.rules.strategy != "delete_insert"
     is_null = found["nulls"] and action.rules.null_keys == "error"
     if is_repeated or is_null:
         condition = "rows > 1" if not is_null else "has_null" if not is_repeated else "rows > 1 OR has_null"
-        shown = (f"make_valid_utf8(CAST({alias} AS STRING)) AS {alias}" for alias in aliases)
+        version = version_of(session.spark)
+        shown = (f"{version.valid_utf8(f'CAST({alias} AS STRING)')} AS {alias}" for alias in aliases)
         bad = groups.where(condition).limit(_EXAMPLES).selectExpr(*shown, _ROWS).collect()
         raise _key_error(plan, action, [list(row)[: len(aliases)] for row in bad], [row[_ROWS] for row in bad])
     ordered = {alias: column for alias, column in ordered.items() if found[f"low_{alias}"] is not None}
@@ -235,7 +237,8 @@ def _checked(
     )
 
 
-def _summary(functions: Functions, aliases: Mapping[str, str], ordered: Mapping[str, str]) -> Iterator[Column]:
+def _summary(session: IcebergSession, aliases: Mapping[str, str], ordered: Mapping[str, str]) -> Iterator[Column]:
+    functions, version = functions_of(session.spark), version_of(session.spark)
     for name, aggregate in ((_ROWS, "sum(rows)"), ("worst", "max(rows)"), ("marked", "sum(marked)")):
         yield functions.expr(f"coalesce({aggregate}, 0)").alias(name)
     yield functions.max("has_null").alias("nulls")
@@ -245,7 +248,7 @@ def _summary(functions: Functions, aliases: Mapping[str, str], ordered: Mapping[
         yield functions.expr(f"coalesce(bool_or({alias} IS NULL), FALSE)").alias(f"nulls_{alias}")
     for alias, column in ordered.items():
         # A text that is not valid UTF-8 does not arrive unchanged.
-        is_whole = f"bool_and(coalesce(is_valid_utf8({alias}), TRUE))" if column == alias else "TRUE"
+        is_whole = f"bool_and(coalesce({version.is_valid_utf8(alias)}, TRUE))" if column == alias else "TRUE"
         yield functions.expr(f"IF({is_whole}, min({column}), NULL)").alias(f"low_{alias}")
         yield functions.expr(f"IF({is_whole}, max({column}), NULL)").alias(f"high_{alias}")
 

@@ -5,11 +5,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Protocol, cast
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions, types
+from pyspark.sql import Column, DataFrame, SparkSession, functions, types
 
 from dagster_iceberg_spark.errors import SchemaMismatchError
 from dagster_iceberg_spark.plan.renames import StoredNames
-from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark import sql, versions
+from dagster_iceberg_spark.spark.connect import is_connect as is_connect
 from dagster_iceberg_spark.spark.failures import VALUE_MARKER
 from dagster_iceberg_spark.table import schema as vocabulary
 from dagster_iceberg_spark.table.predicate import Predicate
@@ -29,8 +30,8 @@ _TYPES: Final[dict[type[types.DataType], vocabulary.PrimitiveType]] = {
     types.CharType: vocabulary.STRING,
     types.VarcharType: vocabulary.STRING,
     types.BinaryType: vocabulary.BINARY,
-    types.VariantType: vocabulary.PrimitiveType("variant"),
     types.NullType: vocabulary.PrimitiveType("unknown"),
+    **{kind: vocabulary.PrimitiveType(name) for kind, name in versions.installed().primitive_types.items()},
 }
 """Iceberg's types for Spark's types (Iceberg documentation, "Spark Writes", type compatibility)."""
 
@@ -105,11 +106,6 @@ class Functions(Protocol):
         """Add values."""
 
 
-def is_connect(session: SparkSession) -> bool:
-    """Return whether the session is a Spark Connect session."""
-    return type(session).__module__.startswith("pyspark.sql.connect")
-
-
 def functions_of(session: SparkSession) -> Functions:
     """Return the functions that create columns for the session.
 
@@ -120,15 +116,6 @@ def functions_of(session: SparkSession) -> Functions:
 
         return cast("Functions", connect_functions)
     return cast("Functions", functions)
-
-
-def observation_for(session: SparkSession, name: str) -> Any:
-    """Return an observation for the session."""
-    if is_connect(session):
-        from pyspark.sql.connect.observation import Observation as ConnectObservation
-
-        return ConnectObservation(name)
-    return Observation(name)
 
 
 def column_of(

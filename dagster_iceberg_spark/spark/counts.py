@@ -6,7 +6,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from dagster_iceberg_spark.plan.write_plan import WritePlan
-from dagster_iceberg_spark.spark.columns import column_of, functions_of, observation_for
+from dagster_iceberg_spark.spark.columns import column_of, functions_of
+from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table.commit import RowCounts
 
 _ROWS: Final = "rows"
@@ -20,7 +21,8 @@ class Counters:
         self._functions = functions_of(spark)
         self._plan = plan
         self._aggregates = self._wanted()
-        self._observation = observation_for(spark, f"iceberg_{uuid.uuid4().hex}") if self._aggregates else None
+        name = f"iceberg_{uuid.uuid4().hex}"
+        self._observation = version_of(spark).observation(spark, name) if self._aggregates else None
 
     def observed(self, frame: DataFrame) -> DataFrame:
         """Return the DataFrame, whose rows are counted when they are written."""

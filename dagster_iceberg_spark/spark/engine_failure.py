@@ -8,6 +8,8 @@ from typing import Final
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
+from dagster_iceberg_spark.spark import versions
+
 ENGINE_ERRORS: Final = (PySparkException, Py4JError)
 """The errors that Spark's public API raises, classic and Connect."""
 
@@ -57,7 +59,7 @@ class EngineFailure:
 
 def inspect_failure(error: Exception) -> EngineFailure:
     """Return the facts about the error, whatever Spark wraps it in."""
-    condition = error.getCondition() if isinstance(error, PySparkException) else None
+    condition = versions.installed().condition_of(error) if isinstance(error, PySparkException) else None
     text = _STACK_LINE.sub("", _text_of(error))
     connect = _CONNECT_CLASS.match(text)
     causes = _connect_causes(error)

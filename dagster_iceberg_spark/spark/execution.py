@@ -18,7 +18,7 @@ from dagster_iceberg_spark.spark.columns import is_connect
 from dagster_iceberg_spark.spark.earlier_operations import attempt_in
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.spark.failures import is_unanswered
-from dagster_iceberg_spark.spark.session import without_retries
+from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.timeouts import CANCEL_SECONDS, STOP_SECONDS, WAIT_SECONDS
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class TaggedWork:
         """Cancel the operations with the tag, except those that have not started or are already committing."""
         for session in tuple(self._sessions):
             if is_connect(session):
-                with without_retries(session):
+                with version_of(session).without_retries(session):
                     session.interruptTag(self._tag)
             else:
                 session.sparkContext.cancelJobsWithTag(self._tag)

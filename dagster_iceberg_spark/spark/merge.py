@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
 
@@ -52,6 +52,7 @@ from dagster_iceberg_spark.spark.merge_diff import (
 )
 from dagster_iceberg_spark.spark.scd2 import VersionDiff
 from dagster_iceberg_spark.spark.session import IcebergSession, configured
+from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table.commit import RowCounts
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, all_of
 from dagster_iceberg_spark.table.schema import Field, Schema
@@ -151,7 +152,7 @@ def _merge_batch(diff: MergeDiff, met: MetFiles, size: MergeSize | None, work: T
         _suited_to(source, size, met.changed_files),
     ):
         assigned, added = _assignments(functions, plan, action, own, alias, source_alias)
-        writer = source.alias(source_alias).mergeInto(target(session, plan), condition)
+        writer = _merge_into(session, plan, source.alias(source_alias), condition)
         is_live = None
         if action.marker is not None:
             is_marked = functions.expr(marked(action, diff.given, source_alias))
@@ -175,7 +176,7 @@ def _merge_changes(
         refused = functions.expr(f"raise_error({sql.constant_text(MOVED_MARKER)})").cast("boolean")
         key = named_column(functions, action.keys[0], source_alias)
         moved = {sql.quote(action.keys[0]): functions.when(refused, key)}  # of its type
-        writer = source.alias(source_alias).mergeInto(target(session, plan), condition)
+        writer = _merge_into(session, plan, source.alias(source_alias), condition)
         # Without a clause for matching rows, Iceberg appends, and neither counts nor validates.
         if rules.is_by_row or DELETE in tally or not assigned or rules.strategy != "upsert":
             writer = writer.whenMatched(change == functions.lit(DELETE)).delete()
@@ -194,6 +195,10 @@ def _merge_changes(
         else:
             writer = writer.whenNotMatched(change == functions.lit(INSERT)).insert(added)
         writer.merge()
+
+
+def _merge_into(session: IcebergSession, plan: WritePlan, source: DataFrame, condition: Column) -> Any:
+    return version_of(session.spark).merge_into(source, target(session, plan), condition, plan.snapshot_properties)
 
 
 def _aliases(plan: WritePlan) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from dagster_iceberg_spark.plan.write_request import Report
 from dagster_iceberg_spark.spark.columns import is_connect
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
+from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.timeouts import POLL_SECONDS, REPORT_INTERVAL_SECONDS
 
 
@@ -54,11 +55,8 @@ def _connect_watch(session: SparkSession, pace: _Pace) -> Iterator[None]:
         known = stages or []
         pace.tasks(sum(stage.num_completed_tasks for stage in known), sum(stage.num_tasks for stage in known))
 
-    session.registerProgressHandler(handler)
-    try:
+    with version_of(session).progress(session, handler):
         yield
-    finally:
-        session.removeProgressHandler(handler)
 
 
 @contextmanager

@@ -26,10 +26,12 @@ from dagster_iceberg_spark.catalog.of_session import resolved
 from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflictError
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.spark import session_refusals, sql
-from dagster_iceberg_spark.spark.columns import is_connect
+from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, inspect_failure
 from dagster_iceberg_spark.spark.failures import kind_of, translated
 from dagster_iceberg_spark.spark.jvm_credentials import aws_properties, tell_jvm
+from dagster_iceberg_spark.spark.versions import installed, sibling_of, version_of
+from dagster_iceberg_spark.spark.versions.spark_4_1 import SNAPSHOT_PROPERTY
 from dagster_iceberg_spark.timeouts import CONNECT_TIMEOUT_SECONDS, JAVA_VERSION_SECONDS
 from dagster_iceberg_spark.versions import (
     ICEBERG_EXTENSIONS,
@@ -43,7 +45,6 @@ Context: TypeAlias = SparkContext
 Jars: TypeAlias = Literal["maven", "provided"]
 SessionOwner: TypeAlias = Literal["us", "someone else"]
 
-SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property."
 CASE_SENSITIVE: Final = "spark.sql.caseSensitive"
 
 _CONNECT_PORT: Final = 15002
@@ -141,6 +142,7 @@ def open_session(settings: SessionSettings) -> IcebergSession:
         SparkEnvironmentError: Java or Iceberg's runtime is missing or too old.
         CatalogUnavailableError: The server or the catalog does not respond.
     """
+    installed()
     require_reachable(settings.catalog)
     if settings.remote is not None:
         _require_server(settings.remote)
@@ -209,7 +211,7 @@ def _with_its_own(session: SparkSession, named: CatalogDescription) -> IcebergSe
 
 def _everything_in(session: SparkSession) -> dict[str, str]:
     try:
-        return dict(session.conf.getAll)
+        return version_of(session).configuration(session)
     except ENGINE_ERRORS as error:
         raise translated(error, action="read the configuration of", subject="the Spark session") from error
 
@@ -355,7 +357,7 @@ def _remote_session(settings: SessionSettings, remote: str) -> SparkSession:
 
 def _leave_at_exit(session: Any) -> None:
     """Make the process exit immediately if the server is gone. pyspark's clean-up at exit tries for ten minutes."""
-    atexit.register(session.client.set_retry_policies, ())
+    atexit.register(version_of(session).never_retry, session)
 
 
 def _leave_to_its_stop(connect_session: Any) -> None:
@@ -367,20 +369,6 @@ def _leave_to_its_stop(connect_session: Any) -> None:
     """
     if hasattr(connect_session, "__del__"):
         del connect_session.__del__
-
-
-@contextmanager
-def without_retries(session: Any) -> Iterator[None]:
-    """Disable the session's retries while the block runs.
-
-    By default, pyspark retries requests to a server that does not respond for ten minutes.
-    """
-    policies = session.client.get_retry_policies()
-    session.client.set_retry_policies(())
-    try:
-        yield
-    finally:
-        session.client.set_retry_policies(policies)
 
 
 def _configured(session: SparkSession, conf: Mapping[str, str]) -> SparkSession:
@@ -442,11 +430,9 @@ def _give_back(session: IcebergSession, beside: SparkSession) -> None:
 
 
 def _new_session_beside(spark: Any) -> SparkSession:
-    if not is_connect(spark):
-        return spark.newSession()  # type: ignore[no-any-return]
-    beside = spark.cloneSession()
-    beside.release_session_on_close = True  # pyspark 4.1 does not set it in the clone, and `stop` reads it
-    _leave_at_exit(beside)
+    beside = sibling_of(spark)
+    if is_connect(spark):
+        _leave_at_exit(beside)
     return beside  # type: ignore[no-any-return]
 
 
@@ -476,8 +462,9 @@ def abandon_session(session: IcebergSession) -> None:
 def _stop(remote: Any) -> None:
     """Stop a session on a server with a single request. pyspark would retry for long if the server is gone."""
     if not remote.is_stopped:
-        with without_retries(remote), suppress(*ENGINE_ERRORS):
-            remote.client.release_session()
+        version = version_of(remote)
+        with version.without_retries(remote), suppress(*ENGINE_ERRORS):
+            version.release(remote)
     remote.release_session_on_close = False
     remote.stop()
 

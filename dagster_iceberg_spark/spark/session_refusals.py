@@ -3,7 +3,7 @@
 Each function returns the error of one case. The caller raises it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from dagster_iceberg_spark.errors import CatalogUnavailableError, ConfigurationError, SparkEnvironmentError
 from dagster_iceberg_spark.versions import ICEBERG_EXTENSIONS, ICEBERG_SPARK_RUNTIME, MINIMUM_JAVA_VERSION
@@ -39,6 +39,28 @@ def no_connect_server(address: str, seconds: float, error: OSError) -> CatalogUn
         expected=f"a Spark Connect server that accepts connections within {seconds:.0f} s",
         found=str(error),
         hint="check `remote`, and that the server runs.",
+    )
+
+
+def unsupported_pyspark(found: str, supported: Sequence[str]) -> SparkEnvironmentError:
+    """Iceberg has no runtime for the installed pyspark, or none that was tested."""
+    return SparkEnvironmentError.refusing(
+        "use",
+        f"pyspark {found}",
+        expected=f"pyspark {', '.join(supported[:-1])} or {supported[-1]}",
+        found="a version for which the package has no runtime of Iceberg",
+        hint=f"install the newest version that works: `pip install 'pyspark=={supported[-1]}.*'`.",
+    )
+
+
+def unsupported_server(found: str, supported: Sequence[str]) -> SparkEnvironmentError:
+    """The Spark Connect server is too old."""
+    return SparkEnvironmentError.refusing(
+        "use",
+        "the Spark Connect server",
+        expected=f"Spark {supported[0]} or newer",
+        found=f"Spark {found}",
+        hint=f"start a server of Spark {', '.join(supported[:-1])} or {supported[-1]}.",
     )
 
 

@@ -1,0 +1,236 @@
+"""Spark 3.5."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, types
+
+from dagster_iceberg_spark.spark.connect import is_connect
+from dagster_iceberg_spark.spark.versions.spark_4_0 import Spark40
+from dagster_iceberg_spark.spark.versions.spark_4_1 import MergeWriter
+
+
+class Spark35(Spark40):
+    """What Spark 3.5 does otherwise than 4.0."""
+
+    name = "3.5"
+
+    def configuration(self, session: Any) -> dict[str, str]:
+        """Return the whole configuration of the session."""
+        if not is_connect(session):
+            converters = session._jvm.scala.collection.JavaConverters
+            return dict(converters.mapAsJavaMap(session._jsparkSession.conf().getAll()))
+        from pyspark.sql.connect.proto import ConfigRequest
+
+        answer = session.client.config(ConfigRequest.Operation(get_all=ConfigRequest.GetAll()))
+        return {key: value for key, value in answer.pairs if value is not None}
+
+    @contextmanager
+    def without_retries(self, session: Any) -> Iterator[None]:
+        """Disable the retries of a Spark Connect session while the block runs."""
+        policy = session.client._retry_policy  # noqa: SLF001 - no public way before 4.0
+        retries, policy["max_retries"] = policy["max_retries"], 0
+        try:
+            yield
+        finally:
+            policy["max_retries"] = retries
+
+    def never_retry(self, session: Any) -> None:
+        """Disable the retries of a Spark Connect session."""
+        session.client._retry_policy["max_retries"] = 0  # noqa: SLF001 - no public way before 4.0
+
+    def release(self, session: Any) -> None:
+        """Leave the session to its server, which ends it when it is idle. The protocol of 3.5 has no request for it."""
+
+    @contextmanager
+    def progress(
+        self,
+        session: Any,  # noqa: ARG002 - the protocol of 3.5 reports no progress
+        handler: Callable[..., None],  # noqa: ARG002
+    ) -> Iterator[None]:
+        """Report nothing."""
+        yield
+
+    def observation(self, session: Any, name: str) -> Any:
+        """Return an observation for a classic session. The client of 3.5 cannot observe a write over Connect."""
+        return None if is_connect(session) else super().observation(session, name)
+
+    def frame_of(self, session: Any, rows: Any, schema: types.StructType) -> DataFrame:
+        """Return the Arrow table as a DataFrame that is part of the plan, as `createDataFrame` of 4.0 does."""
+        if is_connect(session):
+            from pyspark.sql.connect.dataframe import DataFrame as ConnectFrame
+            from pyspark.sql.connect.plan import LocalRelation
+
+            return ConnectFrame.withPlan(LocalRelation(rows, schema=schema.json()), session)  # type: ignore[no-any-return]
+        from pyspark.sql.pandas.serializers import ArrowStreamSerializer
+
+        jvm = session._jvm
+        stream = session._sc._serialize_to_jvm(  # noqa: SLF001 - no public way before 4.0
+            rows.to_batches(),
+            ArrowStreamSerializer(),
+            jvm.PythonSQLUtils.readArrowStreamFromFile,
+            jvm.ArrowIteratorServer,
+        )
+        return DataFrame(jvm.PythonSQLUtils.toDataFrame(stream, schema.json(), session._jsparkSession), session)
+
+    def arrow_of(self, frame: Any) -> Any:
+        """Return the DataFrame as an Arrow table, as `toArrow` of 4.0 does."""
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        schema = to_arrow_schema(frame.schema)
+        if is_connect(frame.sparkSession):
+            client = frame.sparkSession.client
+            table, _ = client.to_table(frame._plan.to_proto(client))  # noqa: SLF001 - no public way before 4.0
+        else:
+            batches = frame._collect_as_arrow()  # noqa: SLF001
+            table = pa.Table.from_batches(batches, batches[0].schema if batches else schema)
+        return table.cast(schema)
+
+    def on_disk(self, frame: Any) -> DataFrame:
+        """Return the DataFrame with its rows in the memory of the executors, or on their disks if it is full."""
+        return frame.localCheckpoint()  # type: ignore[no-any-return]
+
+    @property
+    def primitive_types(self) -> Mapping[type[types.DataType], str]:
+        """None: 3.5 has no variant."""
+        return {}
+
+    def is_valid_utf8(self, text: str) -> str:
+        """Return an expression for whether a text is valid UTF-8. Others change when they are encoded again."""
+        return f"CAST({text} AS BINARY) = encode({text}, 'UTF-8')"
+
+    def valid_utf8(self, text: str) -> str:
+        """Return an expression for a text with a replacement for bytes that are not UTF-8."""
+        return f"decode(encode({text}, 'UTF-8'), 'UTF-8')"
+
+    def condition_of(self, error: PySparkException) -> str | None:
+        """Return Spark's error condition, which 3.5 calls the error's class."""
+        return error.getErrorClass()
+
+    def merge_into(
+        self, source: DataFrame, table: str, condition: Column, snapshot_properties: Mapping[str, str]
+    ) -> MergeWriter:
+        """Return a MERGE of the DataFrame, whose commit carries the properties."""
+        return _MergeInto(source, table, condition, snapshot_properties)
+
+
+class _MergeInto:
+    """Spark's `MergeIntoWriter` for 3.5: it makes the same plan, and commits it with snapshot properties.
+
+    Spark 3.5 has MERGE as a statement only, in which columns would have to be text. Iceberg's runtime for 3.5 does not
+    read snapshot properties from the session's configuration, but from its `CommitMetadata`, for one thread.
+    """
+
+    def __init__(
+        self, source: DataFrame, table: str, condition: Column, snapshot_properties: Mapping[str, str]
+    ) -> None:
+        self._source, self._table, self._condition = source, table, condition
+        self._snapshot_properties = snapshot_properties
+        self._matched: list[Any] = []
+        self._not_matched: list[Any] = []
+        self._jvm: Any = source.sparkSession._jvm
+        self._logical = self._jvm.org.apache.spark.sql.catalyst.plans.logical
+
+    def whenMatched(self, condition: Column | None = None) -> "_Clause":  # noqa: N802 - Spark's name
+        return _Clause(self, self._matched, condition)
+
+    def whenNotMatched(self, condition: Column | None = None) -> "_Clause":  # noqa: N802 - Spark's name
+        return _Clause(self, self._not_matched, condition)
+
+    def merge(self) -> None:
+        """Run the MERGE as `MergeIntoWriterImpl.merge` of Spark 4.0 does.
+
+        Raises:
+            PySparkException, Py4JError: The engine's error.
+        """
+        session: Any = self._source.sparkSession
+        state, jvm = session._jsparkSession.sessionState(), self._jvm
+        relation = jvm.org.apache.spark.sql.catalyst.analysis.UnresolvedRelation(
+            state.sqlParser().parseMultipartIdentifier(self._table),
+            jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap.empty(),
+            False,  # noqa: FBT003 - py4j takes no keywords
+        )
+        plan = self._logical.MergeIntoTable(
+            relation,
+            self._source._jdf.queryExecution().logical(),
+            _expression(self._condition),
+            self._sequence(self._matched),
+            self._sequence(self._not_matched),
+            self._sequence([]),
+        )
+        mode = jvm.org.apache.spark.sql.execution.CommandExecutionMode.ALL()
+        _with_commit_properties(
+            session, self._snapshot_properties, lambda: state.executePlan(plan, mode).assertCommandExecuted()
+        )
+
+    def action(self, kind: str, condition: Column | None, *assigned: Mapping[str, Column]) -> Any:
+        """Return Spark's `MergeAction` of this kind."""
+        given = self._jvm.scala.Option.apply(None if condition is None else _expression(condition))
+        return getattr(self._logical, kind)(
+            given, *(self._sequence(list(self._assignments(each))) for each in assigned)
+        )
+
+    def _assignments(self, assigned: Mapping[str, Column]) -> Iterator[Any]:
+        parser: Any = self._source.sparkSession._jsparkSession.sessionState().sqlParser()
+        for name, value in assigned.items():
+            yield self._logical.Assignment(parser.parseExpression(name), _expression(value))
+
+    def _sequence(self, items: Sequence[Any]) -> Any:
+        return self._jvm.PythonUtils.toSeq(items)
+
+
+class _Clause:
+    """A clause of a MERGE."""
+
+    def __init__(self, writer: _MergeInto, actions: list[Any], condition: Column | None) -> None:
+        self._writer, self._actions, self._condition = writer, actions, condition
+
+    def update(self, assigned: Mapping[str, Column]) -> _MergeInto:
+        return self._with(self._writer.action("UpdateAction", self._condition, assigned))
+
+    def insert(self, assigned: Mapping[str, Column]) -> _MergeInto:
+        return self._with(self._writer.action("InsertAction", self._condition, assigned))
+
+    def delete(self) -> _MergeInto:
+        return self._with(self._writer.action("DeleteAction", self._condition))
+
+    def _with(self, action: Any) -> _MergeInto:
+        self._actions.append(action)
+        return self._writer
+
+
+class _Call:
+    """A Python function as Java's `Callable`. It keeps an error, which py4j would turn into text."""
+
+    class Java:
+        implements = ("java.util.concurrent.Callable",)
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self._function = function
+        self.error: BaseException | None = None
+
+    def call(self) -> None:
+        try:
+            self._function()
+        except BaseException as error:  # noqa: BLE001 - raised where Java has returned
+            self.error = error
+
+
+def _with_commit_properties(session: Any, properties: Mapping[str, str], commit: Callable[[], object]) -> None:
+    """Call the function. Iceberg's commits of this thread carry the properties meanwhile."""
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    jvm = session._jvm
+    ensure_callback_server_started(session.sparkContext._gateway)
+    call = _Call(commit)
+    failure = jvm.java.lang.Class.forName("java.lang.RuntimeException")
+    jvm.org.apache.iceberg.spark.CommitMetadata.withCommitProperties(dict(properties), call, failure)
+    if call.error is not None:
+        raise call.error
+
+
+def _expression(column: Any) -> Any:
+    return column._jc.expr()

@@ -1,0 +1,31 @@
+"""Spark 4.0."""
+
+import copy
+from typing import Any
+
+from dagster_iceberg_spark.spark.connect import is_connect
+from dagster_iceberg_spark.spark.versions.spark_4_1 import Spark41
+
+_SESSION_ID = "session_id"
+
+
+class Spark40(Spark41):
+    """What Spark 4.0 does otherwise than 4.1."""
+
+    name = "4.0"
+    counts_merged_rows = False
+
+    def sibling(self, session: Any) -> Any:
+        """Return a new session with the same configuration. Spark Connect cannot clone one before 4.1."""
+        if not is_connect(session):
+            return session.newSession()
+        from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+        builder = copy.copy(session.client._builder)  # noqa: SLF001 - no public way to the address of a session
+        builder._params = {key: value for key, value in builder._params.items() if key != _SESSION_ID}  # noqa: SLF001
+        sibling = ConnectSession(builder, userId=session.client._user_id)  # noqa: SLF001
+        own = self.configuration(sibling)
+        for key, value in self.configuration(session).items():
+            if own.get(key) != value:
+                sibling.conf.set(key, value)
+        return sibling

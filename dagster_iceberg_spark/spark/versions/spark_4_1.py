@@ -1,0 +1,136 @@
+"""Spark 4.1."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, types
+
+from dagster_iceberg_spark.spark.connect import is_connect
+
+SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."
+
+
+class MergeWriter(Protocol):
+    """Spark's `MergeIntoWriter`."""
+
+    def whenMatched(self, condition: Column | None = None) -> Any:  # noqa: N802 - Spark's name
+        """Begin a clause for rows that match."""
+
+    def whenNotMatched(self, condition: Column | None = None) -> Any:  # noqa: N802 - Spark's name
+        """Begin a clause for rows of the source that match none."""
+
+    def merge(self) -> None:
+        """Run the MERGE."""
+
+
+class Spark41:
+    """What Spark 4.1 does. Older versions override it."""
+
+    name = "4.1"
+    counts_merged_rows = True
+    """Whether a MERGE's snapshot has the numbers of rows that it inserted, updated and deleted."""
+
+    # Sessions
+
+    def sibling(self, session: Any) -> Any:
+        """Return a new session with the same configuration and the same global views."""
+        if not is_connect(session):
+            return session.newSession()
+        sibling = session.cloneSession()
+        sibling.release_session_on_close = True  # pyspark 4.1 does not set it in the clone, and `stop` reads it
+        return sibling
+
+    def configuration(self, session: Any) -> dict[str, str]:
+        """Return the whole configuration of the session."""
+        return dict(session.conf.getAll)
+
+    @contextmanager
+    def without_retries(self, session: Any) -> Iterator[None]:
+        """Disable the retries of a Spark Connect session while the block runs."""
+        policies = session.client.get_retry_policies()
+        session.client.set_retry_policies(())
+        try:
+            yield
+        finally:
+            session.client.set_retry_policies(policies)
+
+    def never_retry(self, session: Any) -> None:
+        """Disable the retries of a Spark Connect session."""
+        session.client.set_retry_policies(())
+
+    def release(self, session: Any) -> None:
+        """End the session on its Spark Connect server, with a single request."""
+        session.client.release_session()
+
+    @contextmanager
+    def progress(self, session: Any, handler: Callable[..., None]) -> Iterator[None]:
+        """Call the handler with the progress of a Spark Connect session's operations while the block runs."""
+        session.registerProgressHandler(handler)
+        try:
+            yield
+        finally:
+            session.removeProgressHandler(handler)
+
+    # Rows
+
+    def observation(self, session: SparkSession, name: str) -> Any:
+        """Return an observation for the session, or None if a write cannot be observed."""
+        if is_connect(session):
+            from pyspark.sql.connect.observation import Observation as ConnectObservation
+
+            return ConnectObservation(name)
+        return Observation(name)
+
+    def frame_of(self, session: Any, rows: Any, schema: types.StructType) -> DataFrame:
+        """Return the Arrow table as a DataFrame that is part of the plan."""
+        return session.createDataFrame(rows, schema)  # type: ignore[no-any-return]
+
+    def arrow_of(self, frame: Any) -> Any:
+        """Return the DataFrame as an Arrow table."""
+        return frame.toArrow()
+
+    def on_disk(self, frame: Any) -> DataFrame:
+        """Return the DataFrame with its rows on the disks of the executors."""
+        from pyspark import StorageLevel
+
+        return frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)  # type: ignore[no-any-return]
+
+    # Expressions
+
+    @property
+    def primitive_types(self) -> Mapping[type[types.DataType], str]:
+        """Spark's types that not every version has, with Iceberg's names."""
+        return {types.VariantType: "variant"}
+
+    def is_valid_utf8(self, text: str) -> str:
+        """Return an expression for whether a text is valid UTF-8."""
+        return f"is_valid_utf8({text})"
+
+    def valid_utf8(self, text: str) -> str:
+        """Return an expression for a text with a replacement for bytes that are not UTF-8."""
+        return f"make_valid_utf8({text})"
+
+    def condition_of(self, error: PySparkException) -> str | None:
+        """Return Spark's error condition, such as `TABLE_OR_VIEW_NOT_FOUND`."""
+        return error.getCondition()
+
+    # Merges
+
+    def merge_into(
+        self,
+        source: DataFrame,
+        table: str,
+        condition: Column,
+        snapshot_properties: Mapping[str, str],  # noqa: ARG002 - the session has them
+    ) -> MergeWriter:
+        """Return a MERGE of the DataFrame, whose commit carries the properties.
+
+        Args:
+            source: The rows, in a session that nothing else uses and that has the properties.
+            table: The full name of the table or branch.
+            condition: The condition of a match.
+            snapshot_properties: The properties of the snapshot.
+        """
+        return source.mergeInto(table, condition)
