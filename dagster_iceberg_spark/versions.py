@@ -43,11 +43,12 @@ def _scala_version(spark: str) -> str:
 
 
 _installed: Final = minor_version(installed_pyspark() or "")
-_SPARK: Final = _installed if _installed in SPARK_VERSIONS else SPARK_VERSIONS[-1]
-_SCALA: Final = _scala_version(_SPARK)
+SPARK_VERSION: Final = _installed if _installed in SPARK_VERSIONS else SPARK_VERSIONS[-1]
+"""The version of the installed pyspark, or the newest that the package supports."""
+_SCALA: Final = _scala_version(SPARK_VERSION)
 
-ICEBERG_VERSION: Final = ICEBERG_VERSIONS[_SPARK, _SCALA]
-ICEBERG_SPARK_RUNTIME: Final = f"org.apache.iceberg:iceberg-spark-runtime-{_SPARK}_{_SCALA}:{ICEBERG_VERSION}"
+ICEBERG_VERSION: Final = ICEBERG_VERSIONS[SPARK_VERSION, _SCALA]
+ICEBERG_SPARK_RUNTIME: Final = f"org.apache.iceberg:iceberg-spark-runtime-{SPARK_VERSION}_{_SCALA}:{ICEBERG_VERSION}"
 ICEBERG_AWS_BUNDLE: Final = f"org.apache.iceberg:iceberg-aws-bundle:{ICEBERG_VERSION}"
 ICEBERG_AZURE_BUNDLE: Final = f"org.apache.iceberg:iceberg-azure-bundle:{ICEBERG_VERSION}"
 ICEBERG_GCP_BUNDLE: Final = f"org.apache.iceberg:iceberg-gcp-bundle:{ICEBERG_VERSION}"

@@ -31,6 +31,7 @@ from dagster_iceberg_spark.versions import (
     ICEBERG_VERSION,
     MYSQL_JDBC,
     POSTGRESQL_JDBC,
+    SPARK_VERSION,
     SQLITE_JDBC,
 )
 
@@ -40,7 +41,9 @@ TESTED_BUNDLES = (
 )
 """Older than what the package asks for: mirrors of Maven Central have newer ones late."""
 
-JARS = (ICEBERG_SPARK_RUNTIME, SQLITE_JDBC)
+CONNECT_JARS = ("org.apache.spark:spark-connect_2.12:3.5.7",) if SPARK_VERSION == "3.5" else ()
+"""Spark has Connect in its own distribution from 4.0 on."""
+JARS = (ICEBERG_SPARK_RUNTIME, SQLITE_JDBC, *CONNECT_JARS)
 SERVER_JARS = (*JARS, ICEBERG_AWS_BUNDLE, MYSQL_JDBC, POSTGRESQL_JDBC, *TESTED_BUNDLES)
 """A Spark Connect server hands all of its jars to each session anew: tests that do not need them wait for them."""
 SPARK_CONF = {

@@ -7,9 +7,10 @@ from typing import Any, Final, Literal, TypeAlias
 import dagster as dg
 
 from dagster_iceberg_spark.table.commit import Commit
-from dagster_iceberg_spark.table.lineage import CARRIES_OVER, WRITE_DISPOSITION
+from dagster_iceberg_spark.table.lineage import CARRIES_OVER, MERGED_ROWS, WRITE_DISPOSITION
 from dagster_iceberg_spark.table.schema import Field, Schema
 from dagster_iceberg_spark.table.scope import PartitionScope
+from dagster_iceberg_spark.table.snapshot import Snapshot
 
 _MARKUP: Final = re.compile(r"[\\\[\]<>&`]|://")
 """Characters that begin a link, an image, an element or an entity in Markdown. A backslash escapes them."""
@@ -117,12 +118,26 @@ def _merge_counts(commit: Commit) -> dict[str, int]:
     is_counted = commit.counts.unchanged is not None or any(key.startswith("spark.merge-into.") for key in summary)
     if summary.get(WRITE_DISPOSITION) != "merge" or not is_counted:
         return {}
+    inserted, updated = (commit.snapshot.count(MERGED_ROWS.format(done)) for done in ("inserted", "updated"))
     counts = {
-        f"iceberg/merge_{done}_rows": commit.snapshot.count(f"spark.merge-into.num-target-rows-{done}")
-        for done in ("inserted", "updated", "deleted")
+        "iceberg/merge_inserted_rows": inserted,
+        "iceberg/merge_updated_rows": updated,
+        "iceberg/merge_deleted_rows": _deleted_rows(commit.snapshot, inserted),
     }
     unchanged = commit.counts.unchanged
     return counts if unchanged is None else {**counts, "iceberg/merge_unchanged_rows": unchanged}
+
+
+def _deleted_rows(merged: Snapshot, inserted: int) -> int:
+    """Return how many rows a MERGE deleted. Before Spark 4.1, the snapshot does not have the number itself.
+
+    The rows that the MERGE removed, without those that it wrote again or updated, are the deleted rows.
+    """
+    deleted = MERGED_ROWS.format("deleted")
+    if deleted in merged.summary or MERGED_ROWS.format("inserted") not in merged.summary:
+        return merged.count(deleted)
+    positions = merged.count("added-position-deletes") - merged.count("removed-position-deletes")
+    return merged.count("deleted-records") + positions - (merged.count("added-records") - inserted)
 
 
 def _row_counts(commit: Commit, scope: PartitionScope, owned: int) -> dict[str, int]:

@@ -66,6 +66,7 @@ from dagster_iceberg_spark.spark.progress import reported_progress
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import apply, prepare, refresh
 from dagster_iceberg_spark.spark.touched import computed, touched_partitions
+from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.spark.writer import write
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.commit import Commit, RowCounts
@@ -103,6 +104,9 @@ def materialize(session: IcebergSession, request: WriteRequest, frame: DataFrame
     """
     with in_session(frame, session.spark, subject=request.subject) as own_frame:
         given = replace(schema_of(own_frame, subject=request.subject), is_case_sensitive=session.is_case_sensitive)
+        version_of(session.spark).require_supported(
+            session.spark, request.table.options.write_disposition, subject=request.subject
+        )
         if is_connect(session.spark):
             stop_earlier(session.spark, request.earlier_attempts(), report=request.report, subject=request.subject)
         attempts = _Attempts(session, request, own_frame, given)

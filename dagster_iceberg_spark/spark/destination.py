@@ -9,6 +9,7 @@ from dagster_iceberg_spark.plan.write_plan import WritePlan
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import functions_of
 from dagster_iceberg_spark.spark.session import IcebergSession
+from dagster_iceberg_spark.spark.versions import version_of
 
 
 def target(session: IcebergSession, plan: WritePlan) -> str:
@@ -26,7 +27,9 @@ def writer_to(
     session: IcebergSession, plan: WritePlan, frame: DataFrame, options: Mapping[str, str] = MappingProxyType({})
 ) -> DataFrameWriterV2:
     """Return the engine's writer of the DataFrame to the plan's table, with the plan's options and further ones."""
-    writer = frame.writeTo(target(session, plan))
+    table = target(session, plan)
+    complete = version_of(session.spark).with_all_columns(frame, lambda: session.spark.table(table))
+    writer = complete.writeTo(table)
     for key, value in {**options_of(plan), **options}.items():
         writer = writer.option(key, value)
     return writer

@@ -81,7 +81,12 @@ RECOGNISERS: Final = (
     _class_name(FailureKind.CONNECTION_LOST, "SparkConnectGrpcException", "RetriesExceeded"),
     _mention(FailureKind.ROW_OUTSIDE_PARTITION, OUTSIDE_MARKER),
     _mention(FailureKind.ROWS_CHANGED, MOVED_MARKER),
-    _mention(FailureKind.NULL_IN_REQUIRED_COLUMN, "NOT_NULL_ASSERT_VIOLATION", NULL_MARKER),
+    _mention(
+        FailureKind.NULL_IN_REQUIRED_COLUMN,
+        "NOT_NULL_ASSERT_VIOLATION",
+        "value appeared in non-nullable field",
+        NULL_MARKER,
+    ),
     _mention(FailureKind.MALFORMED_VALUE, VALUE_MARKER),
     _every(FailureKind.TYPE_UNKNOWN_TO_SPARK, "Spark does not support ", " fields"),
     _mention(

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 
@@ -53,7 +53,9 @@ from dagster_iceberg_spark.spark.merge_diff import (
 from dagster_iceberg_spark.spark.scd2 import VersionDiff
 from dagster_iceberg_spark.spark.session import IcebergSession, configured
 from dagster_iceberg_spark.spark.versions import version_of
+from dagster_iceberg_spark.spark.versions.spark_4_1 import MergeWriter
 from dagster_iceberg_spark.table.commit import RowCounts
+from dagster_iceberg_spark.table.lineage import MERGED_ROWS
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, all_of
 from dagster_iceberg_spark.table.schema import Field, Schema
 from dagster_iceberg_spark.table.snapshot import Snapshot
@@ -78,8 +80,10 @@ def merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
     met = diff.met_files() if batch.rows else None
     is_stored = met is not None and met.is_all_of(batch)
     if met is not None and not is_stored and met.changed_files == met.files:
+        inserted = batch.rows - batch.marked - met.updated - met.unchanged
+        properties = _properties(session, plan, inserted=inserted, updated=met.updated)
         size = _size(diff, _require_unmoved(session, plan, action))
-        _merge_batch(diff, met, size, work)
+        _merge_batch(diff, met, size, properties, work)
         return RowCounts(dropped=batch.dropped, unchanged=met.unchanged)
     changes, tally = (batch.frame, {}) if is_stored else diff.changes()
     base = _require_unmoved(session, plan, action)
@@ -89,11 +93,18 @@ def merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
             append_alone(session, plan, nothing, action.base_snapshot_id)
         else:
             append(session, plan, nothing)
-    else:
-        _merge_changes(diff, changes, tally, _size(diff, base), work)
+        return RowCounts(dropped=batch.dropped, unchanged=batch.rows - batch.marked)
     inserts, updates = tally.get(INSERT, 0) + tally.get(FIRST, 0), tally.get(UPDATE, 0)
+    properties = _properties(session, plan, inserted=inserts, updated=updates + tally.get(CLOSE, 0))
+    _merge_changes(diff, changes, tally, _size(diff, base), properties, work)
     # A row that marks a key to be deleted changes nothing if the table lacks the key.
     return RowCounts(dropped=batch.dropped, unchanged=batch.rows - batch.marked - inserts - updates)
+
+
+def _properties(session: IcebergSession, plan: WritePlan, *, inserted: int, updated: int) -> dict[str, str]:
+    """Return the properties of the snapshot of a MERGE, with the row counts that Spark adds itself from 4.1 on."""
+    counts = {MERGED_ROWS.format("inserted"): str(inserted), MERGED_ROWS.format("updated"): str(updated)}
+    return {**plan.snapshot_properties, **({} if version_of(session.spark).counts_merged_rows else counts)}
 
 
 def _require_unmoved(session: IcebergSession, plan: WritePlan, action: Merge) -> Snapshot | None:
@@ -140,7 +151,9 @@ def _size(diff: MergeDiff, base: Snapshot | None) -> MergeSize | None:
     )
 
 
-def _merge_batch(diff: MergeDiff, met: MetFiles, size: MergeSize | None, work: TaggedWork) -> None:
+def _merge_batch(
+    diff: MergeDiff, met: MetFiles, size: MergeSize | None, properties: Mapping[str, str], work: TaggedWork
+) -> None:
     """Merge the whole batch, which changes a row of each file with a matching row."""
     session, plan, action, functions = diff.session, diff.plan, diff.action, diff.functions
     alias, source_alias = _aliases(plan)
@@ -148,11 +161,11 @@ def _merge_batch(diff: MergeDiff, met: MetFiles, size: MergeSize | None, work: T
     given, stored = (partial(named_column, functions, qualifier=side) for side in (source_alias, alias))
     own = tuple(field for field in diff.given if field.name != action.marker)
     with (
-        _handed_over(session, diff.batch.frame, plan.snapshot_properties, work) as source,
+        _handed_over(session, diff.batch.frame, properties, work) as source,
         _suited_to(source, size, met.changed_files),
     ):
         assigned, added = _assignments(functions, plan, action, own, alias, source_alias)
-        writer = _merge_into(session, plan, source.alias(source_alias), condition)
+        writer = _merge_into(session, plan, source.alias(source_alias), condition, properties)
         is_live = None
         if action.marker is not None:
             is_marked = functions.expr(marked(action, diff.given, source_alias))
@@ -163,7 +176,12 @@ def _merge_batch(diff: MergeDiff, met: MetFiles, size: MergeSize | None, work: T
 
 
 def _merge_changes(
-    diff: MergeDiff, changes: DataFrame, tally: Mapping[str, int], size: MergeSize | None, work: TaggedWork
+    diff: MergeDiff,
+    changes: DataFrame,
+    tally: Mapping[str, int],
+    size: MergeSize | None,
+    properties: Mapping[str, str],
+    work: TaggedWork,
 ) -> None:
     session, plan, action, functions = diff.session, diff.plan, diff.action, diff.functions
     given = schema_of(changes, subject=str(plan.identifier))
@@ -171,12 +189,12 @@ def _merge_changes(
     rules, change = action.rules, named_column(functions, CHANGE, source_alias)
     condition = _condition(functions, action, diff.batch, diff.columns, alias, source_alias)
     own = tuple(field for field in given if field.name not in _OWN)
-    with _handed_over(session, changes, plan.snapshot_properties, work) as source, _suited_to(source, size):
+    with _handed_over(session, changes, properties, work) as source, _suited_to(source, size):
         assigned, added = _assignments(functions, plan, action, own, alias, source_alias)
         refused = functions.expr(f"raise_error({sql.constant_text(MOVED_MARKER)})").cast("boolean")
         key = named_column(functions, action.keys[0], source_alias)
         moved = {sql.quote(action.keys[0]): functions.when(refused, key)}  # of its type
-        writer = _merge_into(session, plan, source.alias(source_alias), condition)
+        writer = _merge_into(session, plan, source.alias(source_alias), condition, properties)
         # Without a clause for matching rows, Iceberg appends, and neither counts nor validates.
         if rules.is_by_row or DELETE in tally or not assigned or rules.strategy != "upsert":
             writer = writer.whenMatched(change == functions.lit(DELETE)).delete()
@@ -197,8 +215,10 @@ def _merge_changes(
         writer.merge()
 
 
-def _merge_into(session: IcebergSession, plan: WritePlan, source: DataFrame, condition: Column) -> Any:
-    return version_of(session.spark).merge_into(source, target(session, plan), condition, plan.snapshot_properties)
+def _merge_into(
+    session: IcebergSession, plan: WritePlan, source: DataFrame, condition: Column, properties: Mapping[str, str]
+) -> MergeWriter:
+    return version_of(session.spark).merge_into(source, target(session, plan), condition, properties)
 
 
 def _aliases(plan: WritePlan) -> tuple[str, str]:

@@ -39,6 +39,7 @@ BEFORE: Final = "__dagster_before"
 IN_BATCH: Final = "__dagster_in_batch"
 IN_TABLE: Final = "__dagster_in_table"
 _IS_SAME: Final = "__dagster_is_same"
+_IS_MARKED: Final = "__dagster_is_marked"
 _FILE: Final = "__dagster_file"
 
 ColumnOf: TypeAlias = Callable[[str], Column]
@@ -58,12 +59,14 @@ class MetFiles:
         files: The number of files that have a row with a key of the batch.
         changed_files: The number of these files that have a row that changes.
         unchanged: The number of rows with a key of the batch that do not change.
+        updated: The number of rows that the batch updates.
         digest: A hash of the keys of the batch that do not change, without keys that the table has twice.
     """
 
     files: int
     changed_files: int
     unchanged: int
+    updated: int
     digest: int
 
     def is_all_of(self, batch: Batch) -> bool:
@@ -117,6 +120,7 @@ class MergeDiff:
         sums = self._met.groupBy(_FILE).agg(
             self.functions.expr(f"count_if({_IS_SAME}) AS unchanged"),
             self.functions.expr(f"count_if(NOT {_IS_SAME}) AS changed"),
+            self.functions.expr(f"count_if(NOT {_IS_SAME} AND NOT {_IS_MARKED}) AS updated"),
             self.functions.expr(f"bit_xor(IF({_IS_SAME}, {digest}, 0L)) AS digest"),
         )
         rows = sums.drop(_FILE).collect()
@@ -124,6 +128,7 @@ class MergeDiff:
             files=len(rows),
             changed_files=sum(row["changed"] > 0 for row in rows),
             unchanged=sum(row["unchanged"] for row in rows),
+            updated=sum(row["updated"] for row in rows),
             digest=reduce(xor, (row["digest"] for row in rows), 0),
         )
 
@@ -178,7 +183,7 @@ class MergeDiff:
 
     @cached_property
     def _met(self) -> DataFrame:
-        """The stored rows with a key of the batch: the key, a hash of the file, and whether the row does not change.
+        """The stored rows with a key of the batch: key, hash of the file, whether the row stays, whether it is deleted.
 
         A small batch is copied to each task, so no stored row is shuffled. The matches of a larger batch are cached,
         because they are needed twice if rows change in some files only.
@@ -195,6 +200,7 @@ class MergeDiff:
                 *(given(key).alias(key) for key in action.keys),
                 stored(_FILE).alias(_FILE),
                 (self.is_same(given, stored, action.updated) & ~is_marked).alias(_IS_SAME),
+                is_marked.alias(_IS_MARKED),
             )
         )
         if self.batch.is_small or not self._is_decided_by_files:  # joined cheaply, or only once

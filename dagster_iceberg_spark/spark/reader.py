@@ -52,7 +52,7 @@ def _rows(session: IcebergSession, plan: ReadPlan) -> DataFrame:
     if scan == "files":
         return _of_added_files(session, plan)
     if scan == "rows" or changes is None or changes.since is None:
-        frame = _projected(session.spark.read.option("versionAsOf", str(plan.snapshot_id)).table(name), plan)
+        frame = _projected(session.spark.sql(sql.rows_at(name, plan.snapshot_id)), plan)
         return _as_insertions(frame, plan.snapshot_id) if is_changelog else frame
     if scan == "changelog":
         return _changelog(session, plan, changes.since)
@@ -96,7 +96,7 @@ def _of_added_files(session: IcebergSession, plan: ReadPlan) -> DataFrame:
     for snapshot_id, stored in zip(changes.snapshots, changes.stored, strict=True) if changes else ():
         paths = [file.path for file in added_files(session.catalog, plan.identifier, snapshot_id, ())]
         if paths:
-            added = session.spark.read.option("versionAsOf", str(snapshot_id)).table(name)
+            added = session.spark.sql(sql.rows_at(name, snapshot_id))
             added = added.where(functions.col("_file").isin(paths))
             added = _projected(added, replace(plan, snapshot_id=snapshot_id, stored=stored))
             frame = added if frame is None else frame.unionByName(added)

@@ -64,6 +64,17 @@ def unsupported_server(found: str, supported: Sequence[str]) -> SparkEnvironment
     )
 
 
+def unsupported_over_connect(subject: str, what: str, why: str) -> ConfigurationError:
+    """The protocol of Spark Connect 3.5 cannot carry a write."""
+    return ConfigurationError.refusing(
+        "write",
+        subject,
+        expected=f"a classic session, or Spark Connect 4.0 or newer, for {what}",
+        found=f"Spark Connect 3.5, whose protocol has {why}",
+        hint="leave `remote` out, or use Spark 4.",
+    )
+
+
 # The session's configuration
 
 

@@ -106,6 +106,18 @@ def changes_name(catalog: str, identifier: TableIdentifier) -> str:
     return f"{table_name(catalog, identifier)}.changes"
 
 
+def rows_at(table: str, snapshot_id: int) -> str:
+    """Return the query of the rows of a snapshot, with that snapshot's columns.
+
+    The reader option `versionAsOf` of Spark 3.5 is ignored for tables, which are then read as they are now.
+
+    Args:
+        table: The full name of the table.
+        snapshot_id: The snapshot.
+    """
+    return f"SELECT * FROM {table} VERSION AS OF {snapshot_id}"
+
+
 def create_changelog_view(
     catalog: str, identifier: TableIdentifier, *, view: str, since: int, until: int | None
 ) -> str:
@@ -383,15 +395,24 @@ def change_table(catalog: str, identifier: TableIdentifier, change: TableUpdate)
     return f"ALTER TABLE {table_name(catalog, identifier)} {_column_clause(change) or _layout_clause(change)}"
 
 
-def change_table_by(catalog: str, identifier: TableIdentifier, changes: Sequence[TableUpdate]) -> list[str]:
+def change_table_by(
+    catalog: str, identifier: TableIdentifier, changes: Sequence[TableUpdate], *, alters_together: bool = True
+) -> list[str]:
     """Return the statements that make the changes in order, as few as Spark allows, because each is a commit.
 
     Consecutive changes of a kind share a statement, which must not change a column twice.
+
+    Args:
+        catalog: The catalog's name.
+        identifier: The table.
+        changes: The changes, in order.
+        alters_together: Whether ALTER COLUMN changes several columns.
     """
     groups: list[list[TableUpdate]] = []
     for change in changes:
         joined = _joined(change)
-        is_joined = joined is not None and bool(groups) and joined == _joined(groups[-1][0])
+        can_join = alters_together or joined is None or joined[0] != "ALTER COLUMN"
+        is_joined = can_join and joined is not None and bool(groups) and joined == _joined(groups[-1][0])
         if is_joined and not {_path(change)} & set(map(_path, groups[-1])):
             groups[-1].append(change)
         else:

@@ -12,6 +12,7 @@ from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.spark.failures import translated
 from dagster_iceberg_spark.spark.session import IcebergSession
+from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.updates import SetIdentifierFields, SetSortOrder, TableUpdate
 
@@ -53,12 +54,13 @@ def _run(session: IcebergSession, identifier: TableIdentifier, planned: Sequence
 def statements(session: IcebergSession, plan: WritePlan) -> list[str]:
     """Return the statements that prepare the table and its namespace, in order."""
     catalog, identifier, create = session.catalog.name, plan.identifier, plan.create
+    together = version_of(session.spark).alters_columns_together
     planned: list[str] = []
     if create is not None:
         location = create.location or _location(session, identifier, create.creation)
         planned.append(sql.create_table(catalog, identifier, create, location))
         planned.extend(sql.change_table_by(catalog, identifier, list(_finishing(create))))
-    planned.extend(sql.change_table_by(catalog, identifier, plan.changes))
+    planned.extend(sql.change_table_by(catalog, identifier, plan.changes, alters_together=together))
     if planned and session.may_be_stale:
         planned.append(sql.refresh(catalog, identifier))
     return planned
@@ -86,7 +88,8 @@ def apply(session: IcebergSession, identifier: TableIdentifier, changes: Sequenc
         ConfigurationError: The catalog or the session rejects a change.
     """
     refresh(session, identifier)
-    _run(session, identifier, sql.change_table_by(session.catalog.name, identifier, changes))
+    together = version_of(session.spark).alters_columns_together
+    _run(session, identifier, sql.change_table_by(session.catalog.name, identifier, changes, alters_together=together))
 
 
 def _finishing(create: CreateTable) -> Iterator[TableUpdate]:

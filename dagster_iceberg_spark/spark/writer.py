@@ -19,6 +19,7 @@ from dagster_iceberg_spark.spark.failures import NULL_MARKER
 from dagster_iceberg_spark.spark.guard import refusal
 from dagster_iceberg_spark.spark.merge import merge
 from dagster_iceberg_spark.spark.session import IcebergSession
+from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table.commit import RowCounts
 from dagster_iceberg_spark.table.predicate import Predicate
 
@@ -61,7 +62,10 @@ def _overwrite(session: IcebergSession, plan: WritePlan, action: Overwrite, fram
         fitted = as_stored(frame, stored, is_case_sensitive=session.is_case_sensitive, subject=str(plan.identifier))
         complete = fitted.unionByName(_carried_rows(session, stored, action), allowMissingColumns=True)
         extra = {"validate-from-snapshot-id": str(action.base_snapshot_id), "isolation-level": "serializable"}
-    writer_to(session, plan, complete, extra).overwrite(_rows(session, action.coverage.filter))
+    rows = version_of(session.spark).overwrite_filter(
+        lambda: session.spark.table(target(session, plan)), _rows(session, action.coverage.filter)
+    )
+    writer_to(session, plan, complete, extra).overwrite(rows)
 
 
 def _carried_rows(session: IcebergSession, stored: DataFrame, action: Overwrite) -> DataFrame:

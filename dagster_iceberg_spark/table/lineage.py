@@ -29,6 +29,8 @@ HISTORY: Final = "dagster_iceberg_spark.history"
 """On a snapshot of a history (SCD 2): a digest of the rows whose versions were compared."""
 CARRIES_OVER: Final = "dagster_iceberg_spark.carries_over"
 """On a snapshot that rewrote rows of other partitions too. Its row counts include them."""
+MERGED_ROWS: Final = "spark.merge-into.num-target-rows-{}"
+"""On the snapshot of a MERGE, by Spark 4.1: the numbers of rows that it `inserted`, `updated` and `deleted`."""
 
 OWNER_PROPERTY: Final = "dagster.asset_key"
 """Table property: the asset that owns the table."""

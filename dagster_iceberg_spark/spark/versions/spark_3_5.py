@@ -2,20 +2,29 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, types
 
 from dagster_iceberg_spark.spark.connect import is_connect
+from dagster_iceberg_spark.spark.session_refusals import unsupported_over_connect
 from dagster_iceberg_spark.spark.versions.spark_4_0 import Spark40
 from dagster_iceberg_spark.spark.versions.spark_4_1 import MergeWriter
+
+_STATIC_INVOKE: Final = "staticinvoke"
+_LACKING_OVER_CONNECT: Final = {
+    "merge": "no checkpoints and no snapshot properties for MERGE",
+    "overwrite_partitions": "no checkpoints, so that the rows could differ from those whose partitions are replaced",
+}
+"""What the protocol of Spark Connect 3.5 lacks, by write disposition."""
 
 
 class Spark35(Spark40):
     """What Spark 3.5 does otherwise than 4.0."""
 
     name = "3.5"
+    alters_columns_together = False
 
     def configuration(self, session: Any) -> dict[str, str]:
         """Return the whole configuration of the session."""
@@ -53,6 +62,12 @@ class Spark35(Spark40):
         """Report nothing."""
         yield
 
+    def require_supported(self, session: Any, disposition: str, *, subject: str) -> None:
+        """Reject what the protocol of Spark Connect 3.5 cannot carry."""
+        lacking = _LACKING_OVER_CONNECT.get(disposition)
+        if lacking is not None and is_connect(session):
+            raise unsupported_over_connect(subject, f"`iceberg/write_disposition` {disposition!r}", lacking)
+
     def observation(self, session: Any, name: str) -> Any:
         """Return an observation for a classic session. The client of 3.5 cannot observe a write over Connect."""
         return None if is_connect(session) else super().observation(session, name)
@@ -63,7 +78,9 @@ class Spark35(Spark40):
             from pyspark.sql.connect.dataframe import DataFrame as ConnectFrame
             from pyspark.sql.connect.plan import LocalRelation
 
-            return ConnectFrame.withPlan(LocalRelation(rows, schema=schema.json()), session)  # type: ignore[no-any-return]
+            frames: Any = ConnectFrame
+
+            return frames.withPlan(LocalRelation(rows, schema=schema.json()), session)  # type: ignore[no-any-return]
         from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
         jvm = session._jvm
@@ -91,7 +108,24 @@ class Spark35(Spark40):
 
     def on_disk(self, frame: Any) -> DataFrame:
         """Return the DataFrame with its rows in the memory of the executors, or on their disks if it is full."""
+        if is_connect(frame.sparkSession):
+            raise unsupported_over_connect("rows of Arrow", "more than 16 MB of them", "no checkpoints")
         return frame.localCheckpoint()  # type: ignore[no-any-return]
+
+    def overwrite_filter(self, stored: Callable[[], DataFrame], rows: Column) -> Column:
+        """Return the filter with transforms as calls of Iceberg's functions.
+
+        Spark 3.5 resolves them to calls of Java methods, which it does not hand to Iceberg (`V2ExpressionBuilder`).
+        Iceberg replaces these in filters, but not in the filter of an overwrite (`ReplaceStaticInvoke`).
+        """
+        table = stored()
+        if is_connect(table.sparkSession):
+            return rows
+        condition = table.where(rows)._jdf.queryExecution().analyzed().condition()
+        if _STATIC_INVOKE not in condition.toString():
+            return rows
+        jvm: Any = table.sparkSession._jvm
+        return Column(jvm.org.apache.spark.sql.Column(_with_iceberg_functions(jvm, condition)))
 
     @property
     def primitive_types(self) -> Mapping[type[types.DataType], str]:
@@ -100,7 +134,7 @@ class Spark35(Spark40):
 
     def is_valid_utf8(self, text: str) -> str:
         """Return an expression for whether a text is valid UTF-8. Others change when they are encoded again."""
-        return f"CAST({text} AS BINARY) = encode({text}, 'UTF-8')"
+        return f"CAST(CAST({text} AS STRING) AS BINARY) = encode(CAST({text} AS STRING), 'UTF-8')"
 
     def valid_utf8(self, text: str) -> str:
         """Return an expression for a text with a replacement for bytes that are not UTF-8."""
@@ -117,6 +151,26 @@ class Spark35(Spark40):
         return _MergeInto(source, table, condition, snapshot_properties)
 
 
+def _with_iceberg_functions(jvm: Any, expression: Any) -> Any:
+    """Return the resolved expression with calls of Iceberg's functions, and names for the columns of the table."""
+    kind = expression.getClass().getSimpleName()
+    if kind == "AttributeReference":
+        return jvm.org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute.quoted(expression.name())
+    children = _listed(jvm, expression.children())
+    changed = jvm.PythonUtils.toSeq([_with_iceberg_functions(jvm, child) for child in children])
+    if kind != "StaticInvoke":
+        return expression.withNewChildren(changed)
+    given = jvm.org.apache.spark.sql.types.StructType()
+    for index, child in enumerate(children):
+        given = given.add(f"_{index}", child.dataType(), child.nullable())
+    function = jvm.org.apache.iceberg.spark.functions.SparkFunctions.loadFunctionByClass(expression.staticObject())
+    return jvm.org.apache.spark.sql.catalyst.expressions.ApplyFunctionExpression(function.bind(given), changed)
+
+
+def _listed(jvm: Any, items: Any) -> list[Any]:
+    return list(jvm.scala.collection.JavaConverters.seqAsJavaList(items))
+
+
 class _MergeInto:
     """Spark's `MergeIntoWriter` for 3.5: it makes the same plan, and commits it with snapshot properties.
 
@@ -131,7 +185,8 @@ class _MergeInto:
         self._snapshot_properties = snapshot_properties
         self._matched: list[Any] = []
         self._not_matched: list[Any] = []
-        self._jvm: Any = source.sparkSession._jvm
+        session: Any = source.sparkSession
+        self._jvm = session._jvm
         self._logical = self._jvm.org.apache.spark.sql.catalyst.plans.logical
 
     def whenMatched(self, condition: Column | None = None) -> "_Clause":  # noqa: N802 - Spark's name
@@ -147,7 +202,8 @@ class _MergeInto:
             PySparkException, Py4JError: The engine's error.
         """
         session: Any = self._source.sparkSession
-        state, jvm = session._jsparkSession.sessionState(), self._jvm
+        state = session._jsparkSession.sessionState()
+        jvm = self._jvm
         relation = jvm.org.apache.spark.sql.catalyst.analysis.UnresolvedRelation(
             state.sqlParser().parseMultipartIdentifier(self._table),
             jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap.empty(),
@@ -224,7 +280,7 @@ def _with_commit_properties(session: Any, properties: Mapping[str, str], commit:
     from pyspark.java_gateway import ensure_callback_server_started
 
     jvm = session._jvm
-    ensure_callback_server_started(session.sparkContext._gateway)
+    ensure_callback_server_started(session.sparkContext._gateway)  # type: ignore[no-untyped-call]  # noqa: SLF001
     call = _Call(commit)
     failure = jvm.java.lang.Class.forName("java.lang.RuntimeException")
     jvm.org.apache.iceberg.spark.CommitMetadata.withCommitProperties(dict(properties), call, failure)
@@ -233,4 +289,4 @@ def _with_commit_properties(session: Any, properties: Mapping[str, str], commit:
 
 
 def _expression(column: Any) -> Any:
-    return column._jc.expr()
+    return column._jc.expr()  # noqa: SLF001 - Spark's expression, as `MergeIntoWriterImpl` takes it

@@ -1,7 +1,10 @@
 """Spark 4.0."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
+
+from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.versions.spark_4_1 import Spark41
@@ -29,3 +32,12 @@ class Spark40(Spark41):
             if own.get(key) != value:
                 sibling.conf.set(key, value)
         return sibling
+
+    def with_all_columns(self, frame: DataFrame, stored: Callable[[], DataFrame]) -> DataFrame:
+        """Return the DataFrame with NULL in the columns that it lacks. Spark 4.0 requires all columns of the table."""
+        table = stored()
+        is_case_sensitive = frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+        fold = str if is_case_sensitive else str.lower
+        held = {fold(name) for name in frame.columns}
+        lacking = [f"`{name.replace('`', '``')}`" for name in table.columns if fold(name) not in held]
+        return frame.unionByName(table.select(*lacking).limit(0), allowMissingColumns=True) if lacking else frame

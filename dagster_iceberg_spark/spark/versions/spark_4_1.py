@@ -31,6 +31,8 @@ class Spark41:
     name = "4.1"
     counts_merged_rows = True
     """Whether a MERGE's snapshot has the numbers of rows that it inserted, updated and deleted."""
+    alters_columns_together = True
+    """Whether one ALTER TABLE statement alters several columns."""
 
     # Sessions
 
@@ -73,6 +75,20 @@ class Spark41:
         finally:
             session.removeProgressHandler(handler)
 
+    # Writes
+
+    def require_supported(self, session: Any, disposition: str, *, subject: str) -> None:
+        """Reject a write that the session cannot carry out with all promises, before anything is written.
+
+        Args:
+            session: The session of the rows.
+            disposition: The write disposition.
+            subject: The table, for messages.
+
+        Raises:
+            ConfigurationError: The session lacks something that the disposition needs.
+        """
+
     # Rows
 
     def observation(self, session: SparkSession, name: str) -> Any:
@@ -96,6 +112,24 @@ class Spark41:
         from pyspark import StorageLevel
 
         return frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)  # type: ignore[no-any-return]
+
+    def with_all_columns(self, frame: DataFrame, stored: Callable[[], DataFrame]) -> DataFrame:  # noqa: ARG002
+        """Return the DataFrame with the columns that the table has and it lacks, if a write needs them.
+
+        Args:
+            frame: The rows.
+            stored: Returns the table's rows.
+        """
+        return frame
+
+    def overwrite_filter(self, stored: Callable[[], DataFrame], rows: Column) -> Column:  # noqa: ARG002
+        """Return the filter of an overwrite in a form that Spark hands to Iceberg.
+
+        Args:
+            stored: Returns the table's rows.
+            rows: The filter. It may have transforms, as functions of the catalog.
+        """
+        return rows
 
     # Expressions
 
