@@ -17,11 +17,12 @@ import pyspark
 import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
 from dagster_iceberg_spark.resource import SESSIONS
 from dagster_iceberg_spark.spark import commit, writer
+from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.versions import (
     ICEBERG_AWS_BUNDLE,
     ICEBERG_AZURE_BUNDLE,
@@ -178,6 +179,11 @@ class Lake:
 
     def exists(self, name: str) -> bool:
         return bool(self.spark.pyiceberg_catalog.table_exists(("db", name)))
+
+
+def arrow_of(frame: DataFrame) -> pa.Table:
+    """The rows of a DataFrame, as pyspark 4.0 and newer give them by `toArrow`."""
+    return version_of(frame.sparkSession).arrow_of(frame)
 
 
 def resuming(run_id: str) -> dict[str, str]:

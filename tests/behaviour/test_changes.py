@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from dagster_iceberg_spark.spark import commit, writer
 from dagster_iceberg_spark.spark.columns import functions_of
 from tests.behaviour.test_loads import as_arrow
-from tests.conftest import Lake, StepError, frame_asset, resuming
+from tests.conftest import Lake, StepError, arrow_of, frame_asset, resuming
 
 pytestmark = pytest.mark.spark
 
@@ -489,7 +489,7 @@ def test_an_asset_that_is_stored_elsewhere_reads_on_by_the_event_log(lake: Lake,
     seen: list[list[int]] = []
 
     def body(events: Any) -> None:
-        table = events.toArrow() if isinstance(events, DataFrame) else events
+        table = arrow_of(events) if isinstance(events, DataFrame) else events
         seen.append(sorted(table.column("id").to_pylist()))
         if seen[-1] == [2]:
             message = "before it is done"

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark import IcebergSparkResource
-from tests.conftest import Lake, error_of, frame_asset, hours_asset
+from tests.conftest import Lake, arrow_of, error_of, frame_asset, hours_asset
 
 UTC = dt.timezone.utc
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-03-01", timezone="America/New_York")
@@ -47,7 +47,7 @@ def as_arrow(loaded: Any, schema: pa.Schema | None = None) -> pa.Table:  # noqa:
         case pyiceberg.table.DataScan():
             return loaded.to_arrow()
         case _:
-            return loaded.toArrow()
+            return arrow_of(loaded)
 
 
 def capture(lake: Lake, upstream: dg.AssetsDefinition, annotation: Any, **kwargs: Any) -> Any:
@@ -125,7 +125,7 @@ def test_all_types_have_the_same_values_whatever_loads_them(lake: Lake, annotati
     lake.materialize(upstream)
     lake.session.sql("delete from lake.db.t where i = 4")
     assert lake.summaries("t")[-1]["added-dvs"] == "1"
-    expected = lake.session.table("lake.db.t").toArrow()
+    expected = arrow_of(lake.session.table("lake.db.t"))
     loaded = capture(lake, upstream, annotation, schema=expected.schema)
     assert loaded.column_names == expected.column_names
     rows, wanted = ({row["i"]: plain(row) for row in table.to_pylist()} for table in (loaded, expected))

@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 from dagster_iceberg_spark import IcebergSparkResource
 from tests.behaviour import model
 from tests.behaviour.model import Kind, Model, Row
-from tests.conftest import Lake, error_of, metadata_of
+from tests.conftest import Lake, arrow_of, error_of, metadata_of
 
 Layouts = tuple[list[str] | None, ...]
 INSTANT_LAYOUTS: Layouts = (
@@ -330,7 +330,7 @@ class TableMachine(RuleBasedStateMachine):
             partition_key=key if self.kind.definition is not None else None,
             input_definition_metadata={"iceberg/ref": self.branch, "iceberg/missing": "empty"},
         )
-        read = loaded if isinstance(loaded, pa.Table) else loaded.toArrow()
+        read = loaded if isinstance(loaded, pa.Table) else arrow_of(loaded)
         owned = [row for row in self.model.branches[self.branch] if self.model.is_owned(row, [key])]
         columns = list(self.model.columns)
         assert model.sort_rows(self._canonical(read), columns) == model.sort_rows(owned, columns)
@@ -589,7 +589,7 @@ class TableMachine(RuleBasedStateMachine):
             self.lake.session.sql(f"refresh table {self.table}")
             for branch in self.model.branches:
                 name = self.table if branch == model.MAIN else f"{self.table}.branch_{branch}"
-                read = self.lake.session.table(name).toArrow()
+                read = arrow_of(self.lake.session.table(name))
                 assert model.sort_rows(self._canonical(read), columns) == self.model.sorted_rows(branch), branch
         finally:
             conf.set("spark.sql.session.timeZone", zone)

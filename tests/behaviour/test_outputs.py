@@ -21,7 +21,7 @@ import pytest
 
 from dagster_iceberg_spark.spark import arrow_frames
 from tests.behaviour.test_loads import DAYS, MATRIX, capture, plain
-from tests.conftest import Lake, error_of, frame_asset
+from tests.conftest import Lake, arrow_of, error_of, frame_asset
 
 pytestmark = pytest.mark.spark
 
@@ -79,7 +79,7 @@ def test_all_types_are_written_as_they_are(lake: Lake) -> None:
     lake.materialize(returning(lambda: first, "second"))
     schemas = [lake.session.table(f"lake.db.{name}").schema.simpleString() for name in ("first", "second")]
     assert schemas[0] == schemas[1]
-    tables = [lake.session.table(f"lake.db.{name}").orderBy("i").toArrow().to_pylist() for name in ("first", "second")]
+    tables = [arrow_of(lake.session.table(f"lake.db.{name}").orderBy("i")).to_pylist() for name in ("first", "second")]
     assert plain(tables[0]) == plain(tables[1])
 
 
@@ -195,7 +195,7 @@ def test_no_rows_are_a_snapshot_and_keep_the_columns(lake: Lake) -> None:
 def test_what_spark_makes_of_nested_columns_without_elements_is_written(lake: Lake) -> None:
     """pyarrow measures it by a read of offsets that are not there, which ends the process (SPARK-55056)."""
     query = "select 1 as id, cast(null as map<int, array<string>>) as m, cast(array() as array<map<int, string>>) as l"
-    rows = lake.session.sql(query).toArrow()
+    rows = arrow_of(lake.session.sql(query))
     lake.materialize(returning(lambda: rows))
     assert lake.arrow("t").to_pylist() == [{"id": 1, "m": None, "l": []}]
 

@@ -24,7 +24,7 @@ from dagster_iceberg_spark import IcebergSparkResource
 from tests.behaviour import schemas
 from tests.behaviour.conditions import Condition, draw_condition, draw_where
 from tests.behaviour.schemas import Kind, Latitude, Leaf, List, Row, Struct
-from tests.conftest import Lake, StepError, error_of
+from tests.conftest import Lake, StepError, arrow_of, error_of
 
 pytestmark = pytest.mark.spark
 
@@ -207,7 +207,7 @@ class World:
         self.copied += self.added
         self.added, self.is_rewritten = [], False
         self.copied_columns = schemas.evolved_fields(self.copied_columns, self.columns)
-        found = self.lake.session.table(f"lake.db.{self.copy_name}").toArrow().to_pylist()
+        found = arrow_of(self.lake.session.table(f"lake.db.{self.copy_name}")).to_pylist()
         self._require(found, self.copied, self.copied_columns, "copy")
 
     # ----------------------------------------------------------------------------------------------------- the model
@@ -322,7 +322,7 @@ class World:
     def _asset(self, query: str | None, *, as_arrow: bool = False, **metadata: Any) -> dg.AssetsDefinition:
         def _rows(spark: IcebergSparkResource) -> Any:
             frame = spark.spark_session.sql(query or "")
-            return frame.toArrow() if as_arrow else frame
+            return arrow_of(frame) if as_arrow else frame
 
         asset: dg.AssetsDefinition = dg.asset(
             name=self.name,
@@ -361,7 +361,7 @@ class World:
             python_type=python_type,
             input_definition_metadata={"iceberg/missing": "empty", **(metadata or {})},
         )
-        found: list[Row] = (loaded if isinstance(loaded, pa.Table) else loaded.toArrow()).to_pylist()
+        found: list[Row] = (loaded if isinstance(loaded, pa.Table) else arrow_of(loaded)).to_pylist()
         return found
 
     def __str__(self) -> str:

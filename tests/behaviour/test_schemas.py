@@ -17,7 +17,7 @@ from pyiceberg.types import FixedType, ListType, LongType, NestedField, StructTy
 from dagster_iceberg_spark.plan.schema_evolution import storage_verdict
 from dagster_iceberg_spark.spark.columns import iceberg_type
 from tests.behaviour.test_loads import ANNOTATIONS, capture
-from tests.conftest import Lake, frame_asset, metadata_of
+from tests.conftest import Lake, arrow_of, frame_asset, metadata_of
 
 pytestmark = pytest.mark.spark
 
@@ -128,7 +128,7 @@ def test_every_type_is_stored_unchanged_wherever_the_plan_says_so(lake: Lake) ->
 
     lake.materialize(frame_asset("t", rows(as_stored=False)))
     found = lake.arrow("t").sort_by("id").to_pylist()
-    expected = lake.session.sql(rows(as_stored=True)).toArrow().sort_by("id").to_pylist()
+    expected = arrow_of(lake.session.sql(rows(as_stored=True))).sort_by("id").to_pylist()
     for row, column in itertools.product((0, 1), [f"c{number}" for number in range(len(pairs))]):
         assert comparable(found[row][column]) == comparable(expected[row][column]), pairs[int(column[1:])]
 
@@ -305,7 +305,7 @@ def test_fields_that_a_struct_lacks_are_null_at_any_depth(lake: Lake) -> None:
     lake.materialize(frame_asset("t", sparse, metadata={"iceberg/write_disposition": "append"}))
     # Not by pyiceberg: it makes an empty list of a list of structs that is NULL.
     lake.session.sql("refresh table lake.db.t")
-    rows = lake.session.table("lake.db.t").toArrow().sort_by("id").to_pylist()
+    rows = arrow_of(lake.session.table("lake.db.t")).sort_by("id").to_pylist()
     assert rows[1] == {
         "id": 2,
         "s": {"x": None, "in": {"y": None, "z": "w", "new": True}},
