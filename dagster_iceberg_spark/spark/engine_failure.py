@@ -63,9 +63,10 @@ def inspect_failure(error: Exception) -> EngineFailure:
     text = _STACK_LINE.sub("", _text_of(error))
     connect = _CONNECT_CLASS.match(text)
     causes = _connect_causes(error)
-    names = (*_java_names(error), *((connect[1],) if connect else ()), *(name for name, _ in causes))
+    # The client has one class for lost connections and for errors of the server that it has no class for.
+    own = connect[1] if connect else type(error).__name__
     return EngineFailure(
-        class_names=(*names, type(error).__name__),
+        class_names=(*_java_names(error), *(name for name, _ in causes), own),
         condition=condition or "",
         text=_CAUSE.join([connect[2] if connect else text, *(f"{name}: {message}" for name, message in causes)]),
     )

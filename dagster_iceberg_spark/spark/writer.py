@@ -62,9 +62,9 @@ def _overwrite(session: IcebergSession, plan: WritePlan, action: Overwrite, fram
         fitted = as_stored(frame, stored, is_case_sensitive=session.is_case_sensitive, subject=str(plan.identifier))
         complete = fitted.unionByName(_carried_rows(session, stored, action), allowMissingColumns=True)
         extra = {"validate-from-snapshot-id": str(action.base_snapshot_id), "isolation-level": "serializable"}
-    rows = version_of(session.spark).overwrite_filter(
-        lambda: session.spark.table(target(session, plan)), _rows(session, action.coverage.filter)
-    )
+    version = version_of(session.spark)
+    rows = _rows(session, version.overwritten(action.coverage.filter))
+    rows = version.overwrite_filter(lambda: session.spark.table(target(session, plan)), rows)
     writer_to(session, plan, complete, extra).overwrite(rows)
 
 

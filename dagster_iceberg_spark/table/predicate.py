@@ -122,3 +122,18 @@ def any_of(terms: Iterable[Predicate]) -> Predicate:
     if len(kept) <= 1:
         return kept[0] if kept else NO_ROW
     return Or(tuple(kept))
+
+
+def without_lists(rows: Predicate) -> Predicate:
+    """Return the predicate with a term for each value of a list of texts."""
+    match rows:
+        case In(column=column, values=values) if any(isinstance(value, str | bytes) for value in values):
+            return any_of(In(column, (value,)) for value in values)
+        case Not():
+            return Not(without_lists(rows.term))
+        case And():
+            return And(tuple(map(without_lists, rows.terms)))
+        case Or():
+            return Or(tuple(map(without_lists, rows.terms)))
+        case _:
+            return rows

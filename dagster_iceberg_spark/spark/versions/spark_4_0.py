@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.versions.spark_4_1 import Spark41
+from dagster_iceberg_spark.table.predicate import Predicate, without_lists
 
 _SESSION_ID = "session_id"
 
@@ -41,3 +42,10 @@ class Spark40(Spark41):
         held = {fold(name) for name in frame.columns}
         lacking = [f"`{name.replace('`', '``')}`" for name in table.columns if fold(name) not in held]
         return frame.unionByName(table.select(*lacking).limit(0), allowMissingColumns=True) if lacking else frame
+
+    def overwritten(self, rows: Predicate) -> Predicate:
+        """Return the filter without lists of texts: Iceberg 1.11 fails in them for partitions of NULL.
+
+        `ResidualEvaluator.in` asks a `CharSequenceSet`, which refuses NULL (https://github.com/trinodb/trino/pull/30099).
+        """
+        return without_lists(rows)

@@ -8,6 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, types
 
 from dagster_iceberg_spark.spark.connect import is_connect
+from dagster_iceberg_spark.table.predicate import Predicate
 
 SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."
 
@@ -121,6 +122,10 @@ class Spark41:
             stored: Returns the table's rows.
         """
         return frame
+
+    def overwritten(self, rows: Predicate) -> Predicate:
+        """Return the filter of an overwrite in a form that Iceberg can evaluate."""
+        return rows
 
     def overwrite_filter(self, stored: Callable[[], DataFrame], rows: Column) -> Column:  # noqa: ARG002
         """Return the filter of an overwrite in a form that Spark hands to Iceberg.
