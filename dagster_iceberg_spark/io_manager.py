@@ -22,7 +22,7 @@ from dagster_iceberg_spark.plan.options import OUTPUT_KEYS
 from dagster_iceberg_spark.plan.placement import LocationTemplate
 from dagster_iceberg_spark.plan.table_request import TableCreation, missing_namespace, missing_table
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
-from dagster_iceberg_spark.resource import IcebergSparkResource
+from dagster_iceberg_spark.resource import IcebergSparkResource, require_pyspark
 from dagster_iceberg_spark.table.commit import Commit
 
 
@@ -211,6 +211,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         return RUN_CONFIG
 
     def _materialize(self, request: WriteRequest, obj: Any) -> Commit:
+        require_pyspark()
         from dagster_iceberg_spark.spark.commit import materialize
         from dagster_iceberg_spark.spark.frames import frame_to_write
 

@@ -21,6 +21,7 @@ from dagster_iceberg_spark.config.embedded_catalog import EmbeddedCatalog
 from dagster_iceberg_spark.errors import ConfigurationError, SparkEnvironmentError
 from dagster_iceberg_spark.table.identifier import split_parts
 from dagster_iceberg_spark.timeouts import IDLE_SECONDS, STEP_SECONDS
+from dagster_iceberg_spark.versions import installed_pyspark
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -30,6 +31,18 @@ if TYPE_CHECKING:
 
 SessionIdentity: TypeAlias = tuple[object, ...]
 """Two resources with equal identities share a session."""
+
+
+def require_pyspark() -> None:
+    """Reject an environment without pyspark, which the package does not need to read tables without Spark.
+
+    Raises:
+        SparkEnvironmentError: Neither `pyspark` nor `pyspark-client` is installed.
+    """
+    if installed_pyspark() is None:
+        from dagster_iceberg_spark.spark.session_refusals import no_pyspark
+
+        raise no_pyspark()
 
 
 @dataclass(slots=True)
@@ -68,6 +81,7 @@ class SessionRegistry:
 
     def acquire(self, resource: "IcebergSparkResource", user: int) -> "IcebergSession":
         """Return the session of the resource's configuration; the first user opens it."""
+        require_pyspark()
         from dagster_iceberg_spark.spark.session import (
             attach_catalog,
             forget_session,

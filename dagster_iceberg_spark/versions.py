@@ -26,13 +26,20 @@ def minor_version(text: str) -> str:
 
 
 def installed_pyspark() -> str | None:
-    """Return the version of `pyspark`, or of `pyspark-client`, which has no JVM. None if neither is installed."""
-    for distribution in ("pyspark", "pyspark-client"):
-        try:
-            return version(distribution)
-        except PackageNotFoundError:
-            continue
-    return None
+    """Return the version of `pyspark`, or of `pyspark-client`. None if neither is installed."""
+    return _version_of("pyspark") or _version_of("pyspark-client")
+
+
+def has_jvm() -> bool:
+    """Return whether the installed pyspark can start a JVM. `pyspark-client` is for Spark Connect only."""
+    return _version_of("pyspark") is not None
+
+
+def _version_of(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
 
 
 def _scala_version(spark: str) -> str:

@@ -3,12 +3,19 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from dagster_iceberg_spark.spark import versions
+
+try:
+    from py4j.protocol import Py4JError
+except ModuleNotFoundError:
+
+    class Py4JError(Exception):  # type: ignore[no-redef]
+        """Never raised: pyspark-client comes without a JVM."""
+
 
 ENGINE_ERRORS: Final = (PySparkException, Py4JError)
 """The errors that Spark's public API raises, classic and Connect."""
@@ -83,7 +90,7 @@ def _first_line(text: str) -> str:
 
 
 def _text_of(error: Exception) -> str:
-    if isinstance(error, Py4JJavaError):
+    if hasattr(error, "java_exception"):
         return _CAUSE.join(
             f"{name}: {message}" if index else message for index, (name, message) in enumerate(_java_causes(error))
         )
@@ -93,11 +100,11 @@ def _text_of(error: Exception) -> str:
 
 
 def _java_names(error: Exception) -> Iterator[str]:
-    if isinstance(error, Py4JJavaError):
+    if hasattr(error, "java_exception"):
         yield from (name for name, _ in _java_causes(error))
 
 
-def _java_causes(error: Py4JJavaError) -> Iterator[tuple[str, str]]:
+def _java_causes(error: Any) -> Iterator[tuple[str, str]]:
     throwable = error.java_exception
     for _ in range(_MAXIMUM_CAUSES):
         if throwable is None:

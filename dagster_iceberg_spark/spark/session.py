@@ -13,10 +13,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
@@ -38,10 +37,15 @@ from dagster_iceberg_spark.versions import (
     ICEBERG_SPARK_CATALOG,
     ICEBERG_SPARK_RUNTIME,
     MINIMUM_JAVA_VERSION,
+    SPARK_VERSION,
+    has_jvm,
 )
 
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
 Session: TypeAlias = SparkSession
-Context: TypeAlias = SparkContext
+Context: TypeAlias = "SparkContext"
 Jars: TypeAlias = Literal["maven", "provided"]
 SessionOwner: TypeAlias = Literal["us", "someone else"]
 
@@ -147,12 +151,23 @@ def open_session(settings: SessionSettings) -> IcebergSession:
     if settings.remote is not None:
         _require_server(settings.remote)
         return attach_catalog(_remote_session(settings, settings.remote), settings.catalog, conf=settings.conf)
-    running = SparkContext._active_spark_context  # noqa: SLF001 - there is no public way to ask without starting one
+    running = _running_context()
     if running is not None:
         beside = _configured(SparkSession(running).newSession(), settings.conf)
         return attach_catalog(beside, settings.catalog, owner="us", conf=settings.conf)
+    if not has_jvm():
+        raise session_refusals.no_jvm(SPARK_VERSION)
     require_java()
     return attach_catalog(_launch(settings), settings.catalog, owner="us", conf=settings.conf)
+
+
+def _running_context() -> "SparkContext | None":
+    """Return the context of the process's JVM, if there is one. This starts none."""
+    if not has_jvm():
+        return None
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context  # noqa: SLF001 - there is no public way to ask without starting one
 
 
 def attach_catalog(
@@ -342,7 +357,7 @@ def _launch(settings: SessionSettings) -> SparkSession:
 
 def _remote_session(settings: SessionSettings, remote: str) -> SparkSession:
     try:
-        if SparkContext._active_spark_context is not None:  # noqa: SLF001 - as above
+        if _running_context() is not None:
             from pyspark.sql.connect.session import SparkSession as ConnectSession
 
             session: Any = ConnectSession.builder.remote(remote).create()

@@ -42,6 +42,27 @@ def no_connect_server(address: str, seconds: float, error: OSError) -> CatalogUn
     )
 
 
+def no_pyspark() -> SparkEnvironmentError:
+    """Neither `pyspark` nor `pyspark-client` is installed."""
+    return SparkEnvironmentError.refusing(
+        "use",
+        "Spark",
+        expected="pyspark or pyspark-client",
+        found="neither",
+        hint="run `pip install 'dagster-iceberg-spark[classic]'`; or, for Spark Connect only, "
+        "`pip install 'dagster-iceberg-spark[connect]'`.",
+    )
+
+
+def no_jvm(spark: str) -> SparkEnvironmentError:
+    """Only the client of Spark Connect is installed, and a classic session is wanted."""
+    return _cannot_start(
+        expected="pyspark, which has a JVM",
+        found=f"pyspark-client {spark}, which has none",
+        hint="set `remote` to a Spark Connect server, or run `pip install 'dagster-iceberg-spark[classic]'`.",
+    )
+
+
 def unsupported_pyspark(found: str, supported: Sequence[str]) -> SparkEnvironmentError:
     """Iceberg has no runtime for the installed pyspark, or none that was tested."""
     return SparkEnvironmentError.refusing(
