@@ -348,13 +348,7 @@ class FailureKind(Enum):
         return self.name.lower().replace("_", " ")
 
     def refusal(self, action: str, subject: str, found: str) -> IcebergSparkError:
-        """Return the error for a failure of this kind.
-
-        Args:
-            action: The verb for the message: "write", "read" and so on.
-            subject: The table, the catalog or the file.
-            found: The client's message, without secrets.
-        """
+        """Return the error for a failure of this kind. The client's message (`found`) must be without secrets."""
         return self.error_during(action).refusing(action, subject, expected=self.expected, found=found, hint=self.hint)
 
     def error_during(self, action: str) -> type[IcebergSparkError]:

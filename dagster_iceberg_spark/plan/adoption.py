@@ -33,10 +33,7 @@ class TokenCandidate:
     """A token under which the materialization may already be in the table.
 
     Args:
-        token: The commit token.
-        run_id: The run of the token.
         run_started_at_ms: When that run began, in milliseconds since 1970, or None if it is unknown.
-        is_same_run: Whether that run is this run.
         has_begun: Whether an earlier attempt under the token is known to have begun.
     """
 
@@ -58,8 +55,6 @@ class RemoteAttempt:
 
     Args:
         tag: The tag of its operations, which all attempts of a materialization share.
-        session_id: Spark Connect's id of the session.
-        user_id: The user of the session.
         server: The server's host and port.
     """
 
@@ -71,12 +66,7 @@ class RemoteAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """The decision whether to adopt a snapshot.
-
-    Args:
-        snapshot: The snapshot to adopt, or None to write.
-        warning: A warning for the run's log, if any.
-    """
+    """The snapshot to adopt, or None to write, with a warning for the run's log."""
 
     snapshot: Snapshot | None = None
     warning: str | None = None
@@ -91,21 +81,7 @@ def decide_adoption(
     disposition: WriteDisposition,
     record_of: RecordCheck,
 ) -> Adoption:
-    """Decide whether to adopt a snapshot of the table or to write.
-
-    Args:
-        state: The current state of the table.
-        candidates: The tokens to look for. Without any, the write goes ahead.
-        materialization: The materialization that this attempt would write.
-        branch: The branch whose ancestors are searched.
-        disposition: How the rows are written.
-        record_of: Returns what Dagster has recorded of a snapshot.
-
-    Raises:
-        DuplicateCommitError: Two appends carry one token.
-        OrphanedCommitError: An unrecorded append was written under another code version.
-        CommitOutcomeUnknownError: An append may have been committed in a snapshot that has expired.
-    """
+    """Decide whether to adopt a snapshot of the branch or to write. Without candidates, the write goes ahead."""
     since_ms = searched_since_ms(candidates)
     if since_ms is None:
         return Adoption()
@@ -210,13 +186,8 @@ def displaced_snapshots(
     """Return the snapshots of other writers that a commit has removed from the history: the newest of each line.
 
     If a catalog reports that it rejected a commit that it made, Iceberg finds its snapshot in the refreshed table and
-    moves the branch back to it (`SnapshotProducer.commit` of 1.12).
-
-    Args:
-        state: The table after the commit.
-        committed: The snapshot that was committed.
-        known: The ids of the snapshots that existed before the commit.
-        branch: The branch that was written to.
+    moves the branch back to it (`SnapshotProducer.commit` of 1.12). `known` has the ids of the snapshots that existed
+    before the commit.
     """
     head = state.head(branch)
     if head is None or head.snapshot_id != committed.snapshot_id:
@@ -238,10 +209,7 @@ def refuse_twins(
 ) -> str | None:
     """Return a warning if several snapshots carry one token, which two attempts at the same time may cause.
 
-    The later snapshot of a rewrite replaces the rows of the earlier one. Two appends duplicate the rows.
-
-    Raises:
-        DuplicateCommitError: The snapshots are appends.
+    The later snapshot of a rewrite replaces the rows of the earlier one. Two appends duplicate the rows: an error.
     """
     if len(twins) <= 1:
         return None

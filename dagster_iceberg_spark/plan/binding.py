@@ -104,11 +104,9 @@ BoundBox: TypeAlias = tuple[Constraint, ...]
 
 @dataclass(frozen=True, slots=True)
 class BoundScope:
-    """A scope as constraints on the table's columns.
+    """A scope as constraints on the table's columns: a union of products (boxes) of constraints.
 
-    Args:
-        boxes: A union of products of constraints. One empty product is the whole table; without products, the scope
-            has no rows.
+    One empty product is the whole table. Without products, the scope has no rows.
     """
 
     boxes: tuple[BoundBox, ...]
@@ -146,16 +144,7 @@ class BoundScope:
 
 
 def bind_scope(scope: PartitionScope, schema: Schema, *, subject: str) -> BoundScope:
-    """Bind the scope to the columns of a table.
-
-    Args:
-        scope: The partitions.
-        schema: The columns, which include the partition columns.
-        subject: The table, for the message.
-
-    Raises:
-        PartitioningError: A partition column is missing, or its type cannot hold the partition.
-    """
+    """Bind the scope to the columns of a table, whose types must be able to hold the partitions."""
     if scope.is_whole_table:
         return BoundScope(boxes=((),))
     fields = [partition_field(dimension, schema, subject=subject) for dimension in scope.dimensions]
@@ -179,11 +168,7 @@ def bind_each_partition(scope: PartitionScope, schema: Schema, *, subject: str) 
 
 
 def partition_field(dimension: Dimension, schema: Schema, *, subject: str) -> Field:
-    """Return the column of the dimension.
-
-    Raises:
-        PartitioningError: The column does not exist.
-    """
+    """Return the column of the dimension."""
     field = schema.field(dimension.column)
     if field is None:
         raise partitioning_refusals.unknown_partition_column(subject, dimension.column, schema.names)

@@ -48,8 +48,6 @@ class DefinedTable:
     """The table that an asset's definition asks for.
 
     Args:
-        request: The table and its options.
-        partition_columns: The columns of `partition_expr`.
         declared_types: The types of `dagster/column_schema` by column, or None if the definition has no such key.
     """
 
@@ -60,13 +58,7 @@ class DefinedTable:
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """The result of comparing a table with its asset's definition.
-
-    Args:
-        identifier: The table.
-        exists: Whether the table exists.
-        differences: What the next write would change, and the columns of the definition that the table lacks.
-    """
+    """What the next write would change in a table, and the columns of the definition that the table lacks."""
 
     identifier: TableIdentifier
     exists: bool
@@ -74,16 +66,7 @@ class TableReport:
 
 
 def differences(defined: DefinedTable, state: TableState) -> tuple[str, ...]:
-    """Return what the next write would change, and the columns of the definition that the table lacks, in words.
-
-    Args:
-        defined: The table that the definition asks for.
-        state: The current state of the table.
-
-    Raises:
-        ConfigurationError: The next write would be rejected, whatever its DataFrame.
-        SchemaMismatchError: The table has both the old and the new name of a renamed column.
-    """
+    """Return what the next write would change, and the columns of the definition that the table lacks, in words."""
     request, subject = defined.request, str(defined.request.identifier)
     check_ownership(request, state)
     refuse_any_schema(request.options, state, subject=subject)

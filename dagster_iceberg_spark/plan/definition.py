@@ -67,25 +67,13 @@ def is_switched_on(name: str, options: WriteOptions, state: TableState | None) -
 
 
 def refuse_any_schema(options: WriteOptions, state: TableState | None, *, subject: str) -> None:
-    """Reject a table that disables Spark's checks: it would match columns by position and store NULL in required ones.
-
-    Raises:
-        ConfigurationError: The table has the property.
-    """
+    """Reject a table that disables Spark's checks: it would match columns by position and store any NULL."""
     if is_switched_on(ACCEPT_ANY_SCHEMA, options, state):
         raise definition_refusals.accepts_any_schema(subject, ACCEPT_ANY_SCHEMA)
 
 
 def refuse_staging(settings: Mapping[str, str | None], *, subject: str) -> None:
-    """Reject session settings that stage the rows of a table with `write.wap.enabled`.
-
-    Args:
-        settings: The session's value of each of `WAP_SETTINGS`, or None.
-        subject: The table, for the message.
-
-    Raises:
-        ConfigurationError: A setting has a value.
-    """
+    """Reject session settings (`WAP_SETTINGS`) that stage the rows of a table with `write.wap.enabled`."""
     for name, value in settings.items():
         if value is not None:
             raise definition_refusals.staging_session(subject, name, value, WAP_ENABLED)
@@ -102,11 +90,7 @@ def order_changes(options: WriteOptions, state: TableState) -> Iterator[TableUpd
 
 
 def identifier_changes(options: WriteOptions, state: TableState, *, subject: str) -> Iterator[TableUpdate]:
-    """Yield the identifier fields, if the definition's differ from the table's.
-
-    Raises:
-        ConfigurationError: A column is missing, or may hold NULL in the table.
-    """
+    """Yield the identifier fields, if the definition's differ from the table's."""
     if options.identifier_fields is None:
         return
     wanted = tuple(_exact(name, state.schema) for name in options.identifier_fields)
@@ -146,11 +130,7 @@ def protected_columns(
 
 
 def check_place(options: WriteOptions, state: TableState, *, subject: str) -> None:
-    """Reject a definition with another location or an older format than the table's, or with a tag as its branch.
-
-    Raises:
-        ConfigurationError: The message names both values.
-    """
+    """Reject a definition with another location or an older format than the table's, or with a tag as its branch."""
     if options.format_version is not None and options.format_version < state.format_version:
         raise definition_refusals.older_format(subject, options.format_version, state.format_version)
     if options.location is not None and _plain_uri(options.location) != _plain_uri(state.location):
@@ -191,11 +171,7 @@ def stored_columns(options: WriteOptions, frame: Schema) -> Schema:
 
 
 def check_validity(options: WriteOptions, frame: Schema, *, subject: str) -> None:
-    """Reject a batch that has a column which the merge fills. Only the start of each row's version may be given.
-
-    Raises:
-        ConfigurationError: The message names the column.
-    """
+    """Reject a batch that has a column which the merge fills. Only the start of each row's version may be given."""
     rules = options.merge
     if not options.merges:
         return
@@ -207,11 +183,7 @@ def check_validity(options: WriteOptions, frame: Schema, *, subject: str) -> Non
 
 
 def check_marker(options: WriteOptions, partition_columns: Sequence[str], frame: Schema, *, subject: str) -> None:
-    """Reject a column that marks keys to delete if another key needs it, because it is not stored.
-
-    Raises:
-        ConfigurationError: The message names the column and the key.
-    """
+    """Reject a column that marks keys to delete if another key needs it, because it is not stored."""
     marker = marker_of(options, frame)
     needed = {
         MERGE_KEYS: options.merge_keys,
@@ -237,11 +209,7 @@ def marker_of(options: WriteOptions, frame: Schema) -> str | None:
 
 
 def check_columns(options: WriteOptions, frame: Schema, state: TableState | None, *, subject: str) -> None:
-    """Reject a definition that names a column which the DataFrame lacks. A sort column may be in the table only.
-
-    Raises:
-        ConfigurationError: The message names the key and the column.
-    """
+    """Reject a definition that names a column which the DataFrame lacks. A sort column may be in the table only."""
     merges = options.merges
     in_frame = {
         MERGE_KEYS: options.merge_keys if merges else (),

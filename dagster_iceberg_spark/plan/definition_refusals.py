@@ -121,14 +121,7 @@ def outdated_branch(subject: str, branch: str, column: str, change: Literal["add
 
 
 def table_of_another(subject: str, asset_key: str | None, owner: str, former: str | None) -> TableOwnershipError:
-    """Another asset owns the table.
-
-    Args:
-        subject: The table.
-        asset_key: The asset that writes, or None for an op's output.
-        owner: The asset that owns the table.
-        former: The asset's former key in the definition.
-    """
+    """Another asset owns the table. An op's output has no asset key."""
     if asset_key is None:
         hint = "write another table, or name this one by `iceberg/table` in the definition of the asset too."
     else:

@@ -65,9 +65,7 @@ class OutputTable:
 
     Args:
         asset: The asset, as its snapshots name it.
-        branch: The branch that the step writes to.
         scope: The partitions of the run.
-        state: The current state of the table, or None if it does not exist.
         is_pending: Returns whether an earlier attempt of this materialization wrote a snapshot.
         is_recorded: Returns whether a snapshot is the last one that Dagster recorded for each of the partitions.
         former: The former key of the asset, as older snapshots name it.
@@ -93,7 +91,6 @@ class Changes:
     """The changes of a table that an input reads.
 
     Args:
-        kind: The kind of the read: rows that were added, or every change.
         since: The snapshot after which the changes begin, or None if all rows of the snapshot are new.
         snapshots: The later snapshots that changed rows, oldest first.
         stored: The columns of each of these snapshots, if each is read separately.
@@ -114,10 +111,7 @@ class Changes:
 def position_of(table: OutputTable, now: UpstreamRead, keys: Collection[str]) -> ReadPosition:
     """Return how far an asset has read an upstream table, by the lineage of the asset's table.
 
-    Args:
-        table: The asset's table.
-        now: The read that the input requests now.
-        keys: The upstream partitions that the input requests; empty for all rows.
+    `keys` are the upstream partitions that the input requests now: none for all rows.
     """
     state = table.state
     oldest: Snapshot | None = None
@@ -138,14 +132,7 @@ def position_of(table: OutputTable, now: UpstreamRead, keys: Collection[str]) ->
 def position_in(
     snapshot: Snapshot, table: OutputTable, now: UpstreamRead, keys: Collection[str]
 ) -> ReadPosition | None:
-    """Return how far one snapshot of the asset's table has read, or None if the snapshot does not record it.
-
-    Args:
-        snapshot: The snapshot.
-        table: The asset's table.
-        now: The read that the input requests now.
-        keys: The upstream partitions that the input requests; empty for all rows.
-    """
+    """Return how far one snapshot of the asset's table has read, or None if the snapshot does not record it."""
     share, reads = _share_of_run(snapshot, table), _reads_of(snapshot, now)
     if share == "none":
         return None
@@ -222,12 +209,7 @@ def deletes_of(scope: BoundScope, files: Sequence[DataFile]) -> bool:
 
 
 def scan_of(kind: ReadKind, snapshots: Sequence[Snapshot]) -> Scan:
-    """Return the scan that reads the changes of the snapshots.
-
-    Args:
-        kind: The kind of the read.
-        snapshots: The snapshots that changed rows. For `changes`, none of them has removed rows.
-    """
+    """Return the scan that reads the changes of snapshots. For `changes`, none of them has removed rows."""
     if not snapshots:
         return "nothing"
     if kind == "changelog":
@@ -243,21 +225,13 @@ def has_delete_files(snapshot: Snapshot) -> bool:
 
 
 def refuse_unclear(identifier: TableIdentifier, asset: str, options: ReadOptions, found: str) -> None:
-    """Reject an incremental read whose changes cannot be determined, unless it has a fallback.
-
-    Raises:
-        ChangesUnknownError: The input does not fall back to all rows.
-    """
+    """Reject an incremental read whose changes cannot be determined, unless it has a fallback."""
     if options.changes_fallback == "error":
         raise history_refusals.unclear_changes(str(identifier), asset, options.read, found)
 
 
 def refuse_loss(options: WriteOptions, materialization: Materialization, identifier: TableIdentifier) -> None:
-    """Reject a write that would replace rows by those of an incremental read, or append rows again.
-
-    Raises:
-        ConfigurationError: Rows of earlier materializations would be lost or duplicated.
-    """
+    """Reject a write that would replace rows by those of an incremental read, or append rows again."""
     reads = materialization.upstream
     changes = [read for read in reads if read.kind is not None]
     if not changes:
@@ -285,18 +259,7 @@ def refuse_consumed(
     is_pending: Callable[[Snapshot], bool],
     subject: str,
 ) -> None:
-    """Reject a write whose changes another materialization of the asset has consumed since.
-
-    Args:
-        state: The current state of the asset's table, or None if it does not exist.
-        materialization: The materialization that this attempt would write.
-        options: The options of the output.
-        is_pending: Returns whether an earlier attempt of this materialization wrote a snapshot.
-        subject: The table.
-
-    Raises:
-        ChangesConsumedError: The table has changed since the input was loaded.
-    """
+    """Reject a write whose changes another materialization of the asset has consumed since."""
     for read in materialization.upstream:
         heads = dict(read.output_heads)
         if read.kind is None or materialization.asset_key not in heads:

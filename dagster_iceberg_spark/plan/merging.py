@@ -107,11 +107,7 @@ MERGE_OPTIONS: Final = tuple(field.name for field in fields(MergeRules))
 
 
 def parse_merge_rules(value: Any) -> MergeRules:
-    """Parse the rules from a dict of options or from the name of a strategy.
-
-    Raises:
-        NotationError: An option is unknown, has an invalid value, or contradicts another option.
-    """
+    """Parse the rules from a dict of options or from the name of a strategy."""
     given = {"strategy": value} if isinstance(value, str) else value
     if not isinstance(given, Mapping):
         raise NotationError("a dict of options, or the name of a strategy", repr(value))

@@ -25,7 +25,6 @@ class MetadataKey:
     Args:
         name: The key, with its prefix.
         option: The field that it sets.
-        values: The values that it takes, in words.
         parse: Parses a value, or raises a `ValueError` or `TypeError` that names what was found.
         expected: The values, as error messages name them.
         default: The default, in words. None if the default of the field is descriptive enough.
@@ -46,15 +45,7 @@ class MetadataKey:
     is_of_run: bool
 
     def read(self, value: Any, *, subject: str) -> Any:
-        """Parse a value.
-
-        Args:
-            value: The value in the metadata.
-            subject: The asset or input that the metadata belongs to, for messages.
-
-        Raises:
-            MetadataKeyError: The value is invalid.
-        """
+        """Parse a value. The subject is the asset or input that the metadata belongs to, for messages."""
         try:
             return self.parse(value)
         except NotationError as error:
@@ -79,19 +70,7 @@ def key(  # noqa: PLR0913 - one argument for each part of a key
     is_configurable: bool = False,
     is_of_run: bool = False,
 ) -> Any:
-    """Return a dataclass field that a metadata key sets.
-
-    Args:
-        values: The values that the key takes, in words.
-        parse: Parses a value.
-        default: The default value, or a function that creates it.
-        name: The key. Default: the prefix and the name of the field.
-        expected: The values, as error messages name them. Default: `values`.
-        default_text: The default, in words.
-        is_addressing: Whether the key locates the rows or names their owner.
-        is_configurable: Whether the IO manager has a field of that name.
-        is_of_run: Whether a run's tags and configuration may set it too.
-    """
+    """Return a dataclass field that a metadata key sets. By default, the key is the prefix and the field's name."""
 
     def of(option: str) -> MetadataKey:
         return MetadataKey(
@@ -116,11 +95,7 @@ def keys_of(options: type) -> tuple[MetadataKey, ...]:
 
 
 def read_metadata(options: type[_OptionsT], metadata: Mapping[str, Any], *, subject: str) -> _OptionsT:
-    """Return the options that the metadata sets, with defaults for the others. None counts as no value.
-
-    Raises:
-        MetadataKeyError: A key has an invalid value.
-    """
+    """Return the options that the metadata sets, with defaults for the others. None counts as no value."""
     given = {
         item.option: item.read(metadata[item.name], subject=subject)
         for item in keys_of(options)

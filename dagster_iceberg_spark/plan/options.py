@@ -356,17 +356,7 @@ def parse_write_options(
     *,
     subject: str,
 ) -> WriteOptions:
-    """Resolve the options of an output.
-
-    Args:
-        definition: The metadata of the asset's definition, as plain values.
-        run: The metadata that the run attached to the output.
-        configuration: The fields of the IO manager by name.
-        subject: The asset, for messages.
-
-    Raises:
-        MetadataKeyError: A key is unknown, is not allowed in this place, or has an invalid value.
-    """
+    """Resolve the options of an output. `configuration` has the fields of the IO manager by name."""
     run = run or {}
     check_keys(definition, subject=subject)
     check_keys(run, subject=subject)
@@ -397,11 +387,7 @@ def _with_version(options: WriteOptions, subject: str) -> WriteOptions:
 
 
 def check_keys(metadata: Mapping[str, Any], *, subject: str) -> None:
-    """Reject `iceberg/` keys that the package does not know.
-
-    Raises:
-        MetadataKeyError: A key is unknown. The message suggests the most similar key.
-    """
+    """Reject `iceberg/` keys that the package does not know, and suggest the most similar key."""
     others = {name: value for name, value in metadata.items() if name not in RESULT_KEYS}
     for name, hint in unknown_keys(others, dict.fromkeys(_PREFIXED_KEYS)):
         raise MetadataKeyError.refusing(
@@ -414,21 +400,13 @@ def check_keys(metadata: Mapping[str, Any], *, subject: str) -> None:
 
 
 def parse_key(name: str, metadata: Mapping[str, Any], *, subject: str) -> Any:
-    """Return the value of one key of an output, parsed, or None if it is not given.
-
-    Raises:
-        MetadataKeyError: The key does not take the value.
-    """
+    """Return the value of one key of an output, parsed, or None if it is not given."""
     value = metadata.get(name)
     return None if value is None else OUTPUT_KEYS[name].read(value, subject=subject)
 
 
 def parse_table_address(metadata: Mapping[str, Any], *, subject: str) -> TableAddress:
-    """Return the table and the partition columns that the metadata names.
-
-    Raises:
-        MetadataKeyError: A key has an invalid value.
-    """
+    """Return the table and the partition columns that the metadata names."""
     return read_metadata(TableAddress, metadata, subject=subject)
 
 

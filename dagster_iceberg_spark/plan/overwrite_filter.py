@@ -34,8 +34,6 @@ class ColumnBounds:
     """The metadata of one column in one data file.
 
     Args:
-        lower: A lower bound of the values, or None if it is unknown.
-        upper: An upper bound of the values, or None if it is unknown.
         may_hold_null: Whether a row may hold NULL.
         is_null: Whether all rows hold NULL.
         partitions: The partition values of the file under transforms that bounds say nothing about.
@@ -53,9 +51,6 @@ class DataFile:
     """A data file, with its bounds of a scope's columns.
 
     Args:
-        path: The URI of the file.
-        bounds: The bounds of the scope's columns.
-        rows: The number of rows in the file.
         may_be_owned: Whether the file may hold rows of the scope, by its partition.
     """
 
@@ -71,7 +66,6 @@ class Coverage:
 
     Args:
         filter: The rows to overwrite. It matches all or no rows of each data file.
-        owned: The owned rows.
         straddling_files: The number of files that hold owned rows and other rows.
     """
 
@@ -95,10 +89,7 @@ def follows_spec(scope: BoundScope, specs: Iterable[PartitionSpec]) -> bool:
 def cover(scope: BoundScope, files: Sequence[DataFile], specs: Iterable[PartitionSpec] = ()) -> Coverage:
     """Grow the scope until no data file straddles it.
 
-    Args:
-        scope: The owned rows.
-        files: Every data file of the table that may hold rows of the scope or of the grown scope.
-        specs: The specs that the files were written under.
+    `files` are all data files that may hold rows of the scope or of the grown scope, and `specs` those of these files.
     """
     known = tuple(specs)
     straddling = straddling_files(scope, files)

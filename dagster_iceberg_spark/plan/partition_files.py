@@ -13,10 +13,6 @@ def partition_files(partitions: Sequence[BoundScope], files: Sequence[DataFile])
     """Return the positions of the files that may have rows of each partition.
 
     A file is compared only with partitions that overlap its bounds of the first partition column.
-
-    Args:
-        partitions: The partitions.
-        files: The files, with the bounds of the partition columns.
     """
     column = next((box[0].column for scope in partitions for box in scope.boxes if box), "")
     ranges = [(edges, number) for number, scope in enumerate(partitions) for edges in _edges(scope, column)]

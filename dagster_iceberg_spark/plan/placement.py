@@ -21,19 +21,12 @@ _DEFAULT: Final = "{namespace}/{table}"
 class LocationTemplate:
     """A template for the directories of tables, such as `s3://lake/{namespace}/{table}`.
 
-    A relative path is below the warehouse.
-
-    Args:
-        text: The template, with the namespace, a slash and the table, so that no two tables share a directory.
-
-    Raises:
-        ConfigurationError: A field is missing, unknown, or out of order, so that tables could share a directory.
+    A relative path is below the warehouse. The namespace, a slash and the table keep any two tables apart.
     """
 
     text: str
 
     def __post_init__(self) -> None:
-        """Reject a template that could place two tables in one directory."""
         try:
             parts = list(Formatter().parse(self.text))
         except ValueError:
@@ -48,15 +41,7 @@ class LocationTemplate:
             )
 
     def location_of(self, identifier: TableIdentifier, warehouse: str | None) -> str:
-        """Return the table's directory.
-
-        Args:
-            identifier: The table.
-            warehouse: The catalog's warehouse, or None if only the catalog's server knows it.
-
-        Raises:
-            ConfigurationError: The template is relative, and the warehouse is unknown.
-        """
+        """Return the table's directory. The warehouse is None if only the catalog's server knows it."""
         path = self.text.format(namespace="/".join(map(_safe, identifier.namespace)), table=_safe_name(identifier))
         if _IS_ABSOLUTE.match(path):
             return path

@@ -134,14 +134,7 @@ def parse_read_options(
 ) -> ReadOptions:
     """Resolve the options of an input. The run's time travel replaces the definition's.
 
-    Args:
-        metadata: The metadata of the input (`AssetIn(metadata=...)`, `In(metadata=...)`).
-        subject: The input, for messages.
-        config: The run's configuration of the input. Its keys have no prefix, and None counts as no value.
-        tags: The tags of the run.
-
-    Raises:
-        MetadataKeyError: A key is unknown, or has an invalid value.
+    The keys of the run's configuration have no prefix, and None counts as no value in it.
     """
     configured = {f"{PREFIX}{name}": value for name, value in (config or {}).items()}
     places = (

@@ -18,14 +18,7 @@ def unknown_ref(subject: str, ref: str | None, refs: Iterable[str]) -> UpstreamM
 
 
 def unknown_snapshot(subject: str, snapshot_id: int, of_run: str | None, *, others: int) -> UpstreamMissingError:
-    """The snapshot does not exist.
-
-    Args:
-        subject: The table.
-        snapshot_id: The snapshot.
-        of_run: The run that read the snapshot, if it is known.
-        others: The number of other snapshots.
-    """
+    """The snapshot does not exist, though a run may have read it."""
     return _cannot_read(
         subject,
         expected=f"the snapshot {snapshot_id}" + (f" that the run {of_run} has read" if of_run else ""),

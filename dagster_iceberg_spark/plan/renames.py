@@ -26,28 +26,16 @@ from dagster_iceberg_spark.table.updates import DropColumn, RenameColumn, TableU
 
 @dataclass(frozen=True, slots=True)
 class StoredNames:
-    """The table's names of the columns whose renames are pending.
-
-    Args:
-        changes: The pending renames, by the table's names.
-        is_case_sensitive: Whether names that differ only in case are different names.
-    """
+    """The table's names of the columns whose renames are pending, from the changes by the table's names."""
 
     changes: tuple[RenameColumn, ...] = ()
     is_case_sensitive: bool = False
 
     @classmethod
     def of(cls, renames: Mapping[str, str], frame: Schema, table: Schema | None, *, subject: str) -> "StoredNames":
-        """Find the pending renames of a table.
+        """Find the pending renames (old path: new name) of a table, if there is one.
 
-        Args:
-            renames: The new names by old path.
-            frame: The DataFrame's columns, which must already have the new names.
-            table: The table's columns, or None if there is no table and nothing to rename.
-            subject: The table, for the message.
-
-        Raises:
-            SchemaMismatchError: The DataFrame has an old name, or the table has both names.
+        The DataFrame must already have the new names, and the table only one name of each column.
         """
         pending: list[RenameColumn] = []
         for text, name in renames.items():

@@ -89,18 +89,7 @@ class _Spark4(Spark):
 
 
 def row_filter(condition: str, schema: Schema, *, key: str, subject: str) -> Predicate:
-    """Return the predicate of the rows for which a condition is true.
-
-    Args:
-        condition: A condition in Spark SQL.
-        schema: The columns that it may name.
-        key: The metadata key that holds it.
-        subject: The table or asset, for messages.
-
-    Raises:
-        MetadataKeyError: The condition is not supported, names an unknown column, or has a constant that is not a value
-            of its column's type.
-    """
+    """Return the predicate of the rows for which a condition in Spark SQL is true. `key` is its metadata key."""
     parsed = _parsed(condition, key, subject)
     terms = sum(1 for _ in parsed.find_all(syntax.And, syntax.Or))
     if terms > MAXIMUM_TERMS:

@@ -14,11 +14,7 @@ from dagster_iceberg_spark.table.snapshot import TableState
 def boundary_of(
     rules: MergeRules, materialization: Materialization, owned: BoundScope, *, subject: str
 ) -> dt.datetime | None:
-    """Return when the versions of a history begin, or None for a merge without versions.
-
-    Raises:
-        ConfigurationError: The run has no such instant, or the rules end versions of other partitions.
-    """
+    """Return when the versions of a history begin, or None for a merge without versions."""
     if rules.strategy != "scd2":
         return None
     if rules.retire == "all" and not owned.is_whole_table:
@@ -42,11 +38,7 @@ def history_properties(boundary: dt.datetime, owned: BoundScope) -> dict[str, st
 def refuse_late(
     boundary: dt.datetime, owned: BoundScope, materialization: Materialization, branch: str, state: TableState | None
 ) -> None:
-    """Reject a batch that is older than the history: the history does not show which rows stayed unchanged since.
-
-    Raises:
-        DataError: A snapshot with versions of the same rows has a later boundary.
-    """
+    """Reject a batch that is older than the history: the history does not show which rows stayed unchanged since."""
     history = history_properties(boundary, owned)[HISTORY]
     for snapshot in state.base_ancestors(branch) if state else ():
         summary = snapshot.summary

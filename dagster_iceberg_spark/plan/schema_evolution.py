@@ -75,17 +75,9 @@ def plan_schema_changes(
 ) -> SchemaChanges:
     """Return the changes of the table that the DataFrame needs, which is written by column name.
 
-    Args:
-        frame: The DataFrame's columns.
-        table: The table's columns.
-        policy: `strict` allows no difference. `add_columns` allows new columns and wider types. `full` also drops
-            columns that the DataFrame lacks, and adopts its order.
-        docs: The descriptions of columns in the definition. Other columns keep theirs.
-        subject: The table, for the message.
-        protected: Columns that must not be dropped, by dotted name, each with the reason.
-
-    Raises:
-        SchemaMismatchError: The DataFrame cannot be stored without losing values, or the policy forbids a change.
+    `strict` allows no difference. `add_columns` allows new columns and wider types. `full` also drops columns that the
+    DataFrame lacks, except the protected ones (by dotted name, with the reason), and adopts its order. Columns without
+    a description in `docs` keep theirs.
     """
     if policy == "strict":
         difference = next(_differences(frame, table.fields, path=()), None)
@@ -148,14 +140,8 @@ def lacks_fields_of_structs_only(source: IcebergType, complete: IcebergType) -> 
 def refuse_repeated_columns(frame: Schema, table: Schema | None = None, *, subject: str) -> None:
     """Reject a DataFrame in which two columns, or two fields of a struct at any depth, have the same name.
 
-    Args:
-        frame: The DataFrame's columns.
-        table: The table's columns, if the table exists.
-        subject: The table, for the message.
-
-    Raises:
-        SchemaMismatchError: Two columns have the same name, or names that differ only in case if the session ignores
-            case; or they have the same dotted path, by which Iceberg identifies them.
+    Names that differ only in case are the same if the session ignores case. Neither may two columns of the DataFrame or
+    the table have the same dotted path, by which Iceberg identifies them.
     """
     seen: dict[tuple[str, ...], str] = {}
     for path, field in walk_paths(frame.fields):
@@ -172,11 +158,7 @@ def refuse_repeated_columns(frame: Schema, table: Schema | None = None, *, subje
 
 
 def refuse_reserved_columns(frame: Schema, *, subject: str) -> None:
-    """Reject columns with reserved names, because Spark could no longer read the table.
-
-    Raises:
-        SchemaMismatchError: A column has the name of a metadata column of Iceberg or a name of this package.
-    """
+    """Reject reserved names of columns, with which Spark could no longer read the table."""
     for name in frame.names:
         if name in RESERVED_COLUMNS or name.startswith(OWN_PREFIX):
             owner = "this package" if name.startswith(OWN_PREFIX) else "Iceberg"
@@ -215,12 +197,7 @@ def is_stand_in(source: IcebergType, target: IcebergType) -> bool:
 
 
 def columns_to_check(frame: Schema, table: Schema) -> dict[str, IcebergType]:
-    """Return the columns whose values must be checked, because Spark lacks the table's type, each with that type.
-
-    Args:
-        frame: The DataFrame's columns.
-        table: The table's columns.
-    """
+    """Return the columns whose values must be checked, because Spark lacks the table's type, each with that type."""
     known = frame.like(table.fields)
     wanted = {
         field.name: _checked(field.type, stored.type, frame) for field in frame if (stored := known.field(field.name))

@@ -114,19 +114,11 @@ class WriteDraft:
     """A valid write whose overwritten files are not decided yet, because that may need the table's manifests.
 
     Args:
-        request: The table that the definition asks for.
-        materialization: The run's scope and the lineage for the snapshot.
         frame: The DataFrame's columns that are stored.
         columns: The same columns as the table will store them.
-        state: The current state of the table, or None if it does not exist.
-        partition_fields: The fields that the table will be partitioned by.
         owned: The rows that the run replaces, updates or deletes.
         marker: The batch's column that marks keys to delete.
         fills_valid_from: Whether the DataFrame lacks the column that says when a version of a history begins.
-        create: How to create the table, or None if it exists.
-        changes: Changes of the table's metadata, in order.
-        guard: The guard of the rows that may be written, or None for all rows.
-        checked: Columns whose values must be checked, because Spark lacks the table's type, with that type.
     """
 
     request: TableRequest
@@ -148,18 +140,13 @@ class WriteDraft:
         return str(self.request.identifier)
 
     def partition_columns(self) -> tuple[tuple[PartitionField, Field], ...]:
-        """Return the fields that the table is partitioned by, each with its column.
-
-        Raises:
-            PartitioningError: The partitions of a field cannot be computed from a column of the DataFrame.
-        """
+        """Return the fields that the table is partitioned by, each with its column."""
         return with_columns(self.partition_fields, self.columns, subject=self._subject)
 
     def file_columns(self, touched: BoundScope | None = None) -> tuple[str, ...]:
         """Return the columns whose bounds in the data files the plan needs, usually none.
 
-        Args:
-            touched: The rows of the partitions that the DataFrame's rows fall in, if only these are replaced.
+        `touched` has the rows of the partitions that the DataFrame's rows fall in, if only these are replaced.
         """
         options, state = self.request.options, self.state
         if state is None or state.base(options.branch) is None:
@@ -178,16 +165,7 @@ class WriteDraft:
         return self.owned.predicate() if has_transform and straddling_files(self.owned, files) else None
 
     def plan(self, files: Sequence[DataFile] | None = None, touched: BoundScope | None = None) -> WritePlan:
-        """Plan the write.
-
-        Args:
-            files: The table's data files with the bounds of `file_columns`, or None if the plan needs none.
-            touched: The rows of the partitions that the DataFrame's rows fall in, if only these are replaced.
-
-        Raises:
-            ConfigurationError: The branch lacks a column that the write filters by.
-            DataError: The versions of the batch begin before those of the table.
-        """
+        """Plan the write, with the data files and their bounds of `file_columns`, or None if it needs none."""
         options, state, materialization = self.request.options, self.state, self.materialization
         owned = self._within(touched)
         action = self._action(owned, files)
@@ -256,18 +234,7 @@ class WriteDraft:
 def draft_write(
     request: TableRequest, materialization: Materialization, given: Schema, state: TableState | None
 ) -> WriteDraft:
-    """Validate a write, and plan it as far as possible without the table's manifests.
-
-    Args:
-        request: The table that the definition asks for.
-        materialization: The run's scope and the lineage for the snapshot.
-        given: The DataFrame's columns.
-        state: The current state of the table, or None if it does not exist.
-
-    Raises:
-        ConfigurationError: The metadata, the partitions definition and the table do not fit together.
-        DataError: The DataFrame cannot be stored in the table.
-    """
+    """Validate a write of the given columns, and plan it as far as possible without the table's manifests."""
     subject = str(request.identifier)
     options, scope = request.options, materialization.scope
     refuse_repeated_columns(given, state.schema if state else None, subject=subject)
@@ -310,15 +277,7 @@ def draft_write(
 def plan_finish(request: TableRequest, frame: Schema, state: TableState, planned_on: Schema) -> tuple[TableUpdate, ...]:
     """Return the changes that follow the commit of the data: those that may lose values or only tidy up.
 
-    Args:
-        request: The table that the definition asks for.
-        frame: The DataFrame's columns.
-        state: The state of the table after the commit.
-        planned_on: The columns of the table when the write was planned. Columns that another writer has added since are
-            not dropped.
-
-    Raises:
-        DataError: Another writer has changed the table's columns since.
+    Columns that another writer has added since the write was planned, on the columns `planned_on`, are not dropped.
     """
     options, subject, frame = request.options, str(request.identifier), stored_columns(request.options, frame)
     if options.schema_evolution != "full" and not options.renames:

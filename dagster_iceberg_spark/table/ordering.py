@@ -9,8 +9,6 @@ class SortField:
     """One field of a sort order.
 
     Args:
-        column: The name of the column.
-        direction: Ascending or descending.
         nulls: Where NULLs go. None is Spark's default: first if ascending, last if descending.
         transform: The transform of the column's values, in the spec's notation. Definitions use the identity.
     """

@@ -47,7 +47,6 @@ class Transform:
     """A partition transform.
 
     Args:
-        name: The transform's name in the spec.
         argument: The number of buckets, or the width in characters or units; None for other transforms.
     """
 
@@ -55,7 +54,6 @@ class Transform:
     argument: int | None = None
 
     def __str__(self) -> str:
-        """Return the spec's form, such as `bucket[8]`."""
         return self.name if self.argument is None else f"{self.name}[{self.argument}]"
 
     @property
@@ -98,7 +96,6 @@ class PartitionField:
     name: str | None = None
 
     def __str__(self) -> str:
-        """Return the field in the notation of `iceberg/partition_by`."""
         column = quote_part(self.column)
         if self.transform.name == "identity":
             call = column
@@ -128,7 +125,6 @@ class PartitionSpec:
     spec_id: int | None = None
 
     def __str__(self) -> str:
-        """Return the fields in the notation of `iceberg/partition_by`."""
         return ", ".join(str(field) for field in self.live_fields) or "unpartitioned"
 
     @property
@@ -142,11 +138,7 @@ class PartitionSpec:
 
 
 def parse_partition_field(text: str) -> PartitionField:
-    """Parse one entry of `iceberg/partition_by`, such as `day(ts)` or `bucket(8, id) as shard`.
-
-    Raises:
-        ValueError: The text is not a valid entry. The message says what was expected.
-    """
+    """Parse one entry of `iceberg/partition_by`, such as `day(ts)` or `bucket(8, id) as shard`."""
     stripped = text.strip()
     alias = _ALIAS.match(stripped)
     name = _unquoted(alias["name"]) if alias else None

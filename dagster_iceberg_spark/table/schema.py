@@ -19,7 +19,6 @@ class PrimitiveType:
     name: str
 
     def __str__(self) -> str:
-        """Return the spec's name."""
         return self.name
 
 
@@ -31,7 +30,6 @@ class DecimalType:
     scale: int
 
     def __str__(self) -> str:
-        """Return the spec's name."""
         return f"decimal({self.precision}, {self.scale})"
 
     def exact(self, number: Decimal) -> Decimal | None:
@@ -50,7 +48,6 @@ class StructType:
     fields: tuple["Field", ...]
 
     def __str__(self) -> str:
-        """Return the spec's name."""
         return f"struct<{', '.join(f'{field.name}: {field.type}' for field in self.fields)}>"
 
 
@@ -62,7 +59,6 @@ class ListType:
     is_element_required: bool = False
 
     def __str__(self) -> str:
-        """Return the spec's name."""
         return f"list<{self.element}>"
 
 
@@ -75,7 +71,6 @@ class MapType:
     is_value_required: bool = False
 
     def __str__(self) -> str:
-        """Return the spec's name."""
         return f"map<{self.key}, {self.value}>"
 
 
@@ -103,9 +98,7 @@ class Field:
 
     Args:
         name: Any text. Iceberg compares names exactly; in Spark, it depends on the session's setting.
-        type: The type of the field.
         is_required: Whether the field rejects NULL.
-        doc: The description of the field.
         field_id: The field id in Iceberg, or None for a column of a DataFrame.
     """
 
@@ -121,7 +114,6 @@ class Schema:
     """The columns of a DataFrame or a table, in order.
 
     Args:
-        fields: The columns.
         schema_id: The schema id in Iceberg, or None for the columns of a DataFrame.
         is_case_sensitive: Whether names that differ only in case are different names, a setting of Spark's session.
     """
@@ -132,7 +124,6 @@ class Schema:
     _by_name: dict[str, list[Field]] = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __iter__(self) -> Iterator[Field]:
-        """Iterate over the columns."""
         return iter(self.fields)
 
     @property

@@ -27,7 +27,6 @@ class TimeWindow:
     end: dt.datetime
 
     def __post_init__(self) -> None:
-        """Convert both edges to UTC."""
         object.__setattr__(self, "start", self.start.astimezone(dt.timezone.utc))
         object.__setattr__(self, "end", self.end.astimezone(dt.timezone.utc))
 

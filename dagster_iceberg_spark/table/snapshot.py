@@ -16,8 +16,6 @@ class Snapshot:
     """One snapshot of a table.
 
     Args:
-        snapshot_id: The snapshot id.
-        parent_snapshot_id: The id of the parent snapshot, if any.
         committed_at_ms: When the snapshot was committed, in milliseconds since 1970.
         operation: `append`, `overwrite`, `delete` or `replace`.
         summary: The summary that the engine and the writer wrote. Its keys are lower case.
@@ -46,16 +44,10 @@ class TableState:
     """The state of a table when it was loaded.
 
     Args:
-        identifier: The table's name in the catalog.
-        location: The URI of the table's directory.
-        format_version: The version of the Iceberg table format.
-        schema: The current schema.
         specs: All partition specs by id. Live files may have been written under old specs.
         default_spec_id: The id of the spec for new files.
-        properties: The table's properties.
         snapshots: The snapshots by id. Some catalogs show only the newest.
         refs: The snapshot id of each branch and tag by name. `main` is absent while the table has no snapshot.
-        schemas: All schemas by id.
         identifier_fields: The dotted names of the columns that identify a row.
         sort_order: The order of rows in new files.
         branches: The names of the refs that are branches, not tags.

@@ -13,10 +13,7 @@ from dagster_iceberg_spark.table.schema import IcebergType
 class AddColumn:
     """Add an optional column, or an optional field of a struct.
 
-    Args:
-        path: Names from the top level down. `element`, `key` and `value` are the steps into lists and maps.
-        type: The type of the new field.
-        doc: The description of the new field.
+    Its path has names from the top level down. `element`, `key` and `value` are the steps into lists and maps.
     """
 
     path: tuple[str, ...]
@@ -24,7 +21,6 @@ class AddColumn:
     doc: str | None = None
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
         return f"add column {_dotted(self.path)} {self.type}"
 
 
@@ -37,7 +33,6 @@ class WidenColumn:
     after: IcebergType
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
         return f"widen column {_dotted(self.path)} from {self.before} to {self.after}"
 
 
@@ -49,7 +44,6 @@ class DescribeColumn:
     doc: str
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
         return f"describe column {_dotted(self.path)}"
 
 
@@ -60,7 +54,6 @@ class RelaxColumn:
     path: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
         return f"let column {_dotted(self.path)} hold NULL"
 
 
@@ -72,7 +65,6 @@ class RenameColumn:
     name: str
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
         return f"rename column {_dotted(self.path)} to {self.name}"
 
 
@@ -83,7 +75,6 @@ class DropColumn:
     path: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
         return f"drop column {_dotted(self.path)}"
 
 
@@ -95,7 +86,6 @@ class MoveColumn:
     after: str | None
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
         return f"move column {_dotted(self.path)} {f'behind {self.after}' if self.after else 'to the front'}"
 
 
@@ -106,7 +96,6 @@ class AddPartitionField:
     field: PartitionField
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
         return f"add partition field {self.field}"
 
 
@@ -117,24 +106,17 @@ class DropPartitionField:
     field: PartitionField
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
         return f"drop partition field {self.field}"
 
 
 @dataclass(frozen=True, slots=True)
 class RenamePartitionField:
-    """Rename a partition field, which keeps its transform.
-
-    Args:
-        field: The current field.
-        name: The new name.
-    """
+    """Rename a partition field, which keeps its transform."""
 
     field: PartitionField
     name: str
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
         return f"rename partition field {self.field} to {self.name}"
 
 
@@ -145,7 +127,6 @@ class SetProperties:
     properties: Mapping[str, str]
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
         return f"set {', '.join(sorted(self.properties))}"
 
 
@@ -156,7 +137,6 @@ class RemoveProperties:
     keys: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
         return f"remove {', '.join(self.keys)}"
 
 
@@ -168,7 +148,6 @@ class SetIdentifierFields:
     before: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
         return f"identify rows by {', '.join(self.columns) or 'nothing'}"
 
 
@@ -180,7 +159,6 @@ class SetSortOrder:
     is_partitioned: bool
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
         return f"sort files by {', '.join(field.column for field in self.fields) or 'nothing'}"
 
 
@@ -191,7 +169,6 @@ class CreateBranch:
     name: str
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
         return f"create branch {self.name}"
 
 
