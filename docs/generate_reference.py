@@ -110,7 +110,7 @@ PROPERTIES: Final = {
     "to name the same table may then write to it too",
     lineage.SHARERS_PROPERTY: "the other assets that have written to the table, as a JSON list",
     **{
-        name: f"`{value}`, for a table that the package creates, unless `{options.TABLE_PROPERTIES}` sets another value"
+        name: f"`{value}`, for a table that the package creates, unless `iceberg/table_properties` sets another value"
         for name, value in {**CREATION_PROPERTIES, **whole_bounds(["<partition column>"])}.items()
     },
 }
@@ -247,7 +247,7 @@ def _keys_of_outputs() -> Iterator[str]:
     own_keys = (key for name, key in OUTPUT_KEYS.items() if name.startswith(PREFIX))
     yield from _table(("key", "value", "default"), ((key.name, key.values, _default_of(key)) for key in own_keys))
     names = ", ".join(f"`{name}`" for name in sorted(options.WRITE_OPTION_NAMES))
-    yield from ("", f"`{options.WRITE_OPTIONS}` accepts `snapshot-property.<name>` and these names: {names}.", "")
+    yield from ("", f"`iceberg/write_options` accepts `snapshot-property.<name>` and these names: {names}.", "")
     yield (
         "`metadata_for_table(...)` takes the same keys as arguments, without their prefix. It validates them when the "
         "asset is defined and returns the dict."

@@ -166,20 +166,24 @@ def _folded_character(character: str) -> str:
     return (upper if len(upper) == 1 else character).lower()[0]
 
 
+def parts_of(column_type: IcebergType) -> tuple[Field, ...]:
+    """Return the fields of a struct, or the parts of a list or a map as fields `element`, or `key` and `value`."""
+    match column_type:
+        case StructType():
+            return column_type.fields
+        case ListType():
+            return (Field("element", column_type.element),)
+        case MapType():
+            return (Field("key", column_type.key), Field("value", column_type.value))
+        case _:
+            return ()
+
+
 def types_within(column_type: IcebergType) -> Iterator[IcebergType]:
     """Yield the type and every type inside it."""
     yield column_type
-    match column_type:
-        case StructType():
-            inner = [field.type for field in column_type.fields]
-        case ListType():
-            inner = [column_type.element]
-        case MapType():
-            inner = [column_type.key, column_type.value]
-        case _:
-            inner = []
-    for item in inner:
-        yield from types_within(item)
+    for part in parts_of(column_type):
+        yield from types_within(part.type)
 
 
 def is_orderable(column_type: IcebergType) -> bool:
@@ -205,33 +209,19 @@ def walk_paths(fields: Sequence[Field], parent: tuple[str, ...] = ()) -> Iterato
 
 
 def _inner_paths(column_type: IcebergType, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Field]]:
-    match column_type:
-        case StructType():
-            yield from walk_paths(column_type.fields, path)
-        case ListType():
-            yield from _inner_paths(column_type.element, (*path, "element"))
-        case MapType():
-            yield from _inner_paths(column_type.key, (*path, "key"))
-            yield from _inner_paths(column_type.value, (*path, "value"))
+    if isinstance(column_type, StructType):
+        yield from walk_paths(column_type.fields, path)
+    else:
+        for part in parts_of(column_type):
+            yield from _inner_paths(part.type, (*path, part.name))
 
 
-def all_paths(fields: Sequence[Field]) -> Iterator[tuple[str, ...]]:
+def all_paths(fields: Sequence[Field], parent: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Yield the path of everything with a field id, including `element`, `key` and `value` of lists and maps."""
     for field in fields:
-        yield from _paths_in((field.name,), field.type)
-
-
-def _paths_in(path: tuple[str, ...], column_type: IcebergType) -> Iterator[tuple[str, ...]]:
-    yield path
-    match column_type:
-        case StructType():
-            for field in column_type.fields:
-                yield from _paths_in((*path, field.name), field.type)
-        case ListType():
-            yield from _paths_in((*path, "element"), column_type.element)
-        case MapType():
-            yield from _paths_in((*path, "key"), column_type.key)
-            yield from _paths_in((*path, "value"), column_type.value)
+        path = (*parent, field.name)
+        yield path
+        yield from all_paths(parts_of(field.type), path)
 
 
 def are_same_columns(fields: Sequence[Field], others: Sequence[Field]) -> bool:
@@ -244,15 +234,8 @@ def are_same_columns(fields: Sequence[Field], others: Sequence[Field]) -> bool:
 
 def is_same_type(one: IcebergType, other: IcebergType) -> bool:
     """Return whether both are the same type, with the same fields at every depth."""
-    match one, other:
-        case StructType(), StructType():
-            return are_same_columns(one.fields, other.fields)
-        case ListType(), ListType():
-            return is_same_type(one.element, other.element)
-        case MapType(), MapType():
-            return is_same_type(one.key, other.key) and is_same_type(one.value, other.value)
-        case _:
-            return one == other
+    inner = parts_of(one)
+    return type(one) is type(other) and are_same_columns(inner, parts_of(other)) if inner else one == other
 
 
 def parse_schema(document: Mapping[str, Any]) -> Schema:
@@ -264,9 +247,7 @@ def parse_type(document: str | Mapping[str, Any]) -> IcebergType:
     """Parse a type in the JSON form of the Iceberg spec (appendix C)."""
     if isinstance(document, str):
         decimal = _DECIMAL.fullmatch(document)
-        if decimal:
-            return DecimalType(precision=int(decimal[1]), scale=int(decimal[2]))
-        return PrimitiveType(document)
+        return DecimalType(int(decimal[1]), int(decimal[2])) if decimal else PrimitiveType(document)
     if document["type"] == "struct":
         return StructType(tuple(_field(field) for field in document["fields"]))
     if document["type"] == "list":
