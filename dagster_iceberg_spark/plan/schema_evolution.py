@@ -1,6 +1,6 @@
 """The changes of a table's schema and partition spec that a write needs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
@@ -37,6 +37,8 @@ from dagster_iceberg_spark.table.updates import (
 )
 
 SchemaEvolution: TypeAlias = Literal["strict", "add_columns", "full"]
+_Types: TypeAlias = dict[str, IcebergType]
+_Conversion: TypeAlias = Callable[[IcebergType, IcebergType], IcebergType]
 StorageVerdict: TypeAlias = Literal["as is", "stored", "widened", "refused"]
 
 RESERVED_COLUMNS: Final = frozenset(
@@ -86,14 +88,8 @@ def plan_schema_changes(
         return SchemaChanges(before=tuple(_doc_changes(table, docs)))
     evolution = _Evolution(policy, subject, protected or {}, frame)
     changes = tuple(evolution.of_fields(frame.fields, table.fields, path=()))
-    return SchemaChanges(
-        before=(*(change for change in changes if not _waits(change)), *_doc_changes(table, docs)),
-        after=tuple(change for change in changes if _waits(change)),
-    )
-
-
-def _waits(change: TableUpdate) -> bool:
-    return isinstance(change, DropColumn | MoveColumn)
+    after = tuple(change for change in changes if isinstance(change, DropColumn | MoveColumn))
+    return SchemaChanges((*(change for change in changes if change not in after), *_doc_changes(table, docs)), after)
 
 
 def completed_columns(frame: Schema, table: Schema) -> dict[str, IcebergType]:
@@ -101,30 +97,46 @@ def completed_columns(frame: Schema, table: Schema) -> dict[str, IcebergType]:
 
     Spark fills a column that a DataFrame lacks with NULL, but not a field of a struct.
     """
+    return _other_types(frame, table, lambda source, _: source, adds_fields=True)
+
+
+def columns_to_check(frame: Schema, table: Schema) -> dict[str, IcebergType]:
+    """Return the columns whose values must be checked, because Spark lacks the table's type, each with that type."""
+    return _other_types(frame, table, lambda source, target: target if is_stand_in(source, target) else source)
+
+
+def _other_types(frame: Schema, table: Schema, convert: _Conversion, *, adds_fields: bool = False) -> _Types:
     known = frame.like(table.fields)
-    wanted = {field.name: (field.type, stored.type) for field in frame if (stored := known.field(field.name))}
-    completed = {name: _completed(source, target, frame) for name, (source, target) in wanted.items()}
-    return {name: complete for name, complete in completed.items() if complete != wanted[name][0]}
+    pairs = ((field, stored.type) for field in frame if (stored := known.field(field.name)))
+    types = (
+        (field, _converted(field.type, target, frame, convert, adds_fields=adds_fields)) for field, target in pairs
+    )
+    return {field.name: converted for field, converted in types if converted != field.type}
 
 
-def _completed(source: IcebergType, target: IcebergType, frame: Schema) -> IcebergType:
-    """Return the source type with the fields of the target that it lacks, each at the end of its struct."""
+def _converted(
+    source: IcebergType, target: IcebergType, frame: Schema, convert: _Conversion, *, adds_fields: bool
+) -> IcebergType:
+    """Return the source type with converted primitive types, and with the target's fields at the end of each struct."""
+
+    def inner(one: IcebergType, other: IcebergType) -> IcebergType:
+        return _converted(one, other, frame, convert, adds_fields=adds_fields)
+
     match source, target:
         case StructType(), StructType():
             stored, given = frame.like(target.fields), frame.like(source.fields)
             fields = (
-                replace(field, type=_completed(field.type, known.type, frame))
-                if (known := stored.field(field.name))
-                else field
+                replace(field, type=inner(field.type, known.type)) if (known := stored.field(field.name)) else field
                 for field in given
             )
-            return StructType((*fields, *(field for field in stored if given.field(field.name) is None)))
+            lacking = (field for field in stored if adds_fields and given.field(field.name) is None)
+            return StructType((*fields, *lacking))
         case ListType(), ListType():
-            return replace(source, element=_completed(source.element, target.element, frame))
+            return replace(source, element=inner(source.element, target.element))
         case MapType(), MapType():
-            return replace(source, value=_completed(source.value, target.value, frame))
+            return replace(source, key=inner(source.key, target.key), value=inner(source.value, target.value))
         case _:
-            return source
+            return convert(source, target)
 
 
 def lacks_fields_of_structs_only(source: IcebergType, complete: IcebergType) -> bool:
@@ -196,36 +208,6 @@ def is_stand_in(source: IcebergType, target: IcebergType) -> bool:
     return (source, target) == (STRING, UUID) or (source == BINARY and str(target).startswith("fixed["))
 
 
-def columns_to_check(frame: Schema, table: Schema) -> dict[str, IcebergType]:
-    """Return the columns whose values must be checked, because Spark lacks the table's type, each with that type."""
-    known = frame.like(table.fields)
-    wanted = {
-        field.name: _checked(field.type, stored.type, frame) for field in frame if (stored := known.field(field.name))
-    }
-    return {field.name: wanted[field.name] for field in frame if wanted.get(field.name, field.type) != field.type}
-
-
-def _checked(source: IcebergType, target: IcebergType, frame: Schema) -> IcebergType:
-    match source, target:
-        case StructType(), StructType():
-            stored = frame.like(target.fields)
-            return StructType(
-                tuple(
-                    replace(field, type=_checked(field.type, known.type, frame))
-                    if (known := stored.field(field.name))
-                    else field
-                    for field in source.fields
-                )
-            )
-        case ListType(), ListType():
-            return replace(source, element=_checked(source.element, target.element, frame))
-        case MapType(), MapType():
-            key, value = _checked(source.key, target.key, frame), _checked(source.value, target.value, frame)
-            return replace(source, key=key, value=value)
-        case _:
-            return target if is_stand_in(source, target) else source
-
-
 def is_promotion(before: IcebergType, after: IcebergType) -> bool:
     """Return whether Iceberg can change a column from one type to the other (spec, "Schema Evolution")."""
     match before, after:
@@ -249,30 +231,26 @@ class _Evolution:
     ) -> Iterator[TableUpdate]:
         target, source = self.frame.like(table), self.frame.like(frame)
         for field in frame:
-            stored = target.field(field.name)
-            here = (*path, field.name if stored is None else stored.name)
-            if stored is None:
-                yield _addition(field, here, subject=self.subject)
+            if (stored := target.field(field.name)) is None:
+                yield _addition(field, (*path, field.name), subject=self.subject)
             else:
-                yield from self.of_type(field.type, stored.type, path=here)
+                yield from self.of_type(field.type, stored.type, path=(*path, stored.name))
         missing = [stored for stored in table if source.field(stored.name) is None]
         for stored in missing:
             yield from self.of_missing(stored, (*path, stored.name), source)
         if self.policy == "full":
             kept = [stored.name for stored in table if stored not in missing]
             added = [field.name for field in frame if target.field(field.name) is None]
-            wanted = [field.name if (stored := target.field(field.name)) is None else stored.name for field in frame]
+            wanted = [(target.field(field.name) or field).name for field in frame]
             yield from _moves([*kept, *added], wanted, path)
 
     def of_missing(self, stored: Field, path: tuple[str, ...], source: Schema) -> Iterator[TableUpdate]:
         name = ".".join(path)
+        if self.policy != "full" and stored.is_required:
+            raise schema_refusals.required_column_missing(self.subject, path, source.names)
         if self.policy != "full":
-            if stored.is_required:
-                raise schema_refusals.required_column_missing(self.subject, path, source.names)
             return
-        needed = next(
-            (use for held, use in self.protected.items() if held == name or held.startswith(f"{name}.")), None
-        )
+        needed = next((use for held, use in self.protected.items() if f"{held}.".startswith(f"{name}.")), None)
         if needed is not None:
             raise schema_refusals.needed_column_missing(self.subject, path, needed, source.names)
         if stored.is_required:
@@ -286,7 +264,8 @@ class _Evolution:
             case ListType(), ListType():
                 yield from self.of_type(source.element, target.element, path=(*path, "element"))
             case MapType(), MapType():
-                _refuse_other_keys(source.key, target.key, self.frame, path=path, subject=self.subject)
+                if not _fits_as_key(source.key, target.key, self.frame):
+                    raise schema_refusals.other_map_keys(self.subject, path, source.key, target.key)
                 yield from self.of_type(source.value, target.value, path=(*path, "value"))
             case _ if (verdict := storage_verdict(source, target)) == "widened":
                 yield WidenColumn(path, before=target, after=source)
@@ -355,25 +334,12 @@ def _fits_as_key(source: IcebergType, target: IcebergType, frame: Schema) -> boo
             return storage_verdict(source, target) in ("as is", "stored")
 
 
-def _refuse_other_keys(
-    source: IcebergType, target: IcebergType, frame: Schema, *, path: tuple[str, ...], subject: str
-) -> None:
-    """Reject other keys of a map: keys cannot evolve (Iceberg spec, "Schema Evolution")."""
-    if not _fits_as_key(source, target, frame):
-        raise schema_refusals.other_map_keys(subject, path, source, target)
-
-
 def _doc_changes(table: Schema, docs: Mapping[str, str]) -> Iterator[DescribeColumn]:
     for name, doc in docs.items():
-        stored = table.field(name)
-        if stored is not None and stored.doc != doc:
+        if (stored := table.field(name)) is not None and stored.doc != doc:
             yield DescribeColumn((stored.name,), doc)
 
 
 def with_docs(schema: Schema, docs: Mapping[str, str]) -> Schema:
     """Return the schema with the descriptions of the definition."""
-    return replace(schema, fields=tuple(_described(field, docs) for field in schema.fields))
-
-
-def _described(field: Field, docs: Mapping[str, str]) -> Field:
-    return Field(field.name, field.type, field.is_required, docs.get(field.name, field.doc), field.field_id)
+    return replace(schema, fields=tuple(replace(field, doc=docs.get(field.name, field.doc)) for field in schema.fields))
