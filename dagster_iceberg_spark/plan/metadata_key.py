@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar
 
 from dagster_iceberg_spark.errors import MetadataKeyError
-from dagster_iceberg_spark.plan.values import nearest_of
-from dagster_iceberg_spark.table.notation import NotationError
+from dagster_iceberg_spark.table.notation import NotationError, nearest_of
 
 PREFIX: Final = "iceberg/"
 _KEY: Final = "key"
@@ -111,15 +110,3 @@ def unknown_keys(metadata: Mapping[str, Any], known: Mapping[str, Any]) -> Itera
         if name.startswith(PREFIX) and name not in known:
             nearest = nearest_of(name.removeprefix(PREFIX), tuple(by_option))
             yield name, f"did you mean `{by_option[nearest]}`?" if nearest else f"the keys are {', '.join(known)}."
-
-
-def one_of(choices: tuple[str, ...]) -> Callable[[Any], Any]:
-    """Return a parser that accepts these names only."""
-
-    def parse(value: Any) -> Any:
-        if value not in choices:
-            expected = f"one of {', '.join(choices)}"
-            raise NotationError(expected, repr(value), nearest_of(str(value), choices))
-        return value
-
-    return parse

@@ -21,20 +21,17 @@ from dagster_iceberg_spark.plan.metadata_key import (
     MetadataKey,
     key,
     keys_of,
-    one_of,
     read_metadata,
     unknown_keys,
 )
 from dagster_iceberg_spark.plan.schema_evolution import SchemaEvolution
-from dagster_iceberg_spark.plan.values import list_of_text, names, nearest_of, sort_field, string_map, text
+from dagster_iceberg_spark.plan.values import list_of_text, names, one_of, sort_field, string_map, text
 from dagster_iceberg_spark.table.identifier import TableIdentifier, split_parts
 from dagster_iceberg_spark.table.lineage import OWNER_PROPERTY, SHARED_PROPERTY, SHARERS_PROPERTY
-from dagster_iceberg_spark.table.notation import NotationError
+from dagster_iceberg_spark.table.notation import nearest_of
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import (
-    TRANSFORM_SPELLINGS,
     PartitionField,
-    UnknownTransformError,
     parse_partition_field,
 )
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
@@ -136,26 +133,21 @@ _FORMAT_VERSIONS: Final = (1, 2, 3)
 
 
 def _partition_fields(value: Any) -> tuple[PartitionField, ...]:
-    try:
-        return tuple(parse_partition_field(item) for item in list_of_text(value))
-    except UnknownTransformError as error:
-        message, transform = error.args
-        expected = f"one of {', '.join(TRANSFORM_SPELLINGS)}"
-        raise NotationError(expected, message, nearest_of(transform, TRANSFORM_SPELLINGS)) from error
+    return tuple(map(parse_partition_field, list_of_text(value)))
 
 
 def _sort_fields(value: Any) -> tuple[SortField, ...]:
-    return tuple(sort_field(item) for item in list_of_text(value))
+    return tuple(map(sort_field, list_of_text(value)))
 
 
 def _table_properties(value: Any) -> dict[str, str | None]:
-    for name in value if isinstance(value, Mapping) else ():
+    given = value if isinstance(value, Mapping) else {}
+    for name in given:
         if name in _RESERVED_TABLE_PROPERTIES:
-            message = f"the table property {name!r}: {_RESERVED_TABLE_PROPERTIES[name]}"
-            raise ValueError(message)
-    removed = {name: None for name, item in value.items() if item is None} if isinstance(value, Mapping) else {}
-    kept = {name: item for name, item in value.items() if item is not None} if removed else value
-    return {**string_map(kept), **{text(name): None for name in removed}}
+            raise ValueError(f"the table property {name!r}: {_RESERVED_TABLE_PROPERTIES[name]}")
+    removed = [name for name, item in given.items() if item is None]
+    kept = {name: item for name, item in given.items() if item is not None} if removed else value
+    return {**string_map(kept), **dict.fromkeys(map(text, removed))}
 
 
 def _renames(value: Any) -> dict[str, str]:
@@ -170,8 +162,7 @@ def _last_name(path: tuple[str, ...], by_path: Mapping[tuple[str, ...], str]) ->
     name, seen = by_path[path], {first}
     while (following := by_path.get((*parent, name))) is not None:
         if name in seen:
-            message = f"renames that lead back to {name!r}"
-            raise ValueError(message)
+            raise ValueError(f"renames that lead back to {name!r}")
         seen.add(name)
         name = following
     return name
@@ -181,8 +172,7 @@ def _required_columns(value: Any) -> dict[str, bool]:
     if not isinstance(value, Mapping):
         return dict.fromkeys(list_of_text(value), True)
     if not all(isinstance(item, bool) for item in value.values()):
-        message = f"{value!r}, whose values are not true or false"
-        raise TypeError(message)
+        raise TypeError(f"{value!r}, whose values are not true or false")
     return {text(name): item for name, item in value.items()}
 
 
@@ -191,8 +181,7 @@ def _write_options(value: Any) -> dict[str, str]:
     for name in options:
         if name.startswith(_SNAPSHOT_PROPERTY):
             if name.removeprefix(_SNAPSHOT_PROPERTY).lower().startswith(_RESERVED_SNAPSHOT_PROPERTIES):
-                message = f"the snapshot property {name!r}, which the package writes itself"
-                raise ValueError(message)
+                raise ValueError(f"the snapshot property {name!r}, which the package writes itself")
         elif name not in WRITE_OPTION_NAMES:
             nearest = nearest_of(name, tuple(WRITE_OPTION_NAMES))
             message = f"the write option {name!r}" + (f" (did you mean {nearest!r}?)" if nearest else "")
@@ -202,8 +191,7 @@ def _write_options(value: Any) -> dict[str, str]:
 
 def _format_version(value: Any) -> int:
     if isinstance(value, bool) or str(value) not in map(str, _FORMAT_VERSIONS):
-        message = f"{value!r}"
-        raise ValueError(message)
+        raise ValueError(f"{value!r}")
     return int(value)
 
 

@@ -12,11 +12,10 @@ from dagster_iceberg_spark.plan.metadata_key import (
     MetadataKey,
     key,
     keys_of,
-    one_of,
     read_metadata,
     unknown_keys,
 )
-from dagster_iceberg_spark.plan.values import instant, names, text
+from dagster_iceberg_spark.plan.values import instant, names, one_of, text
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import ReadKind
 
@@ -34,8 +33,7 @@ CHANGES_FALLBACK: Final = "iceberg/changes_fallback"
 
 def _columns(value: Any) -> tuple[str, ...]:
     if not value or not isinstance(value, str | list | tuple) or not all(isinstance(item, str) for item in value):
-        message = f"{value!r}"
-        raise ValueError(message)
+        raise ValueError(f"{value!r}")
     return names(value)
 
 
@@ -44,8 +42,7 @@ def _number(value: Any) -> int:
         return value
     if isinstance(value, str) and value.isascii() and value.isdigit():
         return int(value)
-    message = f"{value!r}"
-    raise ValueError(message)
+    raise ValueError(f"{value!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
 from dagster_iceberg_spark.table.identifier import quote_part
-from dagster_iceberg_spark.table.notation import NotationError
+from dagster_iceberg_spark.table.notation import NotationError, nearest_of
 from dagster_iceberg_spark.table.schema import (
     BINARY,
     DATE,
@@ -136,12 +136,10 @@ def parse_partition_field(text: str) -> PartitionField:
         return PartitionField(_unquoted(expression), Transform("identity"), name)
     transform_name = _SPELLINGS.get(call["transform"].lower())
     if transform_name is None:
-        raise UnknownTransformError(f"unknown transform {call['transform']!r}", call["transform"])
+        nearest = nearest_of(call["transform"], TRANSFORM_SPELLINGS)
+        expected = f"one of {', '.join(TRANSFORM_SPELLINGS)}"
+        raise NotationError(expected, f"unknown transform {call['transform']!r}", nearest)
     return _parse_call(transform_name, call["arguments"].strip(), name)
-
-
-class UnknownTransformError(ValueError):
-    """An unknown partition transform. The second argument of the error is its name."""
 
 
 def parse_transform(text: str) -> Transform:
