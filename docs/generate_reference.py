@@ -40,7 +40,7 @@ from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan import options, read_options
 from dagster_iceberg_spark.plan.metadata_key import PREFIX, MetadataKey
 from dagster_iceberg_spark.plan.metrics import whole_bounds
-from dagster_iceberg_spark.plan.options import OUTPUT_KEYS, WriteOptions, addressing_keys
+from dagster_iceberg_spark.plan.options import ADDRESSING_KEYS, OUTPUT_KEYS, WriteOptions
 from dagster_iceberg_spark.plan.schema_evolution import storage_verdict
 from dagster_iceberg_spark.plan.write import CREATION_PROPERTIES
 from dagster_iceberg_spark.resource import IcebergSparkResource
@@ -239,7 +239,7 @@ def _keys_of_outputs() -> Iterator[str]:
         "Metadata keys of an output",
         "Set these keys on an asset, `AssetOut` or `Out`. The order of precedence is: metadata that a run attaches to "
         "its output, metadata of the definition, the IO manager's configuration, the default. Only the definition can "
-        f"set the keys that locate the rows: {', '.join(f'`{key}`' for key in addressing_keys())}.",
+        f"set the keys that locate the rows: {', '.join(f'`{key}`' for key in ADDRESSING_KEYS)}.",
     )
     dagster_keys = {name: key.values for name, key in OUTPUT_KEYS.items() if not name.startswith(PREFIX)}
     dagster_keys["dagster/column_schema"] = "a `dagster.TableSchema`; its column descriptions become those of the table"

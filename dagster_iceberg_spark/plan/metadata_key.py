@@ -49,12 +49,11 @@ class MetadataKey:
             return self.parse(value)
         except NotationError as error:
             hint = f"did you mean {error.nearest!r}?" if error.nearest else None
-            raise self._refusal(subject, error.expected, error.found, hint) from error
+            raise MetadataKeyError.of_value(
+                self.name, subject, expected=error.expected, found=error.found, hint=hint
+            ) from error
         except (ValueError, TypeError) as error:
-            raise self._refusal(subject, self.expected, str(error)) from error
-
-    def _refusal(self, subject: str, expected: str, found: str, hint: str | None = None) -> MetadataKeyError:
-        return MetadataKeyError.of_value(self.name, subject, expected=expected, found=found, hint=hint)
+            raise MetadataKeyError.of_value(self.name, subject, expected=self.expected, found=str(error)) from error
 
 
 def key(  # noqa: PLR0913 - one argument for each part of a key

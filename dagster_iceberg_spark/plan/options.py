@@ -330,6 +330,8 @@ OUTPUT_KEYS: Final[Mapping[str, MetadataKey]] = {
     item.name: item for item in (*keys_of(TableAddress), *keys_of(WriteOptions))
 }
 """The metadata keys of an output by name."""
+ADDRESSING_KEYS: Final = tuple(name for name, item in OUTPUT_KEYS.items() if item.is_addressing)
+"""The keys that locate the rows or name their owner."""
 _PREFIXED_KEYS: Final = tuple(name for name in OUTPUT_KEYS if name.startswith(PREFIX))
 
 
@@ -389,11 +391,6 @@ def parse_key(name: str, metadata: Mapping[str, Any], *, subject: str) -> Any:
     return None if value is None else OUTPUT_KEYS[name].read(value, subject=subject)
 
 
-def parse_table_address(metadata: Mapping[str, Any], *, subject: str) -> TableAddress:
-    """Return the table and the partition columns that the metadata names."""
-    return read_metadata(TableAddress, metadata, subject=subject)
-
-
 def metadata_for_table(  # noqa: PLR0913 - one argument for every key
     *,
     partition_expr: str | Mapping[str, str] | None = None,
@@ -431,7 +428,7 @@ def metadata_for_table(  # noqa: PLR0913 - one argument for every key
         name: _plain(arguments[item.option]) for name, item in OUTPUT_KEYS.items() if arguments[item.option] is not None
     }
     parse_write_options(metadata, subject="the asset")
-    parse_table_address(metadata, subject="the asset")
+    read_metadata(TableAddress, metadata, subject="the asset")
     return metadata
 
 
@@ -442,13 +439,8 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int) else list(value)
 
 
-def addressing_keys() -> tuple[str, ...]:
-    """Return the keys that locate the rows or name their owner."""
-    return tuple(name for name, item in OUTPUT_KEYS.items() if item.is_addressing)
-
-
 def _refuse_addressing(run: Mapping[str, Any], definition: Mapping[str, Any], *, subject: str) -> None:
-    for name in addressing_keys():
+    for name in ADDRESSING_KEYS:
         if run.get(name) is not None and run[name] != definition.get(name):
             raise MetadataKeyError.refusing(
                 "write",
