@@ -74,21 +74,9 @@ class FailureKind(Enum):
     )
 
     # The commit
-    COMMIT_CONFLICT = (
-        CommitConflictError,
-        "no other writer to change the table meanwhile",
-        "run the asset again.",
-    )
-    ROWS_CHANGED = (
-        CommitConflictError,
-        "the rows that the batch was compared with",
-        "run the asset again.",
-    )
-    TABLE_VANISHED = (
-        CommitConflictError,
-        "the table that was there a moment ago",
-        "run the asset again.",
-    )
+    COMMIT_CONFLICT = (CommitConflictError, "no other writer to change the table meanwhile", "run the asset again.")
+    ROWS_CHANGED = (CommitConflictError, "the rows that the batch was compared with", "run the asset again.")
+    TABLE_VANISHED = (CommitConflictError, "the table that was there a moment ago", "run the asset again.")
     COMMIT_OUTCOME_UNKNOWN = (CommitOutcomeUnknownError, "an answer to the commit")
     CONNECTION_LOST = (CommitOutcomeUnknownError, "an answer from the Spark Connect server")
     SESSION_ENDED = (

@@ -16,24 +16,14 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.plan.merging import MERGE_OPTIONS, MergeRules, MergeStrategy, parse_merge_rules
-from dagster_iceberg_spark.plan.metadata_key import (
-    PREFIX,
-    MetadataKey,
-    key,
-    keys_of,
-    read_metadata,
-    unknown_keys,
-)
+from dagster_iceberg_spark.plan.metadata_key import PREFIX, MetadataKey, key, keys_of, read_metadata, unknown_keys
 from dagster_iceberg_spark.plan.schema_evolution import SchemaEvolution
 from dagster_iceberg_spark.plan.values import list_of_text, names, one_of, sort_field, string_map, text
 from dagster_iceberg_spark.table.identifier import TableIdentifier, split_parts
 from dagster_iceberg_spark.table.lineage import OWNER_PROPERTY, SHARED_PROPERTY, SHARERS_PROPERTY
 from dagster_iceberg_spark.table.notation import nearest_of
 from dagster_iceberg_spark.table.ordering import SortField
-from dagster_iceberg_spark.table.partitioning import (
-    PartitionField,
-    parse_partition_field,
-)
+from dagster_iceberg_spark.table.partitioning import PartitionField, parse_partition_field
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
 
 WriteDisposition: TypeAlias = Literal["replace", "append", "merge", "overwrite_partitions"]

@@ -8,24 +8,10 @@ from dagster_iceberg_spark.plan import partitioning_refusals
 from dagster_iceberg_spark.plan.options import PartitionEvolution
 from dagster_iceberg_spark.plan.table_request import TableRequest
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec, Transform
-from dagster_iceberg_spark.table.schema import (
-    DATE,
-    INTEGERS,
-    STRING,
-    TIMESTAMP,
-    TIMESTAMPTZ,
-    Field,
-    Schema,
-    all_paths,
-)
+from dagster_iceberg_spark.table.schema import DATE, INTEGERS, STRING, TIMESTAMP, TIMESTAMPTZ, Field, Schema, all_paths
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope
 from dagster_iceberg_spark.table.snapshot import TableState
-from dagster_iceberg_spark.table.updates import (
-    AddPartitionField,
-    DropPartitionField,
-    RenamePartitionField,
-    TableUpdate,
-)
+from dagster_iceberg_spark.table.updates import AddPartitionField, DropPartitionField, RenamePartitionField, TableUpdate
 
 
 def plan_spec_changes(

@@ -141,14 +141,7 @@ def partitions_without_files(
 
 
 def read_of_run(
-    state: TableState,
-    run_id: str,
-    *,
-    step_key: str | None,
-    asset: str,
-    table: str,
-    scope: str | None,
-    input_name: str,
+    state: TableState, run_id: str, *, step_key: str | None, asset: str, table: str, scope: str | None, input_name: str
 ) -> EarlierRead | None:
     """Return a run's read of an upstream table, from the lineage of the snapshots that the run wrote."""
     return chosen_read(

@@ -7,14 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from dagster_iceberg_spark.errors import MetadataKeyError
-from dagster_iceberg_spark.plan.metadata_key import (
-    PREFIX,
-    MetadataKey,
-    key,
-    keys_of,
-    read_metadata,
-    unknown_keys,
-)
+from dagster_iceberg_spark.plan.metadata_key import PREFIX, MetadataKey, key, keys_of, read_metadata, unknown_keys
 from dagster_iceberg_spark.plan.values import instant, names, one_of, text
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import ReadKind

@@ -50,9 +50,7 @@ def earlier_than_read(subject: str, snapshot_id: int | None, since: int) -> Upst
 def unknown_columns(subject: str, missing: Sequence[str], columns: Sequence[str]) -> UpstreamMissingError:
     """The table lacks columns that the input selects."""
     return _cannot_read(
-        subject,
-        expected=f"the columns {', '.join(missing)} of `{COLUMNS}`",
-        found=f"the columns {', '.join(columns)}",
+        subject, expected=f"the columns {', '.join(missing)} of `{COLUMNS}`", found=f"the columns {', '.join(columns)}"
     )
 
 

@@ -76,12 +76,7 @@ from dagster_iceberg_spark.table.predicate import Predicate
 from dagster_iceberg_spark.table.schema import Field, IcebergType, Schema, walk_paths
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import TableState
-from dagster_iceberg_spark.table.updates import (
-    AddPartitionField,
-    DropColumn,
-    RelaxColumn,
-    TableUpdate,
-)
+from dagster_iceberg_spark.table.updates import AddPartitionField, DropColumn, RelaxColumn, TableUpdate
 
 MAXIMUM_COUNTED_PARTITIONS: Final = 50
 """A run of more partitions does not count their rows while it writes: each count is an expression for each row."""
@@ -326,10 +321,7 @@ def _creation(
 
 
 def _changes(
-    request: TableRequest,
-    wanted_fields: tuple[PartitionField, ...] | None,
-    frame: Schema,
-    state: TableState | None,
+    request: TableRequest, wanted_fields: tuple[PartitionField, ...] | None, frame: Schema, state: TableState | None
 ) -> tuple[TableUpdate, ...]:
     options, subject = request.options, str(request.identifier)
     if state is None:

@@ -7,9 +7,7 @@ from typing import TypeAlias
 
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.merging import MergeRules
-from dagster_iceberg_spark.plan.overwrite_filter import (
-    Coverage,
-)
+from dagster_iceberg_spark.plan.overwrite_filter import Coverage
 from dagster_iceberg_spark.plan.table_request import TableCreation
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
@@ -17,9 +15,7 @@ from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionSpec
 from dagster_iceberg_spark.table.predicate import Predicate
 from dagster_iceberg_spark.table.schema import IcebergType, Schema
-from dagster_iceberg_spark.table.updates import (
-    TableUpdate,
-)
+from dagster_iceberg_spark.table.updates import TableUpdate
 
 
 @dataclass(frozen=True, slots=True)
