@@ -91,17 +91,16 @@ def decide_adoption(
             break
         token = snapshot.summary.get(lineage.COMMIT_TOKEN)
         candidate = next((candidate for candidate in candidates if candidate.token == token), None)
-        if candidate is not None:
-            if disposition == "append":
-                twins = [item for item in state.ancestors(branch) if item.summary.get(lineage.COMMIT_TOKEN) == token]
-                refuse_twins(state.identifier, twins, disposition=disposition)
-            found = _Found(snapshot, candidate, tuple(younger), materialization)
-            record = record_of(snapshot.snapshot_id)
-            is_orphaned = disposition == "append" and record == "none" and not found.has_same_code
-            if found.has_same_changes and not is_orphaned:
-                return Adoption(snapshot)
-            return _decide_append(found, state, record) if disposition == "append" else _decide_rewrite(found, record)
-        younger.append(snapshot)
+        if candidate is None:
+            younger.append(snapshot)
+            continue
+        if disposition == "append":
+            twins = [item for item in state.ancestors(branch) if item.summary.get(lineage.COMMIT_TOKEN) == token]
+            refuse_twins(state.identifier, twins, disposition=disposition)
+            return _decide_append(state, snapshot, candidate, materialization, record_of(snapshot.snapshot_id))
+        is_orphaned = record_of(snapshot.snapshot_id) == "none" and _has_same_code(snapshot, materialization)
+        is_unaffected = is_orphaned and all(leaves_alone(item, materialization) for item in younger)
+        return Adoption(snapshot if is_unaffected or _has_same_changes(snapshot, materialization) else None)
     if disposition == "append" and younger:
         _require_remembered(state, candidates, younger[-1])
     return Adoption()
@@ -134,40 +133,31 @@ def has_read_changes(snapshot: Snapshot, candidates: Sequence[TokenCandidate]) -
     return any(candidate.token == token for candidate in candidates) and bool(lineage.changes_read(snapshot.summary))
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    snapshot: Snapshot
-    candidate: TokenCandidate
-    younger: tuple[Snapshot, ...]
-    materialization: Materialization
-
-    @property
-    def has_same_changes(self) -> bool:
-        read = lineage.changes_read(self.snapshot.summary)
-        return bool(read) and read == {item.range for item in self.materialization.upstream if item.kind is not None}
-
-    @property
-    def has_same_code(self) -> bool:
-        return self.snapshot.summary.get(lineage.CODE_VERSION) == self.materialization.code_version
+def _has_same_changes(snapshot: Snapshot, materialization: Materialization) -> bool:
+    read = lineage.changes_read(snapshot.summary)
+    return bool(read) and read == {item.range for item in materialization.upstream if item.kind is not None}
 
 
-def _decide_append(found: _Found, state: TableState, record: Record) -> Adoption:
-    if record == "none" and not found.has_same_code:
+def _has_same_code(snapshot: Snapshot, materialization: Materialization) -> bool:
+    return snapshot.summary.get(lineage.CODE_VERSION) == materialization.code_version
+
+
+def _decide_append(
+    state: TableState, snapshot: Snapshot, candidate: TokenCandidate, materialization: Materialization, record: Record
+) -> Adoption:
+    has_same_code = _has_same_code(snapshot, materialization)
+    if record == "none" and not has_same_code:
         raise history_refusals.append_of_other_code(
-            str(state.identifier), found.snapshot, found.candidate.run_id, found.materialization.code_version
+            str(state.identifier), snapshot, candidate.run_id, materialization.code_version
         )
-    if found.candidate.is_same_run or (record != "rejected" and found.has_same_code):
-        return Adoption(found.snapshot)
+    is_same = candidate.is_same_run or _has_same_changes(snapshot, materialization)
+    if is_same or (record != "rejected" and has_same_code):
+        return Adoption(snapshot)
     return Adoption(
-        warning=f"Appending again to {state.identifier}: run {found.candidate.run_id} already appended snapshot "
-        f"{found.snapshot.snapshot_id}, which Dagster has recorded"
+        warning=f"Appending again to {state.identifier}: run {candidate.run_id} already appended snapshot "
+        f"{snapshot.snapshot_id}, which Dagster has recorded"
         f"{' and a blocking check has rejected' if record == 'rejected' else ''}."
     )
-
-
-def _decide_rewrite(found: _Found, record: Record) -> Adoption:
-    is_unaffected = all(leaves_alone(snapshot, found.materialization) for snapshot in found.younger)
-    return Adoption(found.snapshot) if record == "none" and found.has_same_code and is_unaffected else Adoption()
 
 
 def leaves_alone(snapshot: Snapshot, materialization: Materialization) -> bool:

@@ -178,12 +178,10 @@ def agreed(positions: Sequence[ReadPosition]) -> ReadPosition:
 def snapshots_since(state: TableState, since: int, until: int | None) -> tuple[Snapshot, ...] | None:
     """Return the snapshots after `since` up to `until`, oldest first, or None if `since` is not an ancestor."""
     found: list[Snapshot] = []
-    snapshot = None if until is None else state.snapshots.get(until)
-    while snapshot is not None:
+    for snapshot in state.history(until):
         if snapshot.snapshot_id == since:
             return tuple(reversed(found))
         found.append(snapshot)
-        snapshot = None if snapshot.parent_snapshot_id is None else state.snapshots.get(snapshot.parent_snapshot_id)
     return None
 
 

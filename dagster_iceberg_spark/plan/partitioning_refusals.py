@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from dagster_iceberg_spark.errors import PartitioningError
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec
-from dagster_iceberg_spark.table.schema import Field, IcebergType
+from dagster_iceberg_spark.table.schema import Field
 
 # The asset's partitions, by column
 
@@ -65,11 +65,11 @@ def key_not_of_digits(subject: str, field: Field, key: str, key_format: str) -> 
     )
 
 
-def key_not_a_value(subject: str, key: str, column: str, column_type: IcebergType) -> PartitioningError:
+def key_not_a_value(subject: str, key: str, field: Field) -> PartitioningError:
     """A partition key cannot be a value of the column."""
     return _cannot_partition(
         subject,
-        expected=f"partition keys that are values of {column!r}, of type {column_type}",
+        expected=f"partition keys that are values of {field.name!r}, of type {field.type}",
         found=f"the key {key!r}",
         hint="use a string column for any key, an integer column for keys such as '42', a date column for keys such as "
         "'2024-01-31', a boolean column for 'true' and 'false'.",

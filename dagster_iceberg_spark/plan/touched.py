@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from dagster_iceberg_spark.plan import partitioning_refusals
 from dagster_iceberg_spark.plan.binding import BoundScope, Constraint, Edge, Intervals, Partitions, Values
+from dagster_iceberg_spark.plan.overwrite_filter import union_of
 from dagster_iceberg_spark.table.partitioning import TIME_TRANSFORMS, PartitionField, granule_start
 from dagster_iceberg_spark.table.schema import (
     BINARY,
@@ -93,7 +94,7 @@ def _constraints(field: PartitionField, column: Field, values: Sequence[Any], su
         elif field.transform.argument is not None:
             found.append(Partitions(column.name, field.transform, tuple(map(_plain, known))))
         else:
-            found.append(Intervals(column.name, _joined(_granule(field, column, value) for value in known)))
+            found.append(Intervals(column.name, union_of(_granule(field, column, value) for value in known)))
     except (OverflowError, ValueError) as error:
         raise partitioning_refusals.partition_out_of_years(subject, field) from error
     return found
@@ -120,13 +121,3 @@ def _granule(field: PartitionField, column: Field, ordinal: int) -> tuple[Edge, 
     if column.type == TIMESTAMPTZ:
         return start.replace(tzinfo=dt.timezone.utc), end.replace(tzinfo=dt.timezone.utc)
     return start, end
-
-
-def _joined(granules: Iterable[tuple[Edge, Edge]]) -> tuple[tuple[Edge, Edge], ...]:
-    joined: list[tuple[Edge, Edge]] = []
-    for start, end in granules:
-        if joined and joined[-1][1] == start:
-            joined[-1] = (joined[-1][0], end)
-        else:
-            joined.append((start, end))
-    return tuple(joined)

@@ -97,8 +97,10 @@ class TableState:
 
     def ancestors(self, branch: str = MAIN_BRANCH) -> Iterator[Snapshot]:
         """Yield the head of the branch and its ancestors, newest first."""
-        snapshot = self.head(branch)
-        while snapshot is not None:
+        return self.history(self.refs.get(branch))
+
+    def history(self, snapshot_id: int | None) -> Iterator[Snapshot]:
+        """Yield the snapshot and its ancestors, newest first."""
+        while snapshot_id is not None and (snapshot := self.snapshots.get(snapshot_id)) is not None:
             yield snapshot
-            parent_id = snapshot.parent_snapshot_id
-            snapshot = None if parent_id is None else self.snapshots.get(parent_id)
+            snapshot_id = snapshot.parent_snapshot_id
