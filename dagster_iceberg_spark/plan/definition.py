@@ -84,7 +84,7 @@ def order_changes(options: WriteOptions, state: TableState) -> Iterator[TableUpd
     wanted, current = options.sort_by, state.sort_order
     if wanted is None:
         return
-    named = tuple(replace(item, column=_exact(item.column, state.schema)) for item in wanted)
+    named = tuple(replace(item, column=state.schema.exact(item.column)) for item in wanted)
     if len(named) != len(current) or not all(map(SortField.same_order_as, named, current)):
         yield SetSortOrder(named, is_partitioned=bool(state.spec.live_fields))
 
@@ -93,7 +93,7 @@ def identifier_changes(options: WriteOptions, state: TableState, *, subject: str
     """Yield the identifier fields, if the definition's differ from the table's."""
     if options.identifier_fields is None:
         return
-    wanted = tuple(_exact(name, state.schema) for name in options.identifier_fields)
+    wanted = tuple(map(state.schema.exact, options.identifier_fields))
     if set(wanted) == set(state.identifier_fields):
         return
     for name in wanted:
@@ -101,11 +101,6 @@ def identifier_changes(options: WriteOptions, state: TableState, *, subject: str
         if field is None or not field.is_required:
             raise definition_refusals.identifier_not_required(subject, name, field)
     yield SetIdentifierFields(wanted, tuple(name for name in state.identifier_fields if name not in wanted))
-
-
-def _exact(name: str, schema: Schema) -> str:
-    field = schema.field(name)
-    return name if field is None else field.name
 
 
 def protected_columns(
@@ -173,13 +168,10 @@ def stored_columns(options: WriteOptions, frame: Schema) -> Schema:
 def check_validity(options: WriteOptions, frame: Schema, *, subject: str) -> None:
     """Reject a batch that has a column which the merge fills. Only the start of each row's version may be given."""
     rules = options.merge
-    if not options.merges:
-        return
-    for name in rules.validity:
-        field = frame.field(name)
-        if field is None or (name == rules.valid_from and field.type == TIMESTAMPTZ):
-            continue
-        raise definition_refusals.validity_in_frame(subject, field, may_be_given=name == rules.valid_from)
+    for name in rules.validity if options.merges else ():
+        field, may_be_given = frame.field(name), name == rules.valid_from
+        if field is not None and not (may_be_given and field.type == TIMESTAMPTZ):
+            raise definition_refusals.validity_in_frame(subject, field, may_be_given=may_be_given)
 
 
 def check_marker(options: WriteOptions, partition_columns: Sequence[str], frame: Schema, *, subject: str) -> None:
@@ -195,7 +187,7 @@ def check_marker(options: WriteOptions, partition_columns: Sequence[str], frame:
         PARTITION_BY: tuple(field.column for field in options.partition_by or ()),
     }
     for key, columns in needed.items():
-        if marker is not None and any((known := frame.field(name)) and known.name == marker for name in columns):
+        if marker is not None and marker in map(frame.exact, columns):
             raise definition_refusals.needed_marker(subject, marker, key)
 
 
@@ -210,16 +202,15 @@ def marker_of(options: WriteOptions, frame: Schema) -> str | None:
 
 def check_columns(options: WriteOptions, frame: Schema, state: TableState | None, *, subject: str) -> None:
     """Reject a definition that names a column which the DataFrame lacks. A sort column may be in the table only."""
-    merges = options.merges
-    in_frame = {
-        MERGE_KEYS: options.merge_keys if merges else (),
-        **{f"{MERGE}: {name}": columns for name, columns in options.merge.named_columns.items() if merges},
+    named = {
+        **({MERGE_KEYS: options.merge_keys} if options.merges else {}),
+        **{f"{MERGE}: {name}": columns for name, columns in options.merge.named_columns.items() if options.merges},
         IDENTIFIER_FIELDS: options.identifier_fields or (),
         REQUIRED_COLUMNS: tuple(name for name, is_required in options.required_columns.items() if is_required),
+        SORT_BY: tuple(field.column for field in options.sort_by or ()),
     }
-    in_either = {SORT_BY: tuple(field.column for field in options.sort_by or ())}
-    stored = state.schema if state else frame
-    for key, columns in {**in_frame, **in_either}.items():
+    for key, columns in named.items():
         for column in columns:
-            if frame.field(column) is None and (key in in_frame or stored.field(column) is None):
+            is_stored = key == SORT_BY and state is not None and state.schema.field(column) is not None
+            if frame.field(column) is None and not is_stored:
                 raise definition_refusals.column_not_in_frame(subject, column, key, frame.names)

@@ -258,22 +258,20 @@ def refuse_consumed(
     subject: str,
 ) -> None:
     """Reject a write whose changes another materialization of the asset has consumed since."""
+    table = OutputTable(
+        asset=materialization.asset_key,
+        branch=options.branch,
+        scope=materialization.scope,
+        state=state,
+        is_pending=is_pending,
+        is_recorded=lambda _: False,
+        former=options.takes_over,
+    )
     for read in materialization.upstream:
         heads = dict(read.output_heads)
-        if read.kind is None or materialization.asset_key not in heads:
+        if read.kind is None or table.asset not in heads:
             continue
-        known = heads[materialization.asset_key]
-        table = OutputTable(
-            asset=materialization.asset_key,
-            branch=options.branch,
-            scope=materialization.scope,
-            state=state,
-            is_pending=is_pending,
-            is_recorded=lambda _: False,
-            former=options.takes_over,
-        )
-        found = _consumer(table, read, known)
-        if found is not None:
+        if (found := _consumer(table, read, heads[table.asset])) is not None:
             raise history_refusals.consumed_changes(subject, read.asset_key, read.since, found)
 
 

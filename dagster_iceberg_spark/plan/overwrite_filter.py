@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from dagster_iceberg_spark.plan.binding import BoundBox, BoundScope, Constraint, Interval, Intervals, Partitions, Values
@@ -136,12 +137,8 @@ def hull(scope: BoundScope) -> BoundScope:
     """Return a wider scope with few terms: for each column that every box constrains, the union of the constraints."""
     if scope.is_whole_table or not scope.boxes:
         return scope
-    by_column: dict[str, list[Constraint]] = {}
-    for box in scope.boxes:
-        for constraint in box:
-            by_column.setdefault(constraint.column, []).append(constraint)
-    columns = (column for column in by_column if all(any(item.column == column for item in box) for box in scope.boxes))
-    outlines = (_outline(column, by_column[column]) for column in columns)
+    by_column = {name: [[item for item in box if item.column == name] for box in scope.boxes] for name in scope.columns}
+    outlines = (_outline(name, list(chain(*found))) for name, found in by_column.items() if all(found))
     return BoundScope((tuple(outline for outline in outlines if outline is not None),))
 
 
@@ -222,8 +219,7 @@ def _constraint_follows(constraint: Constraint, spec: PartitionSpec) -> bool:
     fields = spec.on(constraint.column)
     has_values = any(field.transform.name == "identity" for field in fields)
     if isinstance(constraint, Partitions):
-        # If a spec also has the column's identity, Iceberg 1.12 confuses its values with the transform's
-        # (`Identity.project`).
+        # Iceberg confuses the values of both: `file_transform`.
         return not has_values and any(field.transform == constraint.transform for field in fields)
     if has_values:
         return True
@@ -334,20 +330,16 @@ def successor(value: LiteralValue) -> LiteralValue | None:  # noqa: PLR0911 - on
     """Return the least greater value of the same type, or None if there is none."""
     try:
         match value:
-            case bool():
-                return None
             case dt.datetime():
                 return value + _RESOLUTION
             case dt.date():
                 return value + dt.timedelta(days=1)
-            case int():
+            case int() if not isinstance(value, bool):
                 return value + 1
             case str():
                 return value + "\0"
-            case Decimal():
-                return value + Decimal(1).scaleb(
-                    int(value.as_tuple().exponent)
-                )  # the exponent is the scale of the type
+            case Decimal():  # whose exponent is the scale of the type
+                return value + Decimal(1).scaleb(int(value.as_tuple().exponent))
             case _:
                 return None
     except OverflowError:  # the last day of the calendar, which means "never" in many tables

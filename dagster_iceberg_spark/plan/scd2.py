@@ -41,14 +41,11 @@ def refuse_late(
     """Reject a batch that is older than the history: the history does not show which rows stayed unchanged since."""
     history = history_properties(boundary, owned)[HISTORY]
     for snapshot in state.base_ancestors(branch) if state else ():
-        summary = snapshot.summary
-        known = summary.get(BOUNDARY)
-        if known is None:
+        known = snapshot.summary.get(BOUNDARY)
+        if known is None or dt.datetime.fromisoformat(known) <= boundary:
             continue
-        is_shared = (
-            owned.is_whole_table or summary.get(HISTORY) == history or not leaves_alone(snapshot, materialization)
-        )
-        if is_shared and dt.datetime.fromisoformat(known) > boundary:
+        is_same_history = owned.is_whole_table or snapshot.summary.get(HISTORY) == history
+        if is_same_history or not leaves_alone(snapshot, materialization):
             raise definition_refusals.late_boundary(
                 str(state.identifier) if state else "", boundary, known, snapshot.snapshot_id
             )

@@ -31,9 +31,7 @@ def owner_of(request: TableRequest, state: TableState) -> str | None:
 def takes_over(request: TableRequest, state: TableState) -> bool:
     """Return whether the recorded owner of the table is the asset under its former key."""
     owner = state.properties.get(lineage.OWNER_PROPERTY)
-    return (
-        request.asset_key is not None and owner is not None and owner == request.options.takes_over != request.asset_key
-    )
+    return None not in (owner, request.asset_key) and owner == request.options.takes_over != request.asset_key
 
 
 def refuse_disagreement(

@@ -93,13 +93,9 @@ CREATION_PROPERTIES: Final = {
 SINGLE_PARTITION_OPTIONS: Final = {"advisory-partition-size": str(32 * 1024 * 1024)}
 """Rows of one table partition hash to one task. This size, in bytes of shuffled data, lets the engine split the task.
 Runs of several partitions have several tasks anyway; in measurements, the option only made their files smaller."""
-
-
 MAXIMUM_OPEN_PARTITIONS: Final = 100
 """In a run of more partitions, a task writes one partition after the other. By Iceberg's default, it keeps a file of
 each partition open with its buffers: 3,000 days in one run need more than a heap of 2 GB."""
-
-
 FANOUT_OPTION: Final = "fanout-enabled"
 FANOUT_PROPERTY: Final = "write.spark.fanout.enabled"
 
@@ -144,9 +140,7 @@ class WriteDraft:
         `touched` has the rows of the partitions that the DataFrame's rows fall in, if only these are replaced.
         """
         options, state = self.request.options, self.state
-        if state is None or state.base(options.branch) is None:
-            return ()
-        if options.merges or options.write_disposition == "append":
+        if options.merges or options.write_disposition == "append" or not (state and state.base(options.branch)):
             return ()
         owned = self._within(touched)
         if any(state.schema.field(column) is None for column in owned.columns):
@@ -183,7 +177,7 @@ class WriteDraft:
             required=required_by_definition(options, self.frame, state),
             action=action,
             guard=self.guard,
-            write_options={**_validation(options, action), **_write_options(options, materialization.scope, state)},
+            write_options=_write_options(options, action, materialization.scope, state),
             snapshot_properties={
                 **materialization.properties(),
                 **({CARRIES_OVER: "true"} if carries_over else {}),
@@ -207,7 +201,7 @@ class WriteDraft:
             return AppendAlone(base_id) if self.materialization.reads_changes else Append()
         rows = owned.predicate()
         if options.merges:
-            rules, keys = options.merge, _frame_names(options.merge_keys, self.frame)
+            rules, keys = options.merge, tuple(map(self.frame.exact, options.merge_keys))
             if not keys:  # each row as a whole
                 rules = replace(rules, null_keys="match")
                 keys = tuple(name for name in self.frame.names if name not in rules.validity)
@@ -308,7 +302,7 @@ def _creation(
         spec=PartitionSpec(unnamed),
         properties={
             **CREATION_PROPERTIES,
-            **whole_bounds(_frame_names([dimension.column for dimension in scope.dimensions], frame)),
+            **whole_bounds(frame.exact(dimension.column) for dimension in scope.dimensions),
             **version,
             **wanted_properties(options),
             **request.ownership(),
@@ -381,27 +375,20 @@ def _columns_as_stored(frame: Schema, state: TableState | None) -> Schema:
 def _guard(owned: BoundScope, scope: PartitionScope, options: WriteOptions) -> Guard | None:
     if owned.is_whole_table:
         return None
+    described = "" if scope.is_whole_table else scope.describe()
+    condition = "" if options.merge.where is None else f"where {options.merge.where}"
     return Guard(
         owned=owned.predicate(),
         columns=owned.columns,
         drops=options.rows_outside_partition == "drop",
-        partitions=_shown_scope(scope, options),
+        partitions=" ".join(filter(None, (described, condition))),
     )
 
 
-def _shown_scope(scope: PartitionScope, options: WriteOptions) -> str:
-    condition = "" if options.merge.where is None else f"where {options.merge.where}"
-    return condition if scope.is_whole_table else f"{scope.describe()} {condition}".rstrip()
-
-
 def _updated(rules: MergeRules, frame: Schema) -> tuple[str, ...]:
-    chosen = frame.names if rules.update_columns is None else _frame_names(rules.update_columns, frame)
-    excluded = _frame_names(rules.exclude_columns, frame)
+    chosen = frame.names if rules.update_columns is None else tuple(map(frame.exact, rules.update_columns))
+    excluded = tuple(map(frame.exact, rules.exclude_columns))
     return tuple(name for name in chosen if name not in excluded)
-
-
-def _frame_names(columns: Sequence[str], frame: Schema) -> tuple[str, ...]:
-    return tuple(known.name if (known := frame.field(column)) else column for column in columns)
 
 
 def _columns_to_filter_by(action: WriteAction, owned: BoundScope) -> tuple[str, ...]:
@@ -415,24 +402,23 @@ def _columns_to_filter_by(action: WriteAction, owned: BoundScope) -> tuple[str, 
             return ()
 
 
-def _validation(options: WriteOptions, action: WriteAction) -> dict[str, str]:
-    """Return the snapshot after which an isolation level checks for conflicts. Iceberg's default checks all."""
-    if not isinstance(action, Overwrite) or action.base_snapshot_id is None:
-        return {}
-    since = {"validate-from-snapshot-id": str(action.base_snapshot_id)}
-    return since if "isolation-level" in options.write_options else {}
-
-
-def _write_options(options: WriteOptions, scope: PartitionScope, state: TableState | None) -> dict[str, str]:
+def _write_options(
+    options: WriteOptions, action: WriteAction, scope: PartitionScope, state: TableState | None
+) -> dict[str, str]:
     """Return the engine's write options. For one partition, a size lets the engine split its rows over tasks."""
-    kept = {
-        key: value for key, value in (state.properties if state else {}).items() if key not in options.table_properties
-    }
+    stored = state.properties if state else {}
+    kept = {key: value for key, value in stored.items() if key not in options.table_properties}
     properties = {**kept, **wanted_properties(options)}
+    automatic: dict[str, str] = {}
     user_decides = "write.distribution-mode" in properties or "distribution-mode" in options.write_options
-    automatic = SINGLE_PARTITION_OPTIONS if len(scope.keys) == 1 and not user_decides else {}
+    if len(scope.keys) == 1 and not user_decides:
+        automatic |= SINGLE_PARTITION_OPTIONS
     if len(scope.keys) > MAXIMUM_OPEN_PARTITIONS and FANOUT_PROPERTY not in properties:
-        automatic = {**automatic, FANOUT_OPTION: "false"}
+        automatic[FANOUT_OPTION] = "false"
+    base_id = action.base_snapshot_id if isinstance(action, Overwrite) else None
+    if base_id is not None and "isolation-level" in options.write_options:
+        # By Iceberg's default, an isolation level checks all snapshots for conflicts.
+        automatic["validate-from-snapshot-id"] = str(base_id)
     return {**automatic, **options.write_options}
 
 

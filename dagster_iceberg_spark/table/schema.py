@@ -142,6 +142,11 @@ class Schema:
             return exact
         return alike[0] if len(alike) == 1 else None
 
+    def exact(self, name: str) -> str:
+        """Return the name as its column has it, or unchanged if there is no such column."""
+        field = self.field(name)
+        return name if field is None else field.name
+
     def like(self, fields: Iterable[Field]) -> "Schema":
         """Return a schema of other fields whose names are compared in the same way."""
         return Schema(tuple(fields), is_case_sensitive=self.is_case_sensitive)
