@@ -5,9 +5,12 @@ Each function returns the error of one case. The caller raises it.
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from dagster_iceberg_spark.errors import MetadataKeyError, UpstreamMissingError
 from dagster_iceberg_spark.plan.read_options import COLUMNS
+
+_cannot_read = partial(UpstreamMissingError.refusing, "read")
 
 
 def unknown_ref(subject: str, ref: str | None, refs: Iterable[str]) -> UpstreamMissingError:
@@ -57,7 +60,3 @@ def unknown_columns(subject: str, missing: Sequence[str], columns: Sequence[str]
 def repeated_columns(subject: str, columns: Sequence[str]) -> MetadataKeyError:
     """The input selects a column twice."""
     return MetadataKeyError.of_value(COLUMNS, subject, expected="each column once", found=", ".join(columns))
-
-
-def _cannot_read(subject: str, *, expected: str, found: str, hint: str | None = None) -> UpstreamMissingError:
-    return UpstreamMissingError.refusing("read", subject, expected=expected, found=found, hint=hint)
