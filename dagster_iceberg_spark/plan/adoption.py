@@ -51,12 +51,7 @@ class TokenCandidate:
 
 @dataclass(frozen=True, slots=True)
 class RemoteAttempt:
-    """The session on a Spark Connect server in which an attempt writes, or has written.
-
-    Args:
-        tag: The tag of its operations, which all attempts of a materialization share.
-        server: The server's host and port.
-    """
+    """The session on a Spark Connect server (host and port) in which an attempt writes, or has written."""
 
     tag: str
     session_id: str

@@ -146,7 +146,7 @@ def bind_scope(scope: PartitionScope, schema: Schema, *, subject: str) -> BoundS
         tuple(
             tuple(
                 _constraint(dimension, field, slices, subject=subject)
-                for dimension, field, slices in zip(scope.dimensions, fields, box.slices, strict=True)
+                for dimension, field, slices in zip(scope.dimensions, fields, box, strict=True)
             )
             for box in scope.boxes
         )

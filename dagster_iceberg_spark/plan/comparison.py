@@ -45,11 +45,7 @@ _ICEBERG_NAMES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class DefinedTable:
-    """The table that an asset's definition asks for.
-
-    Args:
-        declared_types: The types of `dagster/column_schema` by column, or None if the definition has no such key.
-    """
+    """The table that a definition asks for, with the types of `dagster/column_schema` if it has that key."""
 
     request: TableRequest
     partition_columns: tuple[str, ...] = ()

@@ -65,7 +65,6 @@ class OutputTable:
 
     Args:
         asset: The asset, as its snapshots name it.
-        scope: The partitions of the run.
         is_pending: Returns whether an earlier attempt of this materialization wrote a snapshot.
         is_recorded: Returns whether a snapshot is the last one that Dagster recorded for each of the partitions.
         former: The former key of the asset, as older snapshots name it.

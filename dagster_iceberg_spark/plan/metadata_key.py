@@ -22,8 +22,6 @@ class MetadataKey:
     """A metadata key.
 
     Args:
-        name: The key, with its prefix.
-        option: The field that it sets.
         parse: Parses a value, or raises a `ValueError` or `TypeError` that names what was found.
         expected: The values, as error messages name them.
         default: The default, in words. None if the default of the field is descriptive enough.

@@ -49,11 +49,7 @@ class ColumnBounds:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file, with its bounds of a scope's columns.
-
-    Args:
-        may_be_owned: Whether the file may hold rows of the scope, by its partition.
-    """
+    """A data file, with its bounds of a scope's columns. Its partition may tell that it holds no owned row."""
 
     path: str
     bounds: Mapping[str, ColumnBounds]
@@ -63,12 +59,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The rows to overwrite.
-
-    Args:
-        filter: The rows to overwrite. It matches all or no rows of each data file.
-        straddling_files: The number of files that hold owned rows and other rows.
-    """
+    """The rows to overwrite. The filter matches all or no rows of each file. Some files may straddle the owned rows."""
 
     filter: Predicate
     owned: Predicate

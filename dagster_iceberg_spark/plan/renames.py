@@ -91,11 +91,8 @@ class StoredNames:
         return None if fields is None else tuple(replace(item, column=self.column(item.column)) for item in fields)
 
     def _fields(self, fields: Sequence[Field], parent: tuple[str, ...]) -> tuple[Field, ...]:
-        return tuple(self._field(field, parent) for field in fields)
-
-    def _field(self, field: Field, parent: tuple[str, ...]) -> Field:
-        name = self.stored_name(parent, field.name)
-        return replace(field, name=name, type=self._type(field.type, (*parent, name)))
+        named = ((field, self.stored_name(parent, field.name)) for field in fields)
+        return tuple(replace(field, name=name, type=self._type(field.type, (*parent, name))) for field, name in named)
 
     def _type(self, column_type: IcebergType, path: tuple[str, ...]) -> IcebergType:
         match column_type:

@@ -55,12 +55,7 @@ _VARIANT: Final = PrimitiveType("variant")
 
 @dataclass(frozen=True, slots=True)
 class SchemaChanges:
-    """The changes of a table's columns.
-
-    Args:
-        before: The changes that the write needs.
-        after: The changes that may lose values or only tidy up. They wait until the new data is committed.
-    """
+    """The changes that a write needs before it, and those that may lose values or only tidy up after its commit."""
 
     before: tuple[TableUpdate, ...] = ()
     after: tuple[TableUpdate, ...] = ()

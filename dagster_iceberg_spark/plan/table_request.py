@@ -13,11 +13,7 @@ from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 @dataclass(frozen=True, slots=True)
 class TableCreation:
-    """How a table is created.
-
-    Args:
-        location: The template of the table's directory, or None for the catalog's choice.
-    """
+    """How a table and its namespace are created. Without a template, the catalog chooses the location."""
 
     creates_table: bool = True
     creates_namespace: bool = True
@@ -62,13 +58,7 @@ def missing_table(identifier: TableIdentifier, columns: str | None = None) -> Co
 
 @dataclass(frozen=True, slots=True)
 class TableRequest:
-    """The table that a definition asks for.
-
-    Args:
-        asset_key: The key of the owning asset, with slashes between its parts, or None for an op's output, which owns
-            no table.
-        is_named_explicitly: Whether `iceberg/table` names the table.
-    """
+    """The table that a definition asks for. An op's output has no asset key, and owns no table."""
 
     identifier: TableIdentifier
     asset_key: str | None

@@ -103,13 +103,11 @@ class WritePlan:
     """The plan of one write.
 
     Args:
-        changes: Changes of the table's metadata, in order.
         completions: Columns whose structs lack fields of the table, with the complete type.
         checked: Columns whose values must be checked, because Spark lacks the table's type, with that type.
         required: Columns that the definition requires although the table does not.
         counted_partitions: Partitions whose rows are counted while they are written.
         listed_partitions: Partitions whose row counts are in the new files' metadata: each file belongs to one.
-        advice: Advice that would make the next writes cheaper, for the log.
     """
 
     identifier: TableIdentifier

@@ -28,8 +28,6 @@ class WriteRequest:
     """The write request of an output.
 
     Args:
-        candidates: The commit tokens that may already be in the table.
-        record_of: Returns what Dagster has recorded of a snapshot.
         announce: Records the session on a Spark Connect server in which this attempt writes.
         earlier_attempts: Returns the sessions in which earlier attempts wrote.
     """

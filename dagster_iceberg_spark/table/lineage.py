@@ -49,7 +49,6 @@ class UpstreamRead:
     """An input that the package loaded for a step.
 
     Args:
-        asset_key: The key of the upstream asset, with slashes between its parts.
         snapshot_id: The snapshot that was read, or None if the table had none.
         scope: The partitions that were read, in bounded form, or None for the whole table.
         kind: The kind of an incremental read, or None if the snapshot's rows were read.
@@ -93,13 +92,7 @@ class UpstreamRead:
 
 @dataclass(frozen=True, slots=True)
 class Materialization:
-    """The lineage of one materialization, as its snapshot records it.
-
-    Args:
-        asset_key: The asset key with slashes between its parts; for an op's output, its step and output names.
-        code_version: The code version in the asset's definition, if any.
-        started_at: When the run began, if the write needs it.
-    """
+    """The lineage of one materialization. The asset key of an op's output is made of its step and output names."""
 
     asset_key: str
     run_id: str

@@ -42,11 +42,7 @@ _EPOCH_YEAR = 1970
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """A partition transform.
-
-    Args:
-        argument: The number of buckets, or the width in characters or units; None for other transforms.
-    """
+    """A partition transform. The argument is the number of buckets, or the width in characters or units."""
 
     name: TransformName
     argument: int | None = None
@@ -73,12 +69,9 @@ class Transform:
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """A field of a partition spec.
+    """A field of a partition spec: a column, or the dotted path of a nested field, with a transform.
 
-    Args:
-        column: The name of the source column, or the dotted path of a nested field.
-        transform: The transform of the column's value.
-        name: The name of the field, or None to let the engine derive it.
+    Without a name, the engine derives one.
     """
 
     column: str

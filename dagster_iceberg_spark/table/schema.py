@@ -111,12 +111,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The columns of a DataFrame or a table, in order.
-
-    Args:
-        schema_id: The schema id in Iceberg, or None for the columns of a DataFrame.
-        is_case_sensitive: Whether names that differ only in case are different names, a setting of Spark's session.
-    """
+    """The columns of a DataFrame or a table, in order. Case sensitivity of names is a setting of Spark's session."""
 
     fields: tuple[Field, ...]
     schema_id: int | None = None

@@ -13,14 +13,7 @@ MAIN_BRANCH = "main"
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One snapshot of a table.
-
-    Args:
-        committed_at_ms: When the snapshot was committed, in milliseconds since 1970.
-        operation: `append`, `overwrite`, `delete` or `replace`.
-        summary: The summary that the engine and the writer wrote. Its keys are lower case.
-        schema_id: The id of the schema that was current.
-    """
+    """One snapshot of a table: an `append`, `overwrite`, `delete` or `replace`. Keys of its summary are lower case."""
 
     snapshot_id: int
     parent_snapshot_id: int | None
@@ -45,12 +38,10 @@ class TableState:
 
     Args:
         specs: All partition specs by id. Live files may have been written under old specs.
-        default_spec_id: The id of the spec for new files.
         snapshots: The snapshots by id. Some catalogs show only the newest.
         refs: The snapshot id of each branch and tag by name. `main` is absent while the table has no snapshot.
         identifier_fields: The dotted names of the columns that identify a row.
         sort_order: The order of rows in new files.
-        branches: The names of the refs that are branches, not tags.
         snapshot_log: The snapshots that were current on `main`: when, in milliseconds since 1970, and which; oldest
             first.
     """

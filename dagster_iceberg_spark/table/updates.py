@@ -1,6 +1,6 @@
 """Updates of a table's metadata. None of them adds a snapshot to `main`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -21,7 +21,7 @@ class AddColumn:
     doc: str | None = None
 
     def __str__(self) -> str:
-        return f"add column {_dotted(self.path)} {self.type}"
+        return f"add column {'.'.join(self.path)} {self.type}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class WidenColumn:
     after: IcebergType
 
     def __str__(self) -> str:
-        return f"widen column {_dotted(self.path)} from {self.before} to {self.after}"
+        return f"widen column {'.'.join(self.path)} from {self.before} to {self.after}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class DescribeColumn:
     doc: str
 
     def __str__(self) -> str:
-        return f"describe column {_dotted(self.path)}"
+        return f"describe column {'.'.join(self.path)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class RelaxColumn:
     path: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"let column {_dotted(self.path)} hold NULL"
+        return f"let column {'.'.join(self.path)} hold NULL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class RenameColumn:
     name: str
 
     def __str__(self) -> str:
-        return f"rename column {_dotted(self.path)} to {self.name}"
+        return f"rename column {'.'.join(self.path)} to {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class DropColumn:
     path: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"drop column {_dotted(self.path)}"
+        return f"drop column {'.'.join(self.path)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class MoveColumn:
     after: str | None
 
     def __str__(self) -> str:
-        return f"move column {_dotted(self.path)} {f'behind {self.after}' if self.after else 'to the front'}"
+        return f"move column {'.'.join(self.path)} {f'behind {self.after}' if self.after else 'to the front'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,3 @@ TableUpdate: TypeAlias = (
     | SetSortOrder
     | CreateBranch
 )
-
-
-def _dotted(path: Sequence[str]) -> str:
-    return ".".join(path)
