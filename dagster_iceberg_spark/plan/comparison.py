@@ -75,7 +75,7 @@ def differences(defined: DefinedTable, state: TableState) -> tuple[str, ...]:
     return (*lacking, *_other_types(defined, names, state.schema), *map(str, planned))
 
 
-def _planned_changes(request: TableRequest, state: TableState) -> Iterator[TableUpdate]:
+def _planned_changes(request: TableRequest, state: TableState) -> tuple[TableUpdate, ...]:
     options, subject = request.options, str(request.identifier)
     schema = plan_schema_changes(
         state.schema, state.schema, policy="add_columns", docs=request.column_docs, subject=subject
@@ -92,10 +92,7 @@ def _planned_changes(request: TableRequest, state: TableState) -> Iterator[Table
     )
     refuse_disagreement(request, state, layout, schema.after)
     refuse_losses_of_main(options, state, schema.after, subject=subject)
-    yield from schema.before
-    yield from layout
-    yield from property_changes(request, state)
-    yield from new_branch(options, state)
+    return (*schema.before, *layout, *property_changes(request, state), *new_branch(options, state))
 
 
 def _has(state: TableState, columns: Sequence[str] | None) -> bool:

@@ -133,7 +133,8 @@ def parse_read_options(
         (f"the metadata of {subject}", metadata, INPUT_KEYS),
     )
     for place, given, known in reversed(places):
-        _require_known(given, known, place)
+        for name, hint in unknown_keys(given, known):
+            raise MetadataKeyError.refusing("use", place, expected="a key of an input", found=f"`{name}`", hint=hint)
     given, place = next(
         ((given, place) for place, given, _ in places if _moment(given)), (metadata, f"the metadata of {subject}")
     )
@@ -157,11 +158,6 @@ def parse_read_options(
 def _moment(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of time travel that have a value."""
     return {name: given[name] for name in RUN_KEYS if given.get(name) is not None}
-
-
-def _require_known(given: Mapping[str, Any], known: Mapping[str, MetadataKey], place: str) -> None:
-    for name, hint in unknown_keys(given, known):
-        raise MetadataKeyError.refusing("use", place, expected="a key of an input", found=f"`{name}`", hint=hint)
 
 
 def _require_one(moment: Mapping[str, Any], place: str) -> None:

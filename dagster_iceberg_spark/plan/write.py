@@ -4,25 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dagster_iceberg_spark.plan import definition_refusals, schema_refusals
+from dagster_iceberg_spark.plan import definition, definition_refusals, schema_refusals
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
 from dagster_iceberg_spark.plan.branch import new_branch, refuse_losses_of_main, refuse_outdated_branch
-from dagster_iceberg_spark.plan.definition import (
-    check_columns,
-    check_marker,
-    check_place,
-    check_validity,
-    identifier_changes,
-    marker_of,
-    order_changes,
-    property_changes,
-    protected_columns,
-    refuse_any_schema,
-    required_by_definition,
-    required_columns_of,
-    stored_columns,
-    wanted_properties,
-)
 from dagster_iceberg_spark.plan.incremental import refuse_loss
 from dagster_iceberg_spark.plan.merging import MergeRules
 from dagster_iceberg_spark.plan.metrics import advice, whole_bounds
@@ -174,7 +158,7 @@ class WriteDraft:
             changes=self.changes,
             completions=_completions(options, self.frame, state, subject=self._subject),
             checked=self.checked,
-            required=required_by_definition(options, self.frame, state),
+            required=definition.required_by_definition(options, self.frame, state),
             action=action,
             guard=self.guard,
             write_options=_write_options(options, action, materialization.scope, state),
@@ -229,12 +213,12 @@ def draft_write(
     refuse_repeated_columns(given, state.schema if state else None, subject=subject)
     refuse_reserved_columns(given, subject=subject)
     refuse_loss(options, materialization, request.identifier)
-    check_columns(options, given, state, subject=subject)
-    check_validity(options, given, subject=subject)
-    check_marker(options, [dimension.column for dimension in scope.dimensions], given, subject=subject)
-    frame = stored_columns(options, given)
+    definition.check_columns(options, given, state, subject=subject)
+    definition.check_validity(options, given, subject=subject)
+    definition.check_marker(options, [dimension.column for dimension in scope.dimensions], given, subject=subject)
+    frame = definition.stored_columns(options, given)
     check_ownership(request, state)
-    refuse_any_schema(options, state, subject=subject)
+    definition.refuse_any_schema(options, state, subject=subject)
     wanted_fields = wanted_partition_fields(request, scope, frame, state)
     spec = state.spec if state and wanted_fields is None else PartitionSpec(wanted_fields or ())
     placed = request.with_properties(PLAIN_PATHS) if has_long_paths(scope, spec) else request
@@ -254,7 +238,7 @@ def draft_write(
         partition_fields=spec.live_fields,
         # The versions of a key form one history, whatever partitions they begin or end in.
         owned=owned.without(options.merge.validity) if options.merges else owned,
-        marker=marker_of(options, given),
+        marker=definition.marker_of(options, given),
         fills_valid_from=given.field(options.merge.valid_from) is None,
         create=create,
         changes=changes,
@@ -268,9 +252,10 @@ def plan_finish(request: TableRequest, frame: Schema, state: TableState, planned
 
     Columns that another writer has added since the write was planned, on the columns `planned_on`, are not dropped.
     """
-    options, subject, frame = request.options, str(request.identifier), stored_columns(request.options, frame)
+    options, subject = request.options, str(request.identifier)
     if options.schema_evolution != "full" and not options.renames:
         return ()
+    frame = definition.stored_columns(options, frame)
     names = StoredNames.of(options.renames, frame, state.schema, subject=subject)
     changes = plan_schema_changes(
         names.of_schema(frame), state.schema, policy=options.schema_evolution, docs={}, subject=subject
@@ -295,7 +280,7 @@ def _creation(
     refuse_redundant_fields(unnamed, subject=str(request.identifier))
     refuse_taken_names(fields, (), frame.fields, subject=str(request.identifier))
     version = {"format-version": str(options.format_version)} if options.format_version else {}
-    required = {name for name, is_required in required_columns_of(options).items() if is_required}
+    required = {name for name, is_required in definition.required_columns_of(options).items() if is_required}
     described = with_docs(frame, request.column_docs)
     return CreateTable(
         schema=Schema(tuple(replace(field, is_required=field.name in required) for field in described)),
@@ -304,7 +289,7 @@ def _creation(
             **CREATION_PROPERTIES,
             **whole_bounds(frame.exact(dimension.column) for dimension in scope.dimensions),
             **version,
-            **wanted_properties(options),
+            **definition.wanted_properties(options),
             **request.ownership(),
         },
         location=options.location,
@@ -322,14 +307,14 @@ def _changes(
         # Reject a DataFrame that no table can store before anything is created.
         plan_schema_changes(frame, Schema(()), policy="add_columns", docs={}, subject=subject)
         return tuple(AddPartitionField(field) for field in wanted_fields or () if field.name is not None)
-    check_place(options, state, subject=subject)
+    definition.check_place(options, state, subject=subject)
     schema = plan_schema_changes(
         with_docs(frame, request.column_docs),
         state.schema,
         policy=options.schema_evolution,
         docs=request.column_docs,
         subject=subject,
-        protected=protected_columns(options, wanted_fields, state),
+        protected=definition.protected_columns(options, wanted_fields, state),
     )
     relaxed = [
         RelaxColumn((field.name,))
@@ -338,24 +323,23 @@ def _changes(
     ]
     layout = (
         *plan_spec_changes(wanted_fields, state.spec, policy=options.partition_evolution, subject=subject),
-        *order_changes(options, state),
-        *identifier_changes(options, state, subject=subject),
+        *definition.order_changes(options, state),
+        *definition.identifier_changes(options, state, subject=subject),
     )
     columns = (*state.schema.fields, *frame.fields)
     refuse_taken_names(wanted_fields or (), state.spec.live_fields, columns, subject=subject)
     refuse_disagreement(request, state, layout, schema.after)
     refuse_losses_of_main(options, state, schema.after, subject=subject)
-    return (*dict.fromkeys((*schema.before, *relaxed)), *layout, *property_changes(request, state))
+    return (*dict.fromkeys((*schema.before, *relaxed)), *layout, *definition.property_changes(request, state))
 
 
 def _completions(
     options: WriteOptions, frame: Schema, state: TableState | None, *, subject: str
 ) -> Mapping[str, IcebergType]:
     completions = {} if state is None else completed_columns(frame, state.schema)
-    if options.merges:
-        for field in frame:
-            if field.name in completions and not lacks_fields_of_structs_only(field.type, completions[field.name]):
-                raise schema_refusals.lacks_inner_fields(subject, field)
+    for field in frame if options.merges else ():
+        if field.name in completions and not lacks_fields_of_structs_only(field.type, completions[field.name]):
+            raise schema_refusals.lacks_inner_fields(subject, field)
     return completions
 
 
@@ -363,11 +347,9 @@ def _columns_as_stored(frame: Schema, state: TableState | None) -> Schema:
     """Return the DataFrame's columns as the table will store them. They include the partition columns."""
     if state is None:
         return frame
-    known = ((field, state.schema.field(field.name)) for field in frame)
+    known = ((field, state.schema.field(field.name) or field) for field in frame)
     return frame.like(
-        field
-        if stored is None
-        else replace(stored, type=field.type if is_promotion(stored.type, field.type) else stored.type)
+        replace(stored, type=field.type if is_promotion(stored.type, field.type) else stored.type)
         for field, stored in known
     )
 
@@ -408,7 +390,7 @@ def _write_options(
     """Return the engine's write options. For one partition, a size lets the engine split its rows over tasks."""
     stored = state.properties if state else {}
     kept = {key: value for key, value in stored.items() if key not in options.table_properties}
-    properties = {**kept, **wanted_properties(options)}
+    properties = {**kept, **definition.wanted_properties(options)}
     automatic: dict[str, str] = {}
     user_decides = "write.distribution-mode" in properties or "distribution-mode" in options.write_options
     if len(scope.keys) == 1 and not user_decides:
