@@ -1,7 +1,7 @@
 """Compares a table with its asset's definition, without a DataFrame to write."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dagster_iceberg_spark.plan.branch import new_branch, refuse_losses_of_main
@@ -49,7 +49,7 @@ class DefinedTable:
 
     request: TableRequest
     partition_columns: tuple[str, ...] = ()
-    declared_types: Mapping[str, str] | None = field(default=None)
+    declared_types: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,8 +77,6 @@ def _checked_transform(field: PartitionField, schema: Schema, *, subject: str) -
 
 MAXIMUM_PATH_SEGMENT: Final = 255
 """Maximum length of a name in file systems, in bytes. Iceberg names directories by values of identity partitions."""
-
-
 PLAIN_PATHS: Final = {"write.object-storage.enabled": "true", "write.object-storage.partitioned-paths": "false"}
 """Place data files by a hash, without partition values in their paths."""
 
@@ -109,15 +107,13 @@ def default_partition_field(dimension: Dimension, schema: Schema) -> PartitionFi
         transform = Transform("day")
     else:
         transform = Transform(dimension.calendar.granule)
-    column = dimension.column if field is None else field.name
-    return PartitionField(column, transform)
+    return PartitionField(schema.exact(dimension.column), transform)
 
 
 def has_long_paths(scope: PartitionScope, spec: PartitionSpec) -> bool:
     """Return whether the directory name of a key would be too long for file systems."""
-    names = {
-        field.column: field.name or field.column for field in spec.live_fields if field.transform.name == "identity"
-    }
+    by_value = (field for field in spec.live_fields if field.transform.name == "identity")
+    names = {field.column: field.name or field.column for field in by_value}
     return any(
         len(quote_plus(f"{names[dimension.column]}={partition[position].key}")) > MAXIMUM_PATH_SEGMENT
         for position, dimension in enumerate(scope.dimensions)
