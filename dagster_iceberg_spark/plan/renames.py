@@ -10,16 +10,7 @@ from dataclasses import dataclass, replace
 from dagster_iceberg_spark.plan import schema_refusals
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.table.identifier import split_parts
-from dagster_iceberg_spark.table.schema import (
-    Field,
-    IcebergType,
-    ListType,
-    MapType,
-    Schema,
-    StructType,
-    folded,
-    walk_paths,
-)
+from dagster_iceberg_spark.table.schema import Field, Schema, folded, parts_of, walk_paths, with_parts
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.updates import DropColumn, RenameColumn, TableUpdate
 
@@ -91,23 +82,12 @@ class StoredNames:
         return None if fields is None else tuple(replace(item, column=self.column(item.column)) for item in fields)
 
     def _fields(self, fields: Sequence[Field], parent: tuple[str, ...]) -> tuple[Field, ...]:
-        named = ((field, self.stored_name(parent, field.name)) for field in fields)
-        return tuple(replace(field, name=name, type=self._type(field.type, (*parent, name))) for field, name in named)
+        return tuple(self._field(field, parent) for field in fields)
 
-    def _type(self, column_type: IcebergType, path: tuple[str, ...]) -> IcebergType:
-        match column_type:
-            case StructType():
-                return StructType(self._fields(column_type.fields, path))
-            case ListType():
-                return replace(column_type, element=self._type(column_type.element, (*path, "element")))
-            case MapType():
-                return replace(
-                    column_type,
-                    key=self._type(column_type.key, (*path, "key")),
-                    value=self._type(column_type.value, (*path, "value")),
-                )
-            case _:
-                return column_type
+    def _field(self, field: Field, parent: tuple[str, ...]) -> Field:
+        name = self.stored_name(parent, field.name)
+        parts = self._fields(parts_of(field.type), (*parent, name))
+        return replace(field, name=name, type=with_parts(field.type, parts))
 
 
 def lost_columns(

@@ -18,13 +18,16 @@ from dagster_iceberg_spark.table.schema import (
     IcebergType,
     ListType,
     MapType,
+    NestedType,
     PrimitiveType,
     Schema,
     StructType,
     all_paths,
     folded,
+    parts_of,
     walk,
     walk_paths,
+    with_parts,
 )
 from dagster_iceberg_spark.table.updates import (
     AddColumn,
@@ -113,25 +116,16 @@ def _converted(
     source: IcebergType, target: IcebergType, frame: Schema, convert: _Conversion, *, adds_fields: bool
 ) -> IcebergType:
     """Return the source type with converted primitive types, and with the target's fields at the end of each struct."""
-
-    def inner(one: IcebergType, other: IcebergType) -> IcebergType:
-        return _converted(one, other, frame, convert, adds_fields=adds_fields)
-
-    match source, target:
-        case StructType(), StructType():
-            stored, given = frame.like(target.fields), frame.like(source.fields)
-            fields = (
-                replace(field, type=inner(field.type, known.type)) if (known := stored.field(field.name)) else field
-                for field in given
-            )
-            lacking = (field for field in stored if adds_fields and given.field(field.name) is None)
-            return StructType((*fields, *lacking))
-        case ListType(), ListType():
-            return replace(source, element=inner(source.element, target.element))
-        case MapType(), MapType():
-            return replace(source, key=inner(source.key, target.key), value=inner(source.value, target.value))
-        case _:
-            return convert(source, target)
+    if type(source) is not type(target) or not isinstance(source, NestedType):
+        return convert(source, target)
+    stored, given = frame.like(parts_of(target)), frame.like(parts_of(source))
+    pairs = ((part, (stored.field(part.name) or part).type) for part in given)
+    parts = (
+        replace(part, type=_converted(part.type, other, frame, convert, adds_fields=adds_fields))
+        for part, other in pairs
+    )
+    lacking = (field for field in stored if adds_fields and given.field(field.name) is None)
+    return with_parts(source, (*parts, *lacking))
 
 
 def lacks_fields_of_structs_only(source: IcebergType, complete: IcebergType) -> bool:
@@ -280,30 +274,16 @@ def _moves(current: list[str], wanted: Sequence[str], path: tuple[str, ...]) -> 
 def _differences(frame: Schema, table: Sequence[Field], *, path: tuple[str, ...]) -> Iterator[str]:
     target = frame.like(table)
     for field in frame:
-        stored = target.field(field.name)
-        name = ".".join((*path, field.name))
+        stored, here = target.field(field.name), (*path, field.name)
         if stored is None:
-            yield f"the column {name} of type {field.type}, which the table lacks"
-        else:
-            yield from _type_differences(field.type, stored.type, frame, path=(*path, field.name))
+            yield f"the column {'.'.join(here)} of type {field.type}, which the table lacks"
+        elif type(field.type) is type(stored.type) and isinstance(field.type, NestedType):
+            yield from _differences(frame.like(parts_of(field.type)), parts_of(stored.type), path=here)
+        elif field.type != stored.type and not is_stand_in(field.type, stored.type):
+            yield f"the column {'.'.join(here)} of type {field.type}, where the table has {stored.type}"
     for stored in table:
         if frame.field(stored.name) is None:
             yield f"no column {'.'.join((*path, stored.name))}"
-
-
-def _type_differences(
-    source: IcebergType, target: IcebergType, frame: Schema, *, path: tuple[str, ...]
-) -> Iterator[str]:
-    match source, target:
-        case StructType(), StructType():
-            yield from _differences(frame.like(source.fields), target.fields, path=path)
-        case ListType(), ListType():
-            yield from _type_differences(source.element, target.element, frame, path=(*path, "element"))
-        case MapType(), MapType():
-            yield from _type_differences(source.key, target.key, frame, path=(*path, "key"))
-            yield from _type_differences(source.value, target.value, frame, path=(*path, "value"))
-        case _ if source != target and not is_stand_in(source, target):
-            yield f"the column {'.'.join(path)} of type {source}, where the table has {target}"
 
 
 def _addition(field: Field, path: tuple[str, ...], *, subject: str) -> AddColumn:

@@ -74,7 +74,8 @@ class MapType:
         return f"map<{self.key}, {self.value}>"
 
 
-IcebergType: TypeAlias = PrimitiveType | DecimalType | StructType | ListType | MapType
+NestedType: TypeAlias = StructType | ListType | MapType
+IcebergType: TypeAlias = PrimitiveType | DecimalType | NestedType
 
 BOOLEAN = PrimitiveType("boolean")
 INT = PrimitiveType("int")
@@ -177,6 +178,19 @@ def parts_of(column_type: IcebergType) -> tuple[Field, ...]:
             return (Field("key", column_type.key), Field("value", column_type.value))
         case _:
             return ()
+
+
+def with_parts(column_type: IcebergType, parts: Sequence[Field]) -> IcebergType:
+    """Return the type with other fields, or with other types of its element, or of its key and value."""
+    match column_type:
+        case StructType():
+            return StructType(tuple(parts))
+        case ListType():
+            return dataclasses.replace(column_type, element=parts[0].type)
+        case MapType():
+            return dataclasses.replace(column_type, key=parts[0].type, value=parts[1].type)
+        case _:
+            return column_type
 
 
 def types_within(column_type: IcebergType) -> Iterator[IcebergType]:
