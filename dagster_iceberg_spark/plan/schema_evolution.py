@@ -52,6 +52,7 @@ OWN_PREFIX: Final = "__dagster_"
 
 _DIGITS_OF: Final = {INT: 10, LONG: 19}
 """The number of decimal digits of the integer types."""
+_WAITING: Final = (DropColumn, MoveColumn)
 _UNKNOWN: Final = PrimitiveType("unknown")
 _VARIANT: Final = PrimitiveType("variant")
 
@@ -86,8 +87,9 @@ def plan_schema_changes(
         return SchemaChanges(before=tuple(_doc_changes(table, docs)))
     evolution = _Evolution(policy, subject, protected or {}, frame)
     changes = tuple(evolution.of_fields(frame.fields, table.fields, path=()))
-    after = tuple(change for change in changes if isinstance(change, DropColumn | MoveColumn))
-    return SchemaChanges((*(change for change in changes if change not in after), *_doc_changes(table, docs)), after)
+    before = tuple(change for change in changes if not isinstance(change, _WAITING))
+    after = tuple(change for change in changes if isinstance(change, _WAITING))
+    return SchemaChanges((*before, *_doc_changes(table, docs)), after)
 
 
 def completed_columns(frame: Schema, table: Schema) -> dict[str, IcebergType]:
@@ -104,12 +106,9 @@ def columns_to_check(frame: Schema, table: Schema) -> dict[str, IcebergType]:
 
 
 def _other_types(frame: Schema, table: Schema, convert: _Conversion, *, adds_fields: bool = False) -> _Types:
-    known = frame.like(table.fields)
-    pairs = ((field, stored.type) for field in frame if (stored := known.field(field.name)))
-    types = (
-        (field, _converted(field.type, target, frame, convert, adds_fields=adds_fields)) for field, target in pairs
-    )
-    return {field.name: converted for field, converted in types if converted != field.type}
+    row = _converted(StructType(frame.fields), StructType(table.fields), frame, convert, adds_fields=adds_fields)
+    pairs = zip(frame, parts_of(row), strict=False)  # columns that are added are at the end
+    return {field.name: converted.type for field, converted in pairs if converted.type != field.type}
 
 
 def _converted(
