@@ -234,9 +234,9 @@ class _Evolution:
 
     def of_missing(self, stored: Field, path: tuple[str, ...], source: Schema) -> Iterator[TableUpdate]:
         name = ".".join(path)
-        if self.policy != "full" and stored.is_required:
-            raise schema_refusals.required_column_missing(self.subject, path, source.names)
         if self.policy != "full":
+            if stored.is_required:
+                raise schema_refusals.required_column_missing(self.subject, path, source.names)
             return
         needed = next((use for held, use in self.protected.items() if f"{held}.".startswith(f"{name}.")), None)
         if needed is not None:
