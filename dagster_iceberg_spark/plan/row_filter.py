@@ -88,7 +88,12 @@ class _Spark4(Spark):
 
 def row_filter(condition: str, schema: Schema, *, key: str, subject: str) -> Predicate:
     """Return the predicate of the rows for which a condition in Spark SQL is true. `key` is its metadata key."""
-    parsed = _parsed(condition, key, subject)
+    try:
+        parsed = sqlglot.parse_one(condition, dialect=_Spark4)
+    except SqlglotError as error:
+        raise MetadataKeyError.of_value(
+            key, subject, expected="a condition in SQL", found=repr(condition), hint=_HINT
+        ) from error
     terms = sum(1 for _ in parsed.find_all(syntax.And, syntax.Or))
     if terms > MAXIMUM_TERMS:
         raise MetadataKeyError.of_value(
@@ -99,15 +104,6 @@ def row_filter(condition: str, schema: Schema, *, key: str, subject: str) -> Pre
             hint="list values with IN.",
         )
     return _Reader(schema, key, subject).predicate(parsed)
-
-
-def _parsed(condition: str, key: str, subject: str) -> syntax.Expr:
-    try:
-        return sqlglot.parse_one(condition, dialect=_Spark4)
-    except SqlglotError as error:
-        raise MetadataKeyError.of_value(
-            key, subject, expected="a condition in SQL", found=repr(condition), hint=_HINT
-        ) from error
 
 
 class _Reader:

@@ -40,12 +40,12 @@ def refuse_late(
 ) -> None:
     """Reject a batch that is older than the history: the history does not show which rows stayed unchanged since."""
     history = history_properties(boundary, owned)[HISTORY]
-    for snapshot in state.base_ancestors(branch) if state else ():
+    if state is None:
+        return
+    for snapshot in state.base_ancestors(branch):
         known = snapshot.summary.get(BOUNDARY)
         if known is None or dt.datetime.fromisoformat(known) <= boundary:
             continue
         is_same_history = owned.is_whole_table or snapshot.summary.get(HISTORY) == history
         if is_same_history or not leaves_alone(snapshot, materialization):
-            raise definition_refusals.late_boundary(
-                str(state.identifier) if state else "", boundary, known, snapshot.snapshot_id
-            )
+            raise definition_refusals.late_boundary(str(state.identifier), boundary, known, snapshot.snapshot_id)
