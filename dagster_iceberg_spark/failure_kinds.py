@@ -6,6 +6,8 @@ same message.
 """
 
 from enum import Enum, unique
+from functools import partial
+from typing import Final, TypeAlias
 
 from dagster_iceberg_spark.errors import (
     CatalogUnavailableError,
@@ -29,6 +31,17 @@ from dagster_iceberg_spark.versions import (
     ICEBERG_GCP_BUNDLE,
     ICEBERG_SPARK_RUNTIME,
 )
+
+_Kind: TypeAlias = tuple[type[IcebergSparkError], str, str | None]
+
+
+def _kind(error: type[IcebergSparkError], expected: str, hint: str | None = None) -> _Kind:
+    return error, expected, hint
+
+
+_misconfigured: Final = partial(_kind, ConfigurationError)
+_unavailable: Final = partial(_kind, CatalogUnavailableError)
+_unfit_session: Final = partial(_kind, SparkEnvironmentError)
 
 
 @unique
@@ -62,8 +75,7 @@ class FailureKind(Enum):
         "values that the table's column types hold",
         "cast the column in the asset.",
     )
-    TYPE_UNKNOWN_TO_SPARK = (
-        ConfigurationError,
+    TYPE_UNKNOWN_TO_SPARK = _misconfigured(
         "a table whose column types Spark supports",
         "load it as a pyarrow.Table, or as another type that needs no JVM. No asset of this IO manager can write it.",
     )
@@ -74,64 +86,40 @@ class FailureKind(Enum):
     )
 
     # The commit
-    COMMIT_CONFLICT = (
-        CommitConflictError,
-        "no other writer to change the table meanwhile",
-        "run the asset again.",
-    )
-    ROWS_CHANGED = (
-        CommitConflictError,
-        "the rows that the batch was compared with",
-        "run the asset again.",
-    )
-    TABLE_VANISHED = (
-        CommitConflictError,
-        "the table that was there a moment ago",
-        "run the asset again.",
-    )
+    COMMIT_CONFLICT = (CommitConflictError, "no other writer to change the table meanwhile", "run the asset again.")
+    ROWS_CHANGED = (CommitConflictError, "the rows that the batch was compared with", "run the asset again.")
+    TABLE_VANISHED = (CommitConflictError, "the table that was there a moment ago", "run the asset again.")
     COMMIT_OUTCOME_UNKNOWN = (CommitOutcomeUnknownError, "an answer to the commit")
     CONNECTION_LOST = (CommitOutcomeUnknownError, "an answer from the Spark Connect server")
-    SESSION_ENDED = (
-        CatalogUnavailableError,
-        "a Spark Connect server that has not restarted meanwhile",
-        "run the asset again: it gets a new session.",
+    SESSION_ENDED = _unavailable(
+        "a Spark Connect server that has not restarted meanwhile", "run the asset again: it gets a new session."
     )
 
     # The installation
-    ICEBERG_RUNTIME_MISSING = (
-        SparkEnvironmentError,
+    ICEBERG_RUNTIME_MISSING = _unfit_session(
         "Iceberg's runtime for Spark 4.1 and the catalog's JDBC driver in the session",
         f"start the session with `spark.jars.packages` holding {ICEBERG_SPARK_RUNTIME}, or let the resource start it.",
     )
-    SQL_EXTENSIONS_MISSING = (
-        SparkEnvironmentError,
+    SQL_EXTENSIONS_MISSING = _unfit_session(
         "a session with Iceberg's SQL extensions",
         f"set spark.sql.extensions to {ICEBERG_EXTENSIONS} when the session starts.",
     )
-    JDBC_DRIVER_MISSING = (
-        SparkEnvironmentError,
+    JDBC_DRIVER_MISSING = _unfit_session(
         "the catalog's JDBC driver in the session",
         "add the driver's Maven coordinate to `spark.jars.packages` of the session.",
     )
-    STORE_CLIENT_MISSING = (
-        SparkEnvironmentError,
+    STORE_CLIENT_MISSING = _unfit_session(
         "the client of the object store in the session",
-        (
-            f"let the resource start the JVM, or start it with `spark.jars.packages` holding {ICEBERG_AWS_BUNDLE} for "
-            f"S3, {ICEBERG_GCP_BUNDLE} for GCS, {ICEBERG_AZURE_BUNDLE} for ADLS. A JVM that is already running loads "
-            "no more jars."
-        ),
+        f"let the resource start the JVM, or start it with `spark.jars.packages` holding {ICEBERG_AWS_BUNDLE} for "
+        f"S3, {ICEBERG_GCP_BUNDLE} for GCS, {ICEBERG_AZURE_BUNDLE} for ADLS. A JVM that is already running loads "
+        "no more jars.",
     )
-    HADOOP_CLIENT_MISSING = (
-        SparkEnvironmentError,
+    HADOOP_CLIENT_MISSING = _unfit_session(
         "Hadoop's client of the warehouse's scheme in the session",
-        (
-            "set the catalog's `store` to use Iceberg's own client (`AdlsStore`, `GcsStore`, `S3Store`), or add "
-            "Hadoop's client to `spark.jars.packages`."
-        ),
+        "set the catalog's `store` to use Iceberg's own client (`AdlsStore`, `GcsStore`, `S3Store`), or add "
+        "Hadoop's client to `spark.jars.packages`.",
     )
-    PYTHON_CLIENT_MISSING = (
-        ConfigurationError,
+    PYTHON_CLIENT_MISSING = _misconfigured(
         "the Python package for the store or the database",
         "install the extra that brings it: `dagster-iceberg-spark[azure]`, `[mysql]` or `[postgres]`.",
     )
@@ -142,171 +130,123 @@ class FailureKind(Enum):
         "credentials that have not expired",
         "run it again. If that fails too, give the catalog or the store credentials that outlive the work.",
     )
-    CREDENTIALS_REFUSED = (
-        ConfigurationError,
+    CREDENTIALS_REFUSED = _misconfigured(
         "credentials that the catalog and the store accept",
         "check the credentials of the catalog and of the store in the resource configuration.",
     )
-    CREDENTIALS_REFUSED_BY_AZURE = (
-        ConfigurationError,
+    CREDENTIALS_REFUSED_BY_AZURE = _misconfigured(
         "credentials that the store accepts",
         "check `account_key`, `sas_token` or the client of the store; a client needs a role on the container's data.",
     )
-    CREDENTIALS_REFUSED_BY_GOOGLE = (
-        ConfigurationError,
+    CREDENTIALS_REFUSED_BY_GOOGLE = _misconfigured(
         "credentials that the store accepts",
         "check the `token` of the store, which may have expired. Without a token, check Google's default credentials.",
     )
-    HADOOP_USER_REFUSED = (
-        ConfigurationError,
+    HADOOP_USER_REFUSED = _misconfigured(
         "a user that the Hive Metastore or HDFS lets in",
         "check `kerberos_principal`, the Kerberos ticket (`klist`), and what the user may do there.",
     )
-    METASTORE_PRIVILEGE_MISSING = (
-        ConfigurationError,
+    METASTORE_PRIVILEGE_MISSING = _misconfigured(
         "a user with the privilege that the Hive Metastore requires",
         "grant the privilege to the user, or connect as another user.",
     )
-    AWS_CREDENTIALS_MISSING = (
-        ConfigurationError,
+    AWS_CREDENTIALS_MISSING = _misconfigured(
         "AWS credentials and a region",
-        (
-            "set `credentials` and `region` in the resource configuration, or where the AWS SDK looks for them. On a "
-            "cluster or a Spark Connect server, give the nodes a role."
-        ),
+        "set `credentials` and `region` in the resource configuration, or where the AWS SDK looks for them. On a "
+        "cluster or a Spark Connect server, give the nodes a role.",
     )
-    AWS_PROFILE_MISSING = (
-        ConfigurationError,
-        "a profile that the AWS configuration files have",
-        "check `profile`, AWS_PROFILE and AWS_CONFIG_FILE.",
+    AWS_PROFILE_MISSING = _misconfigured(
+        "a profile that the AWS configuration files have", "check `profile`, AWS_PROFILE and AWS_CONFIG_FILE."
     )
-    AWS_ROLE_REFUSED = (
-        ConfigurationError,
-        "a role that trusts these credentials",
-        "check `role_arn` and `external_id`, and the role's trust policy.",
+    AWS_ROLE_REFUSED = _misconfigured(
+        "a role that trusts these credentials", "check `role_arn` and `external_id`, and the role's trust policy."
     )
-    AWS_ROLE_MALFORMED = (ConfigurationError, "a role that can exist", "correct `role_arn`.")
-    AWS_LOGIN_EXPIRED = (ConfigurationError, "a login that has not expired", "run `aws sso login`.")
+    AWS_ROLE_MALFORMED = _misconfigured("a role that can exist", "correct `role_arn`.")
+    AWS_LOGIN_EXPIRED = _misconfigured("a login that has not expired", "run `aws sso login`.")
     AWS_KEYS_EXPIRED = (CredentialsExpiredError, "new keys before the old ones expire")
-    AWS_KEYS_UNAVAILABLE = (CatalogUnavailableError, "a service that hands out keys")
-    AWS_ACCESS_DENIED = (
-        ConfigurationError,
+    AWS_KEYS_UNAVAILABLE = _unavailable("a service that hands out keys")
+    AWS_ACCESS_DENIED = _misconfigured(
         "a catalog and a store that let these credentials in",
         "check what the credentials may do, the `region`, and the clock of this machine.",
     )
-    CLOCK_SKEWED = (
-        ConfigurationError,
+    CLOCK_SKEWED = _misconfigured(
         "a clock that differs from the store's by minutes at most",
         "set the clock of the machine that the process or Spark runs on.",
     )
-    CERTIFICATE_UNTRUSTED = (
-        ConfigurationError,
+    CERTIFICATE_UNTRUSTED = _misconfigured(
         "a certificate of an authority that Spark's JVM trusts, and this process for reads without a JVM",
-        (
-            "for Spark, import the authority into a trust store (`keytool -importcert`), and start the JVM, or the "
-            "Spark Connect server, with `-Djavax.net.ssl.trustStore=<path>` in `spark.driver.extraJavaOptions` and "
-            "`spark.executor.extraJavaOptions`. For reads without a JVM, set `ca_bundle` of a REST catalog to a PEM "
-            "file with that authority (the variables REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE win over it), `sslrootcert` "
-            "in a PostgreSQL URI, or, for a store, the variable SSL_CERT_FILE."
-        ),
+        "for Spark, import the authority into a trust store (`keytool -importcert`), and start the JVM, or the "
+        "Spark Connect server, with `-Djavax.net.ssl.trustStore=<path>` in `spark.driver.extraJavaOptions` and "
+        "`spark.executor.extraJavaOptions`. For reads without a JVM, set `ca_bundle` of a REST catalog to a PEM "
+        "file with that authority (the variables REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE win over it), `sslrootcert` "
+        "in a PostgreSQL URI, or, for a store, the variable SSL_CERT_FILE.",
     )
 
     # The catalog
-    CATALOG_UNREACHABLE = (
-        CatalogUnavailableError,
-        "an answer from the catalog and the store",
-        "run it again when they are back.",
+    CATALOG_UNREACHABLE = _unavailable("an answer from the catalog and the store", "run it again when they are back.")
+    THROTTLED = _unavailable(
+        "a catalog and a store that take that many requests", "run it again, with fewer runs at the same time."
     )
-    THROTTLED = (
-        CatalogUnavailableError,
-        "a catalog and a store that take that many requests",
-        "run it again, with fewer runs at the same time.",
+    NAMESPACE_MISSING = _misconfigured(
+        "a namespace that exists", "create it, or set `auto_create_namespace` of the IO manager."
     )
-    NAMESPACE_MISSING = (
-        ConfigurationError,
-        "a namespace that exists",
-        "create it, or set `auto_create_namespace` of the IO manager.",
-    )
-    BRANCHES_UNSUPPORTED = (
-        ConfigurationError,
+    BRANCHES_UNSUPPORTED = _misconfigured(
         "a catalog that keeps the branches of tables",
         "leave `iceberg/branch` out. To use a branch of Nessie's own, name it in the catalog's `uri`.",
     )
-    REQUEST_REFUSED = (
-        ConfigurationError,
+    REQUEST_REFUSED = _misconfigured(
         "a request that the REST catalog takes",
         "correct `uri`, `warehouse` and `prefix` of the catalog, or what the message names.",
     )
-    NOT_A_REST_CATALOG = (
-        ConfigurationError,
-        "the answers of an Iceberg REST catalog",
-        "correct `uri`, `warehouse` and `prefix` of the catalog.",
+    NOT_A_REST_CATALOG = _misconfigured(
+        "the answers of an Iceberg REST catalog", "correct `uri`, `warehouse` and `prefix` of the catalog."
     )
-    DATABASE_ADDRESS_WRONG = (
-        ConfigurationError,
+    DATABASE_ADDRESS_WRONG = _misconfigured(
         "a database and parameters that the server and its client know",
         "correct the catalog's `uri`: the database's name, `sslmode` and other parameters.",
     )
-    DATABASE_PERMISSION_DENIED = (
-        ConfigurationError,
+    DATABASE_PERMISSION_DENIED = _misconfigured(
         "a user that may use the catalog's database",
-        (
-            "grant the user of the catalog's `uri` CONNECT and CREATE, and SELECT, INSERT, UPDATE and DELETE on the "
-            "tables `iceberg_tables` and `iceberg_namespace_properties`."
-        ),
+        "grant the user of the catalog's `uri` CONNECT and CREATE, and SELECT, INSERT, UPDATE and DELETE on the "
+        "tables `iceberg_tables` and `iceberg_namespace_properties`.",
     )
     SQLITE_FILE_DAMAGED = (
         InvestigationError,
         "an intact SQLite file, where it was when it was opened",
         "restore the file from a backup, then restart the process.",
     )
-    SQLITE_FILE_READ_ONLY = (
-        ConfigurationError,
+    SQLITE_FILE_READ_ONLY = _misconfigured(
         "a SQLite file that the process and Spark may write",
-        (
-            "let the user that runs them write the catalog's file and its directory, which holds the journal. Then "
-            "restart the process."
-        ),
+        "let the user that runs them write the catalog's file and its directory, which holds the journal. Then "
+        "restart the process.",
     )
-    SQLITE_FILE_LOCKED = (
-        CatalogUnavailableError,
+    SQLITE_FILE_LOCKED = _unavailable(
         "a SQLite file that others lock only for moments",
         "run it again when the other process is done. For many writers at once, use PostgreSQL or a REST catalog.",
     )
-    HIVE_VERSION_UNSUPPORTED = (
-        ConfigurationError,
+    HIVE_VERSION_UNSUPPORTED = _misconfigured(
         "a Hive Metastore that answers clients of Hive 2.3",
         "use Hive 2.3 to 4.0.0, or its REST endpoint with `RestCatalog`.",
     )
-    HIVE_NAME_INVALID = (
-        ConfigurationError,
+    HIVE_NAME_INVALID = _misconfigured(
         "a name of letters, digits and underscores in a Hive Metastore",
         "name the table by `iceberg/table` and its namespace by `schema`.",
     )
-    HIVE_LOCKS_MISSING = (
-        ConfigurationError,
-        "the tables of locks in the Hive Metastore's database",
-        "initialise its schema with Hive's `schematool`.",
+    HIVE_LOCKS_MISSING = _misconfigured(
+        "the tables of locks in the Hive Metastore's database", "initialise its schema with Hive's `schematool`."
     )
-    HIVE_KEEPS_COLUMN_TYPES = (
-        ConfigurationError,
+    HIVE_KEEPS_COLUMN_TYPES = _misconfigured(
         "a Hive Metastore that lets a column's type change in its place, as when a column is dropped or moved",
         "set `hive.metastore.disallow.incompatible.col.type.changes` to `false` where the metastore runs.",
     )
 
     # The store
-    BUCKET_MISSING = (
-        ConfigurationError,
+    BUCKET_MISSING = _misconfigured(
         "a bucket or container that exists",
         "create it, or correct the catalog's `warehouse`, or the store's `endpoint` and `region`.",
     )
-    DISK_FULL = (
-        CatalogUnavailableError,
-        "room for the files of the write",
-        "free some space, then run the asset again.",
-    )
-    PERMISSION_DENIED = (
-        ConfigurationError,
+    DISK_FULL = _unavailable("room for the files of the write", "free some space, then run the asset again.")
+    PERMISSION_DENIED = _misconfigured(
         "files and directories that the process and Spark may use",
         "let the user that runs them read and write there. If a directory cannot be made, also look for a full disk.",
     )
@@ -348,13 +288,7 @@ class FailureKind(Enum):
         return self.name.lower().replace("_", " ")
 
     def refusal(self, action: str, subject: str, found: str) -> IcebergSparkError:
-        """Return the error for a failure of this kind.
-
-        Args:
-            action: The verb for the message: "write", "read" and so on.
-            subject: The table, the catalog or the file.
-            found: The client's message, without secrets.
-        """
+        """Return the error for a failure of this kind. The client's message (`found`) must be without secrets."""
         return self.error_during(action).refusing(action, subject, expected=self.expected, found=found, hint=self.hint)
 
     def error_during(self, action: str) -> type[IcebergSparkError]:

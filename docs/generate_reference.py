@@ -40,7 +40,7 @@ from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan import options, read_options
 from dagster_iceberg_spark.plan.metadata_key import PREFIX, MetadataKey
 from dagster_iceberg_spark.plan.metrics import whole_bounds
-from dagster_iceberg_spark.plan.options import OUTPUT_KEYS, WriteOptions, addressing_keys
+from dagster_iceberg_spark.plan.options import ADDRESSING_KEYS, OUTPUT_KEYS, WriteOptions
 from dagster_iceberg_spark.plan.schema_evolution import storage_verdict
 from dagster_iceberg_spark.plan.write import CREATION_PROPERTIES
 from dagster_iceberg_spark.resource import IcebergSparkResource
@@ -110,7 +110,7 @@ PROPERTIES: Final = {
     "to name the same table may then write to it too",
     lineage.SHARERS_PROPERTY: "the other assets that have written to the table, as a JSON list",
     **{
-        name: f"`{value}`, for a table that the package creates, unless `{options.TABLE_PROPERTIES}` sets another value"
+        name: f"`{value}`, for a table that the package creates, unless `iceberg/table_properties` sets another value"
         for name, value in {**CREATION_PROPERTIES, **whole_bounds(["<partition column>"])}.items()
     },
 }
@@ -239,7 +239,7 @@ def _keys_of_outputs() -> Iterator[str]:
         "Metadata keys of an output",
         "Set these keys on an asset, `AssetOut` or `Out`. The order of precedence is: metadata that a run attaches to "
         "its output, metadata of the definition, the IO manager's configuration, the default. Only the definition can "
-        f"set the keys that locate the rows: {', '.join(f'`{key}`' for key in addressing_keys())}.",
+        f"set the keys that locate the rows: {', '.join(f'`{key}`' for key in ADDRESSING_KEYS)}.",
     )
     dagster_keys = {name: key.values for name, key in OUTPUT_KEYS.items() if not name.startswith(PREFIX)}
     dagster_keys["dagster/column_schema"] = "a `dagster.TableSchema`; its column descriptions become those of the table"
@@ -247,7 +247,7 @@ def _keys_of_outputs() -> Iterator[str]:
     own_keys = (key for name, key in OUTPUT_KEYS.items() if name.startswith(PREFIX))
     yield from _table(("key", "value", "default"), ((key.name, key.values, _default_of(key)) for key in own_keys))
     names = ", ".join(f"`{name}`" for name in sorted(options.WRITE_OPTION_NAMES))
-    yield from ("", f"`{options.WRITE_OPTIONS}` accepts `snapshot-property.<name>` and these names: {names}.", "")
+    yield from ("", f"`iceberg/write_options` accepts `snapshot-property.<name>` and these names: {names}.", "")
     yield (
         "`metadata_for_table(...)` takes the same keys as arguments, without their prefix. It validates them when the "
         "asset is defined and returns the dict."

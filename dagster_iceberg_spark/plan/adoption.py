@@ -33,10 +33,7 @@ class TokenCandidate:
     """A token under which the materialization may already be in the table.
 
     Args:
-        token: The commit token.
-        run_id: The run of the token.
         run_started_at_ms: When that run began, in milliseconds since 1970, or None if it is unknown.
-        is_same_run: Whether that run is this run.
         has_begun: Whether an earlier attempt under the token is known to have begun.
     """
 
@@ -54,14 +51,7 @@ class TokenCandidate:
 
 @dataclass(frozen=True, slots=True)
 class RemoteAttempt:
-    """The session on a Spark Connect server in which an attempt writes, or has written.
-
-    Args:
-        tag: The tag of its operations, which all attempts of a materialization share.
-        session_id: Spark Connect's id of the session.
-        user_id: The user of the session.
-        server: The server's host and port.
-    """
+    """The session on a Spark Connect server (host and port) in which an attempt writes, or has written."""
 
     tag: str
     session_id: str
@@ -71,12 +61,7 @@ class RemoteAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """The decision whether to adopt a snapshot.
-
-    Args:
-        snapshot: The snapshot to adopt, or None to write.
-        warning: A warning for the run's log, if any.
-    """
+    """The snapshot to adopt, or None to write, with a warning for the run's log."""
 
     snapshot: Snapshot | None = None
     warning: str | None = None
@@ -91,21 +76,7 @@ def decide_adoption(
     disposition: WriteDisposition,
     record_of: RecordCheck,
 ) -> Adoption:
-    """Decide whether to adopt a snapshot of the table or to write.
-
-    Args:
-        state: The current state of the table.
-        candidates: The tokens to look for. Without any, the write goes ahead.
-        materialization: The materialization that this attempt would write.
-        branch: The branch whose ancestors are searched.
-        disposition: How the rows are written.
-        record_of: Returns what Dagster has recorded of a snapshot.
-
-    Raises:
-        DuplicateCommitError: Two appends carry one token.
-        OrphanedCommitError: An unrecorded append was written under another code version.
-        CommitOutcomeUnknownError: An append may have been committed in a snapshot that has expired.
-    """
+    """Decide whether to adopt a snapshot of the branch or to write. Without candidates, the write goes ahead."""
     since_ms = searched_since_ms(candidates)
     if since_ms is None:
         return Adoption()
@@ -115,17 +86,16 @@ def decide_adoption(
             break
         token = snapshot.summary.get(lineage.COMMIT_TOKEN)
         candidate = next((candidate for candidate in candidates if candidate.token == token), None)
-        if candidate is not None:
-            if disposition == "append":
-                twins = [item for item in state.ancestors(branch) if item.summary.get(lineage.COMMIT_TOKEN) == token]
-                refuse_twins(state.identifier, twins, disposition=disposition)
-            found = _Found(snapshot, candidate, tuple(younger), materialization)
-            record = record_of(snapshot.snapshot_id)
-            is_orphaned = disposition == "append" and record == "none" and not found.has_same_code
-            if found.has_same_changes and not is_orphaned:
-                return Adoption(snapshot)
-            return _decide_append(found, state, record) if disposition == "append" else _decide_rewrite(found, record)
-        younger.append(snapshot)
+        if candidate is None:
+            younger.append(snapshot)
+            continue
+        if disposition == "append":
+            twins = [item for item in state.ancestors(branch) if item.summary.get(lineage.COMMIT_TOKEN) == token]
+            refuse_twins(state.identifier, twins, disposition=disposition)
+            return _decide_append(state, snapshot, candidate, materialization, record_of(snapshot.snapshot_id))
+        is_orphaned = record_of(snapshot.snapshot_id) == "none" and _has_same_code(snapshot, materialization)
+        is_unaffected = is_orphaned and all(leaves_alone(item, materialization) for item in younger)
+        return Adoption(snapshot if is_unaffected or _has_same_changes(snapshot, materialization) else None)
     if disposition == "append" and younger:
         _require_remembered(state, candidates, younger[-1])
     return Adoption()
@@ -158,40 +128,31 @@ def has_read_changes(snapshot: Snapshot, candidates: Sequence[TokenCandidate]) -
     return any(candidate.token == token for candidate in candidates) and bool(lineage.changes_read(snapshot.summary))
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    snapshot: Snapshot
-    candidate: TokenCandidate
-    younger: tuple[Snapshot, ...]
-    materialization: Materialization
-
-    @property
-    def has_same_changes(self) -> bool:
-        read = lineage.changes_read(self.snapshot.summary)
-        return bool(read) and read == {item.range for item in self.materialization.upstream if item.kind is not None}
-
-    @property
-    def has_same_code(self) -> bool:
-        return self.snapshot.summary.get(lineage.CODE_VERSION) == self.materialization.code_version
+def _has_same_changes(snapshot: Snapshot, materialization: Materialization) -> bool:
+    read = lineage.changes_read(snapshot.summary)
+    return bool(read) and read == {item.range for item in materialization.upstream if item.kind is not None}
 
 
-def _decide_append(found: _Found, state: TableState, record: Record) -> Adoption:
-    if record == "none" and not found.has_same_code:
+def _has_same_code(snapshot: Snapshot, materialization: Materialization) -> bool:
+    return snapshot.summary.get(lineage.CODE_VERSION) == materialization.code_version
+
+
+def _decide_append(
+    state: TableState, snapshot: Snapshot, candidate: TokenCandidate, materialization: Materialization, record: Record
+) -> Adoption:
+    has_same_code = _has_same_code(snapshot, materialization)
+    if record == "none" and not has_same_code:
         raise history_refusals.append_of_other_code(
-            str(state.identifier), found.snapshot, found.candidate.run_id, found.materialization.code_version
+            str(state.identifier), snapshot, candidate.run_id, materialization.code_version
         )
-    if found.candidate.is_same_run or (record != "rejected" and found.has_same_code):
-        return Adoption(found.snapshot)
+    is_same = candidate.is_same_run or _has_same_changes(snapshot, materialization)
+    if is_same or (record != "rejected" and has_same_code):
+        return Adoption(snapshot)
     return Adoption(
-        warning=f"Appending again to {state.identifier}: run {found.candidate.run_id} already appended snapshot "
-        f"{found.snapshot.snapshot_id}, which Dagster has recorded"
+        warning=f"Appending again to {state.identifier}: run {candidate.run_id} already appended snapshot "
+        f"{snapshot.snapshot_id}, which Dagster has recorded"
         f"{' and a blocking check has rejected' if record == 'rejected' else ''}."
     )
-
-
-def _decide_rewrite(found: _Found, record: Record) -> Adoption:
-    is_unaffected = all(leaves_alone(snapshot, found.materialization) for snapshot in found.younger)
-    return Adoption(found.snapshot) if record == "none" and found.has_same_code and is_unaffected else Adoption()
 
 
 def leaves_alone(snapshot: Snapshot, materialization: Materialization) -> bool:
@@ -210,13 +171,8 @@ def displaced_snapshots(
     """Return the snapshots of other writers that a commit has removed from the history: the newest of each line.
 
     If a catalog reports that it rejected a commit that it made, Iceberg finds its snapshot in the refreshed table and
-    moves the branch back to it (`SnapshotProducer.commit` of 1.12).
-
-    Args:
-        state: The table after the commit.
-        committed: The snapshot that was committed.
-        known: The ids of the snapshots that existed before the commit.
-        branch: The branch that was written to.
+    moves the branch back to it (`SnapshotProducer.commit` of 1.12). `known` has the ids of the snapshots that existed
+    before the commit.
     """
     head = state.head(branch)
     if head is None or head.snapshot_id != committed.snapshot_id:
@@ -238,10 +194,7 @@ def refuse_twins(
 ) -> str | None:
     """Return a warning if several snapshots carry one token, which two attempts at the same time may cause.
 
-    The later snapshot of a rewrite replaces the rows of the earlier one. Two appends duplicate the rows.
-
-    Raises:
-        DuplicateCommitError: The snapshots are appends.
+    The later snapshot of a rewrite replaces the rows of the earlier one. Two appends duplicate the rows: an error.
     """
     if len(twins) <= 1:
         return None

@@ -33,7 +33,6 @@ from dagster_iceberg_spark.table.schema import (
     TIMESTAMPTZ,
     DecimalType,
     Field,
-    IcebergType,
     Schema,
 )
 from dagster_iceberg_spark.table.scope import (
@@ -104,11 +103,9 @@ BoundBox: TypeAlias = tuple[Constraint, ...]
 
 @dataclass(frozen=True, slots=True)
 class BoundScope:
-    """A scope as constraints on the table's columns.
+    """A scope as constraints on the table's columns: a union of products (boxes) of constraints.
 
-    Args:
-        boxes: A union of products of constraints. One empty product is the whole table; without products, the scope
-            has no rows.
+    One empty product is the whole table. Without products, the scope has no rows.
     """
 
     boxes: tuple[BoundBox, ...]
@@ -130,13 +127,8 @@ class BoundScope:
     def without(self, columns: Iterable[str]) -> "BoundScope":
         """Return the scope without the constraints on these columns."""
         left_out = set(columns)
-        return BoundScope(
-            tuple(
-                dict.fromkeys(
-                    tuple(constraint for constraint in box if constraint.column not in left_out) for box in self.boxes
-                )
-            )
-        )
+        boxes = (tuple(item for item in box if item.column not in left_out) for box in self.boxes)
+        return BoundScope(tuple(dict.fromkeys(boxes)))
 
     def predicate(self) -> Predicate:
         """Return the rows of the scope."""
@@ -146,16 +138,7 @@ class BoundScope:
 
 
 def bind_scope(scope: PartitionScope, schema: Schema, *, subject: str) -> BoundScope:
-    """Bind the scope to the columns of a table.
-
-    Args:
-        scope: The partitions.
-        schema: The columns, which include the partition columns.
-        subject: The table, for the message.
-
-    Raises:
-        PartitioningError: A partition column is missing, or its type cannot hold the partition.
-    """
+    """Bind the scope to the columns of a table, whose types must be able to hold the partitions."""
     if scope.is_whole_table:
         return BoundScope(boxes=((),))
     fields = [partition_field(dimension, schema, subject=subject) for dimension in scope.dimensions]
@@ -163,7 +146,7 @@ def bind_scope(scope: PartitionScope, schema: Schema, *, subject: str) -> BoundS
         tuple(
             tuple(
                 _constraint(dimension, field, slices, subject=subject)
-                for dimension, field, slices in zip(scope.dimensions, fields, box.slices, strict=True)
+                for dimension, field, slices in zip(scope.dimensions, fields, box, strict=True)
             )
             for box in scope.boxes
         )
@@ -179,11 +162,7 @@ def bind_each_partition(scope: PartitionScope, schema: Schema, *, subject: str) 
 
 
 def partition_field(dimension: Dimension, schema: Schema, *, subject: str) -> Field:
-    """Return the column of the dimension.
-
-    Raises:
-        PartitioningError: The column does not exist.
-    """
+    """Return the column of the dimension."""
     field = schema.field(dimension.column)
     if field is None:
         raise partitioning_refusals.unknown_partition_column(subject, dimension.column, schema.names)
@@ -191,18 +170,12 @@ def partition_field(dimension: Dimension, schema: Schema, *, subject: str) -> Fi
 
 
 def _constraint(dimension: Dimension, field: Field, slices: Iterable[PartitionSlice], *, subject: str) -> Constraint:
-    if dimension.calendar is None:
-        values = (_key_value(item.key, field.type, field.name, subject=subject) for item in slices)
-        return Values(field.name, _distinct(values))
-    if field.type == STRING:
-        return Values(field.name, _distinct(item.key for item in slices))
-    if field.type in INTEGERS:
-        return Values(
-            field.name, _distinct(_integer_of(item.key, dimension.calendar, field, subject) for item in slices)
-        )
+    calendar = dimension.calendar
+    if calendar is None or field.type == STRING or field.type in INTEGERS:
+        values = (_key_value(item.key, field, calendar, subject=subject) for item in slices)
+        return Values(field.name, tuple(dict.fromkeys(values)))
     windows = merge_windows(item.window for item in slices if item.window is not None)
-    intervals = tuple(_interval(window, dimension.calendar, field, subject=subject) for window in windows)
-    return Intervals(field.name, intervals)
+    return Intervals(field.name, tuple(_interval(window, calendar, field, subject=subject) for window in windows))
 
 
 def _interval(window: TimeWindow, calendar: TimeCalendar, field: Field, *, subject: str) -> tuple[Edge, Edge]:
@@ -221,32 +194,28 @@ def _interval(window: TimeWindow, calendar: TimeCalendar, field: Field, *, subje
 
 
 def _shown(window: TimeWindow, calendar: TimeCalendar) -> str:
-    zone = ZoneInfo(calendar.timezone)
-    edges = f"{window.start.astimezone(zone).isoformat()} to {window.end.astimezone(zone).isoformat()}"
-    return f"{edges} in {calendar.timezone}"
+    start, end = (edge.astimezone(ZoneInfo(calendar.timezone)).isoformat() for edge in (window.start, window.end))
+    return f"{start} to {end} in {calendar.timezone}"
 
 
-def _integer_of(key: str, calendar: TimeCalendar, field: Field, subject: str) -> int:
-    if not _NUMERIC_FORMAT.fullmatch(calendar.key_format) or not key.isdigit():
-        raise partitioning_refusals.key_not_of_digits(subject, field, key, calendar.key_format)
-    return int(key)
-
-
-def _key_value(key: str, column_type: IcebergType, column: str, *, subject: str) -> LiteralValue:
-    if column_type == STRING:
+def _key_value(key: str, field: Field, calendar: TimeCalendar | None, *, subject: str) -> LiteralValue:
+    """Return a key as a value of the column, which holds texts or integers if the key is one of time windows."""
+    if field.type == STRING:
         return key
+    if calendar is not None:
+        if not _NUMERIC_FORMAT.fullmatch(calendar.key_format) or not key.isdigit():
+            raise partitioning_refusals.key_not_of_digits(subject, field, key, calendar.key_format)
+        return int(key)
     if _DIGITS.fullmatch(key) and key != "-0":
-        if column_type in INTEGERS:
+        if field.type in INTEGERS:
             return int(key)
-        if isinstance(column_type, DecimalType) and not column_type.scale:
+        if isinstance(field.type, DecimalType) and not field.type.scale:
             return Decimal(key)
-    if column_type == BOOLEAN and key in ("true", "false"):
+    if field.type == BOOLEAN and key in ("true", "false"):
         return key == "true"
-    if column_type == DATE:
-        date = _iso_date(key)
-        if date is not None:
-            return date
-    raise partitioning_refusals.key_not_a_value(subject, key, column, column_type)
+    if field.type == DATE and (date := _iso_date(key)) is not None:
+        return date
+    raise partitioning_refusals.key_not_a_value(subject, key, field)
 
 
 def _iso_date(key: str) -> dt.date | None:
@@ -255,7 +224,3 @@ def _iso_date(key: str) -> dt.date | None:
     except ValueError:
         return None
     return date if date.isoformat() == key else None
-
-
-def _distinct(values: Iterable[LiteralValue]) -> tuple[LiteralValue, ...]:
-    return tuple(dict.fromkeys(values))

@@ -19,11 +19,7 @@ def new_branch(options: WriteOptions, state: TableState | None) -> tuple[TableUp
 def refuse_losses_of_main(
     options: WriteOptions, state: TableState, after: Sequence[TableUpdate], *, subject: str
 ) -> None:
-    """Reject a write to another branch that would remove columns from the readers of `main`.
-
-    Raises:
-        ConfigurationError: A column would be dropped or renamed.
-    """
+    """Reject a write to another branch that would drop or rename columns of the readers of `main`."""
     if options.branch == MAIN_BRANCH:
         return
     losses = lost_columns(options.renames, state.schema, after, subject=subject)
@@ -37,15 +33,6 @@ def refuse_outdated_branch(
     """Reject a write to a branch that filters by a column which the branch's newest snapshot lacks or names otherwise.
 
     Iceberg 1.12 resolves the columns of a filter in the schema of the branch's newest snapshot ("Cannot find field").
-
-    Args:
-        options: The options of the output.
-        state: The table.
-        columns: The columns that the write filters stored rows by.
-        subject: The table, for the message.
-
-    Raises:
-        ConfigurationError: Names the column.
     """
     head = None if state is None or options.branch == MAIN_BRANCH else state.head(options.branch)
     stored = None if state is None or head is None or head.schema_id is None else state.schemas.get(head.schema_id)

@@ -38,7 +38,8 @@ def wall_clock_edge(edge: dt.datetime, timezone: str) -> dt.datetime | None:
     the same wall clocks.
     """
     wall = edge.astimezone(ZoneInfo(timezone))
-    if _is_repeated(wall) and (wall.fold == 1 or _is_repeated(_wall_before(wall))):
+    before = (wall.replace(tzinfo=None) - _MICROSECOND).replace(tzinfo=wall.tzinfo)
+    if _is_repeated(wall) and (wall.fold == 1 or _is_repeated(before)):
         return None
     return wall.replace(tzinfo=None, fold=0)
 
@@ -60,7 +61,3 @@ def date_edge(edge: dt.datetime, timezone: str) -> dt.date | None:
 
 def _is_repeated(wall: dt.datetime) -> bool:
     return wall.replace(fold=0).utcoffset() != wall.replace(fold=1).utcoffset()
-
-
-def _wall_before(wall: dt.datetime) -> dt.datetime:
-    return (wall.replace(tzinfo=None) - _MICROSECOND).replace(tzinfo=wall.tzinfo)

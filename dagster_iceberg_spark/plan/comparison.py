@@ -1,7 +1,7 @@
 """Compares a table with its asset's definition, without a DataFrame to write."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dagster_iceberg_spark.plan.branch import new_branch, refuse_losses_of_main
@@ -45,28 +45,16 @@ _ICEBERG_NAMES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class DefinedTable:
-    """The table that an asset's definition asks for.
-
-    Args:
-        request: The table and its options.
-        partition_columns: The columns of `partition_expr`.
-        declared_types: The types of `dagster/column_schema` by column, or None if the definition has no such key.
-    """
+    """The table that a definition asks for, with the types of `dagster/column_schema` if it has that key."""
 
     request: TableRequest
     partition_columns: tuple[str, ...] = ()
-    declared_types: Mapping[str, str] | None = field(default=None)
+    declared_types: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """The result of comparing a table with its asset's definition.
-
-    Args:
-        identifier: The table.
-        exists: Whether the table exists.
-        differences: What the next write would change, and the columns of the definition that the table lacks.
-    """
+    """What the next write would change in a table, and the columns of the definition that the table lacks."""
 
     identifier: TableIdentifier
     exists: bool
@@ -74,16 +62,7 @@ class TableReport:
 
 
 def differences(defined: DefinedTable, state: TableState) -> tuple[str, ...]:
-    """Return what the next write would change, and the columns of the definition that the table lacks, in words.
-
-    Args:
-        defined: The table that the definition asks for.
-        state: The current state of the table.
-
-    Raises:
-        ConfigurationError: The next write would be rejected, whatever its DataFrame.
-        SchemaMismatchError: The table has both the old and the new name of a renamed column.
-    """
+    """Return what the next write would change, and the columns of the definition that the table lacks, in words."""
     request, subject = defined.request, str(defined.request.identifier)
     check_ownership(request, state)
     refuse_any_schema(request.options, state, subject=subject)
@@ -96,7 +75,7 @@ def differences(defined: DefinedTable, state: TableState) -> tuple[str, ...]:
     return (*lacking, *_other_types(defined, names, state.schema), *map(str, planned))
 
 
-def _planned_changes(request: TableRequest, state: TableState) -> Iterator[TableUpdate]:
+def _planned_changes(request: TableRequest, state: TableState) -> tuple[TableUpdate, ...]:
     options, subject = request.options, str(request.identifier)
     schema = plan_schema_changes(
         state.schema, state.schema, policy="add_columns", docs=request.column_docs, subject=subject
@@ -113,10 +92,7 @@ def _planned_changes(request: TableRequest, state: TableState) -> Iterator[Table
     )
     refuse_disagreement(request, state, layout, schema.after)
     refuse_losses_of_main(options, state, schema.after, subject=subject)
-    yield from schema.before
-    yield from layout
-    yield from property_changes(request, state)
-    yield from new_branch(options, state)
+    return (*schema.before, *layout, *property_changes(request, state), *new_branch(options, state))
 
 
 def _has(state: TableState, columns: Sequence[str] | None) -> bool:

@@ -67,25 +67,13 @@ def is_switched_on(name: str, options: WriteOptions, state: TableState | None) -
 
 
 def refuse_any_schema(options: WriteOptions, state: TableState | None, *, subject: str) -> None:
-    """Reject a table that disables Spark's checks: it would match columns by position and store NULL in required ones.
-
-    Raises:
-        ConfigurationError: The table has the property.
-    """
+    """Reject a table that disables Spark's checks: it would match columns by position and store any NULL."""
     if is_switched_on(ACCEPT_ANY_SCHEMA, options, state):
         raise definition_refusals.accepts_any_schema(subject, ACCEPT_ANY_SCHEMA)
 
 
 def refuse_staging(settings: Mapping[str, str | None], *, subject: str) -> None:
-    """Reject session settings that stage the rows of a table with `write.wap.enabled`.
-
-    Args:
-        settings: The session's value of each of `WAP_SETTINGS`, or None.
-        subject: The table, for the message.
-
-    Raises:
-        ConfigurationError: A setting has a value.
-    """
+    """Reject session settings (`WAP_SETTINGS`) that stage the rows of a table with `write.wap.enabled`."""
     for name, value in settings.items():
         if value is not None:
             raise definition_refusals.staging_session(subject, name, value, WAP_ENABLED)
@@ -96,20 +84,16 @@ def order_changes(options: WriteOptions, state: TableState) -> Iterator[TableUpd
     wanted, current = options.sort_by, state.sort_order
     if wanted is None:
         return
-    named = tuple(replace(item, column=_exact(item.column, state.schema)) for item in wanted)
+    named = tuple(replace(item, column=state.schema.exact(item.column)) for item in wanted)
     if len(named) != len(current) or not all(map(SortField.same_order_as, named, current)):
         yield SetSortOrder(named, is_partitioned=bool(state.spec.live_fields))
 
 
 def identifier_changes(options: WriteOptions, state: TableState, *, subject: str) -> Iterator[TableUpdate]:
-    """Yield the identifier fields, if the definition's differ from the table's.
-
-    Raises:
-        ConfigurationError: A column is missing, or may hold NULL in the table.
-    """
+    """Yield the identifier fields, if the definition's differ from the table's."""
     if options.identifier_fields is None:
         return
-    wanted = tuple(_exact(name, state.schema) for name in options.identifier_fields)
+    wanted = tuple(map(state.schema.exact, options.identifier_fields))
     if set(wanted) == set(state.identifier_fields):
         return
     for name in wanted:
@@ -117,11 +101,6 @@ def identifier_changes(options: WriteOptions, state: TableState, *, subject: str
         if field is None or not field.is_required:
             raise definition_refusals.identifier_not_required(subject, name, field)
     yield SetIdentifierFields(wanted, tuple(name for name in state.identifier_fields if name not in wanted))
-
-
-def _exact(name: str, schema: Schema) -> str:
-    field = schema.field(name)
-    return name if field is None else field.name
 
 
 def protected_columns(
@@ -146,11 +125,7 @@ def protected_columns(
 
 
 def check_place(options: WriteOptions, state: TableState, *, subject: str) -> None:
-    """Reject a definition with another location or an older format than the table's, or with a tag as its branch.
-
-    Raises:
-        ConfigurationError: The message names both values.
-    """
+    """Reject a definition with another location or an older format than the table's, or with a tag as its branch."""
     if options.format_version is not None and options.format_version < state.format_version:
         raise definition_refusals.older_format(subject, options.format_version, state.format_version)
     if options.location is not None and _plain_uri(options.location) != _plain_uri(state.location):
@@ -191,27 +166,16 @@ def stored_columns(options: WriteOptions, frame: Schema) -> Schema:
 
 
 def check_validity(options: WriteOptions, frame: Schema, *, subject: str) -> None:
-    """Reject a batch that has a column which the merge fills. Only the start of each row's version may be given.
-
-    Raises:
-        ConfigurationError: The message names the column.
-    """
+    """Reject a batch that has a column which the merge fills. Only the start of each row's version may be given."""
     rules = options.merge
-    if not options.merges:
-        return
-    for name in rules.validity:
-        field = frame.field(name)
-        if field is None or (name == rules.valid_from and field.type == TIMESTAMPTZ):
-            continue
-        raise definition_refusals.validity_in_frame(subject, field, may_be_given=name == rules.valid_from)
+    for name in rules.validity if options.merges else ():
+        field, may_be_given = frame.field(name), name == rules.valid_from
+        if field is not None and not (may_be_given and field.type == TIMESTAMPTZ):
+            raise definition_refusals.validity_in_frame(subject, field, may_be_given=may_be_given)
 
 
 def check_marker(options: WriteOptions, partition_columns: Sequence[str], frame: Schema, *, subject: str) -> None:
-    """Reject a column that marks keys to delete if another key needs it, because it is not stored.
-
-    Raises:
-        ConfigurationError: The message names the column and the key.
-    """
+    """Reject a column that marks keys to delete if another key needs it, because it is not stored."""
     marker = marker_of(options, frame)
     needed = {
         MERGE_KEYS: options.merge_keys,
@@ -223,7 +187,7 @@ def check_marker(options: WriteOptions, partition_columns: Sequence[str], frame:
         PARTITION_BY: tuple(field.column for field in options.partition_by or ()),
     }
     for key, columns in needed.items():
-        if marker is not None and any((known := frame.field(name)) and known.name == marker for name in columns):
+        if marker is not None and marker in map(frame.exact, columns):
             raise definition_refusals.needed_marker(subject, marker, key)
 
 
@@ -237,21 +201,16 @@ def marker_of(options: WriteOptions, frame: Schema) -> str | None:
 
 
 def check_columns(options: WriteOptions, frame: Schema, state: TableState | None, *, subject: str) -> None:
-    """Reject a definition that names a column which the DataFrame lacks. A sort column may be in the table only.
-
-    Raises:
-        ConfigurationError: The message names the key and the column.
-    """
-    merges = options.merges
-    in_frame = {
-        MERGE_KEYS: options.merge_keys if merges else (),
-        **{f"{MERGE}: {name}": columns for name, columns in options.merge.named_columns.items() if merges},
+    """Reject a definition that names a column which the DataFrame lacks. A sort column may be in the table only."""
+    named = {
+        **({MERGE_KEYS: options.merge_keys} if options.merges else {}),
+        **{f"{MERGE}: {name}": columns for name, columns in options.merge.named_columns.items() if options.merges},
         IDENTIFIER_FIELDS: options.identifier_fields or (),
         REQUIRED_COLUMNS: tuple(name for name, is_required in options.required_columns.items() if is_required),
+        SORT_BY: tuple(field.column for field in options.sort_by or ()),
     }
-    in_either = {SORT_BY: tuple(field.column for field in options.sort_by or ())}
-    stored = state.schema if state else frame
-    for key, columns in {**in_frame, **in_either}.items():
+    for key, columns in named.items():
         for column in columns:
-            if frame.field(column) is None and (key in in_frame or stored.field(column) is None):
+            is_stored = key == SORT_BY and state is not None and state.schema.field(column) is not None
+            if frame.field(column) is None and not is_stored:
                 raise definition_refusals.column_not_in_frame(subject, column, key, frame.names)

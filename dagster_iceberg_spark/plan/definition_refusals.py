@@ -5,6 +5,7 @@ Each function returns the error of one case. The caller raises it.
 
 import datetime as dt
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 from dagster_iceberg_spark.errors import ConfigurationError, DataError, TableOwnershipError
@@ -12,7 +13,8 @@ from dagster_iceberg_spark.plan.options import IDENTIFIER_FIELDS, MERGE, TAKES_O
 from dagster_iceberg_spark.table.schema import Field
 from dagster_iceberg_spark.table.updates import TableUpdate
 
-# The table and the session
+_cannot_write = partial(ConfigurationError.refusing, "write")
+_cannot_merge = partial(ConfigurationError.refusing, "merge into")
 
 
 def accepts_any_schema(subject: str, name: str) -> ConfigurationError:
@@ -83,9 +85,6 @@ def no_columns(subject: str) -> ConfigurationError:
     )
 
 
-# Branches
-
-
 def tag_for_branch(subject: str, name: str) -> ConfigurationError:
     """The branch has the name of a tag."""
     return _cannot_write(
@@ -117,18 +116,8 @@ def outdated_branch(subject: str, branch: str, column: str, change: Literal["add
     )
 
 
-# Ownership
-
-
 def table_of_another(subject: str, asset_key: str | None, owner: str, former: str | None) -> TableOwnershipError:
-    """Another asset owns the table.
-
-    Args:
-        subject: The table.
-        asset_key: The asset that writes, or None for an op's output.
-        owner: The asset that owns the table.
-        former: The asset's former key in the definition.
-    """
+    """Another asset owns the table. An op's output has no asset key."""
     if asset_key is None:
         hint = "write another table, or name this one by `iceberg/table` in the definition of the asset too."
     else:
@@ -157,9 +146,6 @@ def change_of_a_shared_table(
         hint=f"define the table's layout in its owner, {owner!r}, and leave it out here. Columns of a table that "
         "several assets write are neither dropped nor renamed.",
     )
-
-
-# Merges
 
 
 def validity_in_frame(subject: str, field: Field, *, may_be_given: bool) -> ConfigurationError:
@@ -211,11 +197,3 @@ def late_boundary(subject: str, boundary: dt.datetime, known: str, snapshot_id: 
         found=boundary.isoformat(),
         hint="let each row say when it begins, in the column that `valid_from` names: such rows may come late.",
     )
-
-
-def _cannot_write(subject: str, *, expected: str, found: str, hint: str | None = None) -> ConfigurationError:
-    return ConfigurationError.refusing("write", subject, expected=expected, found=found, hint=hint)
-
-
-def _cannot_merge(subject: str, *, expected: str, found: str, hint: str | None = None) -> ConfigurationError:
-    return ConfigurationError.refusing("merge into", subject, expected=expected, found=found, hint=hint)

@@ -19,8 +19,6 @@ from dagster_iceberg_spark.plan.read_options import CHANGES_FALLBACK, READ
 from dagster_iceberg_spark.table.lineage import CODE_VERSION, COMMIT_TOKEN
 from dagster_iceberg_spark.table.snapshot import Snapshot
 
-# Appends of earlier attempts
-
 
 def forgotten_append(subject: str, runs: Sequence[str], oldest: Snapshot) -> CommitOutcomeUnknownError:
     """An earlier attempt may have appended in a snapshot that has expired."""
@@ -57,9 +55,6 @@ def twin_appends(subject: str, twins: Sequence[Snapshot]) -> DuplicateCommitErro
         found=f"the snapshots {', '.join(str(snapshot.snapshot_id) for snapshot in twins)}",
         hint="roll back the later snapshot: two attempts of one step ran at once.",
     )
-
-
-# Incremental reads
 
 
 def unclear_changes(

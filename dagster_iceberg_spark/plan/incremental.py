@@ -65,9 +65,6 @@ class OutputTable:
 
     Args:
         asset: The asset, as its snapshots name it.
-        branch: The branch that the step writes to.
-        scope: The partitions of the run.
-        state: The current state of the table, or None if it does not exist.
         is_pending: Returns whether an earlier attempt of this materialization wrote a snapshot.
         is_recorded: Returns whether a snapshot is the last one that Dagster recorded for each of the partitions.
         former: The former key of the asset, as older snapshots name it.
@@ -93,7 +90,6 @@ class Changes:
     """The changes of a table that an input reads.
 
     Args:
-        kind: The kind of the read: rows that were added, or every change.
         since: The snapshot after which the changes begin, or None if all rows of the snapshot are new.
         snapshots: The later snapshots that changed rows, oldest first.
         stored: The columns of each of these snapshots, if each is read separately.
@@ -114,10 +110,7 @@ class Changes:
 def position_of(table: OutputTable, now: UpstreamRead, keys: Collection[str]) -> ReadPosition:
     """Return how far an asset has read an upstream table, by the lineage of the asset's table.
 
-    Args:
-        table: The asset's table.
-        now: The read that the input requests now.
-        keys: The upstream partitions that the input requests; empty for all rows.
+    `keys` are the upstream partitions that the input requests now: none for all rows.
     """
     state = table.state
     oldest: Snapshot | None = None
@@ -138,14 +131,7 @@ def position_of(table: OutputTable, now: UpstreamRead, keys: Collection[str]) ->
 def position_in(
     snapshot: Snapshot, table: OutputTable, now: UpstreamRead, keys: Collection[str]
 ) -> ReadPosition | None:
-    """Return how far one snapshot of the asset's table has read, or None if the snapshot does not record it.
-
-    Args:
-        snapshot: The snapshot.
-        table: The asset's table.
-        now: The read that the input requests now.
-        keys: The upstream partitions that the input requests; empty for all rows.
-    """
+    """Return how far one snapshot of the asset's table has read, or None if the snapshot does not record it."""
     share, reads = _share_of_run(snapshot, table), _reads_of(snapshot, now)
     if share == "none":
         return None
@@ -191,12 +177,10 @@ def agreed(positions: Sequence[ReadPosition]) -> ReadPosition:
 def snapshots_since(state: TableState, since: int, until: int | None) -> tuple[Snapshot, ...] | None:
     """Return the snapshots after `since` up to `until`, oldest first, or None if `since` is not an ancestor."""
     found: list[Snapshot] = []
-    snapshot = None if until is None else state.snapshots.get(until)
-    while snapshot is not None:
+    for snapshot in state.history(until):
         if snapshot.snapshot_id == since:
             return tuple(reversed(found))
         found.append(snapshot)
-        snapshot = None if snapshot.parent_snapshot_id is None else state.snapshots.get(snapshot.parent_snapshot_id)
     return None
 
 
@@ -222,12 +206,7 @@ def deletes_of(scope: BoundScope, files: Sequence[DataFile]) -> bool:
 
 
 def scan_of(kind: ReadKind, snapshots: Sequence[Snapshot]) -> Scan:
-    """Return the scan that reads the changes of the snapshots.
-
-    Args:
-        kind: The kind of the read.
-        snapshots: The snapshots that changed rows. For `changes`, none of them has removed rows.
-    """
+    """Return the scan that reads the changes of snapshots. For `changes`, none of them has removed rows."""
     if not snapshots:
         return "nothing"
     if kind == "changelog":
@@ -243,21 +222,13 @@ def has_delete_files(snapshot: Snapshot) -> bool:
 
 
 def refuse_unclear(identifier: TableIdentifier, asset: str, options: ReadOptions, found: str) -> None:
-    """Reject an incremental read whose changes cannot be determined, unless it has a fallback.
-
-    Raises:
-        ChangesUnknownError: The input does not fall back to all rows.
-    """
+    """Reject an incremental read whose changes cannot be determined, unless it has a fallback."""
     if options.changes_fallback == "error":
         raise history_refusals.unclear_changes(str(identifier), asset, options.read, found)
 
 
 def refuse_loss(options: WriteOptions, materialization: Materialization, identifier: TableIdentifier) -> None:
-    """Reject a write that would replace rows by those of an incremental read, or append rows again.
-
-    Raises:
-        ConfigurationError: Rows of earlier materializations would be lost or duplicated.
-    """
+    """Reject a write that would replace rows by those of an incremental read, or append rows again."""
     reads = materialization.upstream
     changes = [read for read in reads if read.kind is not None]
     if not changes:
@@ -285,34 +256,21 @@ def refuse_consumed(
     is_pending: Callable[[Snapshot], bool],
     subject: str,
 ) -> None:
-    """Reject a write whose changes another materialization of the asset has consumed since.
-
-    Args:
-        state: The current state of the asset's table, or None if it does not exist.
-        materialization: The materialization that this attempt would write.
-        options: The options of the output.
-        is_pending: Returns whether an earlier attempt of this materialization wrote a snapshot.
-        subject: The table.
-
-    Raises:
-        ChangesConsumedError: The table has changed since the input was loaded.
-    """
+    """Reject a write whose changes another materialization of the asset has consumed since."""
+    table = OutputTable(
+        asset=materialization.asset_key,
+        branch=options.branch,
+        scope=materialization.scope,
+        state=state,
+        is_pending=is_pending,
+        is_recorded=lambda _: False,
+        former=options.takes_over,
+    )
     for read in materialization.upstream:
         heads = dict(read.output_heads)
-        if read.kind is None or materialization.asset_key not in heads:
+        if read.kind is None or table.asset not in heads:
             continue
-        known = heads[materialization.asset_key]
-        table = OutputTable(
-            asset=materialization.asset_key,
-            branch=options.branch,
-            scope=materialization.scope,
-            state=state,
-            is_pending=is_pending,
-            is_recorded=lambda _: False,
-            former=options.takes_over,
-        )
-        found = _consumer(table, read, known)
-        if found is not None:
+        if (found := _consumer(table, read, heads[table.asset])) is not None:
             raise history_refusals.consumed_changes(subject, read.asset_key, read.since, found)
 
 

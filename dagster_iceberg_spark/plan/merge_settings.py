@@ -19,8 +19,6 @@ class MergeSize:
 
     Args:
         files: The number of data files that may hold rows with keys of the batch, by their metadata.
-        stored_rows: The number of rows in these files.
-        batch_rows: The number of rows in the batch.
         batch_bytes: The approximate size of the batch's values in memory, in bytes, or None if it is unknown.
         column_ratio: The number of the table's columns for each column of the batch.
     """
@@ -41,13 +39,7 @@ class MergeSize:
 
 
 def merge_settings(size: MergeSize, *, changed_files: int, shuffle_partitions: int) -> dict[str, str]:
-    """Return the settings to change in the session for the MERGE.
-
-    Args:
-        size: The size of the MERGE.
-        changed_files: The number of files with a row that changes.
-        shuffle_partitions: The number of partitions of the session's shuffles.
-    """
+    """Return the settings to change in the session for a MERGE that changes rows of so many files."""
     settings = {}
     if changed_files >= size.files:
         # Every planned file is rewritten, so the query would exclude none.

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from dagster_iceberg_spark.plan.values import boolean, instant, names, nearest_of, sort_field, text
-from dagster_iceberg_spark.table.notation import NotationError
+from dagster_iceberg_spark.plan.values import boolean, instant, names, one_of, sort_field, text
+from dagster_iceberg_spark.table.notation import NotationError, nearest_of
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.schema import folded
 
@@ -107,89 +107,68 @@ MERGE_OPTIONS: Final = tuple(field.name for field in fields(MergeRules))
 
 
 def parse_merge_rules(value: Any) -> MergeRules:
-    """Parse the rules from a dict of options or from the name of a strategy.
-
-    Raises:
-        NotationError: An option is unknown, has an invalid value, or contradicts another option.
-    """
+    """Parse the rules from a dict of options or from the name of a strategy."""
     given = {"strategy": value} if isinstance(value, str) else value
     if not isinstance(given, Mapping):
         raise NotationError("a dict of options, or the name of a strategy", repr(value))
     for name in given:
         if name not in MERGE_OPTIONS:
-            hint = nearest_of(str(name), MERGE_OPTIONS)
-            suffix = f" (did you mean {hint!r}?)" if hint else ""
-            raise NotationError(f"options out of {', '.join(MERGE_OPTIONS)}", f"{name!r}{suffix}")
-    rules = MergeRules(**{name: _read(name, _READERS[name], item) for name, item in given.items() if item is not None})
+            raise NotationError(
+                f"options out of {', '.join(MERGE_OPTIONS)}", _shown(repr(name), nearest_of(str(name), MERGE_OPTIONS))
+            )
+    rules = MergeRules(**{name: _read(name, item) for name, item in given.items() if item is not None})
     _refuse_contradictions(rules, {name for name, item in given.items() if item not in (None, False)})
     return rules
 
 
-def _read(name: str, reader: Callable[[Any], Any], value: Any) -> Any:
+def _read(name: str, value: Any) -> Any:
+    reader, expected = _READERS[name]
     try:
         return reader(value)
+    except NotationError as error:
+        raise NotationError(f"{error.expected} for `{name}`", _shown(error.found, error.nearest)) from error
     except (ValueError, TypeError) as error:
-        expected = error.expected if isinstance(error, NotationError) else _EXPECTED[name]
-        found = error.found if isinstance(error, NotationError) else str(error)
-        raise NotationError(f"{expected} for `{name}`", found) from error
+        raise NotationError(f"{expected} for `{name}`", str(error)) from error
 
 
-def _one_of(choices: tuple[Any, ...]) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        if value not in choices:
-            hint = nearest_of(str(value), choices)
-            raise NotationError(
-                f"one of {', '.join(choices)}", f"{value!r}{f' (did you mean {hint!r}?)' if hint else ''}"
-            )
-        return value
-
-    return read
+def _shown(found: str, nearest: str | None) -> str:
+    return f"{found} (did you mean {nearest!r}?)" if nearest else found
 
 
 def _boundary(value: Any) -> str | dt.datetime:
-    if value in (OF_RUN, OF_PARTITION):
-        return str(value)
-    return instant(value)
+    return str(value) if value in (OF_RUN, OF_PARTITION) else instant(value)
 
 
-_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "strategy": _one_of(get_args(MergeStrategy)),
-    "null_keys": _one_of(get_args(NullKeys)),
-    "dedup_sort": lambda value: sort_field(text(value)),
-    "hard_delete": text,
-    "update_columns": names,
-    "exclude_columns": names,
-    "when_matched": text,
-    "sync": boolean,
-    "valid_from": text,
-    "valid_to": text,
-    "is_current": text,
-    "retire": _one_of(get_args(Retirement)),
-    "boundary": _boundary,
-    "where": text,
+_COLUMN: Final = (text, "the name of a column")
+_COLUMNS: Final = (names, "a list of columns")
+_READERS: Final[Mapping[str, tuple[Callable[[Any], Any], str]]] = {
+    "strategy": (one_of(get_args(MergeStrategy)), ""),
+    "null_keys": (one_of(get_args(NullKeys)), ""),
+    "dedup_sort": (lambda value: sort_field(text(value)), "`column`, `column asc` or `column desc`"),
+    "hard_delete": _COLUMN,
+    "update_columns": _COLUMNS,
+    "exclude_columns": _COLUMNS,
+    "when_matched": (text, "SQL over `source` and `target`"),
+    "sync": (boolean, "true or false"),
+    "valid_from": _COLUMN,
+    "valid_to": _COLUMN,
+    "is_current": _COLUMN,
+    "retire": (one_of(get_args(Retirement)), ""),
+    "boundary": (
+        _boundary,
+        f"`{OF_RUN}`, `{OF_PARTITION}`, or an instant with its zone, such as 2024-01-31T12:00:00+00:00,",
+    ),
+    "where": (text, "a condition in SQL"),
 }
-_EXPECTED: Final = {
-    "dedup_sort": "`column`, `column asc` or `column desc`",
-    "hard_delete": "the name of a column",
-    "update_columns": "a list of columns",
-    "exclude_columns": "a list of columns",
-    "when_matched": "SQL over `source` and `target`",
-    "where": "a condition in SQL",
-    "sync": "true or false",
-    "valid_from": "the name of a column",
-    "valid_to": "the name of a column",
-    "is_current": "the name of a column",
-    "boundary": f"`{OF_RUN}`, `{OF_PARTITION}`, or an instant with its zone, such as 2024-01-31T12:00:00+00:00,",
-}
+"""For each option, what parses its value, and the valid values in words (the parsers of choices name them)."""
 
 
 def _refuse_contradictions(rules: MergeRules, given: set[str]) -> None:
     if rules.update_columns is not None and rules.exclude_columns:
         raise NotationError("`update_columns` or `exclude_columns`", "both")
-    if rules.strategy != "upsert" and (others := sorted(given.intersection(_OF_UPSERT))):
-        raise NotationError(f"`{others[0]}` with the strategy 'upsert' alone", f"{rules.strategy!r}")
-    if rules.strategy != "scd2" and (others := sorted(given.intersection(_OF_SCD2))):
-        raise NotationError(f"`{others[0]}` with the strategy 'scd2' alone", f"{rules.strategy!r}")
+    for strategy, options in (("upsert", _OF_UPSERT), ("scd2", _OF_SCD2)):
+        if rules.strategy != strategy and (others := sorted(given.intersection(options))):
+            raise NotationError(f"`{others[0]}` with the strategy {strategy!r} alone", f"{rules.strategy!r}")
     if len(set(map(folded, rules.validity))) < len(rules.validity):
         raise NotationError("a column of its own for each of `valid_from`, `valid_to` and `is_current`", "one twice")
     if (rules.strategy == "replace_where") != (rules.where is not None):

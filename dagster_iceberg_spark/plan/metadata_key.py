@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar
 
 from dagster_iceberg_spark.errors import MetadataKeyError
-from dagster_iceberg_spark.plan.values import nearest_of
-from dagster_iceberg_spark.table.notation import NotationError
+from dagster_iceberg_spark.table.notation import NotationError, nearest_of
 
 PREFIX: Final = "iceberg/"
 _KEY: Final = "key"
@@ -23,9 +22,6 @@ class MetadataKey:
     """A metadata key.
 
     Args:
-        name: The key, with its prefix.
-        option: The field that it sets.
-        values: The values that it takes, in words.
         parse: Parses a value, or raises a `ValueError` or `TypeError` that names what was found.
         expected: The values, as error messages name them.
         default: The default, in words. None if the default of the field is descriptive enough.
@@ -46,25 +42,16 @@ class MetadataKey:
     is_of_run: bool
 
     def read(self, value: Any, *, subject: str) -> Any:
-        """Parse a value.
-
-        Args:
-            value: The value in the metadata.
-            subject: The asset or input that the metadata belongs to, for messages.
-
-        Raises:
-            MetadataKeyError: The value is invalid.
-        """
+        """Parse a value. The subject is the asset or input that the metadata belongs to, for messages."""
         try:
             return self.parse(value)
         except NotationError as error:
             hint = f"did you mean {error.nearest!r}?" if error.nearest else None
-            raise self._refusal(subject, error.expected, error.found, hint) from error
+            raise MetadataKeyError.of_value(
+                self.name, subject, expected=error.expected, found=error.found, hint=hint
+            ) from error
         except (ValueError, TypeError) as error:
-            raise self._refusal(subject, self.expected, str(error)) from error
-
-    def _refusal(self, subject: str, expected: str, found: str, hint: str | None = None) -> MetadataKeyError:
-        return MetadataKeyError.of_value(self.name, subject, expected=expected, found=found, hint=hint)
+            raise MetadataKeyError.of_value(self.name, subject, expected=self.expected, found=str(error)) from error
 
 
 def key(  # noqa: PLR0913 - one argument for each part of a key
@@ -79,19 +66,7 @@ def key(  # noqa: PLR0913 - one argument for each part of a key
     is_configurable: bool = False,
     is_of_run: bool = False,
 ) -> Any:
-    """Return a dataclass field that a metadata key sets.
-
-    Args:
-        values: The values that the key takes, in words.
-        parse: Parses a value.
-        default: The default value, or a function that creates it.
-        name: The key. Default: the prefix and the name of the field.
-        expected: The values, as error messages name them. Default: `values`.
-        default_text: The default, in words.
-        is_addressing: Whether the key locates the rows or names their owner.
-        is_configurable: Whether the IO manager has a field of that name.
-        is_of_run: Whether a run's tags and configuration may set it too.
-    """
+    """Return a dataclass field that a metadata key sets. By default, the key is the prefix and the field's name."""
 
     def of(option: str) -> MetadataKey:
         return MetadataKey(
@@ -116,11 +91,7 @@ def keys_of(options: type) -> tuple[MetadataKey, ...]:
 
 
 def read_metadata(options: type[_OptionsT], metadata: Mapping[str, Any], *, subject: str) -> _OptionsT:
-    """Return the options that the metadata sets, with defaults for the others. None counts as no value.
-
-    Raises:
-        MetadataKeyError: A key has an invalid value.
-    """
+    """Return the options that the metadata sets, with defaults for the others. None counts as no value."""
     given = {
         item.option: item.read(metadata[item.name], subject=subject)
         for item in keys_of(options)
@@ -136,15 +107,3 @@ def unknown_keys(metadata: Mapping[str, Any], known: Mapping[str, Any]) -> Itera
         if name.startswith(PREFIX) and name not in known:
             nearest = nearest_of(name.removeprefix(PREFIX), tuple(by_option))
             yield name, f"did you mean `{by_option[nearest]}`?" if nearest else f"the keys are {', '.join(known)}."
-
-
-def one_of(choices: tuple[str, ...]) -> Callable[[Any], Any]:
-    """Return a parser that accepts these names only."""
-
-    def parse(value: Any) -> Any:
-        if value not in choices:
-            expected = f"one of {', '.join(choices)}"
-            raise NotationError(expected, repr(value), nearest_of(str(value), choices))
-        return value
-
-    return parse

@@ -25,14 +25,7 @@ def whole_bounds(columns: Iterable[str]) -> dict[str, str]:
 
 
 def advice(owned: BoundScope, schema: Schema, properties: Mapping[str, str], identifier: TableIdentifier) -> str | None:
-    """Return advice for a table whose replaces rewrite rows of other partitions for lack of bounds, or None.
-
-    Args:
-        owned: The rows that are replaced.
-        schema: The table's columns.
-        properties: The table's properties.
-        identifier: The table.
-    """
+    """Return advice for a table whose replaces rewrite rows of other partitions for lack of bounds, or None."""
     columns = list(_without_bounds(owned, schema, properties))
     if not columns:
         return None

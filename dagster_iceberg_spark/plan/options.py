@@ -16,27 +16,14 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.plan.merging import MERGE_OPTIONS, MergeRules, MergeStrategy, parse_merge_rules
-from dagster_iceberg_spark.plan.metadata_key import (
-    PREFIX,
-    MetadataKey,
-    key,
-    keys_of,
-    one_of,
-    read_metadata,
-    unknown_keys,
-)
+from dagster_iceberg_spark.plan.metadata_key import PREFIX, MetadataKey, key, keys_of, read_metadata, unknown_keys
 from dagster_iceberg_spark.plan.schema_evolution import SchemaEvolution
-from dagster_iceberg_spark.plan.values import list_of_text, names, nearest_of, sort_field, string_map, text
+from dagster_iceberg_spark.plan.values import list_of_text, names, one_of, sort_field, string_map, text
 from dagster_iceberg_spark.table.identifier import TableIdentifier, split_parts
 from dagster_iceberg_spark.table.lineage import OWNER_PROPERTY, SHARED_PROPERTY, SHARERS_PROPERTY
-from dagster_iceberg_spark.table.notation import NotationError
+from dagster_iceberg_spark.table.notation import nearest_of
 from dagster_iceberg_spark.table.ordering import SortField
-from dagster_iceberg_spark.table.partitioning import (
-    TRANSFORM_SPELLINGS,
-    PartitionField,
-    UnknownTransformError,
-    parse_partition_field,
-)
+from dagster_iceberg_spark.table.partitioning import PartitionField, parse_partition_field
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
 
 WriteDisposition: TypeAlias = Literal["replace", "append", "merge", "overwrite_partitions"]
@@ -51,14 +38,10 @@ WRITE_DISPOSITION: Final = "iceberg/write_disposition"
 MERGE_KEYS: Final = "iceberg/merge_keys"
 MERGE: Final = "iceberg/merge"
 SCHEMA_EVOLUTION: Final = "iceberg/schema_evolution"
-PARTITION_EVOLUTION: Final = "iceberg/partition_evolution"
-ROWS_OUTSIDE_PARTITION: Final = "iceberg/rows_outside_partition"
 RENAMES: Final = "iceberg/renames"
 REQUIRED_COLUMNS: Final = "iceberg/required_columns"
 IDENTIFIER_FIELDS: Final = "iceberg/identifier_fields"
 SORT_BY: Final = "iceberg/sort_by"
-TABLE_PROPERTIES: Final = "iceberg/table_properties"
-WRITE_OPTIONS: Final = "iceberg/write_options"
 FORMAT_VERSION: Final = "iceberg/format_version"
 LOCATION: Final = "iceberg/location"
 BRANCH: Final = "iceberg/branch"
@@ -140,26 +123,21 @@ _FORMAT_VERSIONS: Final = (1, 2, 3)
 
 
 def _partition_fields(value: Any) -> tuple[PartitionField, ...]:
-    try:
-        return tuple(parse_partition_field(item) for item in list_of_text(value))
-    except UnknownTransformError as error:
-        message, transform = error.args
-        expected = f"one of {', '.join(TRANSFORM_SPELLINGS)}"
-        raise NotationError(expected, message, nearest_of(transform, TRANSFORM_SPELLINGS)) from error
+    return tuple(map(parse_partition_field, list_of_text(value)))
 
 
 def _sort_fields(value: Any) -> tuple[SortField, ...]:
-    return tuple(sort_field(item) for item in list_of_text(value))
+    return tuple(map(sort_field, list_of_text(value)))
 
 
 def _table_properties(value: Any) -> dict[str, str | None]:
-    for name in value if isinstance(value, Mapping) else ():
+    given = value if isinstance(value, Mapping) else {}
+    for name in given:
         if name in _RESERVED_TABLE_PROPERTIES:
-            message = f"the table property {name!r}: {_RESERVED_TABLE_PROPERTIES[name]}"
-            raise ValueError(message)
-    removed = {name: None for name, item in value.items() if item is None} if isinstance(value, Mapping) else {}
-    kept = {name: item for name, item in value.items() if item is not None} if removed else value
-    return {**string_map(kept), **{text(name): None for name in removed}}
+            raise ValueError(f"the table property {name!r}: {_RESERVED_TABLE_PROPERTIES[name]}")
+    removed = [name for name, item in given.items() if item is None]
+    kept = {name: item for name, item in given.items() if item is not None} if removed else value
+    return {**string_map(kept), **dict.fromkeys(map(text, removed))}
 
 
 def _renames(value: Any) -> dict[str, str]:
@@ -174,8 +152,7 @@ def _last_name(path: tuple[str, ...], by_path: Mapping[tuple[str, ...], str]) ->
     name, seen = by_path[path], {first}
     while (following := by_path.get((*parent, name))) is not None:
         if name in seen:
-            message = f"renames that lead back to {name!r}"
-            raise ValueError(message)
+            raise ValueError(f"renames that lead back to {name!r}")
         seen.add(name)
         name = following
     return name
@@ -185,8 +162,7 @@ def _required_columns(value: Any) -> dict[str, bool]:
     if not isinstance(value, Mapping):
         return dict.fromkeys(list_of_text(value), True)
     if not all(isinstance(item, bool) for item in value.values()):
-        message = f"{value!r}, whose values are not true or false"
-        raise TypeError(message)
+        raise TypeError(f"{value!r}, whose values are not true or false")
     return {text(name): item for name, item in value.items()}
 
 
@@ -195,8 +171,7 @@ def _write_options(value: Any) -> dict[str, str]:
     for name in options:
         if name.startswith(_SNAPSHOT_PROPERTY):
             if name.removeprefix(_SNAPSHOT_PROPERTY).lower().startswith(_RESERVED_SNAPSHOT_PROPERTIES):
-                message = f"the snapshot property {name!r}, which the package writes itself"
-                raise ValueError(message)
+                raise ValueError(f"the snapshot property {name!r}, which the package writes itself")
         elif name not in WRITE_OPTION_NAMES:
             nearest = nearest_of(name, tuple(WRITE_OPTION_NAMES))
             message = f"the write option {name!r}" + (f" (did you mean {nearest!r}?)" if nearest else "")
@@ -206,8 +181,7 @@ def _write_options(value: Any) -> dict[str, str]:
 
 def _format_version(value: Any) -> int:
     if isinstance(value, bool) or str(value) not in map(str, _FORMAT_VERSIONS):
-        message = f"{value!r}"
-        raise ValueError(message)
+        raise ValueError(f"{value!r}")
     return int(value)
 
 
@@ -346,6 +320,8 @@ OUTPUT_KEYS: Final[Mapping[str, MetadataKey]] = {
     item.name: item for item in (*keys_of(TableAddress), *keys_of(WriteOptions))
 }
 """The metadata keys of an output by name."""
+ADDRESSING_KEYS: Final = tuple(name for name, item in OUTPUT_KEYS.items() if item.is_addressing)
+"""The keys that locate the rows or name their owner."""
 _PREFIXED_KEYS: Final = tuple(name for name in OUTPUT_KEYS if name.startswith(PREFIX))
 
 
@@ -356,17 +332,7 @@ def parse_write_options(
     *,
     subject: str,
 ) -> WriteOptions:
-    """Resolve the options of an output.
-
-    Args:
-        definition: The metadata of the asset's definition, as plain values.
-        run: The metadata that the run attached to the output.
-        configuration: The fields of the IO manager by name.
-        subject: The asset, for messages.
-
-    Raises:
-        MetadataKeyError: A key is unknown, is not allowed in this place, or has an invalid value.
-    """
+    """Resolve the options of an output. `configuration` has the fields of the IO manager by name."""
     run = run or {}
     check_keys(definition, subject=subject)
     check_keys(run, subject=subject)
@@ -397,11 +363,7 @@ def _with_version(options: WriteOptions, subject: str) -> WriteOptions:
 
 
 def check_keys(metadata: Mapping[str, Any], *, subject: str) -> None:
-    """Reject `iceberg/` keys that the package does not know.
-
-    Raises:
-        MetadataKeyError: A key is unknown. The message suggests the most similar key.
-    """
+    """Reject `iceberg/` keys that the package does not know, and suggest the most similar key."""
     others = {name: value for name, value in metadata.items() if name not in RESULT_KEYS}
     for name, hint in unknown_keys(others, dict.fromkeys(_PREFIXED_KEYS)):
         raise MetadataKeyError.refusing(
@@ -414,22 +376,9 @@ def check_keys(metadata: Mapping[str, Any], *, subject: str) -> None:
 
 
 def parse_key(name: str, metadata: Mapping[str, Any], *, subject: str) -> Any:
-    """Return the value of one key of an output, parsed, or None if it is not given.
-
-    Raises:
-        MetadataKeyError: The key does not take the value.
-    """
+    """Return the value of one key of an output, parsed, or None if it is not given."""
     value = metadata.get(name)
     return None if value is None else OUTPUT_KEYS[name].read(value, subject=subject)
-
-
-def parse_table_address(metadata: Mapping[str, Any], *, subject: str) -> TableAddress:
-    """Return the table and the partition columns that the metadata names.
-
-    Raises:
-        MetadataKeyError: A key has an invalid value.
-    """
-    return read_metadata(TableAddress, metadata, subject=subject)
 
 
 def metadata_for_table(  # noqa: PLR0913 - one argument for every key
@@ -469,7 +418,7 @@ def metadata_for_table(  # noqa: PLR0913 - one argument for every key
         name: _plain(arguments[item.option]) for name, item in OUTPUT_KEYS.items() if arguments[item.option] is not None
     }
     parse_write_options(metadata, subject="the asset")
-    parse_table_address(metadata, subject="the asset")
+    read_metadata(TableAddress, metadata, subject="the asset")
     return metadata
 
 
@@ -480,13 +429,8 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int) else list(value)
 
 
-def addressing_keys() -> tuple[str, ...]:
-    """Return the keys that locate the rows or name their owner."""
-    return tuple(name for name, item in OUTPUT_KEYS.items() if item.is_addressing)
-
-
 def _refuse_addressing(run: Mapping[str, Any], definition: Mapping[str, Any], *, subject: str) -> None:
-    for name in addressing_keys():
+    for name in ADDRESSING_KEYS:
         if run.get(name) is not None and run[name] != definition.get(name):
             raise MetadataKeyError.refusing(
                 "write",

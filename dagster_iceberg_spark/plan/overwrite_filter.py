@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from dagster_iceberg_spark.plan.binding import BoundBox, BoundScope, Constraint, Interval, Intervals, Partitions, Values
@@ -34,8 +35,6 @@ class ColumnBounds:
     """The metadata of one column in one data file.
 
     Args:
-        lower: A lower bound of the values, or None if it is unknown.
-        upper: An upper bound of the values, or None if it is unknown.
         may_hold_null: Whether a row may hold NULL.
         is_null: Whether all rows hold NULL.
         partitions: The partition values of the file under transforms that bounds say nothing about.
@@ -50,14 +49,7 @@ class ColumnBounds:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file, with its bounds of a scope's columns.
-
-    Args:
-        path: The URI of the file.
-        bounds: The bounds of the scope's columns.
-        rows: The number of rows in the file.
-        may_be_owned: Whether the file may hold rows of the scope, by its partition.
-    """
+    """A data file, with its bounds of a scope's columns. Its partition may tell that it holds no owned row."""
 
     path: str
     bounds: Mapping[str, ColumnBounds]
@@ -67,13 +59,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The rows to overwrite.
-
-    Args:
-        filter: The rows to overwrite. It matches all or no rows of each data file.
-        owned: The owned rows.
-        straddling_files: The number of files that hold owned rows and other rows.
-    """
+    """The rows to overwrite. The filter matches all or no rows of each file. Some files may straddle the owned rows."""
 
     filter: Predicate
     owned: Predicate
@@ -95,10 +81,7 @@ def follows_spec(scope: BoundScope, specs: Iterable[PartitionSpec]) -> bool:
 def cover(scope: BoundScope, files: Sequence[DataFile], specs: Iterable[PartitionSpec] = ()) -> Coverage:
     """Grow the scope until no data file straddles it.
 
-    Args:
-        scope: The owned rows.
-        files: Every data file of the table that may hold rows of the scope or of the grown scope.
-        specs: The specs that the files were written under.
+    `files` are all data files that may hold rows of the scope or of the grown scope, and `specs` those of these files.
     """
     known = tuple(specs)
     straddling = straddling_files(scope, files)
@@ -145,12 +128,8 @@ def hull(scope: BoundScope) -> BoundScope:
     """Return a wider scope with few terms: for each column that every box constrains, the union of the constraints."""
     if scope.is_whole_table or not scope.boxes:
         return scope
-    by_column: dict[str, list[Constraint]] = {}
-    for box in scope.boxes:
-        for constraint in box:
-            by_column.setdefault(constraint.column, []).append(constraint)
-    columns = (column for column in by_column if all(any(item.column == column for item in box) for box in scope.boxes))
-    outlines = (_outline(column, by_column[column]) for column in columns)
+    by_column = {name: [[item for item in box if item.column == name] for box in scope.boxes] for name in scope.columns}
+    outlines = (_outline(name, list(chain(*found))) for name, found in by_column.items() if all(found))
     return BoundScope((tuple(outline for outline in outlines if outline is not None),))
 
 
@@ -231,8 +210,7 @@ def _constraint_follows(constraint: Constraint, spec: PartitionSpec) -> bool:
     fields = spec.on(constraint.column)
     has_values = any(field.transform.name == "identity" for field in fields)
     if isinstance(constraint, Partitions):
-        # If a spec also has the column's identity, Iceberg 1.12 confuses its values with the transform's
-        # (`Identity.project`).
+        # Iceberg confuses the values of both: `file_transform`.
         return not has_values and any(field.transform == constraint.transform for field in fields)
     if has_values:
         return True
@@ -343,20 +321,16 @@ def successor(value: LiteralValue) -> LiteralValue | None:  # noqa: PLR0911 - on
     """Return the least greater value of the same type, or None if there is none."""
     try:
         match value:
-            case bool():
-                return None
             case dt.datetime():
                 return value + _RESOLUTION
             case dt.date():
                 return value + dt.timedelta(days=1)
-            case int():
+            case int() if not isinstance(value, bool):
                 return value + 1
             case str():
                 return value + "\0"
-            case Decimal():
-                return value + Decimal(1).scaleb(
-                    int(value.as_tuple().exponent)
-                )  # the exponent is the scale of the type
+            case Decimal():  # whose exponent is the scale of the type
+                return value + Decimal(1).scaleb(int(value.as_tuple().exponent))
             case _:
                 return None
     except OverflowError:  # the last day of the calendar, which means "never" in many tables

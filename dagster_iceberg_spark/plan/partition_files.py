@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
-from dagster_iceberg_spark.plan.binding import BoundScope, Constraint, Intervals, Values
+from dagster_iceberg_spark.plan.binding import BoundScope, Intervals, Values
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile, within_file
 
 
@@ -13,10 +13,6 @@ def partition_files(partitions: Sequence[BoundScope], files: Sequence[DataFile])
     """Return the positions of the files that may have rows of each partition.
 
     A file is compared only with partitions that overlap its bounds of the first partition column.
-
-    Args:
-        partitions: The partitions.
-        files: The files, with the bounds of the partition columns.
     """
     column = next((box[0].column for scope in partitions for box in scope.boxes if box), "")
     ranges = [(edges, number) for number, scope in enumerate(partitions) for edges in _edges(scope, column)]
@@ -39,15 +35,10 @@ def partition_files(partitions: Sequence[BoundScope], files: Sequence[DataFile])
 def _edges(scope: BoundScope, column: str) -> Iterator[tuple[Any, Any] | None]:
     """Yield the least and the greatest value of each part of a partition in the column, or None for any value."""
     for box in scope.boxes:
-        yield from _edges_of(next((item for item in box if item.column == column), None))
-
-
-def _edges_of(constraint: Constraint | None) -> Iterator[tuple[Any, Any] | None]:
-    match constraint:
-        case Values(has_null=False):
-            yield from ((value, value) for value in constraint.values)
-        case Intervals():
-            for start, end in constraint.intervals:
-                yield None if start is None or end is None else (start, end)
-        case _:
-            yield None
+        match next((item for item in box if item.column == column), None):
+            case Values(_, values, has_null=False):
+                yield from ((value, value) for value in values)
+            case Intervals(_, intervals):
+                yield from (None if start is None or end is None else (start, end) for start, end in intervals)
+            case _:
+                yield None

@@ -8,40 +8,16 @@ from dagster_iceberg_spark.plan import partitioning_refusals
 from dagster_iceberg_spark.plan.options import PartitionEvolution
 from dagster_iceberg_spark.plan.table_request import TableRequest
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec, Transform
-from dagster_iceberg_spark.table.schema import (
-    DATE,
-    INTEGERS,
-    STRING,
-    TIMESTAMP,
-    TIMESTAMPTZ,
-    Field,
-    Schema,
-    all_paths,
-)
+from dagster_iceberg_spark.table.schema import DATE, INTEGERS, STRING, TIMESTAMP, TIMESTAMPTZ, Field, Schema, all_paths
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope
 from dagster_iceberg_spark.table.snapshot import TableState
-from dagster_iceberg_spark.table.updates import (
-    AddPartitionField,
-    DropPartitionField,
-    RenamePartitionField,
-    TableUpdate,
-)
+from dagster_iceberg_spark.table.updates import AddPartitionField, DropPartitionField, RenamePartitionField, TableUpdate
 
 
 def plan_spec_changes(
     wanted: Sequence[PartitionField] | None, spec: PartitionSpec, *, policy: PartitionEvolution, subject: str
 ) -> tuple[TableUpdate, ...]:
-    """Return the changes from the table's spec to the wanted one.
-
-    Args:
-        wanted: The fields that the definition asks for, or None to keep the table's.
-        spec: The table's current spec.
-        policy: `evolve` changes the spec for new files. `error` rejects a difference.
-        subject: The table, for the message.
-
-    Raises:
-        PartitioningError: The specs differ and the policy is `error`.
-    """
+    """Return the changes from the table's spec to the wanted one, or none if none is wanted."""
     if wanted is None:
         return ()
     current = spec.live_fields
@@ -57,11 +33,7 @@ def plan_spec_changes(
 
 
 def refuse_redundant_fields(fields: Sequence[PartitionField], *, subject: str) -> None:
-    """Reject redundant fields in a new table's spec, as Iceberg does.
-
-    Raises:
-        PartitioningError: Two fields are times, buckets or prefixes of the same column.
-    """
+    """Reject redundant fields in a new table's spec, as Iceberg does."""
     for position, field in enumerate(fields):
         for other in fields[:position]:
             if other.column == field.column and other.transform.kind == field.transform.kind:
@@ -71,17 +43,7 @@ def refuse_redundant_fields(fields: Sequence[PartitionField], *, subject: str) -
 def refuse_taken_names(
     wanted: Sequence[PartitionField], current: Sequence[PartitionField], columns: Sequence[Field], *, subject: str
 ) -> None:
-    """Reject partition fields whose names, given or derived by the engine, are already in use.
-
-    Args:
-        wanted: The wanted fields.
-        current: The fields of the table, or none for a new table.
-        columns: The columns of the table and of the DataFrame.
-        subject: The table, for the message.
-
-    Raises:
-        PartitioningError: Two fields have the same name, or a field has the name of another column.
-    """
+    """Reject partition fields whose names, given or derived by the engine, are already in use."""
     names = {".".join(path) for path in all_paths(columns)}
     taken: dict[str, PartitionField] = {}
     for field in wanted:
@@ -94,11 +56,7 @@ def refuse_taken_names(
 
 
 def check_transforms(fields: Iterable[PartitionField], schema: Schema, *, subject: str) -> tuple[PartitionField, ...]:
-    """Return the fields with the exact names of their columns.
-
-    Raises:
-        PartitioningError: A column is missing, or the transform does not accept its type.
-    """
+    """Return the fields with the exact names of their columns, whose types the transforms must accept."""
     checked = tuple(_checked_transform(field, schema, subject=subject) for field in fields)
     for position, field in enumerate(checked):
         if any(field.same_partitioning_as(other) for other in checked[:position]):
@@ -119,8 +77,6 @@ def _checked_transform(field: PartitionField, schema: Schema, *, subject: str) -
 
 MAXIMUM_PATH_SEGMENT: Final = 255
 """Maximum length of a name in file systems, in bytes. Iceberg names directories by values of identity partitions."""
-
-
 PLAIN_PATHS: Final = {"write.object-storage.enabled": "true", "write.object-storage.partitioned-paths": "false"}
 """Place data files by a hash, without partition values in their paths."""
 
@@ -151,15 +107,13 @@ def default_partition_field(dimension: Dimension, schema: Schema) -> PartitionFi
         transform = Transform("day")
     else:
         transform = Transform(dimension.calendar.granule)
-    column = dimension.column if field is None else field.name
-    return PartitionField(column, transform)
+    return PartitionField(schema.exact(dimension.column), transform)
 
 
 def has_long_paths(scope: PartitionScope, spec: PartitionSpec) -> bool:
     """Return whether the directory name of a key would be too long for file systems."""
-    names = {
-        field.column: field.name or field.column for field in spec.live_fields if field.transform.name == "identity"
-    }
+    by_value = (field for field in spec.live_fields if field.transform.name == "identity")
+    names = {field.column: field.name or field.column for field in by_value}
     return any(
         len(quote_plus(f"{names[dimension.column]}={partition[position].key}")) > MAXIMUM_PATH_SEGMENT
         for position, dimension in enumerate(scope.dimensions)

@@ -5,12 +5,14 @@ Each function returns the error of one case. The caller raises it.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from dagster_iceberg_spark.errors import PartitioningError
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec
-from dagster_iceberg_spark.table.schema import Field, IcebergType
+from dagster_iceberg_spark.table.schema import Field
 
-# The asset's partitions, by column
+_cannot_partition = partial(PartitioningError.refusing, "partition")
+_cannot_write = partial(PartitioningError.refusing, "write")
 
 
 def unknown_partition_column(subject: str, column: str, columns: Sequence[str]) -> PartitioningError:
@@ -65,18 +67,15 @@ def key_not_of_digits(subject: str, field: Field, key: str, key_format: str) -> 
     )
 
 
-def key_not_a_value(subject: str, key: str, column: str, column_type: IcebergType) -> PartitioningError:
+def key_not_a_value(subject: str, key: str, field: Field) -> PartitioningError:
     """A partition key cannot be a value of the column."""
     return _cannot_partition(
         subject,
-        expected=f"partition keys that are values of {column!r}, of type {column_type}",
+        expected=f"partition keys that are values of {field.name!r}, of type {field.type}",
         found=f"the key {key!r}",
         hint="use a string column for any key, an integer column for keys such as '42', a date column for keys such as "
         "'2024-01-31', a boolean column for 'true' and 'false'.",
     )
-
-
-# The table's partition spec
 
 
 def other_spec(subject: str, wanted: Sequence[PartitionField], spec: PartitionSpec) -> PartitioningError:
@@ -143,9 +142,6 @@ def partition_of_every_instant(subject: str, column: Field) -> PartitioningError
     )
 
 
-# The partitions that a DataFrame's rows fall in
-
-
 def untold_partitions(subject: str, field: PartitionField, column: Field | None) -> PartitioningError:
     """Spark cannot compute the partitions of a field from the DataFrame."""
     found = "no such column in the DataFrame" if column is None else f"a column of type {column.type}"
@@ -165,11 +161,3 @@ def partition_out_of_years(subject: str, field: PartitionField) -> PartitioningE
 
 def _columns(columns: Sequence[str]) -> str:
     return f"the columns {', '.join(columns) or 'none'}"
-
-
-def _cannot_partition(subject: str, *, expected: str, found: str, hint: str | None = None) -> PartitioningError:
-    return PartitioningError.refusing("partition", subject, expected=expected, found=found, hint=hint)
-
-
-def _cannot_write(subject: str, *, expected: str, found: str, hint: str | None = None) -> PartitioningError:
-    return PartitioningError.refusing("write", subject, expected=expected, found=found, hint=hint)

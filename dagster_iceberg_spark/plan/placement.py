@@ -3,6 +3,7 @@
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import partial
 from string import Formatter
 from typing import Final
 
@@ -11,8 +12,8 @@ from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 NAMESPACE: Final = "namespace"
 TABLE: Final = "table"
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]+")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]")
+_safe: Final = partial(_UNSAFE.sub, "_")
 _IS_ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 _DEFAULT: Final = "{namespace}/{table}"
 
@@ -21,19 +22,12 @@ _DEFAULT: Final = "{namespace}/{table}"
 class LocationTemplate:
     """A template for the directories of tables, such as `s3://lake/{namespace}/{table}`.
 
-    A relative path is below the warehouse.
-
-    Args:
-        text: The template, with the namespace, a slash and the table, so that no two tables share a directory.
-
-    Raises:
-        ConfigurationError: A field is missing, unknown, or out of order, so that tables could share a directory.
+    A relative path is below the warehouse. The namespace, a slash and the table keep any two tables apart.
     """
 
     text: str
 
     def __post_init__(self) -> None:
-        """Reject a template that could place two tables in one directory."""
         try:
             parts = list(Formatter().parse(self.text))
         except ValueError:
@@ -48,15 +42,7 @@ class LocationTemplate:
             )
 
     def location_of(self, identifier: TableIdentifier, warehouse: str | None) -> str:
-        """Return the table's directory.
-
-        Args:
-            identifier: The table.
-            warehouse: The catalog's warehouse, or None if only the catalog's server knows it.
-
-        Raises:
-            ConfigurationError: The template is relative, and the warehouse is unknown.
-        """
+        """Return the table's directory. The warehouse is None if only the catalog's server knows it."""
         path = self.text.format(namespace="/".join(map(_safe, identifier.namespace)), table=_safe_name(identifier))
         if _IS_ABSOLUTE.match(path):
             return path
@@ -76,18 +62,14 @@ def default_location(identifier: TableIdentifier, warehouse: str | None) -> str 
     A slash in a name would nest one table in another. pyiceberg 0.12.0 cuts a path at `#` and `?`, as if it were a URI
     (not reported upstream as of 0.12.0).
     """
-    if warehouse is None or all(_PLAIN.fullmatch(part) for part in identifier.parts):
+    if warehouse is None or not _UNSAFE.search("".join(identifier.parts)):
         return None
     return LocationTemplate(_DEFAULT).location_of(identifier, warehouse)
 
 
 def _safe_name(identifier: TableIdentifier) -> str:
     """Return the table's name. If a part had to be changed, a digest of all parts keeps the name unique."""
-    if all(_PLAIN.fullmatch(part) for part in identifier.parts):
+    if not _UNSAFE.search("".join(identifier.parts)):
         return identifier.name
     digest = hashlib.sha256("\0".join(identifier.parts).encode()).hexdigest()[:12]
     return f"{_safe(identifier.name)}-{digest}"
-
-
-def _safe(part: str) -> str:
-    return _UNSAFE.sub("_", part)

@@ -28,15 +28,10 @@ class ReadPlan:
     """The plan of one read.
 
     Args:
-        identifier: The table.
         snapshot_id: The snapshot, or None if the table has none yet and therefore no rows.
-        scope: The partitions to read.
         columns: The columns to read, by the table's names, in order.
         schema: The schema to read with: the table's at the head of a branch, else the snapshot's.
         stored: The schema of the snapshot. Field ids match its columns with those of `schema`.
-        is_whole_row: Whether all columns are read.
-        row_filter: The filter of the partitions' rows.
-        limit: The maximum number of rows, or None for all.
         is_current: Whether the table still has the same columns under these names.
         changes: The changes to read, or None for the snapshot's rows.
     """
@@ -76,13 +71,7 @@ class ReadPlan:
 
 @dataclass(frozen=True, slots=True)
 class EarlierRead:
-    """A read of the table by an earlier run.
-
-    Args:
-        run_id: The id of the run.
-        snapshot_id: The snapshot that the run read, or None if there was none.
-        since: The snapshot after which the changes that it read begin, or None if it read all rows.
-    """
+    """A read of the table by an earlier run: one snapshot, or what changed in it after another one (`since`)."""
 
     run_id: str
     snapshot_id: int | None
@@ -92,19 +81,7 @@ class EarlierRead:
 def plan_read(
     state: TableState, scope: PartitionScope, options: ReadOptions, earlier: EarlierRead | None = None
 ) -> ReadPlan:
-    """Plan one read.
-
-    Args:
-        state: The current state of the table.
-        scope: The partitions to read.
-        options: The options of the input.
-        earlier: The read of the earlier run that the input repeats, if any.
-
-    Raises:
-        MetadataKeyError: The row filter is invalid for the table, or a column is selected twice.
-        UpstreamMissingError: The selected snapshot, ref or column does not exist.
-        PartitioningError: The table's columns cannot hold the partitions.
-    """
+    """Plan one read. It may repeat the read of an earlier run."""
     subject = str(state.identifier)
     snapshot_id = _resolve_snapshot(state, options) if earlier is None else _read_before(state, earlier)
     is_head = options.is_head and (options.ref or MAIN_BRANCH) in state.branches
@@ -138,11 +115,7 @@ def schemas_at(state: TableState, snapshots: Sequence[Snapshot]) -> tuple[Schema
 
 
 def at_snapshot(state: TableState, plan: ReadPlan, snapshot_id: int) -> ReadPlan:
-    """Return the plan for another snapshot of the table, with the same columns.
-
-    Raises:
-        UpstreamMissingError: The snapshot does not exist.
-    """
+    """Return the plan for another snapshot of the table, with the same columns."""
     known = _known_snapshot(state, snapshot_id)
     return replace(plan, snapshot_id=known, stored=_schema_at(state, known))
 
@@ -157,13 +130,9 @@ def by_partition(state: TableState, plan: ReadPlan, scope: PartitionScope) -> Ma
 def partitions_without_files(
     plan: ReadPlan, scope: PartitionScope, keys: AbstractSet[str], files: Sequence[DataFile]
 ) -> tuple[str, ...]:
-    """Return the partitions that no file can have rows of.
+    """Return the partitions of `keys` that no file can have rows of.
 
-    Args:
-        plan: The plan of the read.
-        scope: The partitions that are read.
-        keys: The keys of the partitions to check.
-        files: The snapshot's data files that may have rows of the scope, with the bounds of its columns.
+    `files` are the snapshot's data files that may have rows of the scope, with the bounds of its columns.
     """
     bound = bind_each_partition(scope, plan.schema, subject=str(plan.identifier))
     wanted = [(key, of_partition) for key, of_partition in bound if key in keys]
@@ -172,26 +141,9 @@ def partitions_without_files(
 
 
 def read_of_run(
-    state: TableState,
-    run_id: str,
-    *,
-    step_key: str | None,
-    asset: str,
-    table: str,
-    scope: str | None,
-    input_name: str,
+    state: TableState, run_id: str, *, step_key: str | None, asset: str, table: str, scope: str | None, input_name: str
 ) -> EarlierRead | None:
-    """Return a run's read of an upstream table, from the lineage of the snapshots that the run wrote.
-
-    Args:
-        state: The table that the run wrote.
-        run_id: The id of the run.
-        step_key: The key of the run's step.
-        asset: The upstream asset.
-        table: The upstream table.
-        scope: The upstream partitions, as the lineage names them.
-        input_name: The name of the step's input.
-    """
+    """Return a run's read of an upstream table, from the lineage of the snapshots that the run wrote."""
     return chosen_read(
         run_id,
         [
@@ -210,9 +162,7 @@ class RecordedRead:
 
     Args:
         share: How many of the requested partitions the read covers.
-        snapshot_id: The snapshot that was read, or None if there was none.
         since: The snapshot after which the changes begin, or None if all rows were read.
-        is_of_changes: Whether the read was incremental.
         left_out: The option that left out rows of the snapshot, or None.
         asked_at: When the load began, in seconds since 1970, or infinity if it was not recorded.
     """
@@ -226,12 +176,7 @@ class RecordedRead:
 
 
 def chosen_read(run_id: str, reads: Sequence[RecordedRead]) -> EarlierRead | None:
-    """Choose a run's read: the last read of exactly these partitions, else the only one, if all reads are equal.
-
-    Args:
-        run_id: The id of the run.
-        reads: The recorded reads, oldest first.
-    """
+    """Choose a run's read (oldest first): the last of exactly these partitions, else the only one, if all are equal."""
     same = [read for read in reads if read.share == "all"]
     ranges = {(read.snapshot_id, read.since) for read in same[-1:] or reads}
     if len(ranges) != 1:
@@ -243,17 +188,8 @@ def chosen_read(run_id: str, reads: Sequence[RecordedRead]) -> EarlierRead | Non
 def new_snapshots(state: TableState, plan: ReadPlan, since: int, *, is_head: bool) -> tuple[Snapshot, ...] | None:
     """Return the snapshots after `since` that changed rows, up to the plan's snapshot, oldest first.
 
-    Args:
-        state: The state of the table.
-        plan: The plan of the read.
-        since: The snapshot that was read last.
-        is_head: Whether the plan reads the head of a branch or a tag. After a rollback, it may be older than `since`.
-
-    Returns:
-        The snapshots, or None if `since` is not an ancestor of the plan's snapshot.
-
-    Raises:
-        UpstreamMissingError: The input selects a snapshot that is older than `since`.
+    Return None if `since` is not an ancestor of that snapshot: the head of a branch or a tag may be older than it after
+    a rollback. An input that itself selects an older snapshot is an error.
     """
     if not is_head and plan.snapshot_id != since and snapshots_since(state, plan.snapshot_id or 0, since) is not None:
         raise read_refusals.earlier_than_read(str(state.identifier), plan.snapshot_id, since)

@@ -7,16 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from dagster_iceberg_spark.errors import MetadataKeyError
-from dagster_iceberg_spark.plan.metadata_key import (
-    PREFIX,
-    MetadataKey,
-    key,
-    keys_of,
-    one_of,
-    read_metadata,
-    unknown_keys,
-)
-from dagster_iceberg_spark.plan.values import instant, names, text
+from dagster_iceberg_spark.plan.metadata_key import PREFIX, MetadataKey, key, keys_of, read_metadata, unknown_keys
+from dagster_iceberg_spark.plan.values import instant, names, one_of, text
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import ReadKind
 
@@ -34,8 +26,7 @@ CHANGES_FALLBACK: Final = "iceberg/changes_fallback"
 
 def _columns(value: Any) -> tuple[str, ...]:
     if not value or not isinstance(value, str | list | tuple) or not all(isinstance(item, str) for item in value):
-        message = f"{value!r}"
-        raise ValueError(message)
+        raise ValueError(f"{value!r}")
     return names(value)
 
 
@@ -44,8 +35,7 @@ def _number(value: Any) -> int:
         return value
     if isinstance(value, str) and value.isascii() and value.isdigit():
         return int(value)
-    message = f"{value!r}"
-    raise ValueError(message)
+    raise ValueError(f"{value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +124,7 @@ def parse_read_options(
 ) -> ReadOptions:
     """Resolve the options of an input. The run's time travel replaces the definition's.
 
-    Args:
-        metadata: The metadata of the input (`AssetIn(metadata=...)`, `In(metadata=...)`).
-        subject: The input, for messages.
-        config: The run's configuration of the input. Its keys have no prefix, and None counts as no value.
-        tags: The tags of the run.
-
-    Raises:
-        MetadataKeyError: A key is unknown, or has an invalid value.
+    The keys of the run's configuration have no prefix, and None counts as no value in it.
     """
     configured = {f"{PREFIX}{name}": value for name, value in (config or {}).items()}
     places = (
@@ -150,7 +133,8 @@ def parse_read_options(
         (f"the metadata of {subject}", metadata, INPUT_KEYS),
     )
     for place, given, known in reversed(places):
-        _require_known(given, known, place)
+        for name, hint in unknown_keys(given, known):
+            raise MetadataKeyError.refusing("use", place, expected="a key of an input", found=f"`{name}`", hint=hint)
     given, place = next(
         ((given, place) for place, given, _ in places if _moment(given)), (metadata, f"the metadata of {subject}")
     )
@@ -174,11 +158,6 @@ def parse_read_options(
 def _moment(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of time travel that have a value."""
     return {name: given[name] for name in RUN_KEYS if given.get(name) is not None}
-
-
-def _require_known(given: Mapping[str, Any], known: Mapping[str, MetadataKey], place: str) -> None:
-    for name, hint in unknown_keys(given, known):
-        raise MetadataKeyError.refusing("use", place, expected="a key of an input", found=f"`{name}`", hint=hint)
 
 
 def _require_one(moment: Mapping[str, Any], place: str) -> None:

@@ -5,9 +5,12 @@ Each function returns the error of one case. The caller raises it.
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from dagster_iceberg_spark.errors import MetadataKeyError, UpstreamMissingError
 from dagster_iceberg_spark.plan.read_options import COLUMNS
+
+_cannot_read = partial(UpstreamMissingError.refusing, "read")
 
 
 def unknown_ref(subject: str, ref: str | None, refs: Iterable[str]) -> UpstreamMissingError:
@@ -18,14 +21,7 @@ def unknown_ref(subject: str, ref: str | None, refs: Iterable[str]) -> UpstreamM
 
 
 def unknown_snapshot(subject: str, snapshot_id: int, of_run: str | None, *, others: int) -> UpstreamMissingError:
-    """The snapshot does not exist.
-
-    Args:
-        subject: The table.
-        snapshot_id: The snapshot.
-        of_run: The run that read the snapshot, if it is known.
-        others: The number of other snapshots.
-    """
+    """The snapshot does not exist, though a run may have read it."""
     return _cannot_read(
         subject,
         expected=f"the snapshot {snapshot_id}" + (f" that the run {of_run} has read" if of_run else ""),
@@ -57,16 +53,10 @@ def earlier_than_read(subject: str, snapshot_id: int | None, since: int) -> Upst
 def unknown_columns(subject: str, missing: Sequence[str], columns: Sequence[str]) -> UpstreamMissingError:
     """The table lacks columns that the input selects."""
     return _cannot_read(
-        subject,
-        expected=f"the columns {', '.join(missing)} of `{COLUMNS}`",
-        found=f"the columns {', '.join(columns)}",
+        subject, expected=f"the columns {', '.join(missing)} of `{COLUMNS}`", found=f"the columns {', '.join(columns)}"
     )
 
 
 def repeated_columns(subject: str, columns: Sequence[str]) -> MetadataKeyError:
     """The input selects a column twice."""
     return MetadataKeyError.of_value(COLUMNS, subject, expected="each column once", found=", ".join(columns))
-
-
-def _cannot_read(subject: str, *, expected: str, found: str, hint: str | None = None) -> UpstreamMissingError:
-    return UpstreamMissingError.refusing("read", subject, expected=expected, found=found, hint=hint)

@@ -10,44 +10,23 @@ from dataclasses import dataclass, replace
 from dagster_iceberg_spark.plan import schema_refusals
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.table.identifier import split_parts
-from dagster_iceberg_spark.table.schema import (
-    Field,
-    IcebergType,
-    ListType,
-    MapType,
-    Schema,
-    StructType,
-    folded,
-    walk_paths,
-)
+from dagster_iceberg_spark.table.schema import Field, Schema, folded, parts_of, walk_paths, with_parts
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.updates import DropColumn, RenameColumn, TableUpdate
 
 
 @dataclass(frozen=True, slots=True)
 class StoredNames:
-    """The table's names of the columns whose renames are pending.
-
-    Args:
-        changes: The pending renames, by the table's names.
-        is_case_sensitive: Whether names that differ only in case are different names.
-    """
+    """The table's names of the columns whose renames are pending, from the changes by the table's names."""
 
     changes: tuple[RenameColumn, ...] = ()
     is_case_sensitive: bool = False
 
     @classmethod
     def of(cls, renames: Mapping[str, str], frame: Schema, table: Schema | None, *, subject: str) -> "StoredNames":
-        """Find the pending renames of a table.
+        """Find the pending renames (old path: new name) of a table, if there is one.
 
-        Args:
-            renames: The new names by old path.
-            frame: The DataFrame's columns, which must already have the new names.
-            table: The table's columns, or None if there is no table and nothing to rename.
-            subject: The table, for the message.
-
-        Raises:
-            SchemaMismatchError: The DataFrame has an old name, or the table has both names.
+        The DataFrame must already have the new names, and the table only one name of each column.
         """
         pending: list[RenameColumn] = []
         for text, name in renames.items():
@@ -107,22 +86,8 @@ class StoredNames:
 
     def _field(self, field: Field, parent: tuple[str, ...]) -> Field:
         name = self.stored_name(parent, field.name)
-        return replace(field, name=name, type=self._type(field.type, (*parent, name)))
-
-    def _type(self, column_type: IcebergType, path: tuple[str, ...]) -> IcebergType:
-        match column_type:
-            case StructType():
-                return StructType(self._fields(column_type.fields, path))
-            case ListType():
-                return replace(column_type, element=self._type(column_type.element, (*path, "element")))
-            case MapType():
-                return replace(
-                    column_type,
-                    key=self._type(column_type.key, (*path, "key")),
-                    value=self._type(column_type.value, (*path, "value")),
-                )
-            case _:
-                return column_type
+        parts = self._fields(parts_of(field.type), (*parent, name))
+        return replace(field, name=name, type=with_parts(field.type, parts))
 
 
 def lost_columns(

@@ -11,11 +11,9 @@ import datetime as dt
 import math
 import re
 import struct
-from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from decimal import Decimal
-from functools import partial
 from typing import Any, ClassVar, Final
 
 import sqlglot
@@ -89,19 +87,13 @@ class _Spark4(Spark):
 
 
 def row_filter(condition: str, schema: Schema, *, key: str, subject: str) -> Predicate:
-    """Return the predicate of the rows for which a condition is true.
-
-    Args:
-        condition: A condition in Spark SQL.
-        schema: The columns that it may name.
-        key: The metadata key that holds it.
-        subject: The table or asset, for messages.
-
-    Raises:
-        MetadataKeyError: The condition is not supported, names an unknown column, or has a constant that is not a value
-            of its column's type.
-    """
-    parsed = _parsed(condition, key, subject)
+    """Return the predicate of the rows for which a condition in Spark SQL is true. `key` is its metadata key."""
+    try:
+        parsed = sqlglot.parse_one(condition, dialect=_Spark4)
+    except SqlglotError as error:
+        raise MetadataKeyError.of_value(
+            key, subject, expected="a condition in SQL", found=repr(condition), hint=_HINT
+        ) from error
     terms = sum(1 for _ in parsed.find_all(syntax.And, syntax.Or))
     if terms > MAXIMUM_TERMS:
         raise MetadataKeyError.of_value(
@@ -112,15 +104,6 @@ def row_filter(condition: str, schema: Schema, *, key: str, subject: str) -> Pre
             hint="list values with IN.",
         )
     return _Reader(schema, key, subject).predicate(parsed)
-
-
-def _parsed(condition: str, key: str, subject: str) -> syntax.Expr:
-    try:
-        return sqlglot.parse_one(condition, dialect=_Spark4)
-    except SqlglotError as error:
-        raise MetadataKeyError.of_value(
-            key, subject, expected="a condition in SQL", found=repr(condition), hint=_HINT
-        ) from error
 
 
 class _Reader:
@@ -154,11 +137,11 @@ class _Reader:
                 return self._comparison(node)
             case syntax.Between():
                 column, field = self._operand(node.this)
-                low, high = (_value(field, node.args[side], partial(self._refusal, node)) for side in ("low", "high"))
+                low, high = (self._value(field, node.args[side], node) for side in ("low", "high"))
                 return all_of([Comparison(column, ">=", low), Comparison(column, "<=", high)])
             case syntax.In() if node.expressions:
                 column, field = self._operand(node.this)
-                values = (_value(field, item, partial(self._refusal, node)) for item in node.expressions)
+                values = (self._value(field, item, node) for item in node.expressions)
                 return In(column, tuple(dict.fromkeys(values)))
             case syntax.Is():
                 return self._is(node)
@@ -166,7 +149,7 @@ class _Reader:
                 return IsNaN(self._operand(node.this, "a column of floating-point numbers", {FLOAT, DOUBLE})[0])
             case syntax.StartsWith():
                 column, field = self._operand(node.this, "a column of texts", {STRING})
-                return StartsWith(column, str(_value(field, node.expression, partial(self._refusal, node))))
+                return StartsWith(column, str(self._value(field, node.expression, node)))
             case syntax.Like():
                 return self._like(node)
         raise self._refusal(node, "a comparison of a column with constants")
@@ -176,7 +159,7 @@ class _Reader:
         if isinstance(node, syntax.NullSafeEQ) and isinstance(constant, syntax.Null):
             return IsNull(self._column_of_any_value(operand))
         column, field = self._operand(operand)
-        equal = In(column, (_value(field, constant, partial(self._refusal, node)),))
+        equal = In(column, (self._value(field, constant, node),))
         if isinstance(node, syntax.NullSafeEQ):
             return And((equal, Not(IsNull(column))))
         return Not(equal) if isinstance(node, syntax.NEQ) else equal
@@ -186,7 +169,7 @@ class _Reader:
         if _is_turned(node):
             order, operand, constant = _TURNED[order], constant, operand
         column, field = self._operand(operand)
-        return Comparison(column, order, _value(field, constant, partial(self._refusal, node)))
+        return Comparison(column, order, self._value(field, constant, node))
 
     def _is(self, node: syntax.Is) -> Predicate:
         if isinstance(node.expression, syntax.Null):
@@ -198,7 +181,7 @@ class _Reader:
 
     def _like(self, node: syntax.Like) -> Predicate:
         column, field = self._operand(node.this, "a column of texts", {STRING})
-        pattern = str(_value(field, node.expression, partial(self._refusal, node)))
+        pattern = str(self._value(field, node.expression, node))
         if "\\" in pattern or "_" in pattern or "%" in pattern[:-1]:
             raise self._refusal(node, "a pattern that ends in its only wildcard, such as LIKE 'text%'")
         return StartsWith(column, pattern[:-1]) if pattern.endswith("%") else In(column, (pattern,))
@@ -233,6 +216,18 @@ class _Reader:
             raise self._refusal(node, "a column without parts", found=f"{field.name!r} of type {field.type}")
         return column
 
+    def _value(self, field: Field, constant: Any, node: syntax.Expr) -> LiteralValue:
+        """Return a constant of a condition (the node) as a value of the column's type."""
+        constant = constant.unnest()
+        try:
+            value = _of_type(field, constant, _constant_text(constant), _constant_number(constant))
+        except (ValueError, OverflowError):
+            value = None
+        if value is None:
+            example = _EXAMPLES.get(field.type, "")
+            raise self._refusal(node, f"a constant of the type {field.type} of {field.name!r}{example}")
+        return value
+
     def _refusal(self, node: Any, expected: str, found: str | None = None) -> MetadataKeyError:
         shown = node.sql(dialect="spark") if isinstance(node, syntax.Expr) else repr(node)
         return MetadataKeyError.of_value(
@@ -250,19 +245,6 @@ def _is_column(node: Any) -> bool:
     return isinstance(node, syntax.Column | syntax.Dot) and all(
         isinstance(part, syntax.Identifier) for part in node.parts
     )
-
-
-def _value(field: Field, node: Any, refusal: Callable[[str], MetadataKeyError]) -> LiteralValue:
-    """Return a constant as a value of the column's type."""
-    node = node.unnest()
-    text, number = _constant_text(node), _constant_number(node)
-    try:
-        value = _of_type(field, node, text, number)
-    except (ValueError, OverflowError):
-        value = None
-    if value is None:
-        raise refusal(f"a constant of the type {field.type} of {field.name!r}{_EXAMPLES.get(field.type, '')}")
-    return value
 
 
 _EXAMPLES: Final[dict[Any, str]] = {

@@ -14,11 +14,7 @@ from dagster_iceberg_spark.table.snapshot import TableState
 def boundary_of(
     rules: MergeRules, materialization: Materialization, owned: BoundScope, *, subject: str
 ) -> dt.datetime | None:
-    """Return when the versions of a history begin, or None for a merge without versions.
-
-    Raises:
-        ConfigurationError: The run has no such instant, or the rules end versions of other partitions.
-    """
+    """Return when the versions of a history begin, or None for a merge without versions."""
     if rules.strategy != "scd2":
         return None
     if rules.retire == "all" and not owned.is_whole_table:
@@ -42,21 +38,14 @@ def history_properties(boundary: dt.datetime, owned: BoundScope) -> dict[str, st
 def refuse_late(
     boundary: dt.datetime, owned: BoundScope, materialization: Materialization, branch: str, state: TableState | None
 ) -> None:
-    """Reject a batch that is older than the history: the history does not show which rows stayed unchanged since.
-
-    Raises:
-        DataError: A snapshot with versions of the same rows has a later boundary.
-    """
+    """Reject a batch that is older than the history: the history does not show which rows stayed unchanged since."""
     history = history_properties(boundary, owned)[HISTORY]
-    for snapshot in state.base_ancestors(branch) if state else ():
-        summary = snapshot.summary
-        known = summary.get(BOUNDARY)
-        if known is None:
+    if state is None:
+        return
+    for snapshot in state.base_ancestors(branch):
+        known = snapshot.summary.get(BOUNDARY)
+        if known is None or dt.datetime.fromisoformat(known) <= boundary:
             continue
-        is_shared = (
-            owned.is_whole_table or summary.get(HISTORY) == history or not leaves_alone(snapshot, materialization)
-        )
-        if is_shared and dt.datetime.fromisoformat(known) > boundary:
-            raise definition_refusals.late_boundary(
-                str(state.identifier) if state else "", boundary, known, snapshot.snapshot_id
-            )
+        is_same_history = owned.is_whole_table or snapshot.summary.get(HISTORY) == history
+        if is_same_history or not leaves_alone(snapshot, materialization):
+            raise definition_refusals.late_boundary(str(state.identifier), boundary, known, snapshot.snapshot_id)

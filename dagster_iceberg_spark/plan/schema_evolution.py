@@ -1,6 +1,6 @@
 """The changes of a table's schema and partition spec that a write needs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
@@ -18,13 +18,16 @@ from dagster_iceberg_spark.table.schema import (
     IcebergType,
     ListType,
     MapType,
+    NestedType,
     PrimitiveType,
     Schema,
     StructType,
     all_paths,
     folded,
+    parts_of,
     walk,
     walk_paths,
+    with_parts,
 )
 from dagster_iceberg_spark.table.updates import (
     AddColumn,
@@ -37,6 +40,8 @@ from dagster_iceberg_spark.table.updates import (
 )
 
 SchemaEvolution: TypeAlias = Literal["strict", "add_columns", "full"]
+_Types: TypeAlias = dict[str, IcebergType]
+_Conversion: TypeAlias = Callable[[IcebergType, IcebergType], IcebergType]
 StorageVerdict: TypeAlias = Literal["as is", "stored", "widened", "refused"]
 
 RESERVED_COLUMNS: Final = frozenset(
@@ -47,18 +52,14 @@ OWN_PREFIX: Final = "__dagster_"
 
 _DIGITS_OF: Final = {INT: 10, LONG: 19}
 """The number of decimal digits of the integer types."""
+_WAITING: Final = (DropColumn, MoveColumn)
 _UNKNOWN: Final = PrimitiveType("unknown")
 _VARIANT: Final = PrimitiveType("variant")
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaChanges:
-    """The changes of a table's columns.
-
-    Args:
-        before: The changes that the write needs.
-        after: The changes that may lose values or only tidy up. They wait until the new data is committed.
-    """
+    """The changes that a write needs before it, and those that may lose values or only tidy up after its commit."""
 
     before: tuple[TableUpdate, ...] = ()
     after: tuple[TableUpdate, ...] = ()
@@ -75,17 +76,9 @@ def plan_schema_changes(
 ) -> SchemaChanges:
     """Return the changes of the table that the DataFrame needs, which is written by column name.
 
-    Args:
-        frame: The DataFrame's columns.
-        table: The table's columns.
-        policy: `strict` allows no difference. `add_columns` allows new columns and wider types. `full` also drops
-            columns that the DataFrame lacks, and adopts its order.
-        docs: The descriptions of columns in the definition. Other columns keep theirs.
-        subject: The table, for the message.
-        protected: Columns that must not be dropped, by dotted name, each with the reason.
-
-    Raises:
-        SchemaMismatchError: The DataFrame cannot be stored without losing values, or the policy forbids a change.
+    `strict` allows no difference. `add_columns` allows new columns and wider types. `full` also drops columns that the
+    DataFrame lacks, except the protected ones (by dotted name, with the reason), and adopts its order. Columns without
+    a description in `docs` keep theirs.
     """
     if policy == "strict":
         difference = next(_differences(frame, table.fields, path=()), None)
@@ -94,14 +87,9 @@ def plan_schema_changes(
         return SchemaChanges(before=tuple(_doc_changes(table, docs)))
     evolution = _Evolution(policy, subject, protected or {}, frame)
     changes = tuple(evolution.of_fields(frame.fields, table.fields, path=()))
-    return SchemaChanges(
-        before=(*(change for change in changes if not _waits(change)), *_doc_changes(table, docs)),
-        after=tuple(change for change in changes if _waits(change)),
-    )
-
-
-def _waits(change: TableUpdate) -> bool:
-    return isinstance(change, DropColumn | MoveColumn)
+    before = tuple(change for change in changes if not isinstance(change, _WAITING))
+    after = tuple(change for change in changes if isinstance(change, _WAITING))
+    return SchemaChanges((*before, *_doc_changes(table, docs)), after)
 
 
 def completed_columns(frame: Schema, table: Schema) -> dict[str, IcebergType]:
@@ -109,30 +97,34 @@ def completed_columns(frame: Schema, table: Schema) -> dict[str, IcebergType]:
 
     Spark fills a column that a DataFrame lacks with NULL, but not a field of a struct.
     """
-    known = frame.like(table.fields)
-    wanted = {field.name: (field.type, stored.type) for field in frame if (stored := known.field(field.name))}
-    completed = {name: _completed(source, target, frame) for name, (source, target) in wanted.items()}
-    return {name: complete for name, complete in completed.items() if complete != wanted[name][0]}
+    return _other_types(frame, table, lambda source, _: source, adds_fields=True)
 
 
-def _completed(source: IcebergType, target: IcebergType, frame: Schema) -> IcebergType:
-    """Return the source type with the fields of the target that it lacks, each at the end of its struct."""
-    match source, target:
-        case StructType(), StructType():
-            stored, given = frame.like(target.fields), frame.like(source.fields)
-            fields = (
-                replace(field, type=_completed(field.type, known.type, frame))
-                if (known := stored.field(field.name))
-                else field
-                for field in given
-            )
-            return StructType((*fields, *(field for field in stored if given.field(field.name) is None)))
-        case ListType(), ListType():
-            return replace(source, element=_completed(source.element, target.element, frame))
-        case MapType(), MapType():
-            return replace(source, value=_completed(source.value, target.value, frame))
-        case _:
-            return source
+def columns_to_check(frame: Schema, table: Schema) -> dict[str, IcebergType]:
+    """Return the columns whose values must be checked, because Spark lacks the table's type, each with that type."""
+    return _other_types(frame, table, lambda source, target: target if is_stand_in(source, target) else source)
+
+
+def _other_types(frame: Schema, table: Schema, convert: _Conversion, *, adds_fields: bool = False) -> _Types:
+    row = _converted(StructType(frame.fields), StructType(table.fields), frame, convert, adds_fields=adds_fields)
+    pairs = zip(frame, parts_of(row), strict=False)  # columns that are added are at the end
+    return {field.name: converted.type for field, converted in pairs if converted.type != field.type}
+
+
+def _converted(
+    source: IcebergType, target: IcebergType, frame: Schema, convert: _Conversion, *, adds_fields: bool
+) -> IcebergType:
+    """Return the source type with converted primitive types, and with the target's fields at the end of each struct."""
+    if type(source) is not type(target) or not isinstance(source, NestedType):
+        return convert(source, target)
+    stored, given = frame.like(parts_of(target)), frame.like(parts_of(source))
+    pairs = ((part, (stored.field(part.name) or part).type) for part in given)
+    parts = (
+        replace(part, type=_converted(part.type, other, frame, convert, adds_fields=adds_fields))
+        for part, other in pairs
+    )
+    lacking = (field for field in stored if adds_fields and given.field(field.name) is None)
+    return with_parts(source, (*parts, *lacking))
 
 
 def lacks_fields_of_structs_only(source: IcebergType, complete: IcebergType) -> bool:
@@ -148,14 +140,8 @@ def lacks_fields_of_structs_only(source: IcebergType, complete: IcebergType) -> 
 def refuse_repeated_columns(frame: Schema, table: Schema | None = None, *, subject: str) -> None:
     """Reject a DataFrame in which two columns, or two fields of a struct at any depth, have the same name.
 
-    Args:
-        frame: The DataFrame's columns.
-        table: The table's columns, if the table exists.
-        subject: The table, for the message.
-
-    Raises:
-        SchemaMismatchError: Two columns have the same name, or names that differ only in case if the session ignores
-            case; or they have the same dotted path, by which Iceberg identifies them.
+    Names that differ only in case are the same if the session ignores case. Neither may two columns of the DataFrame or
+    the table have the same dotted path, by which Iceberg identifies them.
     """
     seen: dict[tuple[str, ...], str] = {}
     for path, field in walk_paths(frame.fields):
@@ -172,11 +158,7 @@ def refuse_repeated_columns(frame: Schema, table: Schema | None = None, *, subje
 
 
 def refuse_reserved_columns(frame: Schema, *, subject: str) -> None:
-    """Reject columns with reserved names, because Spark could no longer read the table.
-
-    Raises:
-        SchemaMismatchError: A column has the name of a metadata column of Iceberg or a name of this package.
-    """
+    """Reject reserved names of columns, with which Spark could no longer read the table."""
     for name in frame.names:
         if name in RESERVED_COLUMNS or name.startswith(OWN_PREFIX):
             owner = "this package" if name.startswith(OWN_PREFIX) else "Iceberg"
@@ -214,41 +196,6 @@ def is_stand_in(source: IcebergType, target: IcebergType) -> bool:
     return (source, target) == (STRING, UUID) or (source == BINARY and str(target).startswith("fixed["))
 
 
-def columns_to_check(frame: Schema, table: Schema) -> dict[str, IcebergType]:
-    """Return the columns whose values must be checked, because Spark lacks the table's type, each with that type.
-
-    Args:
-        frame: The DataFrame's columns.
-        table: The table's columns.
-    """
-    known = frame.like(table.fields)
-    wanted = {
-        field.name: _checked(field.type, stored.type, frame) for field in frame if (stored := known.field(field.name))
-    }
-    return {field.name: wanted[field.name] for field in frame if wanted.get(field.name, field.type) != field.type}
-
-
-def _checked(source: IcebergType, target: IcebergType, frame: Schema) -> IcebergType:
-    match source, target:
-        case StructType(), StructType():
-            stored = frame.like(target.fields)
-            return StructType(
-                tuple(
-                    replace(field, type=_checked(field.type, known.type, frame))
-                    if (known := stored.field(field.name))
-                    else field
-                    for field in source.fields
-                )
-            )
-        case ListType(), ListType():
-            return replace(source, element=_checked(source.element, target.element, frame))
-        case MapType(), MapType():
-            key, value = _checked(source.key, target.key, frame), _checked(source.value, target.value, frame)
-            return replace(source, key=key, value=value)
-        case _:
-            return target if is_stand_in(source, target) else source
-
-
 def is_promotion(before: IcebergType, after: IcebergType) -> bool:
     """Return whether Iceberg can change a column from one type to the other (spec, "Schema Evolution")."""
     match before, after:
@@ -272,19 +219,17 @@ class _Evolution:
     ) -> Iterator[TableUpdate]:
         target, source = self.frame.like(table), self.frame.like(frame)
         for field in frame:
-            stored = target.field(field.name)
-            here = (*path, field.name if stored is None else stored.name)
-            if stored is None:
-                yield _addition(field, here, subject=self.subject)
+            if (stored := target.field(field.name)) is None:
+                yield _addition(field, (*path, field.name), subject=self.subject)
             else:
-                yield from self.of_type(field.type, stored.type, path=here)
+                yield from self.of_type(field.type, stored.type, path=(*path, stored.name))
         missing = [stored for stored in table if source.field(stored.name) is None]
         for stored in missing:
             yield from self.of_missing(stored, (*path, stored.name), source)
         if self.policy == "full":
             kept = [stored.name for stored in table if stored not in missing]
             added = [field.name for field in frame if target.field(field.name) is None]
-            wanted = [field.name if (stored := target.field(field.name)) is None else stored.name for field in frame]
+            wanted = [(target.field(field.name) or field).name for field in frame]
             yield from _moves([*kept, *added], wanted, path)
 
     def of_missing(self, stored: Field, path: tuple[str, ...], source: Schema) -> Iterator[TableUpdate]:
@@ -293,9 +238,7 @@ class _Evolution:
             if stored.is_required:
                 raise schema_refusals.required_column_missing(self.subject, path, source.names)
             return
-        needed = next(
-            (use for held, use in self.protected.items() if held == name or held.startswith(f"{name}.")), None
-        )
+        needed = next((use for held, use in self.protected.items() if f"{held}.".startswith(f"{name}.")), None)
         if needed is not None:
             raise schema_refusals.needed_column_missing(self.subject, path, needed, source.names)
         if stored.is_required:
@@ -309,7 +252,8 @@ class _Evolution:
             case ListType(), ListType():
                 yield from self.of_type(source.element, target.element, path=(*path, "element"))
             case MapType(), MapType():
-                _refuse_other_keys(source.key, target.key, self.frame, path=path, subject=self.subject)
+                if not _fits_as_key(source.key, target.key, self.frame):
+                    raise schema_refusals.other_map_keys(self.subject, path, source.key, target.key)
                 yield from self.of_type(source.value, target.value, path=(*path, "value"))
             case _ if (verdict := storage_verdict(source, target)) == "widened":
                 yield WidenColumn(path, before=target, after=source)
@@ -329,30 +273,16 @@ def _moves(current: list[str], wanted: Sequence[str], path: tuple[str, ...]) -> 
 def _differences(frame: Schema, table: Sequence[Field], *, path: tuple[str, ...]) -> Iterator[str]:
     target = frame.like(table)
     for field in frame:
-        stored = target.field(field.name)
-        name = ".".join((*path, field.name))
+        stored, here = target.field(field.name), (*path, field.name)
         if stored is None:
-            yield f"the column {name} of type {field.type}, which the table lacks"
-        else:
-            yield from _type_differences(field.type, stored.type, frame, path=(*path, field.name))
+            yield f"the column {'.'.join(here)} of type {field.type}, which the table lacks"
+        elif type(field.type) is type(stored.type) and isinstance(field.type, NestedType):
+            yield from _differences(frame.like(parts_of(field.type)), parts_of(stored.type), path=here)
+        elif field.type != stored.type and not is_stand_in(field.type, stored.type):
+            yield f"the column {'.'.join(here)} of type {field.type}, where the table has {stored.type}"
     for stored in table:
         if frame.field(stored.name) is None:
             yield f"no column {'.'.join((*path, stored.name))}"
-
-
-def _type_differences(
-    source: IcebergType, target: IcebergType, frame: Schema, *, path: tuple[str, ...]
-) -> Iterator[str]:
-    match source, target:
-        case StructType(), StructType():
-            yield from _differences(frame.like(source.fields), target.fields, path=path)
-        case ListType(), ListType():
-            yield from _type_differences(source.element, target.element, frame, path=(*path, "element"))
-        case MapType(), MapType():
-            yield from _type_differences(source.key, target.key, frame, path=(*path, "key"))
-            yield from _type_differences(source.value, target.value, frame, path=(*path, "value"))
-        case _ if source != target and not is_stand_in(source, target):
-            yield f"the column {'.'.join(path)} of type {source}, where the table has {target}"
 
 
 def _addition(field: Field, path: tuple[str, ...], *, subject: str) -> AddColumn:
@@ -378,25 +308,12 @@ def _fits_as_key(source: IcebergType, target: IcebergType, frame: Schema) -> boo
             return storage_verdict(source, target) in ("as is", "stored")
 
 
-def _refuse_other_keys(
-    source: IcebergType, target: IcebergType, frame: Schema, *, path: tuple[str, ...], subject: str
-) -> None:
-    """Reject other keys of a map: keys cannot evolve (Iceberg spec, "Schema Evolution")."""
-    if not _fits_as_key(source, target, frame):
-        raise schema_refusals.other_map_keys(subject, path, source, target)
-
-
 def _doc_changes(table: Schema, docs: Mapping[str, str]) -> Iterator[DescribeColumn]:
     for name, doc in docs.items():
-        stored = table.field(name)
-        if stored is not None and stored.doc != doc:
+        if (stored := table.field(name)) is not None and stored.doc != doc:
             yield DescribeColumn((stored.name,), doc)
 
 
 def with_docs(schema: Schema, docs: Mapping[str, str]) -> Schema:
     """Return the schema with the descriptions of the definition."""
-    return replace(schema, fields=tuple(_described(field, docs) for field in schema.fields))
-
-
-def _described(field: Field, docs: Mapping[str, str]) -> Field:
-    return Field(field.name, field.type, field.is_required, docs.get(field.name, field.doc), field.field_id)
+    return replace(schema, fields=tuple(replace(field, doc=docs.get(field.name, field.doc)) for field in schema.fields))

@@ -4,12 +4,15 @@ Each function returns the error of one case. The caller raises it.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from dagster_iceberg_spark.errors import SchemaMismatchError
 from dagster_iceberg_spark.table.identifier import quote_part
 from dagster_iceberg_spark.table.schema import TIMESTAMP, TIMESTAMPTZ, Field, IcebergType
 
 Path = tuple[str, ...]
+
+_cannot_write = partial(SchemaMismatchError.refusing, "write")
 
 
 def strict_difference(subject: str, difference: str) -> SchemaMismatchError:
@@ -157,7 +160,3 @@ def both_names_in_table(subject: str, old: str, new: Path) -> SchemaMismatchErro
 
 def _dataframe_of(columns: Sequence[str]) -> str:
     return f"a DataFrame with the columns {', '.join(columns) or 'none'}"
-
-
-def _cannot_write(subject: str, *, expected: str, found: str, hint: str) -> SchemaMismatchError:
-    return SchemaMismatchError.refusing("write", subject, expected=expected, found=found, hint=hint)

@@ -12,11 +12,7 @@ from dagster_iceberg_spark.table.updates import TableUpdate
 
 
 def check_ownership(request: TableRequest, state: TableState | None) -> None:
-    """Reject a table that another asset owns.
-
-    Raises:
-        TableOwnershipError: The message names the owner.
-    """
+    """Reject a table that another asset owns."""
     owner = None if state is None else owner_of(request, state)
     is_shared = state is not None and state.properties.get(lineage.SHARED_PROPERTY) == lineage.NAMED_EXPLICITLY
     if owner in (None, request.asset_key) or (is_shared and request.is_named_explicitly):
@@ -35,9 +31,7 @@ def owner_of(request: TableRequest, state: TableState) -> str | None:
 def takes_over(request: TableRequest, state: TableState) -> bool:
     """Return whether the recorded owner of the table is the asset under its former key."""
     owner = state.properties.get(lineage.OWNER_PROPERTY)
-    return (
-        request.asset_key is not None and owner is not None and owner == request.options.takes_over != request.asset_key
-    )
+    return None not in (owner, request.asset_key) and owner == request.options.takes_over != request.asset_key
 
 
 def refuse_disagreement(
@@ -45,8 +39,7 @@ def refuse_disagreement(
 ) -> None:
     """Reject changes that assets with a shared table could make back and forth.
 
-    Raises:
-        TableOwnershipError: An asset that does not own the table would change its layout, or a column would be lost.
+    An asset that does not own the table cannot change its layout, and none of them can drop or rename a column.
     """
     owner, sharers = owner_of(request, state), _sharers(state)
     others = sorted({*sharers, *filter(None, [owner])} - {request.asset_key})

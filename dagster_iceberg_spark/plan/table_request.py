@@ -13,14 +13,7 @@ from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 @dataclass(frozen=True, slots=True)
 class TableCreation:
-    """How a table is created.
-
-    Args:
-        creates_table: Whether the first write creates the table.
-        creates_namespace: Whether the first write creates the namespace.
-        namespace_properties: The properties of a created namespace.
-        location: The template of the table's directory, or None for the catalog's choice.
-    """
+    """How a table and its namespace are created. Without a template, the catalog chooses the location."""
 
     creates_table: bool = True
     creates_namespace: bool = True
@@ -28,11 +21,7 @@ class TableCreation:
     location: LocationTemplate | None = None
 
     def __post_init__(self) -> None:
-        """Reject properties that namespaces cannot share, or that Spark sets.
-
-        Raises:
-            ConfigurationError: The message names the property.
-        """
+        """Reject properties that namespaces cannot share, or that Spark sets."""
         for key in ("location", "owner"):
             if key in self.namespace_properties:
                 raise ConfigurationError.refusing(
@@ -56,12 +45,7 @@ def missing_namespace(identifier: TableIdentifier) -> ConfigurationError:
 
 
 def missing_table(identifier: TableIdentifier, columns: str | None = None) -> ConfigurationError:
-    """Return the error for a table that does not exist and must not be created.
-
-    Args:
-        identifier: The table.
-        columns: The columns that it would have, if they are known.
-    """
+    """Return the error for a table that does not exist and must not be created."""
     how = "create it" if columns is None else f"create it with the columns {columns}"
     return ConfigurationError.refusing(
         "write",
@@ -74,17 +58,7 @@ def missing_table(identifier: TableIdentifier, columns: str | None = None) -> Co
 
 @dataclass(frozen=True, slots=True)
 class TableRequest:
-    """The table that a definition asks for.
-
-    Args:
-        identifier: The table.
-        asset_key: The key of the owning asset, with slashes between its parts, or None for an op's output, which owns
-            no table.
-        is_named_explicitly: Whether `iceberg/table` names the table.
-        options: The options of the output.
-        column_docs: The descriptions of columns in the definition.
-        creation: How the table is created, if it does not exist.
-    """
+    """The table that a definition asks for. An op's output has no asset key, and owns no table."""
 
     identifier: TableIdentifier
     asset_key: str | None

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from dagster_iceberg_spark.plan import partitioning_refusals
 from dagster_iceberg_spark.plan.binding import BoundScope, Constraint, Edge, Intervals, Partitions, Values
+from dagster_iceberg_spark.plan.overwrite_filter import union_of
 from dagster_iceberg_spark.table.partitioning import TIME_TRANSFORMS, PartitionField, granule_start
 from dagster_iceberg_spark.table.schema import (
     BINARY,
@@ -30,17 +31,9 @@ _FUNCTIONS: Final[frozenset[IcebergType]] = frozenset({BINARY, DATE, STRING, TIM
 def with_columns(
     fields: Iterable[PartitionField], schema: Schema, *, subject: str
 ) -> tuple[tuple[PartitionField, Field], ...]:
-    """Return the partition fields that identify a partition, each with its column.
+    """Return the partition fields that identify a partition, each with the DataFrame's column that it is computed from.
 
     If the spec has the identity of a column, its other transforms are left out.
-
-    Args:
-        fields: The fields of the spec that the rows are written under.
-        schema: The DataFrame's columns, as the table stores them.
-        subject: The table, for messages.
-
-    Raises:
-        PartitioningError: The partitions of a field cannot be computed from a column of the DataFrame.
     """
     known = tuple((field, _source(field, schema, subject)) for field in fields)
     by_value = {column.name for field, column in known if field.transform.name == "identity"}
@@ -64,17 +57,10 @@ def _source(field: PartitionField, schema: Schema, subject: str) -> Field:
 def touched(
     fields: Sequence[tuple[PartitionField, Field]], partitions: Iterable[Sequence[Any]], *, subject: str
 ) -> BoundScope:
-    """Return the rows of the partitions.
+    """Return the rows of the partitions, each given by the values of the fields. Without fields, it is the whole table.
 
-    Args:
-        fields: The partition fields, each with its column. Without any, the whole table is one partition.
-        partitions: The values of the fields in each partition. An identity has the column's value: a date as days since
-            1970, an instant or a wall clock as microseconds since 1970. Another transform has the transform's value
-            (Iceberg spec, "Partition Transforms").
-        subject: The table, for messages.
-
-    Raises:
-        PartitioningError: A partition extends beyond the year 9999.
+    An identity has the column's value: a date as days since 1970, an instant or a wall clock as microseconds since
+    then. Another transform has the transform's value (Iceberg spec, "Partition Transforms").
     """
     groups: dict[tuple[Any, ...], list[Any]] = {}
     for first, *rest in (tuple(partition) or (None,) for partition in partitions):
@@ -108,7 +94,7 @@ def _constraints(field: PartitionField, column: Field, values: Sequence[Any], su
         elif field.transform.argument is not None:
             found.append(Partitions(column.name, field.transform, tuple(map(_plain, known))))
         else:
-            found.append(Intervals(column.name, _joined(_granule(field, column, value) for value in known)))
+            found.append(Intervals(column.name, union_of(_granule(field, column, value) for value in known)))
     except (OverflowError, ValueError) as error:
         raise partitioning_refusals.partition_out_of_years(subject, field) from error
     return found
@@ -135,13 +121,3 @@ def _granule(field: PartitionField, column: Field, ordinal: int) -> tuple[Edge, 
     if column.type == TIMESTAMPTZ:
         return start.replace(tzinfo=dt.timezone.utc), end.replace(tzinfo=dt.timezone.utc)
     return start, end
-
-
-def _joined(granules: Iterable[tuple[Edge, Edge]]) -> tuple[tuple[Edge, Edge], ...]:
-    joined: list[tuple[Edge, Edge]] = []
-    for start, end in granules:
-        if joined and joined[-1][1] == start:
-            joined[-1] = (joined[-1][0], end)
-        else:
-            joined.append((start, end))
-    return tuple(joined)

@@ -1,19 +1,18 @@
 """Parsers of plain metadata values. They raise a `ValueError` or `TypeError` that names what was found."""
 
 import datetime as dt
-import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dagster_iceberg_spark.table.identifier import quote_part, split_parts
+from dagster_iceberg_spark.table.notation import NotationError, nearest_of
 from dagster_iceberg_spark.table.ordering import SortField
 
 
 def text(value: Any) -> str:
     """Parse a text that is not empty."""
     if not isinstance(value, str) or not value:
-        message = f"{value!r}"
-        raise TypeError(message)
+        raise TypeError(f"{value!r}")
     return value
 
 
@@ -22,8 +21,7 @@ def list_of_text(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list | tuple):
-        message = f"{value!r}, which is not a list"
-        raise TypeError(message)
+        raise TypeError(f"{value!r}, which is not a list")
     return [text(item) for item in value]
 
 
@@ -35,8 +33,7 @@ def names(value: Any) -> tuple[str, ...]:
 def boolean(value: Any) -> bool:
     """Parse a boolean."""
     if not isinstance(value, bool):
-        message = f"{value!r}, which is not true or false"
-        raise TypeError(message)
+        raise TypeError(f"{value!r}, which is not true or false")
     return value
 
 
@@ -45,20 +42,28 @@ def instant(value: Any) -> dt.datetime:
     try:
         given = value if isinstance(value, dt.datetime) else dt.datetime.fromisoformat(value.replace("Z", "+00:00"))
     except (AttributeError, ValueError) as error:
-        message = f"{value!r}"
-        raise ValueError(message) from error
+        raise ValueError(f"{value!r}") from error
     if given.tzinfo is None:
-        message = f"{value!r}, which has no zone"
-        raise ValueError(message)
+        raise ValueError(f"{value!r}, which has no zone")
     return given
 
 
 def string_map(value: Any) -> dict[str, str]:
     """Parse a dict of texts. Numbers and booleans are converted to texts."""
     if not isinstance(value, Mapping):
-        message = f"{value!r}, which is not a dict"
-        raise TypeError(message)
+        raise TypeError(f"{value!r}, which is not a dict")
     return {text(key): _property_text(item) for key, item in value.items()}
+
+
+def one_of(choices: tuple[str, ...]) -> Callable[[Any], Any]:
+    """Return a parser that accepts these names only."""
+
+    def parse(value: Any) -> Any:
+        if value not in choices:
+            raise NotationError(f"one of {', '.join(choices)}", repr(value), nearest_of(str(value), choices))
+        return value
+
+    return parse
 
 
 def sort_field(notation: str) -> SortField:
@@ -67,12 +72,6 @@ def sort_field(notation: str) -> SortField:
     column, direction = _strip_suffix(column, {"asc": "asc", "desc": "desc"})
     (name,) = split_parts(column if column.startswith("`") else quote_part(column))
     return SortField(name, direction or "asc", nulls)  # type: ignore[arg-type]
-
-
-def nearest_of(word: str, known: Sequence[str]) -> str | None:
-    """Return the known word that is most similar to the given word, if any is similar."""
-    matches = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return matches[0] if matches else None
 
 
 def _strip_suffix(notation: str, suffixes: Mapping[str, str]) -> tuple[str, str | None]:
@@ -86,6 +85,5 @@ def _property_text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str | int | float):
-        message = f"{value!r}, which is no text or number"
-        raise TypeError(message)
+        raise TypeError(f"{value!r}, which is no text or number")
     return str(value)

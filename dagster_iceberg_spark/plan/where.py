@@ -26,16 +26,7 @@ WHERE: Final = f"{MERGE}: where"
 
 
 def where_scope(condition: str, columns: Schema, *, subject: str) -> BoundScope:
-    """Return the rows for which a condition is true.
-
-    Args:
-        condition: A condition in Spark SQL: comparisons of columns with constants, joined by AND and OR.
-        columns: The columns of the DataFrame, whose rows must meet the condition too.
-        subject: The table, for messages.
-
-    Raises:
-        MetadataKeyError: The condition is not supported.
-    """
+    """Return the rows for which a condition is true: comparisons of columns with constants, joined by AND and OR."""
     predicate = row_filter(condition, columns, key=WHERE, subject=subject)
     scope = _scope(predicate, columns)
     if scope is None or len(scope.boxes) > MAXIMUM_BOXES:

@@ -4,25 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dagster_iceberg_spark.plan import definition_refusals, schema_refusals
+from dagster_iceberg_spark.plan import definition, definition_refusals, schema_refusals
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
 from dagster_iceberg_spark.plan.branch import new_branch, refuse_losses_of_main, refuse_outdated_branch
-from dagster_iceberg_spark.plan.definition import (
-    check_columns,
-    check_marker,
-    check_place,
-    check_validity,
-    identifier_changes,
-    marker_of,
-    order_changes,
-    property_changes,
-    protected_columns,
-    refuse_any_schema,
-    required_by_definition,
-    required_columns_of,
-    stored_columns,
-    wanted_properties,
-)
 from dagster_iceberg_spark.plan.incremental import refuse_loss
 from dagster_iceberg_spark.plan.merging import MergeRules
 from dagster_iceberg_spark.plan.metrics import advice, whole_bounds
@@ -76,12 +60,7 @@ from dagster_iceberg_spark.table.predicate import Predicate
 from dagster_iceberg_spark.table.schema import Field, IcebergType, Schema, walk_paths
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import TableState
-from dagster_iceberg_spark.table.updates import (
-    AddPartitionField,
-    DropColumn,
-    RelaxColumn,
-    TableUpdate,
-)
+from dagster_iceberg_spark.table.updates import AddPartitionField, DropColumn, RelaxColumn, TableUpdate
 
 MAXIMUM_COUNTED_PARTITIONS: Final = 50
 """A run of more partitions does not count their rows while it writes: each count is an expression for each row."""
@@ -98,13 +77,9 @@ CREATION_PROPERTIES: Final = {
 SINGLE_PARTITION_OPTIONS: Final = {"advisory-partition-size": str(32 * 1024 * 1024)}
 """Rows of one table partition hash to one task. This size, in bytes of shuffled data, lets the engine split the task.
 Runs of several partitions have several tasks anyway; in measurements, the option only made their files smaller."""
-
-
 MAXIMUM_OPEN_PARTITIONS: Final = 100
 """In a run of more partitions, a task writes one partition after the other. By Iceberg's default, it keeps a file of
 each partition open with its buffers: 3,000 days in one run need more than a heap of 2 GB."""
-
-
 FANOUT_OPTION: Final = "fanout-enabled"
 FANOUT_PROPERTY: Final = "write.spark.fanout.enabled"
 
@@ -114,19 +89,11 @@ class WriteDraft:
     """A valid write whose overwritten files are not decided yet, because that may need the table's manifests.
 
     Args:
-        request: The table that the definition asks for.
-        materialization: The run's scope and the lineage for the snapshot.
         frame: The DataFrame's columns that are stored.
         columns: The same columns as the table will store them.
-        state: The current state of the table, or None if it does not exist.
-        partition_fields: The fields that the table will be partitioned by.
         owned: The rows that the run replaces, updates or deletes.
         marker: The batch's column that marks keys to delete.
         fills_valid_from: Whether the DataFrame lacks the column that says when a version of a history begins.
-        create: How to create the table, or None if it exists.
-        changes: Changes of the table's metadata, in order.
-        guard: The guard of the rows that may be written, or None for all rows.
-        checked: Columns whose values must be checked, because Spark lacks the table's type, with that type.
     """
 
     request: TableRequest
@@ -148,23 +115,16 @@ class WriteDraft:
         return str(self.request.identifier)
 
     def partition_columns(self) -> tuple[tuple[PartitionField, Field], ...]:
-        """Return the fields that the table is partitioned by, each with its column.
-
-        Raises:
-            PartitioningError: The partitions of a field cannot be computed from a column of the DataFrame.
-        """
+        """Return the fields that the table is partitioned by, each with its column."""
         return with_columns(self.partition_fields, self.columns, subject=self._subject)
 
     def file_columns(self, touched: BoundScope | None = None) -> tuple[str, ...]:
         """Return the columns whose bounds in the data files the plan needs, usually none.
 
-        Args:
-            touched: The rows of the partitions that the DataFrame's rows fall in, if only these are replaced.
+        `touched` has the rows of the partitions that the DataFrame's rows fall in, if only these are replaced.
         """
         options, state = self.request.options, self.state
-        if state is None or state.base(options.branch) is None:
-            return ()
-        if options.merges or options.write_disposition == "append":
+        if options.merges or options.write_disposition == "append" or not (state and state.base(options.branch)):
             return ()
         owned = self._within(touched)
         if any(state.schema.field(column) is None for column in owned.columns):
@@ -178,16 +138,7 @@ class WriteDraft:
         return self.owned.predicate() if has_transform and straddling_files(self.owned, files) else None
 
     def plan(self, files: Sequence[DataFile] | None = None, touched: BoundScope | None = None) -> WritePlan:
-        """Plan the write.
-
-        Args:
-            files: The table's data files with the bounds of `file_columns`, or None if the plan needs none.
-            touched: The rows of the partitions that the DataFrame's rows fall in, if only these are replaced.
-
-        Raises:
-            ConfigurationError: The branch lacks a column that the write filters by.
-            DataError: The versions of the batch begin before those of the table.
-        """
+        """Plan the write, with the data files and their bounds of `file_columns`, or None if it needs none."""
         options, state, materialization = self.request.options, self.state, self.materialization
         owned = self._within(touched)
         action = self._action(owned, files)
@@ -207,10 +158,10 @@ class WriteDraft:
             changes=self.changes,
             completions=_completions(options, self.frame, state, subject=self._subject),
             checked=self.checked,
-            required=required_by_definition(options, self.frame, state),
+            required=definition.required_by_definition(options, self.frame, state),
             action=action,
             guard=self.guard,
-            write_options={**_validation(options, action), **_write_options(options, materialization.scope, state)},
+            write_options=_write_options(options, action, materialization.scope, state),
             snapshot_properties={
                 **materialization.properties(),
                 **({CARRIES_OVER: "true"} if carries_over else {}),
@@ -234,7 +185,7 @@ class WriteDraft:
             return AppendAlone(base_id) if self.materialization.reads_changes else Append()
         rows = owned.predicate()
         if options.merges:
-            rules, keys = options.merge, _frame_names(options.merge_keys, self.frame)
+            rules, keys = options.merge, tuple(map(self.frame.exact, options.merge_keys))
             if not keys:  # each row as a whole
                 rules = replace(rules, null_keys="match")
                 keys = tuple(name for name in self.frame.names if name not in rules.validity)
@@ -256,29 +207,18 @@ class WriteDraft:
 def draft_write(
     request: TableRequest, materialization: Materialization, given: Schema, state: TableState | None
 ) -> WriteDraft:
-    """Validate a write, and plan it as far as possible without the table's manifests.
-
-    Args:
-        request: The table that the definition asks for.
-        materialization: The run's scope and the lineage for the snapshot.
-        given: The DataFrame's columns.
-        state: The current state of the table, or None if it does not exist.
-
-    Raises:
-        ConfigurationError: The metadata, the partitions definition and the table do not fit together.
-        DataError: The DataFrame cannot be stored in the table.
-    """
+    """Validate a write of the given columns, and plan it as far as possible without the table's manifests."""
     subject = str(request.identifier)
     options, scope = request.options, materialization.scope
     refuse_repeated_columns(given, state.schema if state else None, subject=subject)
     refuse_reserved_columns(given, subject=subject)
     refuse_loss(options, materialization, request.identifier)
-    check_columns(options, given, state, subject=subject)
-    check_validity(options, given, subject=subject)
-    check_marker(options, [dimension.column for dimension in scope.dimensions], given, subject=subject)
-    frame = stored_columns(options, given)
+    definition.check_columns(options, given, state, subject=subject)
+    definition.check_validity(options, given, subject=subject)
+    definition.check_marker(options, [dimension.column for dimension in scope.dimensions], given, subject=subject)
+    frame = definition.stored_columns(options, given)
     check_ownership(request, state)
-    refuse_any_schema(options, state, subject=subject)
+    definition.refuse_any_schema(options, state, subject=subject)
     wanted_fields = wanted_partition_fields(request, scope, frame, state)
     spec = state.spec if state and wanted_fields is None else PartitionSpec(wanted_fields or ())
     placed = request.with_properties(PLAIN_PATHS) if has_long_paths(scope, spec) else request
@@ -298,7 +238,7 @@ def draft_write(
         partition_fields=spec.live_fields,
         # The versions of a key form one history, whatever partitions they begin or end in.
         owned=owned.without(options.merge.validity) if options.merges else owned,
-        marker=marker_of(options, given),
+        marker=definition.marker_of(options, given),
         fills_valid_from=given.field(options.merge.valid_from) is None,
         create=create,
         changes=changes,
@@ -310,19 +250,12 @@ def draft_write(
 def plan_finish(request: TableRequest, frame: Schema, state: TableState, planned_on: Schema) -> tuple[TableUpdate, ...]:
     """Return the changes that follow the commit of the data: those that may lose values or only tidy up.
 
-    Args:
-        request: The table that the definition asks for.
-        frame: The DataFrame's columns.
-        state: The state of the table after the commit.
-        planned_on: The columns of the table when the write was planned. Columns that another writer has added since are
-            not dropped.
-
-    Raises:
-        DataError: Another writer has changed the table's columns since.
+    Columns that another writer has added since the write was planned, on the columns `planned_on`, are not dropped.
     """
-    options, subject, frame = request.options, str(request.identifier), stored_columns(request.options, frame)
+    options, subject = request.options, str(request.identifier)
     if options.schema_evolution != "full" and not options.renames:
         return ()
+    frame = definition.stored_columns(options, frame)
     names = StoredNames.of(options.renames, frame, state.schema, subject=subject)
     changes = plan_schema_changes(
         names.of_schema(frame), state.schema, policy=options.schema_evolution, docs={}, subject=subject
@@ -347,16 +280,16 @@ def _creation(
     refuse_redundant_fields(unnamed, subject=str(request.identifier))
     refuse_taken_names(fields, (), frame.fields, subject=str(request.identifier))
     version = {"format-version": str(options.format_version)} if options.format_version else {}
-    required = {name for name, is_required in required_columns_of(options).items() if is_required}
+    required = {name for name, is_required in definition.required_columns_of(options).items() if is_required}
     described = with_docs(frame, request.column_docs)
     return CreateTable(
         schema=Schema(tuple(replace(field, is_required=field.name in required) for field in described)),
         spec=PartitionSpec(unnamed),
         properties={
             **CREATION_PROPERTIES,
-            **whole_bounds(_frame_names([dimension.column for dimension in scope.dimensions], frame)),
+            **whole_bounds(frame.exact(dimension.column) for dimension in scope.dimensions),
             **version,
-            **wanted_properties(options),
+            **definition.wanted_properties(options),
             **request.ownership(),
         },
         location=options.location,
@@ -367,24 +300,21 @@ def _creation(
 
 
 def _changes(
-    request: TableRequest,
-    wanted_fields: tuple[PartitionField, ...] | None,
-    frame: Schema,
-    state: TableState | None,
+    request: TableRequest, wanted_fields: tuple[PartitionField, ...] | None, frame: Schema, state: TableState | None
 ) -> tuple[TableUpdate, ...]:
     options, subject = request.options, str(request.identifier)
     if state is None:
         # Reject a DataFrame that no table can store before anything is created.
         plan_schema_changes(frame, Schema(()), policy="add_columns", docs={}, subject=subject)
         return tuple(AddPartitionField(field) for field in wanted_fields or () if field.name is not None)
-    check_place(options, state, subject=subject)
+    definition.check_place(options, state, subject=subject)
     schema = plan_schema_changes(
         with_docs(frame, request.column_docs),
         state.schema,
         policy=options.schema_evolution,
         docs=request.column_docs,
         subject=subject,
-        protected=protected_columns(options, wanted_fields, state),
+        protected=definition.protected_columns(options, wanted_fields, state),
     )
     relaxed = [
         RelaxColumn((field.name,))
@@ -393,24 +323,23 @@ def _changes(
     ]
     layout = (
         *plan_spec_changes(wanted_fields, state.spec, policy=options.partition_evolution, subject=subject),
-        *order_changes(options, state),
-        *identifier_changes(options, state, subject=subject),
+        *definition.order_changes(options, state),
+        *definition.identifier_changes(options, state, subject=subject),
     )
     columns = (*state.schema.fields, *frame.fields)
     refuse_taken_names(wanted_fields or (), state.spec.live_fields, columns, subject=subject)
     refuse_disagreement(request, state, layout, schema.after)
     refuse_losses_of_main(options, state, schema.after, subject=subject)
-    return (*dict.fromkeys((*schema.before, *relaxed)), *layout, *property_changes(request, state))
+    return (*dict.fromkeys((*schema.before, *relaxed)), *layout, *definition.property_changes(request, state))
 
 
 def _completions(
     options: WriteOptions, frame: Schema, state: TableState | None, *, subject: str
 ) -> Mapping[str, IcebergType]:
     completions = {} if state is None else completed_columns(frame, state.schema)
-    if options.merges:
-        for field in frame:
-            if field.name in completions and not lacks_fields_of_structs_only(field.type, completions[field.name]):
-                raise schema_refusals.lacks_inner_fields(subject, field)
+    for field in frame if options.merges else ():
+        if field.name in completions and not lacks_fields_of_structs_only(field.type, completions[field.name]):
+            raise schema_refusals.lacks_inner_fields(subject, field)
     return completions
 
 
@@ -418,11 +347,9 @@ def _columns_as_stored(frame: Schema, state: TableState | None) -> Schema:
     """Return the DataFrame's columns as the table will store them. They include the partition columns."""
     if state is None:
         return frame
-    known = ((field, state.schema.field(field.name)) for field in frame)
+    known = ((field, state.schema.field(field.name) or field) for field in frame)
     return frame.like(
-        field
-        if stored is None
-        else replace(stored, type=field.type if is_promotion(stored.type, field.type) else stored.type)
+        replace(stored, type=field.type if is_promotion(stored.type, field.type) else stored.type)
         for field, stored in known
     )
 
@@ -430,27 +357,20 @@ def _columns_as_stored(frame: Schema, state: TableState | None) -> Schema:
 def _guard(owned: BoundScope, scope: PartitionScope, options: WriteOptions) -> Guard | None:
     if owned.is_whole_table:
         return None
+    described = "" if scope.is_whole_table else scope.describe()
+    condition = "" if options.merge.where is None else f"where {options.merge.where}"
     return Guard(
         owned=owned.predicate(),
         columns=owned.columns,
         drops=options.rows_outside_partition == "drop",
-        partitions=_shown_scope(scope, options),
+        partitions=" ".join(filter(None, (described, condition))),
     )
 
 
-def _shown_scope(scope: PartitionScope, options: WriteOptions) -> str:
-    condition = "" if options.merge.where is None else f"where {options.merge.where}"
-    return condition if scope.is_whole_table else f"{scope.describe()} {condition}".rstrip()
-
-
 def _updated(rules: MergeRules, frame: Schema) -> tuple[str, ...]:
-    chosen = frame.names if rules.update_columns is None else _frame_names(rules.update_columns, frame)
-    excluded = _frame_names(rules.exclude_columns, frame)
+    chosen = frame.names if rules.update_columns is None else tuple(map(frame.exact, rules.update_columns))
+    excluded = tuple(map(frame.exact, rules.exclude_columns))
     return tuple(name for name in chosen if name not in excluded)
-
-
-def _frame_names(columns: Sequence[str], frame: Schema) -> tuple[str, ...]:
-    return tuple(known.name if (known := frame.field(column)) else column for column in columns)
 
 
 def _columns_to_filter_by(action: WriteAction, owned: BoundScope) -> tuple[str, ...]:
@@ -464,24 +384,23 @@ def _columns_to_filter_by(action: WriteAction, owned: BoundScope) -> tuple[str, 
             return ()
 
 
-def _validation(options: WriteOptions, action: WriteAction) -> dict[str, str]:
-    """Return the snapshot after which an isolation level checks for conflicts. Iceberg's default checks all."""
-    if not isinstance(action, Overwrite) or action.base_snapshot_id is None:
-        return {}
-    since = {"validate-from-snapshot-id": str(action.base_snapshot_id)}
-    return since if "isolation-level" in options.write_options else {}
-
-
-def _write_options(options: WriteOptions, scope: PartitionScope, state: TableState | None) -> dict[str, str]:
+def _write_options(
+    options: WriteOptions, action: WriteAction, scope: PartitionScope, state: TableState | None
+) -> dict[str, str]:
     """Return the engine's write options. For one partition, a size lets the engine split its rows over tasks."""
-    kept = {
-        key: value for key, value in (state.properties if state else {}).items() if key not in options.table_properties
-    }
-    properties = {**kept, **wanted_properties(options)}
+    stored = state.properties if state else {}
+    kept = {key: value for key, value in stored.items() if key not in options.table_properties}
+    properties = {**kept, **definition.wanted_properties(options)}
+    automatic: dict[str, str] = {}
     user_decides = "write.distribution-mode" in properties or "distribution-mode" in options.write_options
-    automatic = SINGLE_PARTITION_OPTIONS if len(scope.keys) == 1 and not user_decides else {}
+    if len(scope.keys) == 1 and not user_decides:
+        automatic |= SINGLE_PARTITION_OPTIONS
     if len(scope.keys) > MAXIMUM_OPEN_PARTITIONS and FANOUT_PROPERTY not in properties:
-        automatic = {**automatic, FANOUT_OPTION: "false"}
+        automatic[FANOUT_OPTION] = "false"
+    base_id = action.base_snapshot_id if isinstance(action, Overwrite) else None
+    if base_id is not None and "isolation-level" in options.write_options:
+        # By Iceberg's default, an isolation level checks all snapshots for conflicts.
+        automatic["validate-from-snapshot-id"] = str(base_id)
     return {**automatic, **options.write_options}
 
 

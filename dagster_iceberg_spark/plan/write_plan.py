@@ -7,9 +7,7 @@ from typing import TypeAlias
 
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.merging import MergeRules
-from dagster_iceberg_spark.plan.overwrite_filter import (
-    Coverage,
-)
+from dagster_iceberg_spark.plan.overwrite_filter import Coverage
 from dagster_iceberg_spark.plan.table_request import TableCreation
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
@@ -17,24 +15,12 @@ from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionSpec
 from dagster_iceberg_spark.table.predicate import Predicate
 from dagster_iceberg_spark.table.schema import IcebergType, Schema
-from dagster_iceberg_spark.table.updates import (
-    TableUpdate,
-)
+from dagster_iceberg_spark.table.updates import TableUpdate
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """Create the table if it does not exist.
-
-    Args:
-        schema: The columns.
-        spec: The partition spec.
-        properties: The table properties.
-        location: The directory, if the definition sets one.
-        sort_by: The order of rows in the table's files.
-        identifier_fields: The columns that identify a row.
-        creation: Whether the namespace is created too, and the directory if the definition sets none.
-    """
+    """Create the table if it does not exist, at the location that the definition sets, else as `creation` says."""
 
     schema: Schema
     spec: PartitionSpec
@@ -50,7 +36,6 @@ class Guard:
     """The guard against rows that the run does not own.
 
     Args:
-        owned: The rows that may be written.
         columns: The columns of the predicate, whose values the message shows.
         drops: Whether other rows are dropped and counted, or fail the write (`iceberg/rows_outside_partition`).
         partitions: The run's partitions in words, for the message.
@@ -69,10 +54,9 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class AppendAlone:
-    """Add the rows, unless another writer has committed. If two runs read the same changes, only one may write.
+    """Add the rows, unless the table has another snapshot than the base by now.
 
-    Args:
-        base_snapshot_id: The snapshot that must still be current, or None if the table has none.
+    If two runs read the same changes, only one may write.
     """
 
     base_snapshot_id: int | None
@@ -82,9 +66,7 @@ class AppendAlone:
 class Overwrite:
     """Remove the rows that the coverage's filter matches, then add the DataFrame's rows and those carried over.
 
-    Args:
-        coverage: The rows to overwrite.
-        base_snapshot_id: The snapshot that the carried rows are read from and that the commit validates against.
+    The carried rows are read from the base snapshot, and the commit validates against it.
     """
 
     coverage: Coverage
@@ -96,11 +78,8 @@ class Merge:
     """Merge the rows of a batch with those of the scope by key.
 
     Args:
-        keys: The columns that identify a row.
         scope: The rows that may be updated or deleted.
-        rules: The rules of the merge.
         marker: The batch's column that marks keys to delete. It is not stored.
-        updated: The columns that an update writes.
         base_snapshot_id: The snapshot that the batch is compared with, or None if there is none.
         materialization: The materialization, which determines whether commits of other writers conflict.
         boundary: When new versions of a history begin, if the batch's rows have no start of their own.
@@ -124,20 +103,11 @@ class WritePlan:
     """The plan of one write.
 
     Args:
-        identifier: The table.
-        branch: The branch that the write goes to.
-        create: How to create the table, or None if it exists.
-        changes: Changes of the table's metadata, in order.
         completions: Columns whose structs lack fields of the table, with the complete type.
         checked: Columns whose values must be checked, because Spark lacks the table's type, with that type.
         required: Columns that the definition requires although the table does not.
-        action: How the rows are written.
-        guard: The guard of the rows that may be written, or None for all rows.
-        write_options: Options for the engine's writer.
-        snapshot_properties: The properties for the snapshot's summary.
         counted_partitions: Partitions whose rows are counted while they are written.
         listed_partitions: Partitions whose row counts are in the new files' metadata: each file belongs to one.
-        advice: Advice that would make the next writes cheaper, for the log.
     """
 
     identifier: TableIdentifier

@@ -17,12 +17,7 @@ Announce: TypeAlias = Callable[[RemoteAttempt], None]
 
 @dataclass(frozen=True, slots=True)
 class RetryLimits:
-    """The limits within which a write is planned again after a conflict or an outage.
-
-    Args:
-        attempts: The maximum number of attempts, including the first.
-        seconds: The time in which a new attempt may start, in seconds.
-    """
+    """The limits of a write: attempts, including the first, and the seconds in which an attempt may start."""
 
     attempts: int = 5
     seconds: float = 600.0
@@ -33,12 +28,6 @@ class WriteRequest:
     """The write request of an output.
 
     Args:
-        table: The table and the options of the output.
-        materialization: The run's scope and the lineage for the snapshot.
-        candidates: The commit tokens that may already be in the table.
-        record_of: Returns what Dagster has recorded of a snapshot.
-        limits: The limits within which the write is planned again.
-        report: Writes a line to the run's log.
         announce: Records the session on a Spark Connect server in which this attempt writes.
         earlier_attempts: Returns the sessions in which earlier attempts wrote.
     """

@@ -31,18 +31,11 @@ class Commit:
     """The commit of one materialization.
 
     Args:
-        identifier: The table.
-        location: The URI of the table's directory.
-        schema: The table's columns after the commit.
         snapshot: The snapshot that carries the commit token.
-        counts: The row counts of the write.
         write_seconds: Seconds from the first step to the snapshot's timestamp.
         commit_seconds: Seconds from the snapshot's timestamp to the engine's return.
         retries: How often the write was planned again after a conflict or an outage.
         retry_seconds: Seconds that the attempts before the last one took, including the waits between them.
-        changes: Changes of the table's metadata, in words.
-        is_adopted: Whether an earlier attempt had committed the snapshot.
-        has_created: Whether the write created the table.
     """
 
     identifier: TableIdentifier

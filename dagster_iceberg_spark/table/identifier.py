@@ -10,18 +10,12 @@ _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 @dataclass(frozen=True, slots=True)
 class TableIdentifier:
-    """The namespace and the name of a table, without the catalog.
-
-    Args:
-        namespace: One name per level, outermost first; at least one.
-        name: The name of the table. It may contain any character.
-    """
+    """The namespace (outermost level first; at least one) and the name of a table, without the catalog."""
 
     namespace: tuple[str, ...]
     name: str
 
     def __str__(self) -> str:
-        """Return the parts joined by dots, with backticks where a part needs them."""
         return ".".join(quote_part(part) for part in self.parts)
 
     @property
@@ -31,11 +25,7 @@ class TableIdentifier:
 
     @classmethod
     def parse(cls, text: str) -> "TableIdentifier":
-        """Parse `namespace.table`. A part that contains a dot must be in backticks.
-
-        Raises:
-            ValueError: There is no namespace, or a part is empty.
-        """
+        """Parse `namespace.table`. A part that contains a dot must be in backticks."""
         parts = split_parts(text)
         minimum_parts = 2
         if len(parts) < minimum_parts:
@@ -49,11 +39,7 @@ def quote_part(part: str) -> str:
 
 
 def split_parts(text: str) -> tuple[str, ...]:
-    """Split a dotted name into its parts, respecting backticks.
-
-    Raises:
-        ValueError: A part is empty, or a backtick is not closed.
-    """
+    """Split a dotted name into its parts, respecting backticks."""
     parts: list[str] = []
     position = 0
     while position <= len(text):

@@ -51,8 +51,6 @@ class UpstreamRead:
     """An input that the package loaded for a step.
 
     Args:
-        asset_key: The key of the upstream asset, with slashes between its parts.
-        table: The table that was read, with its namespace.
         snapshot_id: The snapshot that was read, or None if the table had none.
         scope: The partitions that were read, in bounded form, or None for the whole table.
         kind: The kind of an incremental read, or None if the snapshot's rows were read.
@@ -96,21 +94,7 @@ class UpstreamRead:
 
 @dataclass(frozen=True, slots=True)
 class Materialization:
-    """The lineage of one materialization, as its snapshot records it.
-
-    Args:
-        asset_key: The asset key with slashes between its parts; for an op's output, its step and output names.
-        run_id: The id of the run.
-        job: The name of the run's job.
-        step_key: The key of the step.
-        scope: The partitions that are materialized.
-        code_version: The code version in the asset's definition, if any.
-        upstream: The inputs that the step loaded.
-        write_disposition: How the rows are written.
-        commit_token: The token that identifies the commit.
-        package_version: The version of this package.
-        started_at: When the run began, if the write needs it.
-    """
+    """The lineage of one materialization. The asset key of an op's output is made of its step and output names."""
 
     asset_key: str
     run_id: str
@@ -149,11 +133,8 @@ class Materialization:
 def commit_token(*, run_id: str, output: str, scope: PartitionScope, branch: str) -> str:
     """Return the token of one materialization. Its attempts share the token; every other materialization has another.
 
-    Args:
-        run_id: The id of the run that materializes, which is not the root run.
-        output: The asset key; for an op's output, its step key, output name and mapping key.
-        scope: The partitions that are materialized.
-        branch: The branch that the run writes to.
+    The run is the one that materializes, not the root run. `output` is the asset key or, for an op's output, its step
+    key, output name and mapping key.
     """
     document = json.dumps([run_id, output, scope.digest, branch])
     return hashlib.sha256(document.encode()).hexdigest()[:32]

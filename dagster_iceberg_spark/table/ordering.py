@@ -6,14 +6,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class SortField:
-    """One field of a sort order.
-
-    Args:
-        column: The name of the column.
-        direction: Ascending or descending.
-        nulls: Where NULLs go. None is Spark's default: first if ascending, last if descending.
-        transform: The transform of the column's values, in the spec's notation. Definitions use the identity.
-    """
+    """One field of a sort order. Without `nulls`, Spark's default: NULL first if ascending, last if descending."""
 
     column: str
     direction: Literal["asc", "desc"] = "asc"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
 from dagster_iceberg_spark.table.identifier import quote_part
-from dagster_iceberg_spark.table.notation import NotationError
+from dagster_iceberg_spark.table.notation import NotationError, nearest_of
 from dagster_iceberg_spark.table.schema import (
     BINARY,
     DATE,
@@ -37,60 +37,41 @@ TRANSFORM_SPELLINGS: Final = tuple(_SPELLINGS)
 
 _ALIAS = re.compile(r"^(?P<field>.*\S)\s+as\s+(?P<name>`(?:[^`]|``)+`|\w+)$", re.IGNORECASE | re.DOTALL)
 _CALL = re.compile(r"^(?P<transform>\w+)\s*\((?P<arguments>.*)\)$", re.DOTALL)
-_TIMESTAMPS = (TIMESTAMP, TIMESTAMPTZ)
-_TEMPORAL = (DATE, *_TIMESTAMPS)
 _EPOCH_YEAR = 1970
 
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """A partition transform.
-
-    Args:
-        name: The transform's name in the spec.
-        argument: The number of buckets, or the width in characters or units; None for other transforms.
-    """
+    """A partition transform. The argument is the number of buckets, or the width in characters or units."""
 
     name: TransformName
     argument: int | None = None
 
     def __str__(self) -> str:
-        """Return the spec's form, such as `bucket[8]`."""
         return self.name if self.argument is None else f"{self.name}[{self.argument}]"
 
     @property
     def kind(self) -> str:
         """The kind of value that the transform produces: `time`, or the name of the transform."""
-        return "time" if self.name in ("year", "month", "day", "hour") else self.name
+        return "time" if self.name in TIME_TRANSFORMS else self.name
 
     def accepts(self, column_type: IcebergType) -> bool:
         """Return whether the transform accepts a column of this type (spec, "Partition Transforms")."""
-        match self.name:
-            case "hour":
-                return column_type in _TIMESTAMPS
-            case "year" | "month" | "day":
-                return column_type in _TEMPORAL
-            case "truncate":
-                return isinstance(column_type, DecimalType) or column_type in (INT, LONG, STRING, BINARY)
-            case "bucket":
-                return isinstance(column_type, DecimalType) or (
-                    isinstance(column_type, PrimitiveType)
-                    and column_type.name not in ("boolean", "float", "double", "variant", "unknown")
-                )
-            case _:
-                return isinstance(column_type, DecimalType) or (
-                    isinstance(column_type, PrimitiveType) and column_type.name not in ("variant", "unknown")
-                )
+        if self.kind == "time":
+            return column_type in (TIMESTAMP, TIMESTAMPTZ) or (column_type == DATE and self.name != "hour")
+        if isinstance(column_type, DecimalType):
+            return True
+        if self.name == "truncate":
+            return column_type in (INT, LONG, STRING, BINARY)
+        unfit = ("boolean", "float", "double") if self.name == "bucket" else ()
+        return isinstance(column_type, PrimitiveType) and column_type.name not in (*unfit, "variant", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """A field of a partition spec.
+    """A field of a partition spec: a column, or the dotted path of a nested field, with a transform.
 
-    Args:
-        column: The name of the source column, or the dotted path of a nested field.
-        transform: The transform of the column's value.
-        name: The name of the field, or None to let the engine derive it.
+    Without a name, the engine derives one.
     """
 
     column: str
@@ -98,14 +79,9 @@ class PartitionField:
     name: str | None = None
 
     def __str__(self) -> str:
-        """Return the field in the notation of `iceberg/partition_by`."""
-        column = quote_part(self.column)
-        if self.transform.name == "identity":
-            call = column
-        elif self.transform.argument is None:
-            call = f"{self.transform.name}({column})"
-        else:
-            call = f"{self.transform.name}({self.transform.argument}, {column})"
+        call, argument = quote_part(self.column), self.transform.argument
+        if self.transform.name != "identity":
+            call = f"{self.transform.name}({call if argument is None else f'{argument}, {call}'})"
         return f"{call} as {quote_part(self.name)}" if self.name else call
 
     @property
@@ -128,7 +104,6 @@ class PartitionSpec:
     spec_id: int | None = None
 
     def __str__(self) -> str:
-        """Return the fields in the notation of `iceberg/partition_by`."""
         return ", ".join(str(field) for field in self.live_fields) or "unpartitioned"
 
     @property
@@ -142,11 +117,7 @@ class PartitionSpec:
 
 
 def parse_partition_field(text: str) -> PartitionField:
-    """Parse one entry of `iceberg/partition_by`, such as `day(ts)` or `bucket(8, id) as shard`.
-
-    Raises:
-        ValueError: The text is not a valid entry. The message says what was expected.
-    """
+    """Parse one entry of `iceberg/partition_by`, such as `day(ts)` or `bucket(8, id) as shard`."""
     stripped = text.strip()
     alias = _ALIAS.match(stripped)
     name = _unquoted(alias["name"]) if alias else None
@@ -158,21 +129,17 @@ def parse_partition_field(text: str) -> PartitionField:
         return PartitionField(_unquoted(expression), Transform("identity"), name)
     transform_name = _SPELLINGS.get(call["transform"].lower())
     if transform_name is None:
-        message = f"unknown transform {call['transform']!r}"
-        raise UnknownTransformError(message, call["transform"])
+        nearest = nearest_of(call["transform"], TRANSFORM_SPELLINGS)
+        expected = f"one of {', '.join(TRANSFORM_SPELLINGS)}"
+        raise NotationError(expected, f"unknown transform {call['transform']!r}", nearest)
     return _parse_call(transform_name, call["arguments"].strip(), name)
-
-
-class UnknownTransformError(ValueError):
-    """An unknown partition transform. The second argument of the error is its name."""
 
 
 def parse_transform(text: str) -> Transform:
     """Parse the spec's JSON form of a transform, such as `bucket[8]`."""
     parametric = re.fullmatch(r"(\w+)\[(\d+)\]", text)
-    if parametric:
-        return Transform(_SPELLINGS.get(parametric[1], "void"), int(parametric[2]))
-    return Transform(_SPELLINGS.get(text, "void"))
+    name, argument = (parametric[1], int(parametric[2])) if parametric else (text, None)
+    return Transform(_SPELLINGS.get(name, "void"), argument)
 
 
 def granule_floor(transform: TimeTransform, value: dt.datetime) -> dt.datetime:
@@ -206,14 +173,11 @@ def _parse_call(transform: TransformName, arguments: str, name: str | None) -> P
             raise NotationError(f"a column in {transform}(column)", "none")
         return PartitionField(_unquoted(arguments), Transform(transform), name)
     what = "number of buckets" if transform == "bucket" else "width"
-    leading = re.match(r"^(\d+)\s*,\s*(.*\S)$", arguments, re.DOTALL)
-    trailing = re.match(r"^(.*\S)\s*,\s*(\d+)$", arguments, re.DOTALL)
-    if leading:
-        number, column = leading[1], leading[2]
-    elif trailing:
-        column, number = trailing[1], trailing[2]
-    else:
+    leading = re.match(r"^(?P<number>\d+)\s*,\s*(?P<column>.*\S)$", arguments, re.DOTALL)
+    parts = leading or re.match(r"^(?P<column>.*\S)\s*,\s*(?P<number>\d+)$", arguments, re.DOTALL)
+    if parts is None:
         raise NotationError(f"a {what} and a column in {transform}(n, column)", f"{transform}({arguments})")
+    number, column = parts["number"], parts["column"]
     if int(number) < 1:
         raise NotationError(f"a {what} of at least 1", f"{number}")
     return PartitionField(_unquoted(column), Transform(transform, int(number)), name)

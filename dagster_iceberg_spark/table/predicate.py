@@ -106,22 +106,18 @@ Predicate: TypeAlias = Always | Comparison | In | InPartitions | IsNull | IsNaN 
 
 def all_of(terms: Iterable[Predicate]) -> Predicate:
     """Return the simplified conjunction. Without terms, it matches every row."""
-    kept = [term for term in terms if term != EVERY_ROW]
+    kept = tuple(term for term in terms if term != EVERY_ROW)
     if NO_ROW in kept:
         return NO_ROW
-    if len(kept) <= 1:
-        return kept[0] if kept else EVERY_ROW
-    return And(tuple(kept))
+    return And(kept) if len(kept) > 1 else next(iter(kept), EVERY_ROW)
 
 
 def any_of(terms: Iterable[Predicate]) -> Predicate:
     """Return the simplified disjunction. Without terms, it matches no row."""
-    kept = [term for term in terms if term != NO_ROW]
+    kept = tuple(term for term in terms if term != NO_ROW)
     if EVERY_ROW in kept:
         return EVERY_ROW
-    if len(kept) <= 1:
-        return kept[0] if kept else NO_ROW
-    return Or(tuple(kept))
+    return Or(kept) if len(kept) > 1 else next(iter(kept), NO_ROW)
 
 
 def without_lists(rows: Predicate) -> Predicate:

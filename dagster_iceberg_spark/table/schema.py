@@ -19,7 +19,6 @@ class PrimitiveType:
     name: str
 
     def __str__(self) -> str:
-        """Return the spec's name."""
         return self.name
 
 
@@ -31,7 +30,6 @@ class DecimalType:
     scale: int
 
     def __str__(self) -> str:
-        """Return the spec's name."""
         return f"decimal({self.precision}, {self.scale})"
 
     def exact(self, number: Decimal) -> Decimal | None:
@@ -50,7 +48,6 @@ class StructType:
     fields: tuple["Field", ...]
 
     def __str__(self) -> str:
-        """Return the spec's name."""
         return f"struct<{', '.join(f'{field.name}: {field.type}' for field in self.fields)}>"
 
 
@@ -62,7 +59,6 @@ class ListType:
     is_element_required: bool = False
 
     def __str__(self) -> str:
-        """Return the spec's name."""
         return f"list<{self.element}>"
 
 
@@ -75,11 +71,11 @@ class MapType:
     is_value_required: bool = False
 
     def __str__(self) -> str:
-        """Return the spec's name."""
         return f"map<{self.key}, {self.value}>"
 
 
-IcebergType: TypeAlias = PrimitiveType | DecimalType | StructType | ListType | MapType
+NestedType: TypeAlias = StructType | ListType | MapType
+IcebergType: TypeAlias = PrimitiveType | DecimalType | NestedType
 
 BOOLEAN = PrimitiveType("boolean")
 INT = PrimitiveType("int")
@@ -103,9 +99,7 @@ class Field:
 
     Args:
         name: Any text. Iceberg compares names exactly; in Spark, it depends on the session's setting.
-        type: The type of the field.
         is_required: Whether the field rejects NULL.
-        doc: The description of the field.
         field_id: The field id in Iceberg, or None for a column of a DataFrame.
     """
 
@@ -118,13 +112,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The columns of a DataFrame or a table, in order.
-
-    Args:
-        fields: The columns.
-        schema_id: The schema id in Iceberg, or None for the columns of a DataFrame.
-        is_case_sensitive: Whether names that differ only in case are different names, a setting of Spark's session.
-    """
+    """The columns of a DataFrame or a table, in order. Case sensitivity of names is a setting of Spark's session."""
 
     fields: tuple[Field, ...]
     schema_id: int | None = None
@@ -132,7 +120,6 @@ class Schema:
     _by_name: dict[str, list[Field]] = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __iter__(self) -> Iterator[Field]:
-        """Iterate over the columns."""
         return iter(self.fields)
 
     @property
@@ -150,6 +137,11 @@ class Schema:
         if exact is not None or self.is_case_sensitive:
             return exact
         return alike[0] if len(alike) == 1 else None
+
+    def exact(self, name: str) -> str:
+        """Return the name as its column has it, or unchanged if there is no such column."""
+        field = self.field(name)
+        return name if field is None else field.name
 
     def like(self, fields: Iterable[Field]) -> "Schema":
         """Return a schema of other fields whose names are compared in the same way."""
@@ -175,20 +167,37 @@ def _folded_character(character: str) -> str:
     return (upper if len(upper) == 1 else character).lower()[0]
 
 
+def parts_of(column_type: IcebergType) -> tuple[Field, ...]:
+    """Return the fields of a struct, or the parts of a list or a map as fields `element`, or `key` and `value`."""
+    match column_type:
+        case StructType():
+            return column_type.fields
+        case ListType():
+            return (Field("element", column_type.element),)
+        case MapType():
+            return (Field("key", column_type.key), Field("value", column_type.value))
+        case _:
+            return ()
+
+
+def with_parts(column_type: IcebergType, parts: Sequence[Field]) -> IcebergType:
+    """Return the type with other fields, or with other types of its element, or of its key and value."""
+    match column_type:
+        case StructType():
+            return StructType(tuple(parts))
+        case ListType():
+            return dataclasses.replace(column_type, element=parts[0].type)
+        case MapType():
+            return dataclasses.replace(column_type, key=parts[0].type, value=parts[1].type)
+        case _:
+            return column_type
+
+
 def types_within(column_type: IcebergType) -> Iterator[IcebergType]:
     """Yield the type and every type inside it."""
     yield column_type
-    match column_type:
-        case StructType():
-            inner = [field.type for field in column_type.fields]
-        case ListType():
-            inner = [column_type.element]
-        case MapType():
-            inner = [column_type.key, column_type.value]
-        case _:
-            inner = []
-    for item in inner:
-        yield from types_within(item)
+    for part in parts_of(column_type):
+        yield from types_within(part.type)
 
 
 def is_orderable(column_type: IcebergType) -> bool:
@@ -214,33 +223,19 @@ def walk_paths(fields: Sequence[Field], parent: tuple[str, ...] = ()) -> Iterato
 
 
 def _inner_paths(column_type: IcebergType, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Field]]:
-    match column_type:
-        case StructType():
-            yield from walk_paths(column_type.fields, path)
-        case ListType():
-            yield from _inner_paths(column_type.element, (*path, "element"))
-        case MapType():
-            yield from _inner_paths(column_type.key, (*path, "key"))
-            yield from _inner_paths(column_type.value, (*path, "value"))
+    if isinstance(column_type, StructType):
+        yield from walk_paths(column_type.fields, path)
+    else:
+        for part in parts_of(column_type):
+            yield from _inner_paths(part.type, (*path, part.name))
 
 
-def all_paths(fields: Sequence[Field]) -> Iterator[tuple[str, ...]]:
+def all_paths(fields: Sequence[Field], parent: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Yield the path of everything with a field id, including `element`, `key` and `value` of lists and maps."""
     for field in fields:
-        yield from _paths_in((field.name,), field.type)
-
-
-def _paths_in(path: tuple[str, ...], column_type: IcebergType) -> Iterator[tuple[str, ...]]:
-    yield path
-    match column_type:
-        case StructType():
-            for field in column_type.fields:
-                yield from _paths_in((*path, field.name), field.type)
-        case ListType():
-            yield from _paths_in((*path, "element"), column_type.element)
-        case MapType():
-            yield from _paths_in((*path, "key"), column_type.key)
-            yield from _paths_in((*path, "value"), column_type.value)
+        path = (*parent, field.name)
+        yield path
+        yield from all_paths(parts_of(field.type), path)
 
 
 def are_same_columns(fields: Sequence[Field], others: Sequence[Field]) -> bool:
@@ -253,15 +248,8 @@ def are_same_columns(fields: Sequence[Field], others: Sequence[Field]) -> bool:
 
 def is_same_type(one: IcebergType, other: IcebergType) -> bool:
     """Return whether both are the same type, with the same fields at every depth."""
-    match one, other:
-        case StructType(), StructType():
-            return are_same_columns(one.fields, other.fields)
-        case ListType(), ListType():
-            return is_same_type(one.element, other.element)
-        case MapType(), MapType():
-            return is_same_type(one.key, other.key) and is_same_type(one.value, other.value)
-        case _:
-            return one == other
+    inner = parts_of(one)
+    return type(one) is type(other) and are_same_columns(inner, parts_of(other)) if inner else one == other
 
 
 def parse_schema(document: Mapping[str, Any]) -> Schema:
@@ -273,9 +261,7 @@ def parse_type(document: str | Mapping[str, Any]) -> IcebergType:
     """Parse a type in the JSON form of the Iceberg spec (appendix C)."""
     if isinstance(document, str):
         decimal = _DECIMAL.fullmatch(document)
-        if decimal:
-            return DecimalType(precision=int(decimal[1]), scale=int(decimal[2]))
-        return PrimitiveType(document)
+        return DecimalType(int(decimal[1]), int(decimal[2])) if decimal else PrimitiveType(document)
     if document["type"] == "struct":
         return StructType(tuple(_field(field) for field in document["fields"]))
     if document["type"] == "list":

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from dagster_iceberg_spark.table.partitioning import TimeTransform
 
@@ -27,20 +27,13 @@ class TimeWindow:
     end: dt.datetime
 
     def __post_init__(self) -> None:
-        """Convert both edges to UTC."""
         object.__setattr__(self, "start", self.start.astimezone(dt.timezone.utc))
         object.__setattr__(self, "end", self.end.astimezone(dt.timezone.utc))
 
 
 @dataclass(frozen=True, slots=True)
 class TimeCalendar:
-    """The calendar of a time dimension's windows.
-
-    Args:
-        timezone: The IANA name of the zone of the windows' edges.
-        key_format: The strftime format of the partition keys.
-        granule: The coarsest of year, month, day and hour that divides every window into whole units.
-    """
+    """The calendar of a time dimension: zone and granules of its windows, and the strftime format of its keys."""
 
     timezone: str
     key_format: str
@@ -49,13 +42,7 @@ class TimeCalendar:
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One dimension of a partitions definition.
-
-    Args:
-        name: The dimension's name in a multi-partitions definition, or None for a single dimension.
-        column: The table's column that holds the dimension.
-        calendar: The calendar of its time windows, or None if the dimension has no time windows.
-    """
+    """One dimension of a partitions definition. A name belongs to multi-partitions, a calendar to time windows."""
 
     name: str | None
     column: str
@@ -70,11 +57,8 @@ class PartitionSlice:
     window: TimeWindow | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
-    """A product of slices: every combination of one slice from each dimension, in the dimensions' order."""
-
-    slices: tuple[tuple[PartitionSlice, ...], ...]
+Box: TypeAlias = tuple[tuple[PartitionSlice, ...], ...]
+"""A product of slices: every combination of one slice from each dimension, in the dimensions' order."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +109,7 @@ class PartitionScope:
 
         A range of a multi-dimensional definition is one box. 1,000 unrelated pairs are at most 1,000 boxes.
         """
-        return tuple(Box(slices) for slices in _products(sorted(set(self.partitions), key=_sort_key)))
+        return tuple(_products(sorted(set(self.partitions), key=lambda partition: [item.key for item in partition])))
 
 
 def listed_keys(described: str) -> frozenset[str] | None:
@@ -160,17 +144,13 @@ def merge_windows(windows: Iterable[TimeWindow]) -> tuple[TimeWindow, ...]:
     return tuple(merged)
 
 
-def _sort_key(partition: tuple[PartitionSlice, ...]) -> tuple[str, ...]:
-    return tuple(item.key for item in partition)
-
-
-def _products(partitions: Sequence[tuple[PartitionSlice, ...]]) -> list[tuple[tuple[PartitionSlice, ...], ...]]:
+def _products(partitions: Sequence[tuple[PartitionSlice, ...]]) -> list[Box]:
     """Group partitions that share their first slice, then first slices that share the rest."""
     if not partitions:
         return []
     if not partitions[0]:
         return [()]
-    firsts_by_rest: dict[tuple[tuple[tuple[PartitionSlice, ...], ...], ...], list[PartitionSlice]] = {}
+    firsts_by_rest: dict[tuple[Box, ...], list[PartitionSlice]] = {}
     for first, group in groupby(partitions, key=lambda partition: partition[0]):
         rest = tuple(_products([partition[1:] for partition in group]))
         firsts_by_rest.setdefault(rest, []).append(first)

@@ -13,16 +13,7 @@ MAIN_BRANCH = "main"
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One snapshot of a table.
-
-    Args:
-        snapshot_id: The snapshot id.
-        parent_snapshot_id: The id of the parent snapshot, if any.
-        committed_at_ms: When the snapshot was committed, in milliseconds since 1970.
-        operation: `append`, `overwrite`, `delete` or `replace`.
-        summary: The summary that the engine and the writer wrote. Its keys are lower case.
-        schema_id: The id of the schema that was current.
-    """
+    """One snapshot of a table: an `append`, `overwrite`, `delete` or `replace`. Keys of its summary are lower case."""
 
     snapshot_id: int
     parent_snapshot_id: int | None
@@ -46,19 +37,11 @@ class TableState:
     """The state of a table when it was loaded.
 
     Args:
-        identifier: The table's name in the catalog.
-        location: The URI of the table's directory.
-        format_version: The version of the Iceberg table format.
-        schema: The current schema.
         specs: All partition specs by id. Live files may have been written under old specs.
-        default_spec_id: The id of the spec for new files.
-        properties: The table's properties.
         snapshots: The snapshots by id. Some catalogs show only the newest.
         refs: The snapshot id of each branch and tag by name. `main` is absent while the table has no snapshot.
-        schemas: All schemas by id.
         identifier_fields: The dotted names of the columns that identify a row.
         sort_order: The order of rows in new files.
-        branches: The names of the refs that are branches, not tags.
         snapshot_log: The snapshots that were current on `main`: when, in milliseconds since 1970, and which; oldest
             first.
     """
@@ -105,8 +88,10 @@ class TableState:
 
     def ancestors(self, branch: str = MAIN_BRANCH) -> Iterator[Snapshot]:
         """Yield the head of the branch and its ancestors, newest first."""
-        snapshot = self.head(branch)
-        while snapshot is not None:
+        return self.history(self.refs.get(branch))
+
+    def history(self, snapshot_id: int | None) -> Iterator[Snapshot]:
+        """Yield the snapshot and its ancestors, newest first."""
+        while snapshot_id is not None and (snapshot := self.snapshots.get(snapshot_id)) is not None:
             yield snapshot
-            parent_id = snapshot.parent_snapshot_id
-            snapshot = None if parent_id is None else self.snapshots.get(parent_id)
+            snapshot_id = snapshot.parent_snapshot_id

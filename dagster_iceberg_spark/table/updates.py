@@ -1,6 +1,6 @@
 """Updates of a table's metadata. None of them adds a snapshot to `main`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -13,10 +13,7 @@ from dagster_iceberg_spark.table.schema import IcebergType
 class AddColumn:
     """Add an optional column, or an optional field of a struct.
 
-    Args:
-        path: Names from the top level down. `element`, `key` and `value` are the steps into lists and maps.
-        type: The type of the new field.
-        doc: The description of the new field.
+    Its path has names from the top level down. `element`, `key` and `value` are the steps into lists and maps.
     """
 
     path: tuple[str, ...]
@@ -24,8 +21,7 @@ class AddColumn:
     doc: str | None = None
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
-        return f"add column {_dotted(self.path)} {self.type}"
+        return f"add column {'.'.join(self.path)} {self.type}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +33,7 @@ class WidenColumn:
     after: IcebergType
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
-        return f"widen column {_dotted(self.path)} from {self.before} to {self.after}"
+        return f"widen column {'.'.join(self.path)} from {self.before} to {self.after}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +44,7 @@ class DescribeColumn:
     doc: str
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
-        return f"describe column {_dotted(self.path)}"
+        return f"describe column {'.'.join(self.path)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +54,7 @@ class RelaxColumn:
     path: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
-        return f"let column {_dotted(self.path)} hold NULL"
+        return f"let column {'.'.join(self.path)} hold NULL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +65,7 @@ class RenameColumn:
     name: str
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
-        return f"rename column {_dotted(self.path)} to {self.name}"
+        return f"rename column {'.'.join(self.path)} to {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +75,7 @@ class DropColumn:
     path: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
-        return f"drop column {_dotted(self.path)}"
+        return f"drop column {'.'.join(self.path)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +86,7 @@ class MoveColumn:
     after: str | None
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
-        return f"move column {_dotted(self.path)} {f'behind {self.after}' if self.after else 'to the front'}"
+        return f"move column {'.'.join(self.path)} {f'behind {self.after}' if self.after else 'to the front'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +96,6 @@ class AddPartitionField:
     field: PartitionField
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
         return f"add partition field {self.field}"
 
 
@@ -117,24 +106,17 @@ class DropPartitionField:
     field: PartitionField
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
         return f"drop partition field {self.field}"
 
 
 @dataclass(frozen=True, slots=True)
 class RenamePartitionField:
-    """Rename a partition field, which keeps its transform.
-
-    Args:
-        field: The current field.
-        name: The new name.
-    """
+    """Rename a partition field, which keeps its transform."""
 
     field: PartitionField
     name: str
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
         return f"rename partition field {self.field} to {self.name}"
 
 
@@ -145,7 +127,6 @@ class SetProperties:
     properties: Mapping[str, str]
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
         return f"set {', '.join(sorted(self.properties))}"
 
 
@@ -156,7 +137,6 @@ class RemoveProperties:
     keys: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
         return f"remove {', '.join(self.keys)}"
 
 
@@ -168,7 +148,6 @@ class SetIdentifierFields:
     before: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
         return f"identify rows by {', '.join(self.columns) or 'nothing'}"
 
 
@@ -180,7 +159,6 @@ class SetSortOrder:
     is_partitioned: bool
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
         return f"sort files by {', '.join(field.column for field in self.fields) or 'nothing'}"
 
 
@@ -191,7 +169,6 @@ class CreateBranch:
     name: str
 
     def __str__(self) -> str:
-        """Return the change in words, for the log and the metadata."""
         return f"create branch {self.name}"
 
 
@@ -212,7 +189,3 @@ TableUpdate: TypeAlias = (
     | SetSortOrder
     | CreateBranch
 )
-
-
-def _dotted(path: Sequence[str]) -> str:
-    return ".".join(path)

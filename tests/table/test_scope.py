@@ -34,7 +34,7 @@ def product_scope(partitions: list[tuple[str, ...]]) -> PartitionScope:
 @given(st.integers(1, 3).flatmap(lambda width: st.lists(st.tuples(*[KEYS] * width), max_size=27)))
 def test_the_boxes_are_an_exact_cover_of_the_partitions(partitions: list[tuple[str, ...]]) -> None:
     boxes = product_scope(partitions).boxes
-    covered = [tuple(item.key for item in cell) for box in boxes for cell in itertools.product(*box.slices)]
+    covered = [tuple(item.key for item in cell) for box in boxes for cell in itertools.product(*box)]
     assert sorted(covered) == sorted(set(partitions))
 
 
