@@ -37,9 +37,6 @@ def table_of(
 
     The name is `iceberg/table`, else the last part of the asset key. The namespace is `schema`, else the IO manager's
     `namespace`, else the last part of the key's prefix, else `public`. Each output of a dynamic op has its own table.
-
-    Raises:
-        MetadataKeyError: An op's output names no table, or the name is invalid.
     """
     named: TableIdentifier | None = parse_key(TABLE, definition, subject=subject)
     if named is not None:
@@ -62,11 +59,7 @@ def table_of(
 def asset_scope(
     context: dg.OutputContext | dg.InputContext, definition: Mapping[str, Any], subject: str
 ) -> PartitionScope:
-    """Return the partitions that an output writes or an input reads. Without partitions, that is the whole table.
-
-    Raises:
-        PartitioningError: `partition_expr` is missing or does not fit the partitions definition.
-    """
+    """Return the partitions that an output writes or an input reads. Without partitions, that is the whole table."""
     if not context.has_asset_partitions:
         return PartitionScope()
     columns = parse_key(PARTITION_EXPR, definition, subject=subject)
@@ -80,17 +73,7 @@ def partition_scope(
     *,
     subject: str,
 ) -> PartitionScope:
-    """Return the partitions of these keys and the columns that hold them.
-
-    Args:
-        partitions_def: The asset's partitions definition.
-        keys: Dagster's partition keys, in any combination.
-        columns: The value of `partition_expr`.
-        subject: The asset, for messages.
-
-    Raises:
-        PartitioningError: `partition_expr` is missing or does not fit the partitions definition.
-    """
+    """Return the partitions of these keys, in any combination, and the columns that hold them."""
     definitions = _by_dimension(partitions_def)
     names = tuple(definitions)
     parts: list[Mapping[Any, str]]
@@ -110,11 +93,7 @@ def partition_scope(
 def partition_columns(
     partitions_def: dg.PartitionsDefinition | None, metadata: Mapping[str, Any], *, subject: str
 ) -> tuple[str, ...]:
-    """Return the columns that hold the partitions of an asset, or none for an asset without partitions.
-
-    Raises:
-        PartitioningError: `partition_expr` is missing or does not fit the partitions definition.
-    """
+    """Return the columns that hold the partitions of an asset, or none for an asset without partitions."""
     if partitions_def is None:
         return ()
     names = tuple(_by_dimension(partitions_def))

@@ -23,16 +23,7 @@ PARENT_RUN_TAG: Final = "dagster/parent_run_id"
 
 @dataclass(frozen=True, slots=True)
 class StepFacts:
-    """The step that handles an output or loads an input.
-
-    Args:
-        run_id: The id of the run.
-        job_name: The name of the run's job.
-        step_key: The key of the step.
-        attempt: The number of the attempt, from 0.
-        run_tags: The tags of the run.
-        instance: The Dagster instance.
-    """
+    """The step that handles an output or loads an input. Attempts count from 0."""
 
     run_id: str
     job_name: str
@@ -95,14 +86,7 @@ def add_partition_metadata(context: dg.OutputContext, partition_key: str, metada
 def recorded_snapshots(
     instance: dg.DagsterInstance, run_id: str, asset_key: dg.AssetKey, partition_keys: Sequence[str]
 ) -> frozenset[int]:
-    """Return the snapshots in the metadata of the asset's materializations by a run.
-
-    Args:
-        instance: The Dagster instance.
-        run_id: The id of the run.
-        asset_key: The key of the asset.
-        partition_keys: The partitions whose materializations count; empty for an asset without partitions.
-    """
+    """Return the snapshots that a run's materializations of the asset, or of these partitions of it, recorded."""
     if not instance.has_run(run_id):
         return frozenset()
     wanted = set(partition_keys)
@@ -205,11 +189,7 @@ def outputs_of(context: dg.InputContext) -> list[tuple[dg.OutputContext, Any]]:
 
 
 def materializations(context: dg.OutputContext, partition_key: str | None) -> Iterator[tuple[str, str | None, float]]:
-    """Yield the materializations of an output's asset, or of one of its partitions, newest first.
-
-    Yields:
-        The run id, the step key, and when the materialization was recorded, in seconds since 1970.
-    """
+    """Yield run id, step key and seconds since 1970 of an asset's or a partition's materializations, newest first."""
     step = _step_context(context)
     keys = None if partition_key is None else [partition_key]
     records = dg.AssetRecordsFilter(asset_key=context.asset_key, asset_partitions=keys)
@@ -248,14 +228,7 @@ def _step_context(context: dg.OutputContext | dg.InputContext) -> Any:
 
 
 def targets_in(path: Path) -> list[LoadableTargetOrigin | None]:
-    """Return the target that each code location of a workspace.yaml or pyproject.toml is loaded from.
-
-    Args:
-        path: The path of the file.
-
-    Returns:
-        Targets in the order of the file, with None for a server, which loads its own definitions.
-    """
+    """Return the target of each code location in a workspace.yaml or pyproject.toml, or None for a server."""
     target = PyProjectFileTarget(str(path)) if path.suffix == ".toml" else WorkspaceFileTarget([str(path)])
     origins = target.create_origins()
     is_server = GrpcServerCodeLocationOrigin

@@ -29,14 +29,7 @@ class Ledger:
         self._lock = threading.Lock()
 
     def record(self, run_id: str, step_key: str, input_name: str, read: UpstreamRead) -> None:
-        """Record a read of a step.
-
-        Args:
-            run_id: The id of the run.
-            step_key: The key of the step.
-            input_name: A name that is unique among the reads of the step.
-            read: The read.
-        """
+        """Record a read of a step. The name is unique among the reads of the step."""
         with self._lock:
             step = self._steps.setdefault((run_id, step_key), _StepReads())
             step.by_input[input_name] = read

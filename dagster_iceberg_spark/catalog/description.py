@@ -62,11 +62,7 @@ class EngineProperties:
 
 
 def joined(parts: Iterable[EngineProperties]) -> EngineProperties:
-    """Return the properties of all parts.
-
-    Raises:
-        ConfigurationError: Two parts contradict each other, or have different identities.
-    """
+    """Return the properties of all parts."""
     known = tuple(parts)
     for first, second in combinations(known, 2):
         for key in first.spark.keys() & second.spark.keys():

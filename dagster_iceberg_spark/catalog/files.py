@@ -36,17 +36,8 @@ def data_files(
 ) -> tuple[DataFile, ...]:
     """Return the data files of the snapshot with the bounds of these columns, from manifests only.
 
-    Args:
-        description: The catalog.
-        identifier: The table.
-        snapshot_id: One of its snapshots.
-        columns: The columns.
-        schema_id: The schema that has the columns, or None for the current one.
-        rows: A filter. Files that are known to have no such rows are left out.
-
-    Raises:
-        CatalogUnavailableError: The catalog or the store does not respond.
-        CommitConflictError: The table no longer exists.
+    The columns are those of the schema `schema_id`, or of the current one. Files that are known to have no row that
+    matches `rows` are left out.
     """
 
     def listed(table: Table) -> Iterator[ManifestDataFile]:
@@ -66,18 +57,7 @@ def data_files(
 def added_files(
     description: CatalogDescription, identifier: TableIdentifier, snapshot_id: int, columns: Iterable[str]
 ) -> tuple[DataFile, ...]:
-    """Return the data files that the snapshot added, from its own manifests only.
-
-    Args:
-        description: The catalog.
-        identifier: The table.
-        snapshot_id: One of its snapshots.
-        columns: The columns whose bounds are read.
-
-    Raises:
-        CatalogUnavailableError: The catalog or the store does not respond.
-        CommitConflictError: The table no longer exists.
-    """
+    """Return the data files that the snapshot added, from its own manifests only."""
     return _described_files(
         description, identifier, snapshot_id, columns, lambda table: files_added_by(table, snapshot_id)
     )
@@ -91,19 +71,7 @@ def removed_files(
     *,
     schema_id: int | None = None,
 ) -> tuple[DataFile, ...]:
-    """Return the data files that the snapshot removed, and the delete files that remove rows of other files.
-
-    Args:
-        description: The catalog.
-        identifier: The table.
-        snapshot_id: One of its snapshots.
-        columns: The columns whose bounds are read.
-        schema_id: The schema that has the columns, or None for the current one.
-
-    Raises:
-        CatalogUnavailableError: The catalog or the store does not respond.
-        CommitConflictError: The table no longer exists.
-    """
+    """Return the data files that the snapshot removed, and the delete files that remove rows of other files."""
 
     def listed(table: Table) -> Iterator[ManifestDataFile]:
         for entry in _entries_of(table, snapshot_id):
@@ -131,11 +99,7 @@ def _entries_of(table: Table, snapshot_id: int) -> Iterator[ManifestEntry]:
 
 
 def _known_snapshot(table: Table, snapshot_id: int) -> PyIcebergSnapshot:
-    """Return the snapshot.
-
-    Raises:
-        CommitConflictError: The snapshot no longer exists.
-    """
+    """Return the snapshot."""
     snapshot = table.snapshot_by_id(snapshot_id)
     if snapshot is None:
         raise CommitConflictError.refusing(

@@ -30,9 +30,6 @@ class HiveCatalog(PyIcebergHiveCatalog):
         """Drop the entry of a table whose first metadata file does not exist, and return whether there is no table now.
 
         Nothing can have been committed to such a table. Writers of both engines hold the lock, also to create a table.
-
-        Raises:
-            CommitFailedException: Another writer has the lock.
         """
         database, name = self.identifier_to_database_and_table(identifier, NoSuchTableError)
         with self._client as client:
@@ -49,11 +46,7 @@ class HiveCatalog(PyIcebergHiveCatalog):
         return True
 
     def lock_creation(self, database: str) -> int:
-        """Take a lock that other creators of the database respect, and return its id.
-
-        Raises:
-            CommitFailedException: Another writer has the lock.
-        """
+        """Take a lock that other creators of the database respect, and return its id."""
         with self._client as client:
             return self._lock(client, database, _NO_TABLE)
 

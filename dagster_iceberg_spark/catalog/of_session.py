@@ -30,12 +30,7 @@ _SPARK_ALONE: Final = ("type", "catalog-impl", "uri", "warehouse", "cache-enable
 def resolved(description: CatalogDescription, session_conf: Mapping[str, str]) -> CatalogDescription:
     """Return the catalog as pyiceberg needs it, from the session's configuration.
 
-    Args:
-        description: The catalog's name, and properties for pyiceberg only, which override the session's.
-        session_conf: The session's configuration.
-
-    Raises:
-        ConfigurationError: The session has no such catalog, or pyiceberg does not support it.
+    The description has the catalog's name, and properties for pyiceberg only, which override the session's.
     """
     prefix = f"spark.sql.catalog.{description.name}"
     if prefix not in session_conf:

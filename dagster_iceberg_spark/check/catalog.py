@@ -28,17 +28,7 @@ _ROWS: Final = 3
 
 
 class CatalogCheck:
-    """The steps of a check, which share one table.
-
-    Args:
-        configured: Returns the catalog as the configuration describes it.
-        describe: Returns the catalog as the engines need it. If only the session describes it, this opens the session.
-        open_session: Opens the session.
-        redact: Removes secrets from messages. It opens no session.
-        jars: Source of Spark's libraries.
-        needs_java: Whether Spark runs on this machine.
-        namespace: An existing namespace for the table. Default: the check creates a namespace and drops it.
-    """
+    """The steps of a check, which share one table."""
 
     def __init__(
         self,
@@ -68,12 +58,7 @@ class CatalogCheck:
         self._is_idle.set()
 
     def findings(self, subject: str, *, seconds: float) -> Iterator[Finding]:
-        """Yield the finding of each step. Whatever the check has created is always dropped.
-
-        Args:
-            subject: The catalog's name.
-            seconds: Time limit of each step, in seconds.
-        """
+        """Yield the finding of each step. Whatever the check has created is always dropped."""
         catalog = Step("catalog", self._catalog, "`uri`, `authentication` and `warehouse` of the resource's `catalog`")
         session = Step(
             "session", self._session, "`jars`, `spark_config` and `remote` of the resource, and its `catalog`"

@@ -23,17 +23,7 @@ _MAPPINGS: Final = ("properties", "headers", "configuration")
 def resource_of(
     *, catalog: Mapping[str, str], spark_config: Iterable[str], remote: str | None, jars: str
 ) -> IcebergSparkResource:
-    """Return the resource that the options describe.
-
-    Args:
-        catalog: Values of the catalog's fields by dotted path.
-        spark_config: Texts `key=value`.
-        remote: Address of a Spark Connect server.
-        jars: Source of Spark's libraries.
-
-    Raises:
-        ConfigurationError: A field is unknown, is missing, or has an invalid value.
-    """
+    """Return the resource that the options describe: fields of the catalog by dotted path, `key=value` for Spark."""
     try:
         return IcebergSparkResource(
             catalog=_selected(_nested({path: _value(text) for path, text in catalog.items()})),
@@ -60,11 +50,7 @@ def literal_secrets_allowed() -> Iterator[None]:
 
 
 def assignments(texts: Iterable[str], *, flag: str) -> dict[str, str]:
-    """Return the values of texts such as `name=value` by name.
-
-    Raises:
-        ConfigurationError: A text has no equals sign.
-    """
+    """Return the values of texts such as `name=value` by name."""
     pairs = [text.partition("=") for text in texts]
     for name, sign, _ in pairs:
         if not sign or not name:

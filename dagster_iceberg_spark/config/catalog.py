@@ -135,11 +135,7 @@ class Catalog(Configuration):
 
 
 def make_directory(directory: Path, subject: str) -> None:
-    """Create a directory unless it exists.
-
-    Raises:
-        ConfigurationError: It cannot be created.
-    """
+    """Create a directory unless it exists."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:

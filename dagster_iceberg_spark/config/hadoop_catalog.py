@@ -28,11 +28,7 @@ class HadoopCatalog(Catalog):
     )
 
     def describe(self) -> CatalogDescription:
-        """Return what Spark and pyiceberg need.
-
-        Raises:
-            ConfigurationError: The warehouse is in a store without atomic renames, or cannot be created.
-        """
+        """Return what Spark and pyiceberg need."""
         warehouse = as_uri(self.warehouse)
         scheme = scheme_of(warehouse)
         if scheme not in ("file", "hdfs", "viewfs"):

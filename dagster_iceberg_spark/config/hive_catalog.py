@@ -41,11 +41,7 @@ class HiveCatalog(Catalog):
     )
 
     def describe(self) -> CatalogDescription:
-        """Return what Spark and pyiceberg need.
-
-        Raises:
-            ConfigurationError: `uri` is not that of a metastore.
-        """
+        """Return what Spark and pyiceberg need."""
         hosts = [self._host_of(address.strip()) for address in self.uri.split(",")]
         uri = ",".join(f"thrift://{f'[{host}]' if ':' in host else host}:{port}" for host, port in hosts)
         warehouse = as_uri(self.warehouse)

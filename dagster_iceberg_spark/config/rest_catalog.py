@@ -151,12 +151,7 @@ class RestCatalog(Catalog):
         return cls(**{"uri": uri, "warehouse": table_bucket, **_signed("s3tables", region, credentials), **fields})
 
     def describe(self) -> CatalogDescription:
-        """Return what Spark and pyiceberg need.
-
-        Raises:
-            ConfigurationError: `uri` is not an HTTP URI, `ca_bundle` has no certificates, or fields contradict each
-                other.
-        """
+        """Return what Spark and pyiceberg need."""
         parts = parts_of(self.uri)
         if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
             raise ConfigurationError.refusing(

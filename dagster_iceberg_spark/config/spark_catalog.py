@@ -29,11 +29,7 @@ class SparkCatalogByName(Catalog):
     )
 
     def describe(self) -> CatalogDescription:
-        """Return the catalog's name; the session describes the rest.
-
-        Raises:
-            ConfigurationError: `store` is set, though the session has one.
-        """
+        """Return the catalog's name; the session describes the rest."""
         if self.store.kind != "automatic":
             raise ConfigurationError.refusing(
                 "use",

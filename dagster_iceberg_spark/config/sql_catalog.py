@@ -26,15 +26,8 @@ _ACCOUNT: Final = re.compile(r"(?:^|&)(?:user|password)=[^&]*")
 class _Server:
     """A database server, as its JDBC driver in Spark and its SQLAlchemy driver in pyiceberg know it.
 
-    Args:
-        name: The product.
-        port: Its default port.
-        scheme: Scheme of its URI for SQLAlchemy, `<dialect>+<driver>`; JDBC knows the dialect.
-        jdbc_query: Parameters of the URI for JDBC.
-        query: Parameters of the URI for SQLAlchemy.
-        retried_states: SQL states after which Iceberg connects again, beside those of the standard.
-        jdbc_driver: Maven coordinates.
-        shares_parameters: Whether both drivers know further parameters by the same names.
+    The scheme is that of SQLAlchemy, `<dialect>+<driver>`; JDBC knows the dialect. After the retried SQL states, beside
+    those of the standard, Iceberg connects again.
     """
 
     name: str
@@ -87,11 +80,7 @@ class SqlCatalog(Catalog):
     warehouse: str = Field(description="Directory or URI under which new tables go, such as `s3://lake/warehouse`.")
 
     def describe(self) -> CatalogDescription:
-        """Return what Spark and pyiceberg need, and create the directory of a SQLite file.
-
-        Raises:
-            ConfigurationError: `uri` cannot be read, or names a database that is not supported.
-        """
+        """Return what Spark and pyiceberg need, and create the directory of a SQLite file."""
         scheme = scheme_of(self.uri).split("+")[0]
         if scheme == "sqlite":
             return self._describe_sqlite()

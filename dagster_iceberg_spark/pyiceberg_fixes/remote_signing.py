@@ -27,11 +27,7 @@ _lock = threading.Lock()
 
 
 class SigningFileIO(FsspecFileIO):
-    """Files of one table, of which every request is signed by the catalog.
-
-    Args:
-        properties: The catalog's and the table's.
-    """
+    """Files of one table, of which every request is signed by the catalog."""
 
     def __init__(self, properties: Properties) -> None:
         """Open nothing yet."""
@@ -39,11 +35,7 @@ class SigningFileIO(FsspecFileIO):
         self._signed: Any = None
 
     def get_fs(self, scheme: str, hostname: str | None = None) -> Any:
-        """Return the table's own file system, the same for every thread.
-
-        Raises:
-            ConfigurationError: s3fs is not installed.
-        """
+        """Return the table's own file system, the same for every thread."""
         if scheme not in _SCHEMES:
             return super().get_fs(scheme, hostname)
         with _lock:
