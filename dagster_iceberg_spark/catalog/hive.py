@@ -10,6 +10,7 @@ from pyiceberg.catalog.hive import HiveCatalog as PyIcebergHiveCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.typedef import Identifier
 
+from dagster_iceberg_spark.catalog.description import METASTORE_PORT
 from dagster_iceberg_spark.pyiceberg_fixes.hive_client import HiveClient
 
 _NO_TABLE: Final = "*"
@@ -24,7 +25,7 @@ class HiveCatalog(PyIcebergHiveCatalog):
 
     @staticmethod
     def _create_hive_client(properties: dict[str, str]) -> Any:
-        return HiveClient(properties)
+        return HiveClient(properties, default_port=METASTORE_PORT)
 
     def drop_unmade_table(self, identifier: Identifier) -> bool:
         """Drop the entry of a table whose first metadata file does not exist, and return whether there is no table now.

@@ -1,17 +1,15 @@
 """Tables in a directory, without a catalog service."""
 
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from dagster_iceberg_spark.catalog.description import CatalogDescription, EngineProperties
+from dagster_iceberg_spark.catalog.description import HADOOP_CATALOG, CatalogDescription, EngineProperties
 from dagster_iceberg_spark.config.catalog import Catalog, make_directory
 from dagster_iceberg_spark.config.uri import as_uri, scheme_of, without_password
 from dagster_iceberg_spark.errors import ConfigurationError
-
-_IMPLEMENTATION: Final = "dagster_iceberg_spark.catalog.hadoop.HadoopCatalog"
 
 
 class HadoopCatalog(Catalog):
@@ -44,7 +42,7 @@ class HadoopCatalog(Catalog):
         return self._described(
             EngineProperties(
                 spark={"type": "hadoop", "warehouse": warehouse},
-                pyiceberg={"py-catalog-impl": _IMPLEMENTATION, "warehouse": warehouse},
+                pyiceberg={"py-catalog-impl": HADOOP_CATALOG, "warehouse": warehouse},
             ),
             kind="Hadoop catalog",
             endpoint=warehouse,

@@ -1,17 +1,19 @@
 """Hive Metastore."""
 
-from typing import Final, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from dagster_iceberg_spark.catalog.description import CatalogDescription, EngineProperties
+from dagster_iceberg_spark.catalog.description import (
+    HIVE_CATALOG,
+    METASTORE_PORT,
+    CatalogDescription,
+    EngineProperties,
+)
 from dagster_iceberg_spark.config.catalog import Catalog
 from dagster_iceberg_spark.config.uri import as_uri, parts_of, without_password
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.timeouts import CLIENT_ANSWER_TIMEOUT_SECONDS
-
-_PORT: Final = 9083
-_IMPLEMENTATION: Final = "dagster_iceberg_spark.catalog.hive.HiveCatalog"
 
 
 class HiveCatalog(Catalog):
@@ -53,7 +55,7 @@ class HiveCatalog(Catalog):
                 "hadoop.hive.metastore.client.socket.timeout": f"{CLIENT_ANSWER_TIMEOUT_SECONDS}s",
             },
             pyiceberg={
-                "py-catalog-impl": _IMPLEMENTATION,
+                "py-catalog-impl": HIVE_CATALOG,
                 **common,
                 "hive.hive2-compatible": str(self.hive2_compatible).lower(),
             },
@@ -79,7 +81,7 @@ class HiveCatalog(Catalog):
                 found=repr(without_password(self.uri)),
                 hint="for a metastore's REST endpoint, use `RestCatalog`.",
             )
-        return host, parts.port or _PORT
+        return host, parts.port or METASTORE_PORT
 
     @property
     def _kerberos(self) -> EngineProperties:
