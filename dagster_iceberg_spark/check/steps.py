@@ -7,7 +7,7 @@ from typing import Final
 
 from dagster_iceberg_spark.catalog.first_line import first_line
 from dagster_iceberg_spark.catalog.waiting import SilenceError, answer_within
-from dagster_iceberg_spark.check.findings import Finding, Outcome, not_tried
+from dagster_iceberg_spark.check.findings import Finding, Outcome
 from dagster_iceberg_spark.errors import CatalogUnavailableError, IcebergSparkError
 from dagster_iceberg_spark.timeouts import STEP_SECONDS
 
@@ -46,7 +46,7 @@ def findings(
         finding = finding_of(subject, step, seconds=seconds, redact=redact)
         yield finding
         if finding.outcome == "failed":
-            yield from not_tried(subject, [later.name for later in steps[position + 1 :]])
+            yield from (Finding(subject, later.name, "not tried") for later in steps[position + 1 :])
             return
 
 
