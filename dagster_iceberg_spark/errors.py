@@ -32,11 +32,9 @@
 Each class also inherits the builtin that people already catch.
 """
 
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from typing_extensions import Self
-
-_ErrorT = TypeVar("_ErrorT", bound="IcebergSparkError")
 
 
 class IcebergSparkError(Exception):

@@ -10,13 +10,7 @@ from typing import Final, TypeAlias
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
 from pydantic import ValidationError
-from pyiceberg.exceptions import (
-    AuthorizationExpiredError,
-    ForbiddenError,
-    OAuthError,
-    RESTError,
-    UnauthorizedError,
-)
+from pyiceberg.exceptions import AuthorizationExpiredError, ForbiddenError, OAuthError, RESTError, UnauthorizedError
 from requests import HTTPError
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -164,10 +158,7 @@ RECOGNISERS: Final[tuple[tuple[FailureKind, Recognises], ...]] = (
     ),
     (FailureKind.CREDENTIALS_REFUSED_BY_AZURE, lambda error: _is_azure_s(error) and _says(*_REFUSED_BY_AZURE)(error)),
     (FailureKind.CREDENTIALS_REFUSED_BY_GOOGLE, _is_and_says((OSError,), *_REFUSED_BY_GOOGLE)),
-    (
-        FailureKind.PYTHON_CLIENT_MISSING,
-        lambda error: isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS,
-    ),
+    (FailureKind.PYTHON_CLIENT_MISSING, lambda error: isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS),
     (FailureKind.BUCKET_MISSING, _says("NO_SUCH_BUCKET", "NoSuchBucket")),
     (
         FailureKind.CREDENTIALS_REFUSED,  # PostgreSQL's client has no SQL state if no connection was established
@@ -183,10 +174,7 @@ RECOGNISERS: Final[tuple[tuple[FailureKind, Recognises], ...]] = (
     (FailureKind.NOT_A_REST_CATALOG, lambda error: isinstance(error, ValidationError) or _is_of_another_service(error)),
     (FailureKind.REQUEST_REFUSED, lambda error: _status_of(error) in _REFUSALS),
     (FailureKind.SQLITE_FILE_DAMAGED, _says("file is not a database", "database disk image is malformed")),
-    (
-        FailureKind.SQLITE_FILE_READ_ONLY,
-        _says("unable to open database file", "attempt to write a readonly database"),
-    ),
+    (FailureKind.SQLITE_FILE_READ_ONLY, _says("unable to open database file", "attempt to write a readonly database")),
     (FailureKind.SQLITE_FILE_LOCKED, _says("database is locked")),
     (FailureKind.PERMISSION_DENIED, _is(PermissionError)),
     (FailureKind.FILE_MISSING, _is(FileNotFoundError)),

@@ -63,10 +63,7 @@ _lock = threading.Lock()
 
 
 def look(
-    description: CatalogDescription,
-    identifier: TableIdentifier,
-    *,
-    back_to: Callable[[Snapshot], bool] | None = None,
+    description: CatalogDescription, identifier: TableIdentifier, *, back_to: Callable[[Snapshot], bool] | None = None
 ) -> TableState | None:
     """Return the current state of the table, or None if it does not exist.
 

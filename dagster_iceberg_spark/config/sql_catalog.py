@@ -75,7 +75,7 @@ class SqlCatalog(Catalog):
     uri: str = Field(
         description="URI of the database: `sqlite:///path/to/catalog.db`, "
         "`postgresql://user:password@host:5432/database` or `mysql://user:password@host:3306/database`. Use EnvVar if "
-        "it holds a password.",
+        "it holds a password."
     )
     warehouse: str = Field(description="Directory or URI under which new tables go, such as `s3://lake/warehouse`.")
 

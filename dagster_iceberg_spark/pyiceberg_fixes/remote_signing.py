@@ -10,12 +10,7 @@ there is a client, and keep one file system for each signer.
 import threading
 from typing import Any, Final
 
-from pyiceberg.io import (
-    AWS_REGION,
-    S3_ENDPOINT,
-    S3_FORCE_VIRTUAL_ADDRESSING,
-    S3_REGION,
-)
+from pyiceberg.io import AWS_REGION, S3_ENDPOINT, S3_FORCE_VIRTUAL_ADDRESSING, S3_REGION
 from pyiceberg.io.fsspec import FsspecFileIO, S3V4RestSigner
 from pyiceberg.typedef import Properties
 from pyiceberg.utils.properties import get_first_property_value, property_as_bool
