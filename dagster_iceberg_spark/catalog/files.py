@@ -143,18 +143,19 @@ def describe_file(
 
 def _column_bounds(file: ManifestDataFile, spec: PyIcebergSpec, field: Any) -> ColumnBounds:
     """Return the tighter of the bounds from metrics and from partition values."""
-    lower = _metric(file.lower_bounds, field)
-    upper = _metric(file.upper_bounds, field)
+    lower, upper = _metric(file.lower_bounds, field), _metric(file.upper_bounds, field)
     nulls: Mapping[int, int] = file.null_value_counts or {}
     may_hold_null = not field.required and nulls.get(field.field_id, 1) > 0
     is_null = file.record_count > 0 and nulls.get(field.field_id, 0) == file.record_count
-    for low, high in _partition_bounds(file, spec, field):
-        lower = low if lower is None else max(lower, low)
-        upper = high if upper is None else min(upper, high)
-        may_hold_null = False
-    partitions = {
-        transform: value for transform, value in _partition_values(file, spec, field) if transform.argument is not None
-    }
+    partitions: dict[Transform, Any] = {}
+    for transform, value in _partition_values(file, spec, field):
+        if transform.argument is not None:
+            partitions[transform] = value
+        bounds = bounds_of_value(transform, value, field.field_type)
+        if bounds is not None:
+            lower = bounds[0] if lower is None else max(lower, bounds[0])
+            upper = bounds[1] if upper is None else min(upper, bounds[1])
+            may_hold_null = False
     return ColumnBounds(lower=lower, upper=upper, may_hold_null=may_hold_null, is_null=is_null, partitions=partitions)
 
 
@@ -162,13 +163,6 @@ def _metric(bounds: Mapping[int, bytes] | None, field: Any) -> Any:
     if not bounds or field.field_id not in bounds or not isinstance(field.field_type, PyIcebergPrimitive):
         return None
     return python_value(from_bytes(field.field_type, bounds[field.field_id]), field.field_type)
-
-
-def _partition_bounds(file: ManifestDataFile, spec: PyIcebergSpec, field: Any) -> Iterator[tuple[Any, Any]]:
-    for transform, value in _partition_values(file, spec, field):
-        bounds = bounds_of_value(transform, value, field.field_type)
-        if bounds is not None:
-            yield bounds
 
 
 def _partition_values(file: ManifestDataFile, spec: PyIcebergSpec, field: Any) -> Iterator[tuple[Transform, Any]]:
