@@ -71,10 +71,13 @@ def partition_scope(
     else:
         parts = [{None: key} for key in keys]
     by_dimension = _columns_by_dimension(names, columns, subject=subject)
-    slices = {name: _Slices(definitions[name]) for name in names}
+    slices = {
+        name: {key: _slice(definitions[name], key) for key in dict.fromkeys(part[name] for part in parts)}
+        for name in names
+    }
     return PartitionScope(
-        dimensions=tuple(Dimension(name, by_dimension[name], slices[name].calendar) for name in names),
-        partitions=tuple(tuple(slices[name].of(part[name]) for name in names) for part in parts),
+        dimensions=tuple(Dimension(name, by_dimension[name], _calendar(definitions[name])) for name in names),
+        partitions=tuple(tuple(slices[name][part[name]] for name in names) for part in parts),
         keys=tuple(str(key) for key in keys),
     )
 
@@ -97,30 +100,18 @@ def plain_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     }
 
 
-class _Slices:
-    """The slices of one dimension by key."""
+def _calendar(partitions_def: dg.PartitionsDefinition) -> TimeCalendar | None:
+    if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
+        return None
+    granule = coarsest_granule(partitions_def.cron_schedule)
+    return TimeCalendar(partitions_def.timezone, partitions_def.fmt, granule)
 
-    def __init__(self, partitions_def: dg.PartitionsDefinition) -> None:
-        self._windows = partitions_def if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition) else None
-        self._known: dict[str, PartitionSlice] = {}
 
-    @property
-    def calendar(self) -> TimeCalendar | None:
-        windows = self._windows
-        if windows is None:
-            return None
-        return TimeCalendar(windows.timezone, windows.fmt, coarsest_granule(windows.cron_schedule))
-
-    def of(self, key: str) -> PartitionSlice:
-        if key not in self._known:
-            self._known[key] = PartitionSlice(key, self._window(key))
-        return self._known[key]
-
-    def _window(self, key: str) -> TimeWindow | None:
-        if self._windows is None:
-            return None
-        window = self._windows.time_window_for_partition_key(key)
-        return TimeWindow(window.start, window.end)
+def _slice(partitions_def: dg.PartitionsDefinition, key: str) -> PartitionSlice:
+    if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
+        return PartitionSlice(key, None)
+    window = partitions_def.time_window_for_partition_key(key)
+    return PartitionSlice(key, TimeWindow(window.start, window.end))
 
 
 def _by_dimension(partitions_def: dg.PartitionsDefinition) -> dict[str | None, dg.PartitionsDefinition]:
