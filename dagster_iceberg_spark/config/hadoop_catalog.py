@@ -9,7 +9,6 @@ from pydantic import Field
 from dagster_iceberg_spark.catalog.description import HADOOP_CATALOG, CatalogDescription, EngineProperties
 from dagster_iceberg_spark.config.catalog import Catalog, make_directory
 from dagster_iceberg_spark.config.uri import as_uri, scheme_of, without_password
-from dagster_iceberg_spark.errors import ConfigurationError
 
 
 class HadoopCatalog(Catalog):
@@ -30,12 +29,11 @@ class HadoopCatalog(Catalog):
         warehouse = as_uri(self.warehouse)
         scheme = scheme_of(warehouse)
         if scheme not in ("file", "hdfs", "viewfs"):
-            raise ConfigurationError.refusing(
-                "use",
-                f"the Hadoop catalog {self.name!r}",
-                expected="a `warehouse` on a local disk or HDFS, which rename atomically",
+            raise self._refusal(
+                "a `warehouse` on a local disk or HDFS, which rename atomically",
                 found=repr(without_password(self.warehouse)),
                 hint="use a SQL, REST or Glue catalog: in an object store, two writers would overwrite each other.",
+                kind="Hadoop catalog",
             )
         if scheme == "file":
             make_directory(Path(urlsplit(warehouse).path), f"the Hadoop catalog {self.name!r}")

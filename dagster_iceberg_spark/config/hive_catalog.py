@@ -12,7 +12,6 @@ from dagster_iceberg_spark.catalog.description import (
 )
 from dagster_iceberg_spark.config.catalog import Catalog
 from dagster_iceberg_spark.config.uri import as_uri, parts_of, without_password
-from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.timeouts import CLIENT_ANSWER_TIMEOUT_SECONDS
 
 
@@ -74,12 +73,11 @@ class HiveCatalog(Catalog):
         parts = parts_of(address)
         host = None if parts is None or parts.username or parts.path.strip("/") else parts.hostname
         if parts is None or parts.scheme != "thrift" or not host:
-            raise ConfigurationError.refusing(
-                "use",
-                f"the Hive Metastore {self.name!r}",
-                expected="a `uri` of the form thrift://host:9083, or several, separated by commas",
+            raise self._refusal(
+                "a `uri` of the form thrift://host:9083, or several, separated by commas",
                 found=repr(without_password(self.uri)),
                 hint="for a metastore's REST endpoint, use `RestCatalog`.",
+                kind="Hive Metastore",
             )
         return host, parts.port or METASTORE_PORT
 

@@ -86,7 +86,7 @@ class SqlCatalog(Catalog):
             return self._describe_sqlite()
         if scheme in _SERVERS:
             return self._describe_server(_SERVERS[scheme])
-        raise self._refusal(
+        raise self._uri_refusal(
             "a `uri` that starts with sqlite://, postgresql:// or mysql://",
             hint="for a REST catalog, use `RestCatalog`.",
         )
@@ -94,7 +94,7 @@ class SqlCatalog(Catalog):
     def _describe_sqlite(self) -> CatalogDescription:
         match = _SQLITE_URI.fullmatch(self.uri)
         if match is None or match["path"] == ":memory:":
-            raise self._refusal(
+            raise self._uri_refusal(
                 "a file, as in sqlite:///lake/catalog.db or sqlite:////data/lake/catalog.db",
                 hint="Spark and pyiceberg share the catalog through the file.",
             )
@@ -116,7 +116,7 @@ class SqlCatalog(Catalog):
         if parts is None or "@" in f"{parts.path}{parts.fragment}{_ACCOUNT.sub('', parts.query)}":
             raise self._unreadable_uri()
         if parts.query and not server.shares_parameters:
-            raise self._refusal(
+            raise self._uri_refusal(
                 "a `uri` without parameters, which Spark's client and pyiceberg's name differently",
                 hint="set those of Spark's client in `properties`, such as `jdbc.sslMode`.",
             )
@@ -155,16 +155,15 @@ class SqlCatalog(Catalog):
         )
 
     def _unreadable_uri(self) -> ConfigurationError:
-        return self._refusal(
+        return self._uri_refusal(
             "a `uri` of the form postgresql://user:password@host:5432/database, or mysql:// likewise",
             found="another form",
             hint="percent-encode special characters in the password: `@` as %40, `/` as %2F.",
         )
 
-    def _refusal(self, expected: str, *, hint: str, found: str | None = None) -> ConfigurationError:
+    def _uri_refusal(self, expected: str, *, hint: str, found: str | None = None) -> ConfigurationError:
         found = found or repr(without_password(self.uri))
-        subject = f"the SQL catalog {self.name!r}"
-        return ConfigurationError.refusing("use", subject, expected=expected, found=found, hint=hint)
+        return self._refusal(expected, found=found, hint=hint, kind="SQL catalog")
 
 
 def describe_in(directory: Path, catalog: Catalog) -> CatalogDescription:
