@@ -61,9 +61,7 @@ def assignments(texts: Iterable[str], *, flag: str) -> dict[str, str]:
 def _nested(values: Mapping[str, str]) -> dict[str, Any]:
     document: dict[str, Any] = {}
     for path, value in values.items():
-        # Names of properties and headers may contain dots.
-        before, mapping, rest = _split_at_mapping(path)
-        *parents, name = [*before, mapping, rest] if mapping else before
+        *parents, name = _parts(path)
         inner = document
         for parent in parents:
             inner = inner.setdefault(parent, {})
@@ -71,13 +69,13 @@ def _nested(values: Mapping[str, str]) -> dict[str, Any]:
     return document
 
 
-def _split_at_mapping(path: str) -> tuple[list[str], str, str]:
-    """Return the fields before a mapping, the mapping, and the name in it. Without a mapping, only fields."""
+def _parts(path: str) -> list[str]:
+    """Return the fields of a dotted path. What follows a mapping is one name."""
     fields = path.split(".")
-    for position, field in enumerate(fields[:-1]):
+    for position, field in enumerate(fields[:-1], start=1):
         if field in _MAPPINGS:
-            return fields[:position], field, ".".join(fields[position + 1 :])
-    return fields, "", ""
+            return [*fields[:position], ".".join(fields[position:])]
+    return fields
 
 
 def _selected(document: Any) -> Any:
