@@ -223,9 +223,8 @@ def _state_of(table: Table, identifier: TableIdentifier) -> TableState:
 def _keys_of(description: CatalogDescription) -> AwsKeys | None:
     if description.aws is None:
         return None
-    from dagster_iceberg_spark.catalog.aws_credentials import (
-        current_keys,  # importing boto3 takes a quarter of a second
-    )
+    # Importing boto3 takes a quarter of a second.
+    from dagster_iceberg_spark.catalog.aws_credentials import current_keys
 
     return current_keys(description.aws)
 
