@@ -7,20 +7,9 @@ import dagster as dg
 
 from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.plan.calendar import coarsest_granule
-from dagster_iceberg_spark.plan.options import (
-    PARTITION_EXPR,
-    SCHEMA,
-    TABLE,
-    parse_key,
-)
+from dagster_iceberg_spark.plan.options import PARTITION_EXPR, SCHEMA, TABLE, parse_key
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.scope import (
-    Dimension,
-    PartitionScope,
-    PartitionSlice,
-    TimeCalendar,
-    TimeWindow,
-)
+from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, PartitionSlice, TimeCalendar, TimeWindow
 
 DEFAULT_NAMESPACE: Final = "public"
 
@@ -37,9 +26,6 @@ def table_of(
 
     The name is `iceberg/table`, else the last part of the asset key. The namespace is `schema`, else the IO manager's
     `namespace`, else the last part of the key's prefix, else `public`. Each output of a dynamic op has its own table.
-
-    Raises:
-        MetadataKeyError: An op's output names no table, or the name is invalid.
     """
     named: TableIdentifier | None = parse_key(TABLE, definition, subject=subject)
     if named is not None:
@@ -62,11 +48,7 @@ def table_of(
 def asset_scope(
     context: dg.OutputContext | dg.InputContext, definition: Mapping[str, Any], subject: str
 ) -> PartitionScope:
-    """Return the partitions that an output writes or an input reads. Without partitions, that is the whole table.
-
-    Raises:
-        PartitioningError: `partition_expr` is missing or does not fit the partitions definition.
-    """
+    """Return the partitions that an output writes or an input reads. Without partitions, that is the whole table."""
     if not context.has_asset_partitions:
         return PartitionScope()
     columns = parse_key(PARTITION_EXPR, definition, subject=subject)
@@ -80,17 +62,7 @@ def partition_scope(
     *,
     subject: str,
 ) -> PartitionScope:
-    """Return the partitions of these keys and the columns that hold them.
-
-    Args:
-        partitions_def: The asset's partitions definition.
-        keys: Dagster's partition keys, in any combination.
-        columns: The value of `partition_expr`.
-        subject: The asset, for messages.
-
-    Raises:
-        PartitioningError: `partition_expr` is missing or does not fit the partitions definition.
-    """
+    """Return the partitions of these keys, in any combination, and the columns that hold them."""
     definitions = _by_dimension(partitions_def)
     names = tuple(definitions)
     parts: list[Mapping[Any, str]]
@@ -99,10 +71,13 @@ def partition_scope(
     else:
         parts = [{None: key} for key in keys]
     by_dimension = _columns_by_dimension(names, columns, subject=subject)
-    slices = {name: _Slices(definitions[name]) for name in names}
+    slices = {
+        name: {key: _slice(definitions[name], key) for key in dict.fromkeys(part[name] for part in parts)}
+        for name in names
+    }
     return PartitionScope(
-        dimensions=tuple(Dimension(name, by_dimension[name], slices[name].calendar) for name in names),
-        partitions=tuple(tuple(slices[name].of(part[name]) for name in names) for part in parts),
+        dimensions=tuple(Dimension(name, by_dimension[name], _calendar(definitions[name])) for name in names),
+        partitions=tuple(tuple(slices[name][part[name]] for name in names) for part in parts),
         keys=tuple(str(key) for key in keys),
     )
 
@@ -110,11 +85,7 @@ def partition_scope(
 def partition_columns(
     partitions_def: dg.PartitionsDefinition | None, metadata: Mapping[str, Any], *, subject: str
 ) -> tuple[str, ...]:
-    """Return the columns that hold the partitions of an asset, or none for an asset without partitions.
-
-    Raises:
-        PartitioningError: `partition_expr` is missing or does not fit the partitions definition.
-    """
+    """Return the columns that hold the partitions of an asset, or none for an asset without partitions."""
     if partitions_def is None:
         return ()
     names = tuple(_by_dimension(partitions_def))
@@ -129,30 +100,18 @@ def plain_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     }
 
 
-class _Slices:
-    """The slices of one dimension by key."""
+def _calendar(partitions_def: dg.PartitionsDefinition) -> TimeCalendar | None:
+    if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
+        return None
+    granule = coarsest_granule(partitions_def.cron_schedule)
+    return TimeCalendar(partitions_def.timezone, partitions_def.fmt, granule)
 
-    def __init__(self, partitions_def: dg.PartitionsDefinition) -> None:
-        self._windows = partitions_def if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition) else None
-        self._known: dict[str, PartitionSlice] = {}
 
-    @property
-    def calendar(self) -> TimeCalendar | None:
-        windows = self._windows
-        if windows is None:
-            return None
-        return TimeCalendar(windows.timezone, windows.fmt, coarsest_granule(windows.cron_schedule))
-
-    def of(self, key: str) -> PartitionSlice:
-        if key not in self._known:
-            self._known[key] = PartitionSlice(key, self._window(key))
-        return self._known[key]
-
-    def _window(self, key: str) -> TimeWindow | None:
-        if self._windows is None:
-            return None
-        window = self._windows.time_window_for_partition_key(key)
-        return TimeWindow(window.start, window.end)
+def _slice(partitions_def: dg.PartitionsDefinition, key: str) -> PartitionSlice:
+    if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
+        return PartitionSlice(key, None)
+    window = partitions_def.time_window_for_partition_key(key)
+    return PartitionSlice(key, TimeWindow(window.start, window.end))
 
 
 def _by_dimension(partitions_def: dg.PartitionsDefinition) -> dict[str | None, dg.PartitionsDefinition]:

@@ -20,23 +20,14 @@ TABLE_SETTING: Final = "the asset's metadata, or the table"
 
 @dataclass(frozen=True, slots=True)
 class StoredAssets:
-    """The assets that one IO manager stores.
-
-    Args:
-        resource: The IO manager, as the code location defines it.
-        specs: The specs of the assets.
-    """
+    """The assets that one IO manager, as the code location defines it, stores."""
 
     resource: IcebergPySparkIOManager
     specs: tuple[dg.AssetSpec, ...]
 
 
 def stored_assets(definitions: dg.Definitions) -> Mapping[str, StoredAssets]:
-    """Return the assets that each IO manager of the package stores, by its resource key.
-
-    Args:
-        definitions: The definitions of the code location.
-    """
+    """Return the assets that each IO manager of the package stores, by its resource key."""
     specs: dict[str, list[dg.AssetSpec]] = {}
     for assets in definitions.resolve_asset_graph().assets_defs:
         for spec in assets.specs if assets.is_executable else ():
@@ -50,19 +41,7 @@ def stored_assets(definitions: dg.Definitions) -> Mapping[str, StoredAssets]:
 
 
 def check_assets(definitions: dg.Definitions, *, namespace: str | None = None, seconds: float) -> Iterator[Finding]:
-    """Check each catalog of a code location, and the table of each asset in it.
-
-    Args:
-        definitions: The definitions of the code location.
-        namespace: An existing namespace for the tables of the check. Default: the check creates one and drops it.
-        seconds: Time limit of each step, in seconds.
-
-    Yields:
-        The finding of each step.
-
-    Raises:
-        ConfigurationError: The code location has no IO manager of the package.
-    """
+    """Check each catalog of a code location, and the table of each asset in it."""
     by_resource = stored_assets(definitions)
     if not by_resource:
         raise ConfigurationError.refusing(

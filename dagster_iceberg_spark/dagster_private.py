@@ -23,16 +23,7 @@ PARENT_RUN_TAG: Final = "dagster/parent_run_id"
 
 @dataclass(frozen=True, slots=True)
 class StepFacts:
-    """The step that handles an output or loads an input.
-
-    Args:
-        run_id: The id of the run.
-        job_name: The name of the run's job.
-        step_key: The key of the step.
-        attempt: The number of the attempt, from 0.
-        run_tags: The tags of the run.
-        instance: The Dagster instance.
-    """
+    """The step that handles an output or loads an input. Attempts count from 0."""
 
     run_id: str
     job_name: str
@@ -95,26 +86,18 @@ def add_partition_metadata(context: dg.OutputContext, partition_key: str, metada
 def recorded_snapshots(
     instance: dg.DagsterInstance, run_id: str, asset_key: dg.AssetKey, partition_keys: Sequence[str]
 ) -> frozenset[int]:
-    """Return the snapshots in the metadata of the asset's materializations by a run.
-
-    Args:
-        instance: The Dagster instance.
-        run_id: The id of the run.
-        asset_key: The key of the asset.
-        partition_keys: The partitions whose materializations count; empty for an asset without partitions.
-    """
+    """Return the snapshots that a run's materializations of the asset, or of these partitions of it, recorded."""
     if not instance.has_run(run_id):
         return frozenset()
-    wanted = set(partition_keys)
-    found: set[int] = set()
-    for record in instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION).records:
-        event = record.event_log_entry.asset_materialization
-        if event is None or event.asset_key != asset_key or (wanted and event.partition not in wanted):
-            continue
-        snapshot = event.metadata.get("iceberg/snapshot_id")
-        if snapshot is not None:
-            found.add(int(str(snapshot.value)))
-    return frozenset(found)
+    wanted = frozenset(partition_keys)
+    records = instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION).records
+    events = [record.event_log_entry.asset_materialization for record in records]
+    recorded = (
+        _snapshot_of(event)
+        for event in events
+        if event is not None and event.asset_key == asset_key and (not wanted or event.partition in wanted)
+    )
+    return frozenset(snapshot_id for snapshot_id in recorded if snapshot_id is not None)
 
 
 def has_failed_blocking_check(instance: dg.DagsterInstance, run_id: str, asset_key: dg.AssetKey) -> bool:
@@ -205,11 +188,7 @@ def outputs_of(context: dg.InputContext) -> list[tuple[dg.OutputContext, Any]]:
 
 
 def materializations(context: dg.OutputContext, partition_key: str | None) -> Iterator[tuple[str, str | None, float]]:
-    """Yield the materializations of an output's asset, or of one of its partitions, newest first.
-
-    Yields:
-        The run id, the step key, and when the materialization was recorded, in seconds since 1970.
-    """
+    """Yield run id, step key and seconds since 1970 of an asset's or a partition's materializations, newest first."""
     step = _step_context(context)
     keys = None if partition_key is None else [partition_key]
     records = dg.AssetRecordsFilter(asset_key=context.asset_key, asset_partitions=keys)
@@ -225,22 +204,27 @@ def materializations(context: dg.OutputContext, partition_key: str | None) -> It
 def is_stored_elsewhere(context: dg.OutputContext) -> bool:
     """Return whether the last materialization of an output's asset was not stored by this package."""
     step = _step_context(context)
-    answer = () if step is None else step.instance.fetch_materializations(context.asset_key, limit=1).records
-    event = answer[0].asset_materialization if answer else None
+    event = None if step is None else _latest(step, context.asset_key)
     return event is not None and "iceberg/snapshot_id" not in event.metadata
 
 
 def latest_materializations(context: dg.OutputContext, partition_keys: Sequence[str]) -> dict[str, int | None]:
     """Return the snapshot that Dagster recorded last for each partition of an output."""
-    step = _step_context(context)
-    found: dict[str, int | None] = {}
-    for key in partition_keys:
-        records = dg.AssetRecordsFilter(asset_key=context.asset_key, asset_partitions=[key])
-        answer = step.instance.fetch_materializations(records, limit=1).records
-        event = answer[0].asset_materialization if answer else None
-        value = event.metadata.get("iceberg/snapshot_id") if event else None
-        found[key] = None if value is None else int(str(value.value))
-    return found
+    step, asset = _step_context(context), context.asset_key
+    return {
+        key: _snapshot_of(_latest(step, dg.AssetRecordsFilter(asset_key=asset, asset_partitions=[key])))
+        for key in partition_keys
+    }
+
+
+def _latest(step: Any, records: dg.AssetKey | dg.AssetRecordsFilter) -> dg.AssetMaterialization | None:
+    found = step.instance.fetch_materializations(records, limit=1).records
+    return found[0].asset_materialization if found else None
+
+
+def _snapshot_of(event: dg.AssetMaterialization | None) -> int | None:
+    value = None if event is None else event.metadata.get("iceberg/snapshot_id")
+    return None if value is None else int(str(value.value))
 
 
 def _step_context(context: dg.OutputContext | dg.InputContext) -> Any:
@@ -248,14 +232,7 @@ def _step_context(context: dg.OutputContext | dg.InputContext) -> Any:
 
 
 def targets_in(path: Path) -> list[LoadableTargetOrigin | None]:
-    """Return the target that each code location of a workspace.yaml or pyproject.toml is loaded from.
-
-    Args:
-        path: The path of the file.
-
-    Returns:
-        Targets in the order of the file, with None for a server, which loads its own definitions.
-    """
+    """Return the target of each code location in a workspace.yaml or pyproject.toml, or None for a server."""
     target = PyProjectFileTarget(str(path)) if path.suffix == ".toml" else WorkspaceFileTarget([str(path)])
     origins = target.create_origins()
     is_server = GrpcServerCodeLocationOrigin

@@ -32,11 +32,9 @@
 Each class also inherits the builtin that people already catch.
 """
 
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from typing_extensions import Self
-
-_ErrorT = TypeVar("_ErrorT", bound="IcebergSparkError")
 
 
 class IcebergSparkError(Exception):
@@ -50,15 +48,7 @@ class IcebergSparkError(Exception):
 
     @classmethod
     def refusing(cls, action: str, subject: str, *, expected: str, found: str, hint: str | None = None) -> Self:
-        """Build the message `Cannot <action> <subject>: expected X, found Y. Hint: ...`.
-
-        Args:
-            action: The verb, such as "write".
-            subject: The table, asset or setting that the sentence is about.
-            expected: What the package expected.
-            found: What it found.
-            hint: What to do about it.
-        """
+        """Build the message `Cannot <action> <subject>: expected X, found Y. Hint: ...`."""
         message = f"Cannot {action} {subject}: expected {expected}, found {found}."
         return cls(f"{message} Hint: {hint}" if hint else message)
 
@@ -70,15 +60,7 @@ class ConfigurationError(IcebergSparkError, ValueError):
     def missing_package(
         cls, action: str, subject: str, *, package: str, install: str | None, found: str = "none"
     ) -> Self:
-        """Build the error for a missing Python package.
-
-        Args:
-            action: The verb, such as "load".
-            subject: The table, asset or store that the sentence is about.
-            package: The package, or what it is needed for.
-            install: What to install, such as `dagster-iceberg-spark[hdfs]`, or None if it is unknown.
-            found: The message of the import error.
-        """
+        """Build the error for a missing Python package. What to install is None if it is unknown."""
         hint = f"install `{install}`." if install else None
         return cls.refusing(action, subject, expected=f"the Python package {package}", found=found, hint=hint)
 
@@ -88,15 +70,7 @@ class MetadataKeyError(ConfigurationError):
 
     @classmethod
     def of_value(cls, key: str, place: str, *, expected: str, found: str, hint: str | None = None) -> Self:
-        """Build the error for an invalid value of a key.
-
-        Args:
-            key: The key.
-            place: The metadata that has the key.
-            expected: The valid values.
-            found: The invalid value.
-            hint: What to do about it.
-        """
+        """Build the error for an invalid value of a key, in the metadata that the place names."""
         return cls.refusing("use", f"`{key}` of {place}", expected=expected, found=found, hint=hint)
 
 

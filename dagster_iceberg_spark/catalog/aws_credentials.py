@@ -28,11 +28,7 @@ _lock = threading.Lock()
 
 
 def session_of(identity: AwsIdentity) -> boto3.Session:
-    """Return the process's boto3 session of the identity, which refreshes its credentials.
-
-    Raises:
-        ConfigurationError: The profile does not exist.
-    """
+    """Return the process's boto3 session of the identity, which refreshes its credentials."""
     with _lock:
         known = _sessions.get(identity)
         if known is None:
@@ -46,13 +42,7 @@ def session_of(identity: AwsIdentity) -> boto3.Session:
 
 
 def current_keys(identity: AwsIdentity) -> AwsKeys | None:
-    """Return the current keys, or None if boto3 finds none yet. Keys that expire within minutes are refreshed.
-
-    Raises:
-        ConfigurationError: The profile does not exist, its login has ended, or the role cannot be assumed.
-        CatalogUnavailableError: The service that issues the keys does not respond.
-        CredentialsExpiredError: The keys have expired, and there are no others.
-    """
+    """Return the current keys, or None if boto3 finds none yet. Keys that expire within minutes are refreshed."""
     if identity.fixed_keys is not None:
         return identity.fixed_keys
     session = session_of(identity)
@@ -75,11 +65,7 @@ def _refusal(error: Exception, identity: AwsIdentity) -> IcebergSparkError:
 
 
 def region_of(description: CatalogDescription) -> str | None:
-    """Return the configured region, or the one that boto3 finds.
-
-    Raises:
-        ConfigurationError: The profile does not exist.
-    """
+    """Return the configured region, or the one that boto3 finds."""
     properties = description.pyiceberg_properties
     for name in ("client.region", "rest.signing-region"):
         if name in properties:

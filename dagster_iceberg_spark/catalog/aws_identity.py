@@ -9,13 +9,7 @@ DEFAULT_REGION: Final = "us-east-1"
 
 @dataclass(frozen=True, slots=True)
 class AwsKeys:
-    """The keys that sign requests.
-
-    Args:
-        access_key_id: The id of the key.
-        secret_access_key: The secret key.
-        session_token: The session token of keys that expire.
-    """
+    """The keys that sign requests. Those that expire have a session token."""
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
@@ -24,15 +18,7 @@ class AwsKeys:
 
 @dataclass(frozen=True, slots=True)
 class AwsIdentity:
-    """The configured identity. boto3 finds what is None.
-
-    Args:
-        keys: The configured keys.
-        profile: A profile of the AWS configuration files.
-        role_arn: The role to assume.
-        external_id: The external id that the role's trust policy requires.
-        role_session_name: The name of the session under the role.
-    """
+    """The configured identity. boto3 finds what is None."""
 
     keys: AwsKeys | None = field(repr=False, default=None)
     profile: str | None = None

@@ -27,11 +27,7 @@ from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableSta
 
 
 def has_its_files(description: CatalogDescription, identifier: TableIdentifier, snapshot: Snapshot) -> bool:
-    """Return whether the snapshot's manifests exist, and one data file of each manifest that the snapshot added.
-
-    Raises:
-        CatalogUnavailableError: The catalog or the store does not respond.
-    """
+    """Return whether the snapshot's manifests exist, and one data file of each manifest that the snapshot added."""
     table = find_table(description, identifier, snapshot_id=snapshot.snapshot_id)
     if table is None:
         return False
@@ -47,9 +43,6 @@ def forget_unmade(description: CatalogDescription, identifier: TableIdentifier) 
 
     If the response to a creation is lost, Hive's client repeats the request. The metastore then reports that the table
     exists, and Iceberg deletes the metadata that the table points to (`HiveTableOperations.doCommit`).
-
-    Raises:
-        CatalogUnavailableError: The catalog does not respond.
     """
     if not description.is_hive:
         return False
@@ -68,10 +61,6 @@ def lone_creation(description: CatalogDescription, namespace: Sequence[str]) -> 
     If several requests create a database, a Hive Metastore lets one succeed. Each of the others finds that it has
     created the directory too, and deletes it, with any tables that the owner of the first request has created by then
     (`HiveMetaStore.create_database_core`; measured: sixty times out of sixty).
-
-    Raises:
-        CommitConflictError: Another writer is creating the namespace.
-        CatalogUnavailableError: The catalog does not respond.
     """
     name = ".".join(namespace)
     if not description.is_hive or has_namespace(description, namespace):
@@ -96,18 +85,7 @@ def lone_creation(description: CatalogDescription, namespace: Sequence[str]) -> 
 
 
 def roll_back(description: CatalogDescription, state: TableState, snapshot: Snapshot, *, branch: str) -> None:
-    """Make the parent of an unreadable snapshot current again, unless the table has changed since.
-
-    Args:
-        description: The catalog.
-        state: The state of the table when the snapshot was found.
-        snapshot: The snapshot without files.
-        branch: The branch whose head is the snapshot.
-
-    Raises:
-        UnreadableCommitError: The snapshot has a child or no parent, or the branch is not `main`.
-        CatalogUnavailableError: The catalog or the store does not respond.
-    """
+    """Make the parent of an unreadable snapshot current again, unless the table has changed since."""
     _make_current(
         description,
         state,
@@ -126,13 +104,7 @@ def bring_back(
     *,
     branch: str,
 ) -> None:
-    """Make a displaced snapshot current again, which another writer had committed on top of ours.
-
-    Raises:
-        DisplacedCommitError: There are several such snapshots, another writer has committed since, or the branch is not
-            `main`.
-        CatalogUnavailableError: The catalog does not respond.
-    """
+    """Make a displaced snapshot current again, which another writer had committed on top of ours."""
     ids = ", ".join(str(snapshot.snapshot_id) for snapshot in displaced)
     refusal = DisplacedCommitError.refusing(
         "write",

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -16,6 +16,11 @@ from dagster_iceberg_spark.errors import ConfigurationError
 HDFS_SCHEMES: Final = ("hdfs", "viewfs")
 HDFS_FILE_IO: Final = "dagster_iceberg_spark.catalog.hdfs.HdfsFileIO"
 """The class of pyiceberg's file IO for these schemes."""
+METASTORE_PORT: Final = 9083
+"""The default port of a Hive Metastore."""
+HIVE_CATALOG: Final = "dagster_iceberg_spark.catalog.hive.HiveCatalog"
+HADOOP_CATALOG: Final = "dagster_iceberg_spark.catalog.hadoop.HadoopCatalog"
+"""The classes of pyiceberg's catalogs for a metastore and for a directory."""
 HIDDEN: Final = "********"
 SENSITIVE_NAMES: Final = (
     "(?i)secret|password|token|credential|authorization|cookie|connection[.-]?string"
@@ -30,15 +35,8 @@ _MINIMUM_SECRET_LENGTH: Final = 3
 class EngineProperties:
     """The properties of one part of a configuration, such as the store, for each engine.
 
-    Args:
-        spark: Properties below `spark.sql.catalog.<name>`, without secrets.
-        spark_secrets: Properties below `spark.sql.catalog.<name>` that hold secrets.
-        pyiceberg: Properties for pyiceberg, without secrets. Some values are mappings.
-        pyiceberg_secrets: Properties for pyiceberg that hold secrets.
-        hidden: Other texts that messages must not show.
-        system_properties: System properties that Spark's JVM needs, including secrets.
-        packages: Maven coordinates that Spark needs for this part.
-        aws: The identity that signs requests to AWS, if the engines need it.
+    Spark's are those below `spark.sql.catalog.<name>`. Messages must not show the secrets and the `hidden` texts. The
+    system properties of Spark's JVM include secrets. The packages are Maven coordinates.
     """
 
     spark: Mapping[str, str] = field(default_factory=dict)
@@ -62,11 +60,7 @@ class EngineProperties:
 
 
 def joined(parts: Iterable[EngineProperties]) -> EngineProperties:
-    """Return the properties of all parts.
-
-    Raises:
-        ConfigurationError: Two parts contradict each other, or have different identities.
-    """
+    """Return the properties of all parts."""
     known = tuple(parts)
     for first, second in combinations(known, 2):
         for key in first.spark.keys() & second.spark.keys():
@@ -105,21 +99,10 @@ def _one_of(identities: Sequence[AwsIdentity]) -> AwsIdentity | None:
 class CatalogDescription:
     """The properties that both engines need to open one catalog.
 
-    Args:
-        name: The catalog's name in Spark, and the key of its rows in a SQL catalog.
-        kind: The kind of the catalog, for messages: "SQL catalog", "REST catalog".
-        endpoint: The address of the catalog without secrets, for messages.
-        spark_properties: Properties below `spark.sql.catalog.<name>`, without secrets.
-        spark_secrets: Properties below `spark.sql.catalog.<name>` that hold secrets. They never reach a command line.
-        pyiceberg_properties: Properties for pyiceberg's `load_catalog`, including secrets.
-        packages: Maven coordinates that Spark needs for this catalog, besides Iceberg's runtime.
-        host: The host and port that must accept a connection, or None for a local catalog.
-        other_hosts: Other hosts and ports of the same catalog. One of all is enough.
-        warehouse: The URI under which new tables are placed, or None if the catalog's server decides.
-        secrets: Texts that messages must not show.
-        system_properties: System properties that Spark's JVM needs, including secrets.
-        aws: The identity that signs requests to AWS, if the engines need it.
-        source: Where the catalog is configured: in the resource, or in a Spark session, which then needs no properties.
+    The name is that in Spark, and the key of the rows in a SQL catalog. Kind and endpoint are for messages, without
+    secrets. Only `spark_properties` may reach a command line; the properties of pyiceberg and of the JVM include
+    secrets. One of the hosts must accept a connection; a local catalog has none. The warehouse is None if the catalog's
+    server decides where new tables go.
     """
 
     name: str
@@ -136,6 +119,7 @@ class CatalogDescription:
     system_properties: Mapping[str, str] = field(repr=False, default_factory=dict)
     aws: AwsIdentity | None = None
     source: Literal["configuration", "session"] = "configuration"
+    """A catalog that a Spark session describes needs no properties in Spark."""
 
     @cached_property
     def identity(self) -> tuple[object, ...]:
@@ -192,7 +176,7 @@ class CatalogDescription:
 
     def redact(self, text: str) -> str:
         """Return the text without the catalog's secrets."""
-        spellings = {spell(secret) for secret in self.secrets for spell in (str, _quoted, quote_plus)}
+        spellings = {spell(secret) for secret in self.secrets for spell in (str, partial(quote, safe=""), quote_plus)}
         for secret in sorted(spellings, key=len, reverse=True):
             if len(secret) >= _MINIMUM_SECRET_LENGTH:
                 text = text.replace(secret, HIDDEN)
@@ -204,5 +188,7 @@ def holds_secret(name: str) -> bool:
     return re.search(SENSITIVE_NAMES, name) is not None
 
 
-def _quoted(secret: str) -> str:
-    return quote(secret, safe="")
+def split_secrets(properties: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the properties whose names are those of no secret, and the others."""
+    secrets = {name: value for name, value in properties.items() if holds_secret(name)}
+    return {name: value for name, value in properties.items() if name not in secrets}, secrets

@@ -10,13 +10,7 @@ from typing import Final, TypeAlias
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
 from pydantic import ValidationError
-from pyiceberg.exceptions import (
-    AuthorizationExpiredError,
-    ForbiddenError,
-    OAuthError,
-    RESTError,
-    UnauthorizedError,
-)
+from pyiceberg.exceptions import AuthorizationExpiredError, ForbiddenError, OAuthError, RESTError, UnauthorizedError
 from requests import HTTPError
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -33,6 +27,7 @@ _REFUSED_SIGNATURES: Final = (
     "SIGNATURE_DOES_NOT_MATCH",
 )
 """AWS's codes for a rejected signature, also in the spelling of pyarrow's S3 client."""
+_EXPIRED: Final = ("ExpiredToken", "EXPIRED_TOKEN", "Signature not valid in the specified time frame")
 _UNANSWERED: Final = (SQLAlchemyError, RESTError, OSError, BotoCoreError, ClientError)
 _NO_AVRO: Final = (UnicodeDecodeError, EOFError, SystemError, zlib.error)
 """The errors of pyiceberg's decoder for a file that is truncated or is not a manifest."""
@@ -79,7 +74,6 @@ _CATALOG_ERRORS: Final = (AuthorizationExpiredError, *_REFUSED_LOGINS, *_UNANSWE
 """The errors of pyiceberg, the SQL driver and the store. Not every ValueError has a kind, as `ArrowInvalid` does."""
 _OF_THE_METASTORE: Final = {"thrift.Thrift": "TException", "kerberos": "GSSError"}
 """The errors of a Hive Metastore's client, by modules that may not be loaded."""
-_OF_AZURE: Final = {_AZURE_ERRORS: "AzureError"}
 
 _ANOTHER_SERVICE: Final = (404, 405, 406)
 """Status codes of a server that is not a REST catalog, in a response without the catalog's JSON."""
@@ -128,7 +122,7 @@ def _is_unanswered(error: Exception) -> bool:
 
 def catalog_errors() -> tuple[type[Exception], ...]:
     """Return the error classes of pyiceberg and its clients of catalogs and stores, if they are loaded."""
-    optional = {**_OF_THE_METASTORE, **_OF_AZURE}
+    optional = {**_OF_THE_METASTORE, _AZURE_ERRORS: "AzureError"}
     loaded = (getattr(sys.modules.get(module), name, None) for module, name in optional.items())
     return (*_CATALOG_ERRORS, ModuleNotFoundError, *(error for error in loaded if error is not None))
 
@@ -142,13 +136,8 @@ def _metastore_says(*words: str) -> Recognises:
 
 
 RECOGNISERS: Final[tuple[tuple[FailureKind, Recognises], ...]] = (
-    (
-        FailureKind.CREDENTIALS_EXPIRED,
-        lambda error: (
-            isinstance(error, AuthorizationExpiredError)
-            or _says("ExpiredToken", "EXPIRED_TOKEN", "Signature not valid in the specified time frame")(error)
-        ),
-    ),
+    (FailureKind.CREDENTIALS_EXPIRED, _is(AuthorizationExpiredError)),
+    (FailureKind.CREDENTIALS_EXPIRED, _says(*_EXPIRED)),
     (
         FailureKind.CLOCK_SKEWED,
         _says("RequestTimeTooSkewed", "REQUEST_TIME_TOO_SKEWED", "Signature expired", "Signature not yet current"),
@@ -157,17 +146,11 @@ RECOGNISERS: Final[tuple[tuple[FailureKind, Recognises], ...]] = (
     (FailureKind.CERTIFICATE_UNTRUSTED, _says("CERTIFICATE_VERIFY_FAILED", "certificate verify failed")),
     (FailureKind.AWS_CREDENTIALS_MISSING, _is(NoCredentialsError, NoRegionError)),
     (FailureKind.CREDENTIALS_REFUSED, _is_and_says((ClientError, OSError), *_REFUSED_SIGNATURES)),
-    (
-        FailureKind.AWS_ACCESS_DENIED,
-        _is_and_says((ClientError, OSError), "AccessDenied", "AWS Error ACCESS_DENIED"),
-        # the response to a HEAD has no body
-    ),
+    # The response to a HEAD has no body.
+    (FailureKind.AWS_ACCESS_DENIED, _is_and_says((ClientError, OSError), "AccessDenied", "AWS Error ACCESS_DENIED")),
     (FailureKind.CREDENTIALS_REFUSED_BY_AZURE, lambda error: _is_azure_s(error) and _says(*_REFUSED_BY_AZURE)(error)),
     (FailureKind.CREDENTIALS_REFUSED_BY_GOOGLE, _is_and_says((OSError,), *_REFUSED_BY_GOOGLE)),
-    (
-        FailureKind.PYTHON_CLIENT_MISSING,
-        lambda error: isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS,
-    ),
+    (FailureKind.PYTHON_CLIENT_MISSING, lambda error: isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS),
     (FailureKind.BUCKET_MISSING, _says("NO_SUCH_BUCKET", "NoSuchBucket")),
     (
         FailureKind.CREDENTIALS_REFUSED,  # PostgreSQL's client has no SQL state if no connection was established
@@ -183,10 +166,7 @@ RECOGNISERS: Final[tuple[tuple[FailureKind, Recognises], ...]] = (
     (FailureKind.NOT_A_REST_CATALOG, lambda error: isinstance(error, ValidationError) or _is_of_another_service(error)),
     (FailureKind.REQUEST_REFUSED, lambda error: _status_of(error) in _REFUSALS),
     (FailureKind.SQLITE_FILE_DAMAGED, _says("file is not a database", "database disk image is malformed")),
-    (
-        FailureKind.SQLITE_FILE_READ_ONLY,
-        _says("unable to open database file", "attempt to write a readonly database"),
-    ),
+    (FailureKind.SQLITE_FILE_READ_ONLY, _says("unable to open database file", "attempt to write a readonly database")),
     (FailureKind.SQLITE_FILE_LOCKED, _says("database is locked")),
     (FailureKind.PERMISSION_DENIED, _is(PermissionError)),
     (FailureKind.FILE_MISSING, _is(FileNotFoundError)),

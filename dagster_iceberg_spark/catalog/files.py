@@ -36,17 +36,8 @@ def data_files(
 ) -> tuple[DataFile, ...]:
     """Return the data files of the snapshot with the bounds of these columns, from manifests only.
 
-    Args:
-        description: The catalog.
-        identifier: The table.
-        snapshot_id: One of its snapshots.
-        columns: The columns.
-        schema_id: The schema that has the columns, or None for the current one.
-        rows: A filter. Files that are known to have no such rows are left out.
-
-    Raises:
-        CatalogUnavailableError: The catalog or the store does not respond.
-        CommitConflictError: The table no longer exists.
+    The columns are those of the schema `schema_id`, or of the current one. Files that are known to have no row that
+    matches `rows` are left out.
     """
 
     def listed(table: Table) -> Iterator[ManifestDataFile]:
@@ -66,18 +57,7 @@ def data_files(
 def added_files(
     description: CatalogDescription, identifier: TableIdentifier, snapshot_id: int, columns: Iterable[str]
 ) -> tuple[DataFile, ...]:
-    """Return the data files that the snapshot added, from its own manifests only.
-
-    Args:
-        description: The catalog.
-        identifier: The table.
-        snapshot_id: One of its snapshots.
-        columns: The columns whose bounds are read.
-
-    Raises:
-        CatalogUnavailableError: The catalog or the store does not respond.
-        CommitConflictError: The table no longer exists.
-    """
+    """Return the data files that the snapshot added, from its own manifests only."""
     return _described_files(
         description, identifier, snapshot_id, columns, lambda table: files_added_by(table, snapshot_id)
     )
@@ -91,19 +71,7 @@ def removed_files(
     *,
     schema_id: int | None = None,
 ) -> tuple[DataFile, ...]:
-    """Return the data files that the snapshot removed, and the delete files that remove rows of other files.
-
-    Args:
-        description: The catalog.
-        identifier: The table.
-        snapshot_id: One of its snapshots.
-        columns: The columns whose bounds are read.
-        schema_id: The schema that has the columns, or None for the current one.
-
-    Raises:
-        CatalogUnavailableError: The catalog or the store does not respond.
-        CommitConflictError: The table no longer exists.
-    """
+    """Return the data files that the snapshot removed, and the delete files that remove rows of other files."""
 
     def listed(table: Table) -> Iterator[ManifestDataFile]:
         for entry in _entries_of(table, snapshot_id):
@@ -131,11 +99,7 @@ def _entries_of(table: Table, snapshot_id: int) -> Iterator[ManifestEntry]:
 
 
 def _known_snapshot(table: Table, snapshot_id: int) -> PyIcebergSnapshot:
-    """Return the snapshot.
-
-    Raises:
-        CommitConflictError: The snapshot no longer exists.
-    """
+    """Return the snapshot."""
     snapshot = table.snapshot_by_id(snapshot_id)
     if snapshot is None:
         raise CommitConflictError.refusing(
@@ -179,18 +143,19 @@ def describe_file(
 
 def _column_bounds(file: ManifestDataFile, spec: PyIcebergSpec, field: Any) -> ColumnBounds:
     """Return the tighter of the bounds from metrics and from partition values."""
-    lower = _metric(file.lower_bounds, field)
-    upper = _metric(file.upper_bounds, field)
+    lower, upper = _metric(file.lower_bounds, field), _metric(file.upper_bounds, field)
     nulls: Mapping[int, int] = file.null_value_counts or {}
     may_hold_null = not field.required and nulls.get(field.field_id, 1) > 0
     is_null = file.record_count > 0 and nulls.get(field.field_id, 0) == file.record_count
-    for low, high in _partition_bounds(file, spec, field):
-        lower = low if lower is None else max(lower, low)
-        upper = high if upper is None else min(upper, high)
-        may_hold_null = False
-    partitions = {
-        transform: value for transform, value in _partition_values(file, spec, field) if transform.argument is not None
-    }
+    partitions: dict[Transform, Any] = {}
+    for transform, value in _partition_values(file, spec, field):
+        if transform.argument is not None:
+            partitions[transform] = value
+        bounds = bounds_of_value(transform, value, field.field_type)
+        if bounds is not None:
+            lower = bounds[0] if lower is None else max(lower, bounds[0])
+            upper = bounds[1] if upper is None else min(upper, bounds[1])
+            may_hold_null = False
     return ColumnBounds(lower=lower, upper=upper, may_hold_null=may_hold_null, is_null=is_null, partitions=partitions)
 
 
@@ -198,13 +163,6 @@ def _metric(bounds: Mapping[int, bytes] | None, field: Any) -> Any:
     if not bounds or field.field_id not in bounds or not isinstance(field.field_type, PyIcebergPrimitive):
         return None
     return python_value(from_bytes(field.field_type, bounds[field.field_id]), field.field_type)
-
-
-def _partition_bounds(file: ManifestDataFile, spec: PyIcebergSpec, field: Any) -> Iterator[tuple[Any, Any]]:
-    for transform, value in _partition_values(file, spec, field):
-        bounds = bounds_of_value(transform, value, field.field_type)
-        if bounds is not None:
-            yield bounds
 
 
 def _partition_values(file: ManifestDataFile, spec: PyIcebergSpec, field: Any) -> Iterator[tuple[Transform, Any]]:

@@ -27,12 +27,7 @@ class HadoopCatalog(NoopCatalog):
     """
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """Return the current version of the table.
-
-        Raises:
-            NoSuchTableError: There is neither a hint nor metadata.
-            FileNotFoundError: There is a hint, but the metadata that it names does not exist.
-        """
+        """Return the current version of the table."""
         parts = self.identifier_to_tuple(identifier)
         metadata = _MetadataDirectory(
             "/".join((self.properties["warehouse"].rstrip("/"), *parts, "metadata")), self.properties

@@ -24,11 +24,7 @@ class HdfsFileIO(PyArrowFileIO):
     """
 
     def _initialize_hdfs_fs(self, scheme: str, netloc: str | None) -> FileSystem:
-        """Return the file system.
-
-        Raises:
-            ConfigurationError: hdfs-native is not installed.
-        """
+        """Return the file system."""
         try:
             from hdfs_native.fsspec import HdfsFileSystem, ViewfsFileSystem
         except ImportError as error:

@@ -10,6 +10,7 @@ from pyiceberg.catalog.hive import HiveCatalog as PyIcebergHiveCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.typedef import Identifier
 
+from dagster_iceberg_spark.catalog.description import METASTORE_PORT
 from dagster_iceberg_spark.pyiceberg_fixes.hive_client import HiveClient
 
 _NO_TABLE: Final = "*"
@@ -24,15 +25,12 @@ class HiveCatalog(PyIcebergHiveCatalog):
 
     @staticmethod
     def _create_hive_client(properties: dict[str, str]) -> Any:
-        return HiveClient(properties)
+        return HiveClient(properties, default_port=METASTORE_PORT)
 
     def drop_unmade_table(self, identifier: Identifier) -> bool:
         """Drop the entry of a table whose first metadata file does not exist, and return whether there is no table now.
 
         Nothing can have been committed to such a table. Writers of both engines hold the lock, also to create a table.
-
-        Raises:
-            CommitFailedException: Another writer has the lock.
         """
         database, name = self.identifier_to_database_and_table(identifier, NoSuchTableError)
         with self._client as client:
@@ -49,11 +47,7 @@ class HiveCatalog(PyIcebergHiveCatalog):
         return True
 
     def lock_creation(self, database: str) -> int:
-        """Take a lock that other creators of the database respect, and return its id.
-
-        Raises:
-            CommitFailedException: Another writer has the lock.
-        """
+        """Take a lock that other creators of the database respect, and return its id."""
         with self._client as client:
             return self._lock(client, database, _NO_TABLE)
 

@@ -35,19 +35,9 @@ def leftovers(
     maximum_seconds: float = LISTING_SECONDS,
     maximum_entries: int = MAXIMUM_ENTRIES,
 ) -> list[str]:
-    """Return the paths of new data files that belong to no snapshot.
+    """Return the paths of data files that are newer than `since`, when the write began, but belong to no snapshot.
 
     A write in progress by another process looks the same. Report these files, but never delete them.
-
-    Args:
-        description: The catalog.
-        identifier: The table.
-        since: When the write began.
-        maximum_seconds: The time after which no further directory is listed, in seconds.
-        maximum_entries: The number of files and directories after which no further directory is listed.
-
-    Raises:
-        CatalogUnavailableError: The catalog or the store does not respond.
     """
     table = find_table(description, identifier)
     if table is None or not isinstance(table.io, PyArrowFileIO):

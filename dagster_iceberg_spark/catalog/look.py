@@ -63,24 +63,12 @@ _lock = threading.Lock()
 
 
 def look(
-    description: CatalogDescription,
-    identifier: TableIdentifier,
-    *,
-    back_to: Callable[[Snapshot], bool] | None = None,
+    description: CatalogDescription, identifier: TableIdentifier, *, back_to: Callable[[Snapshot], bool] | None = None
 ) -> TableState | None:
     """Return the current state of the table, or None if it does not exist.
 
-    Args:
-        description: The catalog.
-        identifier: The table.
-        back_to: Returns true for the snapshot that the history must go back to, for a catalog that shows only the
-            newest snapshot and needs a request for each of the others. Default: the snapshots that the catalog shows.
-
-    Raises:
-        CatalogUnavailableError: The catalog does not respond in time.
-        ConfigurationError: The catalog rejects the credentials, a file must not be read, the name is not that of an
-            Iceberg table, or the catalog does not allow the name.
-        InvestigationError: The table's metadata file or the catalog's own file is missing or damaged.
+    `back_to` returns true for the snapshot that the history must go back to, for a catalog that shows only the newest
+    snapshot and needs a request for each of the others.
     """
     _require_namespace(description, identifier)
 
@@ -111,17 +99,7 @@ def find_table(
 ) -> Table | None:
     """Load the table with pyiceberg. Return None if it does not exist.
 
-    Args:
-        description: The catalog.
-        identifier: The table.
-        snapshot_id: A snapshot that the table must show. If the catalog shows only the newest, this loads an earlier
-            version of the table.
-
-    Raises:
-        CatalogUnavailableError: The catalog does not respond in time.
-        ConfigurationError: The catalog rejects the credentials, a file must not be read, or the name is not that of an
-            Iceberg table.
-        InvestigationError: The table's metadata file or the catalog's own file is missing or damaged.
+    If the catalog shows only the newest snapshot, this loads the earlier version of the table that shows `snapshot_id`.
     """
     _require_namespace(description, identifier)
 
@@ -134,12 +112,7 @@ def find_table(
 
 
 def has_namespace(description: CatalogDescription, namespace: Sequence[str]) -> bool:
-    """Return whether the namespace exists. Return true for a catalog that does not support the request.
-
-    Raises:
-        CatalogUnavailableError: The catalog does not respond in time.
-        ConfigurationError: The catalog rejects the credentials.
-    """
+    """Return whether the namespace exists. Return true for a catalog that does not support the request."""
 
     def exists() -> bool:
         try:
@@ -151,26 +124,14 @@ def has_namespace(description: CatalogDescription, namespace: Sequence[str]) -> 
 
 
 def call_catalog(description: CatalogDescription, request: Callable[[], _AnswerT], *, action: str) -> _AnswerT:
-    """Send a request to the catalog, with the time limit of a metadata request.
-
-    Raises:
-        CatalogUnavailableError: The catalog does not respond within `ANSWER_TIMEOUT_SECONDS`, or the connection breaks.
-        ConfigurationError: The catalog rejects the credentials, or a file must not be read.
-        InvestigationError: A file is missing or damaged.
-    """
+    """Send a request to the catalog, with the time limit of a metadata request."""
     with translated_answers(description, action=action):
         return request() if description.is_local else _answer_in_time(description, request)
 
 
 @contextmanager
 def translated_answers(description: CatalogDescription, *, action: str) -> Iterator[None]:
-    """Translate the errors of the catalog and the store. There is no time limit for reading files.
-
-    Raises:
-        CatalogUnavailableError: The connection breaks.
-        ConfigurationError: The catalog rejects the credentials, or a file must not be read.
-        InvestigationError: A file is missing or damaged.
-    """
+    """Translate the errors of the catalog and the store. There is no time limit for reading files."""
     try:
         yield
     except IcebergSparkError:
@@ -209,11 +170,7 @@ def _close_gone() -> None:
 
 
 def require_reachable(description: CatalogDescription) -> None:
-    """Open and close a connection to the catalog's host, which detects a dead host within seconds.
-
-    Raises:
-        CatalogUnavailableError: The host does not accept the connection.
-    """
+    """Open and close a connection to the catalog's host, which detects a dead host within seconds."""
     if description.host is None:
         return
     found = ""
@@ -266,9 +223,8 @@ def _state_of(table: Table, identifier: TableIdentifier) -> TableState:
 def _keys_of(description: CatalogDescription) -> AwsKeys | None:
     if description.aws is None:
         return None
-    from dagster_iceberg_spark.catalog.aws_credentials import (
-        current_keys,  # importing boto3 takes a quarter of a second
-    )
+    # Importing boto3 takes a quarter of a second.
+    from dagster_iceberg_spark.catalog.aws_credentials import current_keys
 
     return current_keys(description.aws)
 

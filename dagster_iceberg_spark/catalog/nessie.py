@@ -32,16 +32,7 @@ _ENTRIES: Final = 100
 
 
 def with_history(state: TableState, table: Table, back_to: Callable[[Snapshot], bool] | None) -> TableState:
-    """Return the table's state with the older snapshots that are needed.
-
-    Args:
-        state: The state that the catalog shows.
-        table: The table.
-        back_to: Returns true for the snapshot that the history must go back to. None if no older snapshot is needed.
-
-    Raises:
-        requests.RequestException: Nessie's API does not respond, or returns an error.
-    """
+    """Return the table's state with the snapshots back to that for which `back_to` returns true, or with the newest."""
     head = state.head()
     if back_to is None or head is None or back_to(head) or not _is_in_nessie(table):
         return state
@@ -49,11 +40,7 @@ def with_history(state: TableState, table: Table, back_to: Callable[[Snapshot], 
 
 
 def version_of(table: Table, snapshot_id: int) -> Table:
-    """Return the version of the table that shows the snapshot, or the table itself if there is no such version.
-
-    Raises:
-        requests.RequestException: Nessie's API does not respond, or returns an error.
-    """
+    """Return the version of the table that shows the snapshot, or the table itself if there is no such version."""
     if table.snapshot_by_id(snapshot_id) is not None or not _is_in_nessie(table):
         return table
     for version in _older_versions(table):

@@ -1,13 +1,21 @@
 """Derives pyiceberg's properties of a catalog that only a Spark session describes."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, unquote_plus, urlencode, urlsplit
 
 from dagster_iceberg_spark.catalog.aws_identity import AwsIdentity
-from dagster_iceberg_spark.catalog.description import HDFS_FILE_IO, HDFS_SCHEMES, CatalogDescription, holds_secret
+from dagster_iceberg_spark.catalog.description import (
+    HADOOP_CATALOG,
+    HDFS_FILE_IO,
+    HDFS_SCHEMES,
+    HIVE_CATALOG,
+    METASTORE_PORT,
+    CatalogDescription,
+    holds_secret,
+)
 from dagster_iceberg_spark.errors import ConfigurationError
 
 _IMPLEMENTATIONS: Final = {
@@ -18,7 +26,7 @@ _IMPLEMENTATIONS: Final = {
     "org.apache.iceberg.hadoop.HadoopCatalog": "hadoop",
 }
 """The classes that `catalog-impl` may name in place of `type` (Iceberg documentation, "Catalogs")."""
-_PORTS: Final = {"http": 80, "https": 443, "thrift": 9083, "postgresql": 5432}
+_PORTS: Final = {"http": 80, "https": 443, "thrift": METASTORE_PORT, "postgresql": 5432}
 _SQLITE: Final = re.compile(r"jdbc:sqlite:(?:file:)?(?P<path>[^?]+)(?:\?.*)?")
 _SHARED_QUERY: Final = ("sslmode", "sslrootcert", "options")
 """Parameters of a PostgreSQL URI that have the same name in both clients."""
@@ -30,12 +38,7 @@ _SPARK_ALONE: Final = ("type", "catalog-impl", "uri", "warehouse", "cache-enable
 def resolved(description: CatalogDescription, session_conf: Mapping[str, str]) -> CatalogDescription:
     """Return the catalog as pyiceberg needs it, from the session's configuration.
 
-    Args:
-        description: The catalog's name, and properties for pyiceberg only, which override the session's.
-        session_conf: The session's configuration.
-
-    Raises:
-        ConfigurationError: The session has no such catalog, or pyiceberg does not support it.
+    The description has the catalog's name, and properties for pyiceberg only, which override the session's.
     """
     prefix = f"spark.sql.catalog.{description.name}"
     if prefix not in session_conf:
@@ -78,13 +81,13 @@ def _host(uri: SplitResult) -> tuple[str, int] | None:
 
 def _translated(conf: Mapping[str, str], description: CatalogDescription) -> dict[str, Any]:
     kind = _kind(conf)
-    if kind not in _OF_KIND:
+    if kind not in _IMPLEMENTATIONS.values():
         if "type" in description.pyiceberg_properties or "py-catalog-impl" in description.pyiceberg_properties:
             return {}
         raise ConfigurationError.refusing(
             "use",
             f"the Spark session's catalog {description.name!r}",
-            expected=f"a catalog of type {', '.join(_OF_KIND)}, which pyiceberg can open too",
+            expected=f"a catalog of type {', '.join(_IMPLEMENTATIONS.values())}, which pyiceberg can open too",
             found=repr(kind),
             hint="say in `properties` how pyiceberg opens it, `type` or `py-catalog-impl` and what these need.",
         )
@@ -94,7 +97,7 @@ def _translated(conf: Mapping[str, str], description: CatalogDescription) -> dic
     if urlsplit(conf.get("warehouse", "")).scheme in HDFS_SCHEMES:
         warehouse["py-io-impl"] = HDFS_FILE_IO
     silent = {} if kind != "rest" else {_DELEGATION: None}
-    return {**silent, **shared, **warehouse, **_OF_KIND[kind](conf, description)}
+    return {**silent, **shared, **warehouse, **_implementation(kind, conf, description)}
 
 
 def _kind(conf: Mapping[str, str]) -> str:
@@ -104,8 +107,17 @@ def _kind(conf: Mapping[str, str]) -> str:
     return _IMPLEMENTATIONS.get(implementation, implementation)
 
 
-def _rest(conf: Mapping[str, str], _: CatalogDescription) -> dict[str, Any]:
-    return {"type": "rest", "uri": conf.get("uri", "")}
+def _implementation(kind: str, conf: Mapping[str, str], description: CatalogDescription) -> dict[str, Any]:
+    match kind:
+        case "rest":
+            return {"type": "rest", "uri": conf.get("uri", "")}
+        case "jdbc":
+            return _jdbc(conf, description)
+        case "hive":
+            return _hive(conf, description)
+        case "hadoop":
+            return {"py-catalog-impl": HADOOP_CATALOG}
+    return {"type": kind}
 
 
 def _hive(conf: Mapping[str, str], description: CatalogDescription) -> dict[str, Any]:
@@ -117,16 +129,7 @@ def _hive(conf: Mapping[str, str], description: CatalogDescription) -> dict[str,
             found="none: it may stand in a file of the cluster's, which is not read here",
             hint='say it in `properties`: {"uri": "thrift://host:9083"}.',
         )
-    catalog = "dagster_iceberg_spark.catalog.hive.HiveCatalog"
-    return {"py-catalog-impl": catalog, "uri": conf.get("uri"), "hive.hive2-compatible": "true"}
-
-
-def _glue(_conf: Mapping[str, str], _: CatalogDescription) -> dict[str, Any]:
-    return {"type": "glue"}
-
-
-def _hadoop(_conf: Mapping[str, str], _: CatalogDescription) -> dict[str, Any]:
-    return {"py-catalog-impl": "dagster_iceberg_spark.catalog.hadoop.HadoopCatalog"}
+    return {"py-catalog-impl": HIVE_CATALOG, "uri": conf.get("uri"), "hive.hive2-compatible": "true"}
 
 
 def _jdbc(conf: Mapping[str, str], description: CatalogDescription) -> dict[str, Any]:
@@ -150,15 +153,6 @@ def _jdbc(conf: Mapping[str, str], description: CatalogDescription) -> dict[str,
     known = urlencode([(key, query[key]) for key in _SHARED_QUERY if key in query])
     address = f"{account}{'@' if account else ''}{parts.netloc}{parts.path}{'?' if known else ''}{known}"
     return {"type": "sql", "uri": f"postgresql+psycopg2://{address}", "pool_pre_ping": "true"}
-
-
-_OF_KIND: Final[Mapping[str, Callable[[Mapping[str, str], CatalogDescription], dict[str, Any]]]] = {
-    "rest": _rest,
-    "jdbc": _jdbc,
-    "hive": _hive,
-    "glue": _glue,
-    "hadoop": _hadoop,
-}
 
 
 def _endpoint(conf: Mapping[str, str]) -> str:

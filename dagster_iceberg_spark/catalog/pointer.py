@@ -24,13 +24,7 @@ _GZIP = b"\x1f\x8b"
 
 
 def read_pointed_document(catalog: SqlCatalog, identifier: TableIdentifier) -> dict[str, Any] | None:
-    """Return the table's metadata document, or None if the catalog has no such table.
-
-    Raises:
-        SQLAlchemyError: The catalog does not respond.
-        OSError: The file cannot be read.
-        InvestigationError: The file is not a JSON object.
-    """
+    """Return the table's metadata document, or None if the catalog has no such table."""
     location = _pointer(catalog, identifier)
     if location is None:
         return None

@@ -14,16 +14,7 @@ class SilenceError(FutureTimeoutError):
 
 
 def answer_within(seconds: float, request: Callable[[], _AnswerT], *, thread_name: str) -> _AnswerT:
-    """Send a request in a separate thread and return the response.
-
-    Args:
-        seconds: The time limit, in seconds. The request continues after it.
-        request: Sends the request.
-        thread_name: The name of the thread.
-
-    Raises:
-        SilenceError: There is no response within the time limit. Any other error of the request is raised unchanged.
-    """
+    """Send a request in a separate thread and return the response. After the time limit, the request continues."""
     answer: Future[_AnswerT] = Future()
 
     def ask() -> None:

@@ -4,6 +4,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
@@ -12,12 +13,7 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import find_table, translated_answers
 from dagster_iceberg_spark.check.findings import Finding
 from dagster_iceberg_spark.check.steps import Redact, Step, finding_of, findings
-from dagster_iceberg_spark.errors import (
-    ConfigurationError,
-    IcebergSparkError,
-    InvestigationError,
-    UpstreamMissingError,
-)
+from dagster_iceberg_spark.errors import ConfigurationError, IcebergSparkError, InvestigationError, UpstreamMissingError
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME
 
@@ -27,40 +23,24 @@ if TYPE_CHECKING:
 _ROWS: Final = 3
 
 
+@dataclass
 class CatalogCheck:
-    """The steps of a check, which share one table.
+    """The steps of a check, which share one table."""
 
-    Args:
-        configured: Returns the catalog as the configuration describes it.
-        describe: Returns the catalog as the engines need it. If only the session describes it, this opens the session.
-        open_session: Opens the session.
-        redact: Removes secrets from messages. It opens no session.
-        jars: Source of Spark's libraries.
-        needs_java: Whether Spark runs on this machine.
-        namespace: An existing namespace for the table. Default: the check creates a namespace and drops it.
-    """
+    configured: Callable[[], CatalogDescription]
+    describe: Callable[[], CatalogDescription]
+    """Returns the catalog as the engines need it. If only the session describes it, this opens the session."""
+    open_session: Callable[[], "IcebergSession"]
+    _: KW_ONLY
+    redact: Redact
+    jars: str
+    needs_java: bool
+    namespace: tuple[str, ...] | None
+    """An existing namespace for the table. If it is None, the check creates a namespace and drops it."""
 
-    def __init__(
-        self,
-        configured: Callable[[], CatalogDescription],
-        describe: Callable[[], CatalogDescription],
-        open_session: Callable[[], "IcebergSession"],
-        *,
-        redact: Redact,
-        jars: str,
-        needs_java: bool,
-        namespace: tuple[str, ...] | None,
-    ) -> None:
-        """Store the arguments. No request is sent yet."""
-        self._configured = configured
-        self._describe = describe
-        self._redact = redact
-        self._open_session = open_session
-        self._jars = jars
-        self._needs_java = needs_java
+    def __post_init__(self) -> None:
         name = f"dagster_check_{uuid.uuid4().hex[:12]}"
-        self._creates_namespace = namespace is None
-        self._namespace = namespace or (name,)
+        self._namespace = self.namespace or (name,)
         self._table = TableIdentifier(self._namespace, name)
         self._made: list[str] = []
         self._location = ""
@@ -68,18 +48,13 @@ class CatalogCheck:
         self._is_idle.set()
 
     def findings(self, subject: str, *, seconds: float) -> Iterator[Finding]:
-        """Yield the finding of each step. Whatever the check has created is always dropped.
-
-        Args:
-            subject: The catalog's name.
-            seconds: Time limit of each step, in seconds.
-        """
+        """Yield the finding of each step. Whatever the check has created is always dropped."""
         catalog = Step("catalog", self._catalog, "`uri`, `authentication` and `warehouse` of the resource's `catalog`")
         session = Step(
             "session", self._session, "`jars`, `spark_config` and `remote` of the resource, and its `catalog`"
         )
         steps = (
-            Step("configuration", lambda: str(self._configured()), "the fields of the resource's `catalog`"),
+            Step("configuration", lambda: str(self.configured()), "the fields of the resource's `catalog`"),
             Step("Java", self._java, "JAVA_HOME, or the resource's `remote`"),
             *((session, catalog) if self._is_known_by_session() else (catalog, session)),
             Step(
@@ -97,52 +72,52 @@ class CatalogCheck:
         )
         cleaned = None
         try:
-            yield from findings(subject, steps, seconds=seconds, redact=self._redact)
+            yield from findings(subject, steps, seconds=seconds, redact=self.redact)
         finally:  # the caller may also stop reading findings
             if self._made:
                 setting = f"the permission to drop tables and namespaces; {self._table} may still exist"
                 clean_up = Step("clean up", self._clean_up, setting)
-                cleaned = finding_of(subject, clean_up, seconds=seconds, redact=self._redact)
+                cleaned = finding_of(subject, clean_up, seconds=seconds, redact=self.redact)
         if cleaned is not None:
             yield cleaned
 
     def _is_known_by_session(self) -> bool:
         try:
-            return self._configured().source == "session"
+            return self.configured().source == "session"
         except IcebergSparkError:  # the first step reports it
             return False
 
     def _java(self) -> str:
-        if not self._needs_java:
+        if not self.needs_java:
             return "not needed: Spark runs elsewhere"
         from dagster_iceberg_spark.spark.session import require_java
 
         return require_java()
 
     def _catalog(self) -> str:
-        description = self._describe()
+        description = self.describe()
         find_table(description, self._table)
         return f"{description} responds"
 
     def _session(self) -> str:
         from dagster_iceberg_spark.spark.probe import versions
 
-        description = self._describe()
+        description = self.describe()
         needed = ", ".join((ICEBERG_SPARK_RUNTIME, *description.packages))
         source = (
             "from Maven"
-            if self._jars == "maven" and self._needs_java
+            if self.jars == "maven" and self.needs_java
             else "which the server or the Spark installation must provide"
         )
-        return f"{versions(self._open_session())}; libraries {needed}, {source}"
+        return f"{versions(self.open_session())}; libraries {needed}, {source}"
 
     def _create_namespace(self) -> str:
         from dagster_iceberg_spark.spark.probe import create_namespace, has_namespace
 
-        session = self._open_session()
+        session = self.open_session()
         if has_namespace(session, self._namespace):
             return f"{'.'.join(self._namespace)} exists"
-        if not self._creates_namespace:
+        if self.namespace is not None:
             raise ConfigurationError.refusing(
                 "use",
                 f"the namespace {'.'.join(self._namespace)}",
@@ -162,7 +137,7 @@ class CatalogCheck:
             self._made.append("table")
             for rows in (1, _ROWS):
                 token = uuid.uuid4().hex
-                self._location = write_rows(self._open_session(), self._table, rows=rows, token=token)
+                self._location = write_rows(self.open_session(), self._table, rows=rows, token=token)
         finally:
             self._is_idle.set()
         return f"created and replaced {self._table}"
@@ -170,10 +145,10 @@ class CatalogCheck:
     def _read_by_spark(self) -> str:
         from dagster_iceberg_spark.spark.probe import count_rows
 
-        return self._all_rows(count_rows(self._open_session(), self._table))
+        return self._all_rows(count_rows(self.open_session(), self._table))
 
     def _read_by_pyiceberg(self) -> str:
-        description = self._describe()
+        description = self.describe()
         table = find_table(description, self._table)
         if table is None:
             raise UpstreamMissingError.refusing(
@@ -198,7 +173,7 @@ class CatalogCheck:
         from dagster_iceberg_spark.spark.probe import drop_namespace, drop_table
 
         self._is_idle.wait()  # a write that exceeded its time limit would create the table again
-        session = self._open_session()
+        session = self.open_session()
         if "table" in self._made:
             drop_table(session, self._table)
             self._remove_directories()

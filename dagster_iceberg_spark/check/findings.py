@@ -1,6 +1,6 @@
 """The findings of a check."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -50,7 +50,7 @@ class CheckReport:
     @property
     def is_fit(self) -> bool:
         """Whether no step failed. Tables may still differ from their definitions."""
-        return not any(finding.outcome == "failed" for finding in self.findings)
+        return not self.failures
 
     @property
     def has_differences(self) -> bool:
@@ -86,9 +86,3 @@ class CheckReport:
 def report_of(findings: Iterable[Finding]) -> CheckReport:
     """Run all steps and return their findings."""
     return CheckReport(tuple(findings))
-
-
-def not_tried(subject: str, steps: Iterable[str]) -> Iterator[Finding]:
-    """Yield a finding for each step that an earlier failure prevents."""
-    for step in steps:
-        yield Finding(subject, step, "not tried")

@@ -7,7 +7,7 @@ from typing import Final
 
 from dagster_iceberg_spark.catalog.first_line import first_line
 from dagster_iceberg_spark.catalog.waiting import SilenceError, answer_within
-from dagster_iceberg_spark.check.findings import Finding, Outcome, not_tried
+from dagster_iceberg_spark.check.findings import Finding, Outcome
 from dagster_iceberg_spark.errors import CatalogUnavailableError, IcebergSparkError
 from dagster_iceberg_spark.timeouts import STEP_SECONDS
 
@@ -19,13 +19,7 @@ Redact = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of a step.
-
-    Args:
-        found: What the step found.
-        outcome: The outcome of the step.
-        is_transient: Whether the step may succeed if it is tried again.
-    """
+    """What a step found, and whether the step may succeed if it is tried again."""
 
     found: str
     outcome: Outcome = "ok"
@@ -34,13 +28,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a check.
-
-    Args:
-        name: A word or two for what the step checks.
-        ask: Runs the step; it returns what it found, or raises.
-        setting: The settings to check if the step fails.
-    """
+    """A step of a check: its name, its request, which returns or raises, and the settings to check if it fails."""
 
     name: str
     ask: Callable[[], Answer | str]
@@ -52,17 +40,13 @@ def findings(
 ) -> Iterator[Finding]:
     """Run the steps until one fails, and yield the finding of each.
 
-    Args:
-        subject: The catalog or the asset.
-        steps: The steps.
-        seconds: Time limit of each step, in seconds. A step that exceeds it has failed, but keeps running.
-        redact: Removes secrets from messages.
+    A step that exceeds its time limit has failed, but keeps running.
     """
     for position, step in enumerate(steps):
         finding = finding_of(subject, step, seconds=seconds, redact=redact)
         yield finding
         if finding.outcome == "failed":
-            yield from not_tried(subject, [later.name for later in steps[position + 1 :]])
+            yield from (Finding(subject, later.name, "not tried") for later in steps[position + 1 :])
             return
 
 

@@ -20,13 +20,9 @@ _FILES_OF_A_DIRECTORY: Final = ("workspace.yaml", "pyproject.toml")
 
 @dataclass(frozen=True, slots=True)
 class CodeLocation:
-    """The place that the `Definitions` of a code location are loaded from.
+    """The module or file with the `Definitions` of a code location, and the first directory of the import path.
 
-    Args:
-        module: The dotted name of a module.
-        python_file: A file instead of a module.
-        attribute: The name of the `Definitions` in the module or file. Default: the only one.
-        directory: The first directory of the import path.
+    Without an attribute, there must be one `Definitions`.
     """
 
     module: str | None
@@ -36,15 +32,7 @@ class CodeLocation:
 
 
 def locations_in(files: Sequence[Path], directory: Path) -> tuple[CodeLocation, ...]:
-    """Return the code locations of workspace files.
-
-    Args:
-        files: Files such as workspace.yaml. Without any, the directory's workspace.yaml or pyproject.toml is used.
-        directory: The working directory.
-
-    Raises:
-        ConfigurationError: A file cannot be read.
-    """
+    """Return the code locations of workspace files, by default of the directory's workspace.yaml or pyproject.toml."""
     if not files:
         files = [path for name in _FILES_OF_A_DIRECTORY if (path := directory / name).exists()][:1]
     return tuple(location for path in files for location in _locations_in(path, directory))
@@ -77,11 +65,7 @@ def _locations_in(path: Path, directory: Path) -> Iterator[CodeLocation]:
 
 
 def load_definitions(location: CodeLocation) -> dg.Definitions:
-    """Import a code location and return its `Definitions`.
-
-    Raises:
-        ConfigurationError: The code location cannot be imported, or has no such `Definitions`.
-    """
+    """Import a code location and return its `Definitions`."""
     module, python_file, attribute = location.module, location.python_file, location.attribute
     place = module or str(python_file)
     sys.path.insert(0, str(location.directory))

@@ -23,17 +23,7 @@ _MAPPINGS: Final = ("properties", "headers", "configuration")
 def resource_of(
     *, catalog: Mapping[str, str], spark_config: Iterable[str], remote: str | None, jars: str
 ) -> IcebergSparkResource:
-    """Return the resource that the options describe.
-
-    Args:
-        catalog: Values of the catalog's fields by dotted path.
-        spark_config: Texts `key=value`.
-        remote: Address of a Spark Connect server.
-        jars: Source of Spark's libraries.
-
-    Raises:
-        ConfigurationError: A field is unknown, is missing, or has an invalid value.
-    """
+    """Return the resource that the options describe: fields of the catalog by dotted path, `key=value` for Spark."""
     try:
         return IcebergSparkResource(
             catalog=_selected(_nested({path: _value(text) for path, text in catalog.items()})),
@@ -60,11 +50,7 @@ def literal_secrets_allowed() -> Iterator[None]:
 
 
 def assignments(texts: Iterable[str], *, flag: str) -> dict[str, str]:
-    """Return the values of texts such as `name=value` by name.
-
-    Raises:
-        ConfigurationError: A text has no equals sign.
-    """
+    """Return the values of texts such as `name=value` by name."""
     pairs = [text.partition("=") for text in texts]
     for name, sign, _ in pairs:
         if not sign or not name:
@@ -75,9 +61,7 @@ def assignments(texts: Iterable[str], *, flag: str) -> dict[str, str]:
 def _nested(values: Mapping[str, str]) -> dict[str, Any]:
     document: dict[str, Any] = {}
     for path, value in values.items():
-        # Names of properties and headers may contain dots.
-        before, mapping, rest = _split_at_mapping(path)
-        *parents, name = [*before, mapping, rest] if mapping else before
+        *parents, name = _parts(path)
         inner = document
         for parent in parents:
             inner = inner.setdefault(parent, {})
@@ -85,13 +69,13 @@ def _nested(values: Mapping[str, str]) -> dict[str, Any]:
     return document
 
 
-def _split_at_mapping(path: str) -> tuple[list[str], str, str]:
-    """Return the fields before a mapping, the mapping, and the name in it. Without a mapping, only fields."""
+def _parts(path: str) -> list[str]:
+    """Return the fields of a dotted path. What follows a mapping is one name."""
     fields = path.split(".")
-    for position, field in enumerate(fields[:-1]):
+    for position, field in enumerate(fields[:-1], start=1):
         if field in _MAPPINGS:
-            return fields[:position], field, ".".join(fields[position + 1 :])
-    return fields, "", ""
+            return [*fields[:position], ".".join(fields[position:])]
+    return fields
 
 
 def _selected(document: Any) -> Any:

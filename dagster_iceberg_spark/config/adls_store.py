@@ -49,14 +49,7 @@ class AdlsStore(Configuration):
     )
 
     def describe(self, warehouse: str | None = None) -> EngineProperties:
-        """Return what both engines need.
-
-        Args:
-            warehouse: Where new tables go; None if only the catalog's service knows.
-
-        Raises:
-            ConfigurationError: The fields contradict each other or the warehouse, or do not name the account.
-        """
+        """Return what both engines need. The warehouse is None if only the catalog's service knows it."""
         if self.connection_string is not None:
             return self._read(self.connection_string).describe(warehouse)
         self._require_one_login()

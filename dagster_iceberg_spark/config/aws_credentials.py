@@ -35,11 +35,7 @@ class AwsCredentials(Configuration):
         return any(value is not None for _, value in self)
 
     def identity(self) -> AwsIdentity:
-        """Return the identity that signs.
-
-        Raises:
-            ConfigurationError: Half of a pair of keys, keys beside a profile, or details of a role without the role.
-        """
+        """Return the identity that signs."""
         self._require((self.access_key_id is None) == (self.secret_access_key is None), "both keys or neither")
         self._require(self.session_token is None or self.access_key_id is not None, "`session_token` with its keys")
         self._require(self.profile is None or self.access_key_id is None, "either keys or a `profile`")

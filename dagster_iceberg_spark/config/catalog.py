@@ -62,15 +62,18 @@ class Catalog(Configuration):
         """Whether the catalog vends the credentials for the store."""
         return False
 
+    def _refusal(
+        self, expected: str, *, found: str, hint: str | None = None, kind: str = "catalog"
+    ) -> ConfigurationError:
+        subject = f"the {kind} {self.name!r}"
+        return ConfigurationError.refusing("use", subject, expected=expected, found=found, hint=hint)
+
     def _store_properties(self, warehouse: str | None) -> EngineProperties:
         """Return what both engines need to open the store, signed as the catalog unless the store says otherwise."""
         store, scheme = self.store, None if warehouse is None else scheme_of(warehouse)
         if scheme is not None and scheme not in store.schemes:
-            raise ConfigurationError.refusing(
-                "use",
-                f"the catalog {self.name!r}",
-                expected=f"a `warehouse` that is a URI of {' or '.join(store.schemes)} where `store` is "
-                f"{type(store).__name__}",
+            raise self._refusal(
+                f"a `warehouse` that is a URI of {' or '.join(store.schemes)} where `store` is {type(store).__name__}",
                 found=repr(without_password(warehouse or "")),
                 hint="correct the `warehouse`, or set the `store` for its scheme.",
             )
@@ -108,13 +111,8 @@ class Catalog(Configuration):
             )
         for key, value in known.spark.items():
             if holds_login(value):
-                raise ConfigurationError.refusing(
-                    "use",
-                    f"the catalog {self.name!r}",
-                    expected="URIs without passwords",
-                    found=f"one in {key!r}",
-                    hint="set credentials in their own fields, with EnvVar.",
-                )
+                hint = "set credentials in their own fields, with EnvVar."
+                raise self._refusal("URIs without passwords", found=f"one in {key!r}", hint=hint)
         hidden = {key: value for key, value in self.properties.items() if holds_secret(key) or holds_login(value)}
         shown = {key: value for key, value in self.properties.items() if key not in hidden}
         return CatalogDescription(
@@ -135,11 +133,7 @@ class Catalog(Configuration):
 
 
 def make_directory(directory: Path, subject: str) -> None:
-    """Create a directory unless it exists.
-
-    Raises:
-        ConfigurationError: It cannot be created.
-    """
+    """Create a directory unless it exists."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:

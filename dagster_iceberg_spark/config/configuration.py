@@ -56,11 +56,7 @@ def without_secrets(model: BaseModel) -> str:
 
 
 def require_fields(model: type[BaseModel], data: Mapping[str, Any]) -> None:
-    """Refuse unknown fields, and text for a field that takes one of several classes, without showing a value.
-
-    Raises:
-        ConfigurationError: A field is unknown, with the nearest one as a hint, or its value is of the wrong type.
-    """
+    """Refuse unknown fields, and text for a field that takes one of several classes, without showing a value."""
     for name, value in data.items():
         if name not in model.model_fields:
             raise ConfigurationError.refusing(

@@ -28,11 +28,7 @@ class EmbeddedCatalog(Catalog):
         return self.model_copy(update={"directory": self.directory or str(Path(storage_directory, "iceberg"))})
 
     def describe(self) -> CatalogDescription:
-        """Create the directory, and return what Spark and pyiceberg need.
-
-        Raises:
-            ConfigurationError: Neither `directory` nor DAGSTER_HOME is set, or the directory cannot be created.
-        """
+        """Create the directory, and return what Spark and pyiceberg need."""
         if self.directory:
             return describe_in(Path(self.directory).absolute(), self)
         if os.environ.get("DAGSTER_HOME"):

@@ -41,11 +41,7 @@ class GlueCatalog(Catalog):
     )
 
     def describe(self) -> CatalogDescription:
-        """Return what Spark and pyiceberg need.
-
-        Raises:
-            ConfigurationError: The fields contradict each other.
-        """
+        """Return what Spark and pyiceberg need."""
         common = {
             "type": "glue",
             "warehouse": self.warehouse,

@@ -1,17 +1,14 @@
 """Tables in a directory, without a catalog service."""
 
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from dagster_iceberg_spark.catalog.description import CatalogDescription, EngineProperties
+from dagster_iceberg_spark.catalog.description import HADOOP_CATALOG, CatalogDescription, EngineProperties
 from dagster_iceberg_spark.config.catalog import Catalog, make_directory
 from dagster_iceberg_spark.config.uri import as_uri, scheme_of, without_password
-from dagster_iceberg_spark.errors import ConfigurationError
-
-_IMPLEMENTATION: Final = "dagster_iceberg_spark.catalog.hadoop.HadoopCatalog"
 
 
 class HadoopCatalog(Catalog):
@@ -28,27 +25,22 @@ class HadoopCatalog(Catalog):
     )
 
     def describe(self) -> CatalogDescription:
-        """Return what Spark and pyiceberg need.
-
-        Raises:
-            ConfigurationError: The warehouse is in a store without atomic renames, or cannot be created.
-        """
+        """Return what Spark and pyiceberg need."""
         warehouse = as_uri(self.warehouse)
         scheme = scheme_of(warehouse)
         if scheme not in ("file", "hdfs", "viewfs"):
-            raise ConfigurationError.refusing(
-                "use",
-                f"the Hadoop catalog {self.name!r}",
-                expected="a `warehouse` on a local disk or HDFS, which rename atomically",
+            raise self._refusal(
+                "a `warehouse` on a local disk or HDFS, which rename atomically",
                 found=repr(without_password(self.warehouse)),
                 hint="use a SQL, REST or Glue catalog: in an object store, two writers would overwrite each other.",
+                kind="Hadoop catalog",
             )
         if scheme == "file":
             make_directory(Path(urlsplit(warehouse).path), f"the Hadoop catalog {self.name!r}")
         return self._described(
             EngineProperties(
                 spark={"type": "hadoop", "warehouse": warehouse},
-                pyiceberg={"py-catalog-impl": _IMPLEMENTATION, "warehouse": warehouse},
+                pyiceberg={"py-catalog-impl": HADOOP_CATALOG, "warehouse": warehouse},
             ),
             kind="Hadoop catalog",
             endpoint=warehouse,

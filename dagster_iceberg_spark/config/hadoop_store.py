@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from dagster_iceberg_spark.catalog.description import HDFS_FILE_IO, HDFS_SCHEMES, EngineProperties, holds_secret
+from dagster_iceberg_spark.catalog.description import HDFS_FILE_IO, HDFS_SCHEMES, EngineProperties, split_secrets
 from dagster_iceberg_spark.config.configuration import Configuration
 
 
@@ -29,9 +29,7 @@ class HadoopStore(Configuration):
 
     def describe(self) -> EngineProperties:
         """Return what both engines need."""
-        configured = {f"hadoop.{key}": value for key, value in self.configuration.items()}
-        secret = {key: value for key, value in configured.items() if holds_secret(key)}
-        shown = {key: value for key, value in configured.items() if key not in secret}
+        shown, secret = split_secrets({f"hadoop.{key}": value for key, value in self.configuration.items()})
         return EngineProperties(
             spark={"io-impl": "org.apache.iceberg.hadoop.HadoopFileIO", **shown},
             spark_secrets=secret,

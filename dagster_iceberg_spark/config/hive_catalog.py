@@ -1,17 +1,18 @@
 """Hive Metastore."""
 
-from typing import Final, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from dagster_iceberg_spark.catalog.description import CatalogDescription, EngineProperties
+from dagster_iceberg_spark.catalog.description import (
+    HIVE_CATALOG,
+    METASTORE_PORT,
+    CatalogDescription,
+    EngineProperties,
+)
 from dagster_iceberg_spark.config.catalog import Catalog
 from dagster_iceberg_spark.config.uri import as_uri, parts_of, without_password
-from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.timeouts import CLIENT_ANSWER_TIMEOUT_SECONDS
-
-_PORT: Final = 9083
-_IMPLEMENTATION: Final = "dagster_iceberg_spark.catalog.hive.HiveCatalog"
 
 
 class HiveCatalog(Catalog):
@@ -41,11 +42,7 @@ class HiveCatalog(Catalog):
     )
 
     def describe(self) -> CatalogDescription:
-        """Return what Spark and pyiceberg need.
-
-        Raises:
-            ConfigurationError: `uri` is not that of a metastore.
-        """
+        """Return what Spark and pyiceberg need."""
         hosts = [self._host_of(address.strip()) for address in self.uri.split(",")]
         uri = ",".join(f"thrift://{f'[{host}]' if ':' in host else host}:{port}" for host, port in hosts)
         warehouse = as_uri(self.warehouse)
@@ -57,7 +54,7 @@ class HiveCatalog(Catalog):
                 "hadoop.hive.metastore.client.socket.timeout": f"{CLIENT_ANSWER_TIMEOUT_SECONDS}s",
             },
             pyiceberg={
-                "py-catalog-impl": _IMPLEMENTATION,
+                "py-catalog-impl": HIVE_CATALOG,
                 **common,
                 "hive.hive2-compatible": str(self.hive2_compatible).lower(),
             },
@@ -76,14 +73,13 @@ class HiveCatalog(Catalog):
         parts = parts_of(address)
         host = None if parts is None or parts.username or parts.path.strip("/") else parts.hostname
         if parts is None or parts.scheme != "thrift" or not host:
-            raise ConfigurationError.refusing(
-                "use",
-                f"the Hive Metastore {self.name!r}",
-                expected="a `uri` of the form thrift://host:9083, or several, separated by commas",
+            raise self._refusal(
+                "a `uri` of the form thrift://host:9083, or several, separated by commas",
                 found=repr(without_password(self.uri)),
                 hint="for a metastore's REST endpoint, use `RestCatalog`.",
+                kind="Hive Metastore",
             )
-        return host, parts.port or _PORT
+        return host, parts.port or METASTORE_PORT
 
     @property
     def _kerberos(self) -> EngineProperties:

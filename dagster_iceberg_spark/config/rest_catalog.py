@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 from pydantic import Field
 from typing_extensions import Self
 
-from dagster_iceberg_spark.catalog.description import CatalogDescription, EngineProperties, holds_secret
+from dagster_iceberg_spark.catalog.description import CatalogDescription, EngineProperties, split_secrets
 from dagster_iceberg_spark.config.authentication import (
     AuthenticationConfig,
     BearerToken,
@@ -20,7 +20,6 @@ from dagster_iceberg_spark.config.catalog import Catalog
 from dagster_iceberg_spark.config.configuration import given
 from dagster_iceberg_spark.config.s3_store import S3Store
 from dagster_iceberg_spark.config.uri import host_of, parts_of, without_password
-from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.timeouts import CLIENT_ANSWER_TIMEOUT_SECONDS, CLIENT_CONNECT_TIMEOUT_SECONDS
 
 _ACCESS_DELEGATION: Final = "header.X-Iceberg-Access-Delegation"
@@ -151,20 +150,11 @@ class RestCatalog(Catalog):
         return cls(**{"uri": uri, "warehouse": table_bucket, **_signed("s3tables", region, credentials), **fields})
 
     def describe(self) -> CatalogDescription:
-        """Return what Spark and pyiceberg need.
-
-        Raises:
-            ConfigurationError: `uri` is not an HTTP URI, `ca_bundle` has no certificates, or fields contradict each
-                other.
-        """
+        """Return what Spark and pyiceberg need."""
         parts = parts_of(self.uri)
         if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
-            raise ConfigurationError.refusing(
-                "use",
-                f"the REST catalog {self.name!r}",
-                expected="a `uri` that starts with http:// or https://, without user and password",
-                found=repr(without_password(self.uri)),
-            )
+            expected = "a `uri` that starts with http:// or https://, without user and password"
+            raise self._refusal(expected, found=repr(without_password(self.uri)), kind="REST catalog")
         common = {"type": "rest", "uri": self.uri, **given({"warehouse": self.warehouse, "prefix": self.prefix})}
         timeouts = {
             "rest.client.connection-timeout-ms": str(CLIENT_CONNECT_TIMEOUT_SECONDS * 1000),
@@ -205,12 +195,8 @@ class RestCatalog(Catalog):
         try:
             ssl.create_default_context(cafile=path)
         except OSError as error:
-            raise ConfigurationError.refusing(
-                "use",
-                f"the REST catalog {self.name!r}",
-                expected="a PEM file with certificates at `ca_bundle`",
-                found=f"{str(path)!r}: {error.strerror or error}",
-            ) from error
+            expected, found = "a PEM file with certificates at `ca_bundle`", f"{str(path)!r}: {error.strerror or error}"
+            raise self._refusal(expected, found=found, kind="REST catalog") from error
         return EngineProperties(pyiceberg={"ssl": {"cabundle": str(path)}})
 
     @property
@@ -218,8 +204,7 @@ class RestCatalog(Catalog):
         headers = {f"header.{name}": value for name, value in self.headers.items()}
         if self._is_vended:
             headers[_ACCESS_DELEGATION] = self.access_delegation
-        secret = {name: value for name, value in headers.items() if holds_secret(name)}
-        shown = {name: value for name, value in headers.items() if name not in secret}
+        shown, secret = split_secrets(headers)
         # By default pyiceberg requests keys with every request. None removes the header.
         removed = {} if _ACCESS_DELEGATION in headers else {_ACCESS_DELEGATION: None}
         return EngineProperties(

@@ -42,14 +42,7 @@ class S3Store(Configuration):
     )
 
     def describe(self, *, is_vended: bool = False) -> EngineProperties:
-        """Return what both engines need.
-
-        Args:
-            is_vended: Whether the catalog vends the credentials, so that none are looked for here.
-
-        Raises:
-            ConfigurationError: `kms_key_id` is set for an encryption that has no key.
-        """
+        """Return what both engines need. If the catalog vends the credentials, none are looked for here."""
         if self.kms_key_id is not None and self.encryption not in ("kms", "dsse-kms"):
             raise ConfigurationError.refusing(
                 "use",

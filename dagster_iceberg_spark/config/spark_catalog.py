@@ -6,7 +6,6 @@ from pydantic import Field
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription, holds_secret
 from dagster_iceberg_spark.config.catalog import Catalog
-from dagster_iceberg_spark.errors import ConfigurationError
 
 
 class SparkCatalogByName(Catalog):
@@ -29,18 +28,13 @@ class SparkCatalogByName(Catalog):
     )
 
     def describe(self) -> CatalogDescription:
-        """Return the catalog's name; the session describes the rest.
-
-        Raises:
-            ConfigurationError: `store` is set, though the session has one.
-        """
+        """Return the catalog's name; the session describes the rest."""
         if self.store.kind != "automatic":
-            raise ConfigurationError.refusing(
-                "use",
-                f"the `store` of the Spark session's catalog {self.name!r}",
-                expected="none: the session has one already",
+            raise self._refusal(
+                "none: the session has one already",
                 found=type(self.store).__name__,
                 hint="set what pyiceberg needs besides in `properties`, such as `s3.endpoint`.",
+                kind="`store` of the Spark session's catalog",
             )
         return CatalogDescription(
             name=self.name,

@@ -26,15 +26,8 @@ _ACCOUNT: Final = re.compile(r"(?:^|&)(?:user|password)=[^&]*")
 class _Server:
     """A database server, as its JDBC driver in Spark and its SQLAlchemy driver in pyiceberg know it.
 
-    Args:
-        name: The product.
-        port: Its default port.
-        scheme: Scheme of its URI for SQLAlchemy, `<dialect>+<driver>`; JDBC knows the dialect.
-        jdbc_query: Parameters of the URI for JDBC.
-        query: Parameters of the URI for SQLAlchemy.
-        retried_states: SQL states after which Iceberg connects again, beside those of the standard.
-        jdbc_driver: Maven coordinates.
-        shares_parameters: Whether both drivers know further parameters by the same names.
+    The scheme is that of SQLAlchemy, `<dialect>+<driver>`; JDBC knows the dialect. After the retried SQL states, beside
+    those of the standard, Iceberg connects again.
     """
 
     name: str
@@ -82,22 +75,18 @@ class SqlCatalog(Catalog):
     uri: str = Field(
         description="URI of the database: `sqlite:///path/to/catalog.db`, "
         "`postgresql://user:password@host:5432/database` or `mysql://user:password@host:3306/database`. Use EnvVar if "
-        "it holds a password.",
+        "it holds a password."
     )
     warehouse: str = Field(description="Directory or URI under which new tables go, such as `s3://lake/warehouse`.")
 
     def describe(self) -> CatalogDescription:
-        """Return what Spark and pyiceberg need, and create the directory of a SQLite file.
-
-        Raises:
-            ConfigurationError: `uri` cannot be read, or names a database that is not supported.
-        """
+        """Return what Spark and pyiceberg need, and create the directory of a SQLite file."""
         scheme = scheme_of(self.uri).split("+")[0]
         if scheme == "sqlite":
             return self._describe_sqlite()
         if scheme in _SERVERS:
             return self._describe_server(_SERVERS[scheme])
-        raise self._refusal(
+        raise self._uri_refusal(
             "a `uri` that starts with sqlite://, postgresql:// or mysql://",
             hint="for a REST catalog, use `RestCatalog`.",
         )
@@ -105,7 +94,7 @@ class SqlCatalog(Catalog):
     def _describe_sqlite(self) -> CatalogDescription:
         match = _SQLITE_URI.fullmatch(self.uri)
         if match is None or match["path"] == ":memory:":
-            raise self._refusal(
+            raise self._uri_refusal(
                 "a file, as in sqlite:///lake/catalog.db or sqlite:////data/lake/catalog.db",
                 hint="Spark and pyiceberg share the catalog through the file.",
             )
@@ -127,7 +116,7 @@ class SqlCatalog(Catalog):
         if parts is None or "@" in f"{parts.path}{parts.fragment}{_ACCOUNT.sub('', parts.query)}":
             raise self._unreadable_uri()
         if parts.query and not server.shares_parameters:
-            raise self._refusal(
+            raise self._uri_refusal(
                 "a `uri` without parameters, which Spark's client and pyiceberg's name differently",
                 hint="set those of Spark's client in `properties`, such as `jdbc.sslMode`.",
             )
@@ -166,16 +155,15 @@ class SqlCatalog(Catalog):
         )
 
     def _unreadable_uri(self) -> ConfigurationError:
-        return self._refusal(
+        return self._uri_refusal(
             "a `uri` of the form postgresql://user:password@host:5432/database, or mysql:// likewise",
             found="another form",
             hint="percent-encode special characters in the password: `@` as %40, `/` as %2F.",
         )
 
-    def _refusal(self, expected: str, *, hint: str, found: str | None = None) -> ConfigurationError:
+    def _uri_refusal(self, expected: str, *, hint: str, found: str | None = None) -> ConfigurationError:
         found = found or repr(without_password(self.uri))
-        subject = f"the SQL catalog {self.name!r}"
-        return ConfigurationError.refusing("use", subject, expected=expected, found=found, hint=hint)
+        return self._refusal(expected, found=found, hint=hint, kind="SQL catalog")
 
 
 def describe_in(directory: Path, catalog: Catalog) -> CatalogDescription:

@@ -48,11 +48,7 @@ def without_password(uri: str) -> str:
 
 
 def host_of(uri: str) -> tuple[str, int]:
-    """Return the host and port of an HTTP URI.
-
-    Raises:
-        ConfigurationError: The URI has no readable host and port.
-    """
+    """Return the host and port of an HTTP URI."""
     parts = parts_of(uri)
     if parts is None:
         found = repr(without_password(uri))

@@ -11,12 +11,7 @@ from pyiceberg.table import DataScan, FileScanTask
 
 
 def plan_files(scan: DataScan, wider: Callable[[], DataScan]) -> list[FileScanTask]:
-    """Return the files of a scan; where pyiceberg cannot project its filter, those of a wider scan.
-
-    Args:
-        scan: The scan.
-        wider: Makes a scan of at least the same rows.
-    """
+    """Return the files of a scan; where pyiceberg cannot project its filter, those of a wider scan."""
     try:
         return list(scan.plan_files())
     except OverflowError:

@@ -11,8 +11,9 @@ The client of this file also limits how long it waits: pyiceberg's has no timeou
 """
 
 import threading
+from contextlib import suppress
 from types import TracebackType
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit
 
 from hive_metastore.ThriftHiveMetastore import Client
@@ -24,22 +25,28 @@ from thrift.transport.TTransport import TBufferedTransport, TSaslClientTransport
 
 from dagster_iceberg_spark.timeouts import ANSWER_TIMEOUT_SECONDS, CONNECT_TIMEOUT_SECONDS
 
-PORT: Final = 9083
+
+class _Transports(threading.local):
+    """The open transports of a thread, of which the last belongs to the innermost `with`."""
+
+    def __init__(self) -> None:
+        self.opened: list[Any] = []
 
 
 class HiveClient:
     """Opens a connection for each `with`, in whichever thread, to the first address that accepts one."""
 
-    def __init__(self, properties: dict[str, str]) -> None:
+    def __init__(self, properties: dict[str, str], *, default_port: int) -> None:
         self._addresses = properties["uri"].split(",")
         self._user = properties["ugi"].split(":") if "ugi" in properties else None
         has_kerberos = property_as_bool(properties, HIVE_KERBEROS_AUTH, False)  # noqa: FBT003 - pyiceberg's signature
         self._service = properties[HIVE_KERBEROS_SERVICE_NAME] if has_kerberos else None
-        self._of_thread = threading.local()
+        self._default_port = default_port
+        self._transports = _Transports()
 
     def __enter__(self) -> Client:
         transport = self._open()
-        self._stack.append(transport)
+        self._transports.opened.append(transport)
         client = Client(TBinaryProtocol(transport))
         if self._user is not None:
             client.set_ugi(*self._user)
@@ -48,27 +55,18 @@ class HiveClient:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._stack.pop().close()
-
-    @property
-    def _stack(self) -> list[Any]:
-        if not hasattr(self._of_thread, "stack"):
-            self._of_thread.stack = []
-        stack: list[Any] = self._of_thread.stack
-        return stack
+        self._transports.opened.pop().close()
 
     def _open(self) -> Any:
         *others, last = self._addresses
         for address in others:
-            try:
+            with suppress(TTransportException):
                 return self._open_at(address)
-            except TTransportException:
-                continue
         return self._open_at(last)
 
     def _open_at(self, address: str) -> Any:
         parts = urlsplit(address)
-        socket = TSocket(parts.hostname, parts.port or PORT)
+        socket = TSocket(parts.hostname, parts.port or self._default_port)
         socket.setTimeout(CONNECT_TIMEOUT_SECONDS * 1000)
         if self._service is None:
             transport = TBufferedTransport(socket)

@@ -40,13 +40,7 @@ def _replacing(method: Callable[..., Any], rebuilt: Callable[..., Any]) -> Calla
 
 
 def with_parts(array: pa.Array, parts: list[pa.Array], kind: pa.DataType) -> pa.Array:
-    """Return a list or a map of other parts, as long as its own, with its NULLs.
-
-    Args:
-        array: The list or the map.
-        parts: The elements of the list, or the keys and the values of the map.
-        kind: The type that it has with them.
-    """
+    """Return a list or a map, with its length and its NULLs, but of other elements, or other keys and values."""
     offsets = pc.add(array.offsets, 0)  # Arrow takes no mask with a slice, which a large row group has
     mask = array.is_null() if array.null_count else None
     return type(array).from_arrays(offsets, *parts, type=kind, mask=mask)

@@ -10,12 +10,7 @@ there is a client, and keep one file system for each signer.
 import threading
 from typing import Any, Final
 
-from pyiceberg.io import (
-    AWS_REGION,
-    S3_ENDPOINT,
-    S3_FORCE_VIRTUAL_ADDRESSING,
-    S3_REGION,
-)
+from pyiceberg.io import AWS_REGION, S3_ENDPOINT, S3_FORCE_VIRTUAL_ADDRESSING, S3_REGION
 from pyiceberg.io.fsspec import FsspecFileIO, S3V4RestSigner
 from pyiceberg.typedef import Properties
 from pyiceberg.utils.properties import get_first_property_value, property_as_bool
@@ -27,11 +22,7 @@ _lock = threading.Lock()
 
 
 class SigningFileIO(FsspecFileIO):
-    """Files of one table, of which every request is signed by the catalog.
-
-    Args:
-        properties: The catalog's and the table's.
-    """
+    """Files of one table, of which every request is signed by the catalog."""
 
     def __init__(self, properties: Properties) -> None:
         """Open nothing yet."""
@@ -39,11 +30,7 @@ class SigningFileIO(FsspecFileIO):
         self._signed: Any = None
 
     def get_fs(self, scheme: str, hostname: str | None = None) -> Any:
-        """Return the table's own file system, the same for every thread.
-
-        Raises:
-            ConfigurationError: s3fs is not installed.
-        """
+        """Return the table's own file system, the same for every thread."""
         if scheme not in _SCHEMES:
             return super().get_fs(scheme, hostname)
         with _lock:

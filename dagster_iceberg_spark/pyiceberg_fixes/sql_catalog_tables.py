@@ -17,15 +17,7 @@ _TABLES: Final = 2
 
 
 def load_catalog(name: str, **properties: Any) -> Catalog:
-    """Open a catalog; where that fails, open it again, once for each table that another process may have created.
-
-    Args:
-        name: The catalog's name.
-        properties: Its properties.
-
-    Raises:
-        SQLAlchemyError: The database does not answer, or refuses.
-    """
+    """Open a catalog; where that fails, open it again, once for each table that another process may have created."""
     for _ in range(_TABLES):
         with suppress(SQLAlchemyError):
             return pyiceberg_load_catalog(name, **properties)

@@ -34,28 +34,14 @@ _ANY_TYPE: Final[TypeAdapter[Any]] = TypeAdapter(IcebergType)
 
 @dataclass(frozen=True, slots=True)
 class LoadedTable:
-    """pyiceberg's table.
-
-    Args:
-        table: The table, without the columns of types that pyiceberg does not have.
-        document: Its metadata with these columns; None where there are none.
-    """
+    """pyiceberg's table without the columns of types that it does not have, and the metadata with these, if any."""
 
     table: Table
     document: dict[str, Any] | None = None
 
 
 def load_table(catalog: Catalog, identifier: Identifier) -> LoadedTable:
-    """Load a table; where pyiceberg refuses a column's type, without such columns.
-
-    Args:
-        catalog: The catalog.
-        identifier: The parts of the table's name.
-
-    Raises:
-        NoSuchTableError: There is no such table.
-        pydantic.ValidationError: It is not an Iceberg table's metadata.
-    """
+    """Load a table; where pyiceberg refuses a column's type, without such columns."""
     try:
         return LoadedTable(catalog.load_table(identifier))
     except (ValidationError, MetadataValidationError) as error:

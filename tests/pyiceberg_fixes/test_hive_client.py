@@ -8,6 +8,7 @@ import pytest
 from pyiceberg.catalog.hive import HiveCatalog
 from thrift.transport.TTransport import TTransportException
 
+from dagster_iceberg_spark.catalog.description import METASTORE_PORT
 from dagster_iceberg_spark.pyiceberg_fixes.hive_client import HiveClient
 from tests.conftest import free_port
 from tests.servers.metastore import MetastoreProtocol
@@ -40,14 +41,17 @@ def ask(client: Any) -> list[str]:
 
 
 def test_a_thread_has_a_connection_of_its_own(address: str) -> None:
-    client = HiveClient({"uri": address})
+    client = HiveClient({"uri": address}, default_port=METASTORE_PORT)
     with client as connection, ThreadPoolExecutor(1) as other_thread:
         assert other_thread.submit(ask, client).result(30) == DATABASES
         assert connection.get_all_databases() == DATABASES
 
 
 def test_the_first_address_that_accepts_is_asked(address: str) -> None:
-    assert ask(HiveClient({"uri": f"thrift://127.0.0.1:{free_port()},{address}"})) == DATABASES
+    assert (
+        ask(HiveClient({"uri": f"thrift://127.0.0.1:{free_port()},{address}"}, default_port=METASTORE_PORT))
+        == DATABASES
+    )
 
 
 def test_plain_pyiceberg_still_shares_a_connection(address: str) -> None:
