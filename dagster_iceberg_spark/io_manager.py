@@ -1,6 +1,5 @@
 """The IO manager: it stores DataFrames as Iceberg tables (`handle_output`) and loads them (`load_input`)."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -12,7 +11,6 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.config.configuration import HIDES_INPUT, require_fields, without_secrets
 from dagster_iceberg_spark.dagster_private import add_partition_metadata, set_data_version, step_facts
 from dagster_iceberg_spark.errors import IcebergSparkError
-from dagster_iceberg_spark.inputs.read_log import record_read
 from dagster_iceberg_spark.inputs.read_request import RUN_CONFIG, read_request
 from dagster_iceberg_spark.outputs.definition import defined_table
 from dagster_iceberg_spark.outputs.metadata import data_version, materialization_metadata, partition_metadata
@@ -181,10 +179,8 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         from dagster_iceberg_spark.inputs.loading import InputLoader
 
         with _final_errors(context):
-            request, asked_at = read_request(context, namespace=self.namespace), time.time()
-            loaded = InputLoader(self.spark, context, request, self.input_type).load()
-            record_read(context, request, loaded.snapshot_id, loaded.changes, loaded.output_heads, asked_at=asked_at)
-            return loaded.value
+            request = read_request(context, namespace=self.namespace)
+            return InputLoader(self.spark, context, request, self.input_type).load()
 
     def write_request_of(self, context: dg.OutputContext) -> tuple[CatalogDescription, WriteRequest]:
         """Return the catalog of an output's table, and the write request of the output.

@@ -1,6 +1,5 @@
 """The tables that the step of an input writes. Their lineage records how far the step has read the input."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, runtime_checkable
@@ -9,12 +8,8 @@ import dagster as dg
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import look
-from dagster_iceberg_spark.dagster_private import (
-    is_stored_elsewhere,
-    latest_materializations,
-    outputs_of,
-)
-from dagster_iceberg_spark.inputs.read_request import ReadRequest, upstream_read
+from dagster_iceberg_spark.dagster_private import is_stored_elsewhere, latest_materializations, outputs_of
+from dagster_iceberg_spark.inputs.read_request import ReadRequest
 from dagster_iceberg_spark.plan.adoption import has_read_changes
 from dagster_iceberg_spark.plan.incremental import OutputTable, position_in
 from dagster_iceberg_spark.plan.write_request import WriteRequest
@@ -47,24 +42,13 @@ class StepOutput:
 def step_outputs(context: dg.InputContext, request: ReadRequest) -> list[StepOutput]:
     """Return the assets that the input's step materializes, with the current state of their tables.
 
-    Args:
-        context: Dagster's context of the input.
-        request: The read request of the input.
-
     Raises:
         CatalogUnavailableError: The catalog of a table does not respond.
     """
-    return [_step_output(context, request, *each) for each in outputs_of(context)]
+    return [_step_output(request, *each) for each in outputs_of(context)]
 
 
-def output_tables(outputs: Sequence[StepOutput]) -> list[OutputTable]:
-    """Return the tables of the outputs that have one."""
-    return [output.stored[0] for output in outputs if output.stored is not None]
-
-
-def _step_output(
-    context: dg.InputContext, request: ReadRequest, output: dg.OutputContext, io_manager: object
-) -> StepOutput:
+def _step_output(request: ReadRequest, output: dg.OutputContext, io_manager: object) -> StepOutput:
     if not isinstance(io_manager, StoresTables):
         return StepOutput(output, None, has_table_io_manager=False)
     catalog, write = io_manager.write_request_of(output)
@@ -85,7 +69,7 @@ def _step_output(
         is_recorded=is_recorded,
         former=write.table.options.takes_over,
     )
-    now, keys = upstream_read(context, request), request.scope.keys
+    now, keys = request.upstream_read, request.scope.keys
     state = look(catalog, write.table.identifier, back_to=lambda item: position_in(item, table, now, keys) is not None)
     if state is None and is_stored_elsewhere(output):
         return StepOutput(output, None)  # the function returns no value, whatever its IO manager

@@ -7,11 +7,7 @@ from typing import Final
 import dagster as dg
 
 from dagster_iceberg_spark.addressing import asset_scope, plain_metadata, table_of
-from dagster_iceberg_spark.dagster_private import (
-    definition_metadata_of,
-    maps_to_all_partitions,
-    step_facts,
-)
+from dagster_iceberg_spark.dagster_private import definition_metadata_of, maps_to_all_partitions, step_facts
 from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.inputs.annotation import InputAnnotation, parse_annotation
 from dagster_iceberg_spark.plan.options import TABLE
@@ -36,6 +32,7 @@ class ReadRequest:
     Args:
         identifier: The table.
         asset: The upstream asset, for messages and the lineage.
+        input_name: The name of the input, or an empty string if a script loads it.
         scope: The partitions to read.
         options: The options of the input.
         annotation: The annotated type.
@@ -45,6 +42,7 @@ class ReadRequest:
 
     identifier: TableIdentifier
     asset: str
+    input_name: str
     scope: PartitionScope
     options: ReadOptions
     annotation: InputAnnotation
@@ -60,9 +58,19 @@ class ReadRequest:
         return PartitionScope() if self.is_of_all else self.scope
 
     @property
-    def described_scope(self) -> str | None:
-        """The partitions as the lineage names them, or None for the whole table."""
-        return None if self.read_scope.is_whole_table else self.read_scope.describe()
+    def upstream_read(self) -> UpstreamRead:
+        """The read as the lineage describes it."""
+        return UpstreamRead(
+            self.asset,
+            str(self.identifier),
+            None,
+            None if self.read_scope.is_whole_table else self.read_scope.describe(),
+            kind=self.options.kind,
+            digest=self.read_scope.digest,
+            input_name=self.input_name,
+            left_out=self.options.left_out,
+            is_pinned=not self.options.is_head,
+        )
 
 
 def read_request(context: dg.InputContext, *, namespace: str | None) -> ReadRequest:
@@ -103,6 +111,7 @@ def read_request(context: dg.InputContext, *, namespace: str | None) -> ReadRequ
     request = ReadRequest(
         identifier=table_of(asset_key, definition, namespace, mapping_key=mapping_key, subject=subject),
         asset=subject,
+        input_name=context.name if context.has_input_name else "",
         scope=asset_scope(context, definition, subject),
         options=options,
         annotation=parse_annotation(context.dagster_type.typing_type),
@@ -151,22 +160,3 @@ def _require_no_source(definition: Mapping[str, object], asset_key: dg.AssetKey 
         found="it in the metadata of the input",
         hint="remove it from the input. To read another table, define an `AssetSpec` for that table.",
     )
-
-
-def upstream_read(context: dg.InputContext, request: ReadRequest) -> UpstreamRead:
-    """Return the fields by which the lineage identifies an incremental read of this input."""
-    return UpstreamRead(
-        request.asset,
-        str(request.identifier),
-        None,
-        request.described_scope,
-        kind=request.options.kind,
-        digest=request.read_scope.digest,
-        input_name=input_name(context),
-        left_out=request.options.left_out,
-    )
-
-
-def input_name(context: dg.InputContext) -> str:
-    """Return the input's name, or an empty string if a script loads the input."""
-    return context.name if context.has_input_name else ""
