@@ -33,12 +33,7 @@ def with_changes(
     catalog: CatalogDescription,
     warn: Callable[[str], None],
 ) -> ReadPlan:
-    """Return the plan, limited to what has changed since the position. `warn` writes to the run's log.
-
-    Raises:
-        ChangesUnknownError: The changes cannot be determined, and the input has no fallback.
-        ConfigurationError: Iceberg cannot determine the changes of columns of this type.
-    """
+    """Return the plan, limited to what has changed since the position. `warn` writes to the run's log."""
     if kind == "changelog":
         _require_orderable(state, plan)
     found: Changes | str

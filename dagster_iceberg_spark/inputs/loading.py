@@ -1,9 +1,9 @@
 """Loads an input as the type that it is annotated with."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 import dagster as dg
@@ -35,14 +35,7 @@ _WHOLE: Final = ""
 
 @dataclass(frozen=True)
 class InputLoader:
-    """Loads one input.
-
-    Args:
-        spark: The catalog and the session.
-        context: Dagster's context of the input.
-        request: The read request of the input.
-        default_type: The dotted name of the type of an input that has no annotation.
-    """
+    """Loads one input. `default_type` is the dotted name of the type of an input that has no annotation."""
 
     spark: IcebergSparkResource
     context: dg.InputContext
@@ -50,14 +43,7 @@ class InputLoader:
     default_type: str
 
     def load(self) -> Any:
-        """Load the input from one snapshot, and record the read.
-
-        Raises:
-            UpstreamMissingError: The table, the snapshot or a partition does not exist.
-            ChangesUnknownError: The read is incremental, and the changes cannot be determined.
-            ConfigurationError: The annotation or the metadata names something that does not exist.
-            CatalogUnavailableError: The catalog or the store does not respond.
-        """
+        """Load the input from one snapshot, and record the read."""
         request, kind, asked_at = self.request, self.request.options.kind, time.time()
         position: Position = request.upstream_read
         heads: tuple[tuple[str, int | None], ...] = ()
@@ -88,7 +74,8 @@ class InputLoader:
         return look(self.spark.catalog_description, self.request.identifier)
 
     def _plan(self, state: TableState, position: Position) -> ReadPlan:
-        request, kind, earlier = self.request, self.request.options.kind, self._earlier_read()
+        request, kind, run_id = self.request, self.request.options.kind, self.request.options.as_of_run
+        earlier = None if run_id is None else self._earlier_read(run_id)
         plan = plan_read(state, request.read_scope, request.options, earlier)
         if kind is None:
             return plan
@@ -97,11 +84,7 @@ class InputLoader:
         return with_changes(state, plan, position, kind, request=request, catalog=catalog, warn=warn)
 
     def _value(self, state: TableState, plan: ReadPlan) -> Any:
-        """Return the rows as the annotated type.
-
-        Raises:
-            UpstreamMissingError: A partition has not been written.
-        """
+        """Return the rows as the annotated type."""
         request, annotation = self.request, self.request.annotation
         missing = self._missing_partitions(plan)
         is_nothing = (
@@ -123,11 +106,7 @@ class InputLoader:
         return {key: rows.get(key) for key in plans}
 
     def _repeated(self, position: Position, earlier: UpstreamRead) -> Position:
-        """Return the range of the earlier run whose read is repeated.
-
-        Raises:
-            ChangesUnknownError: The asset's position is not the one that the earlier run started from.
-        """
+        """Return the range of the earlier run, if the asset's position is the one that the run started from."""
         if isinstance(position, UpstreamRead) and position.since == earlier.since:
             return replace(self.request.upstream_read, since=earlier.since, snapshot_id=earlier.snapshot_id)
         raise ChangesUnknownError.refusing(
@@ -140,26 +119,22 @@ class InputLoader:
             "store cannot read changes again.",
         )
 
-    def _earlier_read(self) -> UpstreamRead | None:
-        run_id = self.request.options.as_of_run
-        if run_id is None:
-            return None
-        earlier = recorded_read(self.context, self.request, run_id) or self._earlier_read_of_lineage(run_id)
+    def _earlier_read(self, run_id: str) -> UpstreamRead:
+        """Return a run's read from its event log or, if another instance has it, the lineage of the step's tables."""
+        request, earlier = self.request, recorded_read(self.context, self.request, run_id)
+        if earlier is None:
+            states = (table.state for table in self._tables if table.state is not None)
+            reads = (read_of_run(state, run_id, request.step_key, request.upstream_read) for state in states)
+            earlier = next((read for read in reads if read is not None), None)
         if earlier is None:
             raise UpstreamMissingError.refusing(
                 "read",
-                str(self.request.identifier),
-                expected=f"a record of what this step read of {self.request.asset} in the run {run_id}",
+                str(request.identifier),
+                expected=f"a record of what this step read of {request.asset} in the run {run_id}",
                 found="none in the event log or in the snapshots of the tables that the step writes",
                 hint=f"set `{AS_OF_RUN}` to the id of a run that loaded this input, or `iceberg/as_of` to an instant.",
             )
         return earlier
-
-    def _earlier_read_of_lineage(self, run_id: str) -> UpstreamRead | None:
-        """Return the read that the lineage of the step's tables records. It also covers runs of other instances."""
-        states = (table.state for table in self._tables if table.state is not None)
-        reads = (read_of_run(state, run_id, self.request.step_key, self.request.upstream_read) for state in states)
-        return next((read for read in reads if read is not None), None)
 
     def _missing_partitions(self, plan: ReadPlan) -> tuple[str, ...]:
         """Return the partitions that have no materialization in Dagster and no file in the table."""
@@ -184,9 +159,6 @@ class InputLoader:
         """Return the value that represents a missing table.
 
         An input that asks for no partition is one case, such as the first day of an asset that reads the day before.
-
-        Raises:
-            UpstreamMissingError: The input needs the table.
         """
         request, annotation = self.request, self.request.annotation
         if annotation.is_optional_whole or (annotation.is_optional and not annotation.is_by_partition):
@@ -194,19 +166,17 @@ class InputLoader:
         if annotation.is_by_partition and (annotation.is_optional or request.scope.is_empty):
             return dict.fromkeys(request.scope.keys)
         may_be_empty = request.scope.is_empty or request.options.missing == "empty"
-        input_type = arrow_reader.input_type_of(self._annotation)
+        input_type = self._input_type
         if not may_be_empty or (input_type is not None and input_type.needs_columns):
             raise self._missing(f"the table of {request.asset} in the {self.spark.catalog_description}", "none")
         if input_type is not None:
-            return self._each(lambda: arrow_reader.no_rows(input_type, subject=str(request.identifier)))
-        self._require_frame_annotation()
-        from dagster_iceberg_spark.spark import reader
+            no_rows = partial(arrow_reader.no_rows, input_type, subject=str(request.identifier))
+        else:
+            self._require_frame_annotation()
+            from dagster_iceberg_spark.spark import reader
 
-        return self._each(lambda: reader.no_rows(self.spark.iceberg_session))
-
-    def _each(self, make: Callable[[], Any]) -> Any:
-        """Return one value, or one for each partition."""
-        return {key: make() for key in self.request.scope.keys} if self.request.annotation.is_by_partition else make()
+            no_rows = partial(reader.no_rows, self.spark.iceberg_session)
+        return {key: no_rows() for key in request.scope.keys} if annotation.is_by_partition else no_rows()
 
     def _missing(self, expected: str, found: str) -> UpstreamMissingError:
         return UpstreamMissingError.refusing(
@@ -219,11 +189,9 @@ class InputLoader:
         )
 
     def _rows(self, plans: Mapping[str, ReadPlan]) -> dict[str, Any]:
-        input_type = arrow_reader.input_type_of(self._annotation)
-        if input_type is not None:
-            return arrow_reader.read(
-                self.spark.catalog_description, plans, input_type, lambda plan: self._frame(plan).toArrow()
-            )
+        if self._input_type is not None:
+            catalog, changelog = self.spark.catalog_description, lambda plan: self._frame(plan).toArrow()
+            return arrow_reader.read(catalog, plans, self._input_type, changelog)
         self._require_frame_annotation()
         return {name: self._frame(plan) for name, plan in plans.items()}
 
@@ -237,6 +205,11 @@ class InputLoader:
         annotation = self.request.annotation.type
         is_annotated = annotation not in (None, Any, object)
         return annotation if is_annotated or self.default_type == SPARK_FRAME else self.default_type
+
+    @property
+    def _input_type(self) -> arrow_reader.InputType | None:
+        """The type to load without a JVM, or None for a Spark DataFrame."""
+        return arrow_reader.input_type_of(self._annotation)
 
     def _require_frame_annotation(self) -> None:
         from dagster_iceberg_spark.spark.frames import is_frame_annotation

@@ -63,11 +63,7 @@ def _described_range(read: UpstreamRead, changes: Changes | None) -> str:
 
 
 def recorded_read(context: dg.InputContext, request: ReadRequest, run_id: str) -> UpstreamRead | None:
-    """Return the read of this input by the step of the same name in an earlier run, from that run's event log.
-
-    Raises:
-        MetadataKeyError: The context belongs to no step.
-    """
+    """Return the read of this input by the step of the same name in an earlier run, from that run's event log."""
     if request.step_key is None:
         raise MetadataKeyError.refusing(
             "use",

@@ -41,10 +41,6 @@ def read_position(
     """Return how far the assets that the step materializes have read an input.
 
     `upstream` returns the current state of the upstream table.
-
-    Raises:
-        MetadataKeyError: The step materializes no asset.
-        CatalogUnavailableError: The catalog of the downstream asset's table does not respond.
     """
     if not outputs:
         raise MetadataKeyError.refusing(
@@ -132,10 +128,9 @@ class _EventLog:
 
         If another IO manager has stored the asset so far, only incremental reads count: its rows are not in the table.
         """
-        lacks_table = output.has_table_io_manager and output.stored is None
         now, keys = self.request.upstream_read, self.request.scope.keys
         for read in reversed(reads_of_run(self.context, self.request, run_id, step_key=step_key)):
             is_known = read.snapshot_id is not None and share_read(read, now, keys) != "none"
-            if is_known and (read.kind is not None or not lacks_table):
+            if is_known and (read.kind is not None or not output.lacks_table):
                 return read
         return None
