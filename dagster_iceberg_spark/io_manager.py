@@ -162,7 +162,11 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         """
         with _final_errors(context):
             _, request = self.write_request_of(context)
-            commit = self._materialize(request, obj)
+            from dagster_iceberg_spark.spark.commit import materialize
+            from dagster_iceberg_spark.spark.frames import frame_to_write
+
+            with frame_to_write(obj, lambda: self.spark.iceberg_session, subject=request.subject) as frame:
+                commit = materialize(self.spark.iceberg_session, request, frame)
             self._report(context, request, commit)
 
     def load_input(self, context: dg.InputContext) -> Any:
@@ -196,7 +200,12 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             context,
             namespace=self.namespace,
             configuration=self._configuration(),
-            creation=self._creation(),
+            creation=TableCreation(
+                creates_table=self.auto_create_table,
+                creates_namespace=self.auto_create_namespace,
+                namespace_properties=self.namespace_properties,
+                location=None if self.table_location is None else LocationTemplate(self.table_location),
+            ),
             limits=RetryLimits(self.commit_attempts, self.commit_seconds),
         )
         return self.spark.catalog_description, request
@@ -205,13 +214,6 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
     def input_config_schema(cls) -> Any:
         """Return the schema of an input's run configuration: the keys of time travel."""
         return RUN_CONFIG
-
-    def _materialize(self, request: WriteRequest, obj: Any) -> Commit:
-        from dagster_iceberg_spark.spark.commit import materialize
-        from dagster_iceberg_spark.spark.frames import frame_to_write
-
-        with frame_to_write(obj, lambda: self.spark.iceberg_session, subject=request.subject) as frame:
-            return materialize(self.spark.iceberg_session, request, frame)
 
     def _report(self, context: dg.OutputContext, request: WriteRequest, commit: Commit) -> None:
         catalog, materialization = self.spark.catalog_description, request.materialization
@@ -232,14 +234,6 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             f"{done} snapshot {commit.snapshot.snapshot_id} of {commit.identifier}: "
             f"{commit.snapshot.count('added-records')} rows added, {commit.snapshot.count('deleted-records')} deleted, "
             f"{commit.write_seconds:.1f} s to write, {commit.commit_seconds:.1f} s to commit."
-        )
-
-    def _creation(self) -> TableCreation:
-        return TableCreation(
-            creates_table=self.auto_create_table,
-            creates_namespace=self.auto_create_namespace,
-            namespace_properties=self.namespace_properties,
-            location=None if self.table_location is None else LocationTemplate(self.table_location),
         )
 
     def _configuration(self) -> dict[str, Any]:

@@ -7,7 +7,6 @@ replaces the old one.
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass, field
 from typing import Final
 
 from dagster_iceberg_spark.table.lineage import UpstreamRead
@@ -15,31 +14,18 @@ from dagster_iceberg_spark.table.lineage import UpstreamRead
 _MAXIMUM_STEPS: Final = 256
 
 
-@dataclass(slots=True)
-class _StepReads:
-    by_input: dict[str, UpstreamRead] = field(default_factory=dict)
-
-
 class Ledger:
     """The reads of the process's steps."""
 
     def __init__(self) -> None:
         """Start with no reads."""
-        self._steps: OrderedDict[tuple[str, str], _StepReads] = OrderedDict()
+        self._steps: OrderedDict[tuple[str, str], dict[str, UpstreamRead]] = OrderedDict()
         self._lock = threading.Lock()
 
     def record(self, run_id: str, step_key: str, input_name: str, read: UpstreamRead) -> None:
-        """Record a read of a step.
-
-        Args:
-            run_id: The id of the run.
-            step_key: The key of the step.
-            input_name: A name that is unique among the reads of the step.
-            read: The read.
-        """
+        """Record a read of a step, under a name that is unique among the reads of the step."""
         with self._lock:
-            step = self._steps.setdefault((run_id, step_key), _StepReads())
-            step.by_input[input_name] = read
+            self._steps.setdefault((run_id, step_key), {})[input_name] = read
             self._steps.move_to_end((run_id, step_key))
             while len(self._steps) > _MAXIMUM_STEPS:
                 self._steps.popitem(last=False)
@@ -47,8 +33,7 @@ class Ledger:
     def reads_of(self, run_id: str, step_key: str) -> tuple[UpstreamRead, ...]:
         """Return the reads of the step, ordered by the names of its inputs."""
         with self._lock:
-            step = self._steps.get((run_id, step_key))
-            return () if step is None else tuple(read for _, read in sorted(step.by_input.items()))
+            return tuple(read for _, read in sorted(self._steps.get((run_id, step_key), {}).items()))
 
 
 LEDGER: Final = Ledger()
