@@ -160,11 +160,11 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             Failure: You must fix the configuration or the data first. The cause is an `IcebergSparkError`.
             RetryableError: The same write may succeed if it is tried again.
         """
+        from dagster_iceberg_spark.spark.commit import materialize
+        from dagster_iceberg_spark.spark.frames import frame_to_write
+
         with _final_errors(context):
             _, request = self.write_request_of(context)
-            from dagster_iceberg_spark.spark.commit import materialize
-            from dagster_iceberg_spark.spark.frames import frame_to_write
-
             with frame_to_write(obj, lambda: self.spark.iceberg_session, subject=request.subject) as frame:
                 commit = materialize(self.spark.iceberg_session, request, frame)
             self._report(context, request, commit)
