@@ -1,6 +1,5 @@
 """The IO manager: it stores DataFrames as Iceberg tables (`handle_output`) and loads them (`load_input`)."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -12,7 +11,6 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.config.configuration import HIDES_INPUT, require_fields, without_secrets
 from dagster_iceberg_spark.dagster_private import add_partition_metadata, set_data_version, step_facts
 from dagster_iceberg_spark.errors import IcebergSparkError
-from dagster_iceberg_spark.inputs.read_log import record_read
 from dagster_iceberg_spark.inputs.read_request import RUN_CONFIG, read_request
 from dagster_iceberg_spark.outputs.definition import defined_table
 from dagster_iceberg_spark.outputs.metadata import data_version, materialization_metadata, partition_metadata
@@ -162,9 +160,14 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             Failure: You must fix the configuration or the data first. The cause is an `IcebergSparkError`.
             RetryableError: The same write may succeed if it is tried again.
         """
+        require_pyspark()
+        from dagster_iceberg_spark.spark.commit import materialize
+        from dagster_iceberg_spark.spark.frames import frame_to_write
+
         with _final_errors(context):
             _, request = self.write_request_of(context)
-            commit = self._materialize(request, obj)
+            with frame_to_write(obj, lambda: self.spark.iceberg_session, subject=request.subject) as frame:
+                commit = materialize(self.spark.iceberg_session, request, frame)
             self._report(context, request, commit)
 
     def load_input(self, context: dg.InputContext) -> Any:
@@ -181,10 +184,8 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         from dagster_iceberg_spark.inputs.loading import InputLoader
 
         with _final_errors(context):
-            request, asked_at = read_request(context, namespace=self.namespace), time.time()
-            loaded = InputLoader(self.spark, context, request, self.input_type).load()
-            record_read(context, request, loaded.snapshot_id, loaded.changes, loaded.output_heads, asked_at=asked_at)
-            return loaded.value
+            request = read_request(context, namespace=self.namespace)
+            return InputLoader(self.spark, context, request, self.input_type).load()
 
     def write_request_of(self, context: dg.OutputContext) -> tuple[CatalogDescription, WriteRequest]:
         """Return the catalog of an output's table, and the write request of the output.
@@ -200,7 +201,12 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             context,
             namespace=self.namespace,
             configuration=self._configuration(),
-            creation=self._creation(),
+            creation=TableCreation(
+                creates_table=self.auto_create_table,
+                creates_namespace=self.auto_create_namespace,
+                namespace_properties=self.namespace_properties,
+                location=None if self.table_location is None else LocationTemplate(self.table_location),
+            ),
             limits=RetryLimits(self.commit_attempts, self.commit_seconds),
         )
         return self.spark.catalog_description, request
@@ -209,14 +215,6 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
     def input_config_schema(cls) -> Any:
         """Return the schema of an input's run configuration: the keys of time travel."""
         return RUN_CONFIG
-
-    def _materialize(self, request: WriteRequest, obj: Any) -> Commit:
-        require_pyspark()
-        from dagster_iceberg_spark.spark.commit import materialize
-        from dagster_iceberg_spark.spark.frames import frame_to_write
-
-        with frame_to_write(obj, lambda: self.spark.iceberg_session, subject=request.subject) as frame:
-            return materialize(self.spark.iceberg_session, request, frame)
 
     def _report(self, context: dg.OutputContext, request: WriteRequest, commit: Commit) -> None:
         catalog, materialization = self.spark.catalog_description, request.materialization
@@ -237,14 +235,6 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             f"{done} snapshot {commit.snapshot.snapshot_id} of {commit.identifier}: "
             f"{commit.snapshot.count('added-records')} rows added, {commit.snapshot.count('deleted-records')} deleted, "
             f"{commit.write_seconds:.1f} s to write, {commit.commit_seconds:.1f} s to commit."
-        )
-
-    def _creation(self) -> TableCreation:
-        return TableCreation(
-            creates_table=self.auto_create_table,
-            creates_namespace=self.auto_create_namespace,
-            namespace_properties=self.namespace_properties,
-            location=None if self.table_location is None else LocationTemplate(self.table_location),
         )
 
     def _configuration(self) -> dict[str, Any]:

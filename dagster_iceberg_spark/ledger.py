@@ -23,7 +23,7 @@ class Ledger:
         self._lock = threading.Lock()
 
     def record(self, run_id: str, step_key: str, input_name: str, read: UpstreamRead) -> None:
-        """Record a read of a step. The name is unique among the reads of the step."""
+        """Record a read of a step, under a name that is unique among the reads of the step."""
         with self._lock:
             self._steps.setdefault((run_id, step_key), {})[input_name] = read
             self._steps.move_to_end((run_id, step_key))

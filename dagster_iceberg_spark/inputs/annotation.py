@@ -24,25 +24,17 @@ class InputAnnotation:
 
 def parse_annotation(annotation: object) -> InputAnnotation:
     """Parse `T`, `dict[str, T]` (by partition key) and `Optional[T]`."""
-    inner = _without_none(annotation)
-    is_optional = inner is not None
-    annotation = annotation if inner is None else inner
-    if get_origin(annotation) is dict and get_args(annotation)[0] is str:
-        value = get_args(annotation)[1]
-        inner = _without_none(value)
+    inner, is_optional = _without_none(annotation)
+    if get_origin(inner) is dict and get_args(inner)[0] is str:
+        value, is_value_optional = _without_none(get_args(inner)[1])
         return InputAnnotation(
-            value if inner is None else inner,
-            is_by_partition=True,
-            is_optional=inner is not None,
-            is_optional_whole=is_optional,
+            value, is_by_partition=True, is_optional=is_value_optional, is_optional_whole=is_optional
         )
-    return InputAnnotation(annotation, is_optional=is_optional)
+    return InputAnnotation(inner, is_optional=is_optional)
 
 
-def _without_none(annotation: object) -> object | None:
-    """Return the T of `Optional[T]`, or None for any other annotation."""
-    arguments = get_args(annotation)
-    if get_origin(annotation) not in (Union, types.UnionType) or type(None) not in arguments or len(arguments) != 2:  # noqa: PLR2004
-        return None
-    inner: object = next(item for item in arguments if item is not type(None))
-    return inner
+def _without_none(annotation: object) -> tuple[object, bool]:
+    """Return the T of `Optional[T]`, or any other annotation as it is, and whether it was optional."""
+    others = [item for item in get_args(annotation) if item is not type(None)]
+    is_optional = get_origin(annotation) in (Union, types.UnionType) and len(others) == 1
+    return (others[0], True) if is_optional else (annotation, False)

@@ -1,36 +1,30 @@
 """Loads an input as the type that it is annotated with."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, Final
 
 import dagster as dg
 
+from dagster_iceberg_spark.arrow import reader as arrow_reader
 from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.catalog.files import data_files
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import ChangesUnknownError, ConfigurationError, UpstreamMissingError
-from dagster_iceberg_spark.inputs.changes import ChangeFinder
-from dagster_iceberg_spark.inputs.output_tables import output_tables, step_outputs
-from dagster_iceberg_spark.inputs.read_log import recorded_read
+from dagster_iceberg_spark.inputs.changes import with_changes
+from dagster_iceberg_spark.inputs.output_tables import StepOutput, step_outputs
+from dagster_iceberg_spark.inputs.read_log import record_read, recorded_read
 from dagster_iceberg_spark.inputs.read_position import read_position
 from dagster_iceberg_spark.inputs.read_request import ReadRequest
 from dagster_iceberg_spark.inputs.unrecorded_partitions import unrecorded_partitions
-from dagster_iceberg_spark.plan.incremental import (
-    Changes,
-    ReadPosition,
-)
+from dagster_iceberg_spark.plan.incremental import Changes, OutputTable, Position
 from dagster_iceberg_spark.plan.overwrite_filter import hull
-from dagster_iceberg_spark.plan.read import (
-    EarlierRead,
-    ReadPlan,
-    by_partition,
-    partitions_without_files,
-    plan_read,
-    read_of_run,
-)
+from dagster_iceberg_spark.plan.read import ReadPlan, by_partition, partitions_without_files, plan_read, read_of_run
 from dagster_iceberg_spark.plan.read_options import AS_OF_RUN, MISSING
 from dagster_iceberg_spark.resource import IcebergSparkResource
+from dagster_iceberg_spark.table.lineage import UpstreamRead
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import TableState
 
@@ -39,77 +33,58 @@ _WHOLE: Final = ""
 """The name of the only read of an input that is not a dict by partition key."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedInput:
-    """A loaded input.
-
-    Args:
-        value: The value that is passed to the user's function.
-        snapshot_id: The snapshot that it was read from, or None if the table has none yet.
-        changes: The changes that it holds, up to the snapshot; None if it holds the snapshot's rows.
-        output_heads: For an incremental read, each asset of the step with its table's current snapshot.
-    """
-
-    value: Any
-    snapshot_id: int | None
-    changes: Changes | None = None
-    output_heads: tuple[tuple[str, int | None], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class InputLoader:
-    """Loads one input.
-
-    Args:
-        spark: The catalog and the session.
-        context: Dagster's context of the input.
-        request: The read request of the input.
-        default_type: The dotted name of the type of an input that has no annotation.
-    """
+    """Loads one input. `default_type` is the dotted name of the type of an input that has no annotation."""
 
     spark: IcebergSparkResource
     context: dg.InputContext
     request: ReadRequest
     default_type: str
 
-    def load(self) -> LoadedInput:
-        """Load the input from one snapshot.
-
-        Raises:
-            UpstreamMissingError: The table, the snapshot or a partition does not exist.
-            ChangesUnknownError: The read is incremental, and the changes cannot be determined.
-            ConfigurationError: The annotation or the metadata names something that does not exist.
-            CatalogUnavailableError: The catalog or the store does not respond.
-        """
-        kind, position, outputs = self.request.options.kind, ReadPosition(), []
+    def load(self) -> Any:
+        """Load the input from one snapshot, and record the read."""
+        request, kind, asked_at = self.request, self.request.options.kind, time.time()
+        position: Position = request.upstream_read
+        heads: tuple[tuple[str, int | None], ...] = ()
         if kind is not None:  # load this before the upstream table, which then has every snapshot that was read
-            outputs = step_outputs(self.context, self.request)
-            position = read_position(self.context, self.request, outputs, self._look)
-        heads = tuple((table.asset, table.head) for table in output_tables(outputs))
+            position = read_position(self.context, request, self._outputs, self._look)
+            heads = tuple((table.asset, table.head) for table in self._tables)
         state = self._look()
         if state is None:
-            nothing = None if kind is None else Changes(kind, position.since, scan="nothing")
-            return LoadedInput(self._without_table(), position.since, nothing, heads)
-        plan = self._plan(state, position)
-        return LoadedInput(self._value(state, plan), plan.snapshot_id, plan.changes, heads)
+            snapshot_id = None if isinstance(position, str) else position.since
+            changes = None if kind is None else Changes(kind, snapshot_id, scan="nothing")
+            value = self._without_table()
+        else:
+            plan = self._plan(state, position)
+            snapshot_id, changes, value = plan.snapshot_id, plan.changes, self._value(state, plan)
+        read = replace(request.upstream_read, snapshot_id=snapshot_id, output_heads=heads, asked_at=asked_at)
+        record_read(self.context, read, changes)
+        return value
+
+    @cached_property
+    def _outputs(self) -> list[StepOutput]:
+        return step_outputs(self.context, self.request)
+
+    @property
+    def _tables(self) -> list[OutputTable]:
+        return [output.stored[0] for output in self._outputs if output.stored is not None]
 
     def _look(self) -> TableState | None:
         return look(self.spark.catalog_description, self.request.identifier)
 
-    def _plan(self, state: TableState, position: ReadPosition) -> ReadPlan:
-        request, earlier = self.request, self._earlier_read()
+    def _plan(self, state: TableState, position: Position) -> ReadPlan:
+        request, kind, run_id = self.request, self.request.options.kind, self.request.options.as_of_run
+        earlier = None if run_id is None else self._earlier_read(run_id)
         plan = plan_read(state, request.read_scope, request.options, earlier)
-        if request.options.kind is None:
+        if kind is None:
             return plan
-        finder = ChangeFinder(self.spark.catalog_description, request, self.context.log.warning)
-        return finder.with_changes(state, plan, self._repeated(position, earlier))
+        position = position if earlier is None else self._repeated(position, earlier)
+        catalog, warn = self.spark.catalog_description, self.context.log.warning
+        return with_changes(state, plan, position, kind, request=request, catalog=catalog, warn=warn)
 
     def _value(self, state: TableState, plan: ReadPlan) -> Any:
-        """Return the rows as the annotated type.
-
-        Raises:
-            UpstreamMissingError: A partition has not been written.
-        """
+        """Return the rows as the annotated type."""
         request, annotation = self.request, self.request.annotation
         missing = self._missing_partitions(plan)
         is_nothing = (
@@ -130,61 +105,36 @@ class InputLoader:
         rows = self._rows(written) if written else {}
         return {key: rows.get(key) for key in plans}
 
-    def _repeated(self, position: ReadPosition, earlier: EarlierRead | None) -> ReadPosition:
-        """Return the position of the asset, or the range of the earlier run whose read is repeated.
+    def _repeated(self, position: Position, earlier: UpstreamRead) -> Position:
+        """Return the range of the earlier run, if the asset's position is the one that the run started from."""
+        if isinstance(position, UpstreamRead) and position.since == earlier.since:
+            return replace(self.request.upstream_read, since=earlier.since, snapshot_id=earlier.snapshot_id)
+        raise ChangesUnknownError.refusing(
+            "read the changes of",
+            str(self.request.identifier),
+            expected=f"an asset that has read up to snapshot {earlier.since or 'none'}, as before the run "
+            f"{self.request.options.as_of_run} (`{AS_OF_RUN}`)",
+            found=position if isinstance(position, str) else f"one that has read up to {position.since or 'none'}",
+            hint="roll the asset's table back to its state before that run. An asset that this IO manager does not "
+            "store cannot read changes again.",
+        )
 
-        Raises:
-            ChangesUnknownError: The asset's position is not the one that the earlier run started from.
-        """
+    def _earlier_read(self, run_id: str) -> UpstreamRead:
+        """Return a run's read from its event log or, if another instance has it, the lineage of the step's tables."""
+        request, earlier = self.request, recorded_read(self.context, self.request, run_id)
         if earlier is None:
-            return position
-        if position.unclear is not None or position.since != earlier.since:
-            raise ChangesUnknownError.refusing(
-                "read the changes of",
-                str(self.request.identifier),
-                expected=f"an asset that has read up to snapshot {earlier.since or 'none'}, as before the run "
-                f"{earlier.run_id} (`{AS_OF_RUN}`)",
-                found=position.unclear or f"one that has read up to {position.since or 'none'}",
-                hint="roll the asset's table back to its state before that run. An asset that this IO manager does not "
-                "store cannot read changes again.",
-            )
-        return ReadPosition(earlier.since, earlier.snapshot_id)
-
-    def _earlier_read(self) -> EarlierRead | None:
-        run_id = self.request.options.as_of_run
-        if run_id is None:
-            return None
-        earlier = recorded_read(self.context, self.request, run_id) or self._earlier_read_of_lineage(run_id)
+            states = (table.state for table in self._tables if table.state is not None)
+            reads = (read_of_run(state, run_id, request.step_key, request.upstream_read) for state in states)
+            earlier = next((read for read in reads if read is not None), None)
         if earlier is None:
             raise UpstreamMissingError.refusing(
                 "read",
-                str(self.request.identifier),
-                expected=f"a record of what this step read of {self.request.asset} in the run {run_id}",
+                str(request.identifier),
+                expected=f"a record of what this step read of {request.asset} in the run {run_id}",
                 found="none in the event log or in the snapshots of the tables that the step writes",
                 hint=f"set `{AS_OF_RUN}` to the id of a run that loaded this input, or `iceberg/as_of` to an instant.",
             )
         return earlier
-
-    def _earlier_read_of_lineage(self, run_id: str) -> EarlierRead | None:
-        """Return the read that the lineage of the step's tables records. It also covers runs of other instances."""
-        request = self.request
-        for table in output_tables(step_outputs(self.context, request)):
-            found = (
-                None
-                if table.state is None
-                else read_of_run(
-                    table.state,
-                    run_id,
-                    step_key=request.step_key,
-                    asset=request.asset,
-                    table=str(request.identifier),
-                    scope=request.described_scope,
-                    input_name=self.context.name,
-                )
-            )
-            if found is not None:
-                return found
-        return None
 
     def _missing_partitions(self, plan: ReadPlan) -> tuple[str, ...]:
         """Return the partitions that have no materialization in Dagster and no file in the table."""
@@ -209,9 +159,6 @@ class InputLoader:
         """Return the value that represents a missing table.
 
         An input that asks for no partition is one case, such as the first day of an asset that reads the day before.
-
-        Raises:
-            UpstreamMissingError: The input needs the table.
         """
         request, annotation = self.request, self.request.annotation
         if annotation.is_optional_whole or (annotation.is_optional and not annotation.is_by_partition):
@@ -219,21 +166,17 @@ class InputLoader:
         if annotation.is_by_partition and (annotation.is_optional or request.scope.is_empty):
             return dict.fromkeys(request.scope.keys)
         may_be_empty = request.scope.is_empty or request.options.missing == "empty"
-        from dagster_iceberg_spark.arrow import reader as arrow_reader
-
-        input_type = arrow_reader.input_type_of(self._annotation)
+        input_type = self._input_type
         if not may_be_empty or (input_type is not None and input_type.needs_columns):
             raise self._missing(f"the table of {request.asset} in the {self.spark.catalog_description}", "none")
         if input_type is not None:
-            return self._each(lambda: arrow_reader.no_rows(input_type, subject=str(request.identifier)))
-        self._require_frame_annotation()
-        from dagster_iceberg_spark.spark import reader
+            no_rows = partial(arrow_reader.no_rows, input_type, subject=str(request.identifier))
+        else:
+            self._require_frame_annotation()
+            from dagster_iceberg_spark.spark import reader
 
-        return self._each(lambda: reader.no_rows(self.spark.iceberg_session))
-
-    def _each(self, make: Callable[[], Any]) -> Any:
-        """Return one value, or one for each partition."""
-        return {key: make() for key in self.request.scope.keys} if self.request.annotation.is_by_partition else make()
+            no_rows = partial(reader.no_rows, self.spark.iceberg_session)
+        return {key: no_rows() for key in request.scope.keys} if annotation.is_by_partition else no_rows()
 
     def _missing(self, expected: str, found: str) -> UpstreamMissingError:
         return UpstreamMissingError.refusing(
@@ -246,11 +189,8 @@ class InputLoader:
         )
 
     def _rows(self, plans: Mapping[str, ReadPlan]) -> dict[str, Any]:
-        from dagster_iceberg_spark.arrow import reader as arrow_reader
-
-        input_type = arrow_reader.input_type_of(self._annotation)
-        if input_type is not None:
-            return arrow_reader.read(self.spark.catalog_description, plans, input_type, self._arrow)
+        if self._input_type is not None:
+            return arrow_reader.read(self.spark.catalog_description, plans, self._input_type, self._arrow)
         self._require_frame_annotation()
         return {name: self._frame(plan) for name, plan in plans.items()}
 
@@ -271,13 +211,17 @@ class InputLoader:
         is_annotated = annotation not in (None, Any, object)
         return annotation if is_annotated or self.default_type == SPARK_FRAME else self.default_type
 
+    @property
+    def _input_type(self) -> arrow_reader.InputType | None:
+        """The type to load without a JVM, or None for a Spark DataFrame."""
+        return arrow_reader.input_type_of(self._annotation)
+
     def _require_frame_annotation(self) -> None:
-        from dagster_iceberg_spark.arrow.reader import INPUT_TYPES
         from dagster_iceberg_spark.spark.frames import is_frame_annotation
 
         if is_frame_annotation(self._annotation):
             return
-        known = ", ".join([SPARK_FRAME, *(known.path for known in INPUT_TYPES)])
+        known = ", ".join([SPARK_FRAME, *(known.path for known in arrow_reader.INPUT_TYPES)])
         raise ConfigurationError.refusing(
             "load",
             str(self.request.identifier),

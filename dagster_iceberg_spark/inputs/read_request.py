@@ -1,17 +1,12 @@
 """The read request of an input: its table, partitions, options and annotated type."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import dagster as dg
 
 from dagster_iceberg_spark.addressing import asset_scope, plain_metadata, table_of
-from dagster_iceberg_spark.dagster_private import (
-    definition_metadata_of,
-    maps_to_all_partitions,
-    step_facts,
-)
+from dagster_iceberg_spark.dagster_private import definition_metadata_of, maps_to_all_partitions, step_facts
 from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.inputs.annotation import InputAnnotation, parse_annotation
 from dagster_iceberg_spark.plan.options import TABLE
@@ -34,17 +29,15 @@ class ReadRequest:
     """The read request of an input.
 
     Args:
-        identifier: The table.
         asset: The upstream asset, for messages and the lineage.
-        scope: The partitions to read.
-        options: The options of the input.
-        annotation: The annotated type.
+        input_name: The name of the input, or an empty string if a script loads it.
         step_key: The step that loads the input, or None if a script does.
         is_of_all: Whether the input reads the changes of all partitions.
     """
 
     identifier: TableIdentifier
     asset: str
+    input_name: str
     scope: PartitionScope
     options: ReadOptions
     annotation: InputAnnotation
@@ -60,33 +53,41 @@ class ReadRequest:
         return PartitionScope() if self.is_of_all else self.scope
 
     @property
-    def described_scope(self) -> str | None:
-        """The partitions as the lineage names them, or None for the whole table."""
-        return None if self.read_scope.is_whole_table else self.read_scope.describe()
+    def upstream_read(self) -> UpstreamRead:
+        """The read as the lineage describes it."""
+        return UpstreamRead(
+            self.asset,
+            str(self.identifier),
+            None,
+            None if self.read_scope.is_whole_table else self.read_scope.describe(),
+            kind=self.options.kind,
+            digest=self.read_scope.digest,
+            input_name=self.input_name,
+            left_out=self.options.left_out,
+            is_pinned=not self.options.is_head,
+        )
 
 
 def read_request(context: dg.InputContext, *, namespace: str | None) -> ReadRequest:
-    """Return the read request of an input.
-
-    Args:
-        context: Dagster's context of the input.
-        namespace: The IO manager's namespace.
-
-    Raises:
-        MetadataKeyError: A metadata key or its value is invalid.
-        PartitioningError: `partition_expr` of the upstream asset is missing or does not fit, or the input is a dict by
-            partition key of an asset without partitions.
-    """
+    """Return the read request of an input of an IO manager with this namespace."""
     asset_key = context.asset_key if context.has_asset_key else None
     upstream = context.upstream_output
     definition = plain_metadata(definition_metadata_of(context))
     mapping_key = upstream.mapping_key if upstream is not None and asset_key is None else None
     subject = "/".join(asset_key.path) if asset_key else f"the input {context.name!r}"
     facts, metadata = step_facts(context), plain_metadata(context.definition_metadata)
+    has_source = asset_key is not None or definition.get(TABLE) is not None
     if metadata.get(TABLE) is not None:
-        _require_no_source(definition, asset_key, subject=subject)
+        if has_source:
+            raise MetadataKeyError.refusing(
+                "load",
+                subject,
+                expected=f"`{TABLE}` in the definition of the upstream asset or output",
+                found="it in the metadata of the input",
+                hint="remove it from the input. To read another table, define an `AssetSpec` for that table.",
+            )
         definition, mapping_key = {TABLE: metadata[TABLE]}, None
-    elif asset_key is None and definition.get(TABLE) is None:
+    elif not has_source:
         raise MetadataKeyError.refusing(
             "load",
             subject,
@@ -103,70 +104,33 @@ def read_request(context: dg.InputContext, *, namespace: str | None) -> ReadRequ
     request = ReadRequest(
         identifier=table_of(asset_key, definition, namespace, mapping_key=mapping_key, subject=subject),
         asset=subject,
+        input_name=context.name if context.has_input_name else "",
         scope=asset_scope(context, definition, subject),
         options=options,
         annotation=parse_annotation(context.dagster_type.typing_type),
         step_key=facts.step_key if facts else None,
         is_of_all=options.kind is not None and maps_to_all_partitions(context),
     )
-    if request.annotation.is_by_partition and request.is_of_all:
-        raise PartitioningError.refusing(
-            "load",
-            subject,
-            expected="a mapping to some of the partitions, for the changes by partition key",
-            found="a mapping to all partitions, to which new ones may be added",
-            hint="annotate the input with the type of its rows instead of a dict.",
-        )
-    if request.annotation.is_by_partition and options.limit is not None:
-        raise MetadataKeyError.refusing(
-            "use",
-            f"`{LIMIT}` of the input of {subject}",
-            expected="no limit for an input by partition key",
-            found=str(options.limit),
-            hint="annotate the input with the type of its rows instead of a dict: the limit applies to all rows.",
-        )
-    if request.annotation.is_by_partition and request.scope.is_whole_table:
-        raise PartitioningError.refusing(
-            "load",
-            subject,
-            expected="an asset with partitions, for an input by partition key",
-            found="an asset without partitions",
-            hint="annotate the input with the type of its rows instead of a dict.",
-        )
+    if request.annotation.is_by_partition:
+        _require_partitions(request)
     return request
 
 
-def _require_no_source(definition: Mapping[str, object], asset_key: dg.AssetKey | None, *, subject: str) -> None:
-    """Reject an input that names a table if its source already does.
-
-    Raises:
-        MetadataKeyError: The input comes from an asset, or from an op's output that names its table.
-    """
-    if asset_key is None and definition.get(TABLE) is None:
-        return
-    raise MetadataKeyError.refusing(
-        "load",
-        subject,
-        expected=f"`{TABLE}` in the definition of the upstream asset or output",
-        found="it in the metadata of the input",
-        hint="remove it from the input. To read another table, define an `AssetSpec` for that table.",
-    )
-
-
-def upstream_read(context: dg.InputContext, request: ReadRequest) -> UpstreamRead:
-    """Return the fields by which the lineage identifies an incremental read of this input."""
-    return UpstreamRead(
-        request.asset,
-        str(request.identifier),
-        None,
-        request.described_scope,
-        kind=request.options.kind,
-        digest=request.read_scope.digest,
-        input_name=input_name(context),
-        left_out=request.options.left_out,
-    )
-
-
-def input_name(context: dg.InputContext) -> str:
-    """Return the input's name, or an empty string if a script loads the input."""
-    return context.name if context.has_input_name else ""
+def _require_partitions(request: ReadRequest) -> None:
+    """Reject a dict by partition key if the input cannot be loaded one partition at a time."""
+    hint = "annotate the input with the type of its rows instead of a dict"
+    if request.is_of_all:
+        expected = "a mapping to some of the partitions, for the changes by partition key"
+        found = "a mapping to all partitions, to which new ones may be added"
+        raise PartitioningError.refusing("load", request.asset, expected=expected, found=found, hint=f"{hint}.")
+    if request.options.limit is not None:
+        raise MetadataKeyError.refusing(
+            "use",
+            f"`{LIMIT}` of the input of {request.asset}",
+            expected="no limit for an input by partition key",
+            found=str(request.options.limit),
+            hint=f"{hint}: the limit applies to all rows.",
+        )
+    if request.scope.is_whole_table:
+        expected, found = "an asset with partitions, for an input by partition key", "an asset without partitions"
+        raise PartitioningError.refusing("load", request.asset, expected=expected, found=found, hint=f"{hint}.")

@@ -1,13 +1,8 @@
 """The partitions of an input that have no materialization in Dagster."""
 
-from collections.abc import Sequence
-
 import dagster as dg
 
-from dagster_iceberg_spark.dagster_private import (
-    instance_of,
-    written_partitions,
-)
+from dagster_iceberg_spark.dagster_private import instance_of, written_partitions
 from dagster_iceberg_spark.inputs.read_request import ReadRequest
 
 
@@ -25,10 +20,5 @@ def unrecorded_partitions(context: dg.InputContext, request: ReadRequest) -> fro
     unrecorded = requested - written_partitions(context)
     if unrecorded:
         unrecorded -= set(instance.get_materialized_partitions(context.asset_key))
-    if unrecorded and requested >= set(_all_keys(context.asset_partitions_def, instance)):
-        return frozenset()
-    return unrecorded
-
-
-def _all_keys(partitions_def: dg.PartitionsDefinition, instance: dg.DagsterInstance) -> Sequence[str]:
-    return partitions_def.get_partition_keys(dynamic_partitions_store=instance)
+    every = context.asset_partitions_def.get_partition_keys(dynamic_partitions_store=instance) if unrecorded else ()
+    return frozenset() if requested >= set(every) else unrecorded

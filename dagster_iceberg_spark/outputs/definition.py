@@ -8,27 +8,13 @@ import dagster as dg
 from dagster_iceberg_spark.addressing import partition_columns, plain_metadata, table_of
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.comparison import COLUMN_SCHEMA, DefinedTable
-from dagster_iceberg_spark.plan.options import (
-    TABLE,
-    WriteOptions,
-    parse_write_options,
-)
+from dagster_iceberg_spark.plan.options import TABLE, WriteOptions, parse_write_options
 from dagster_iceberg_spark.plan.table_request import TableCreation, TableRequest
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 
 def defined_table(spec: dg.AssetSpec, *, namespace: str | None, configuration: Mapping[str, Any]) -> DefinedTable:
-    """Return the table that an asset's definition asks for.
-
-    Args:
-        spec: The spec of the asset.
-        namespace: The IO manager's namespace.
-        configuration: The fields of the IO manager by name.
-
-    Raises:
-        MetadataKeyError: A metadata key or its value is invalid.
-        PartitioningError: `partition_expr` is missing or does not fit the partitions definition.
-    """
+    """Return the table that an asset's definition asks for, in an IO manager with this namespace and configuration."""
     definition, subject = plain_metadata(spec.metadata), "/".join(spec.key.path)
     options = parse_write_options(definition, None, configuration, subject=subject)
     identifier = table_of(spec.key, definition, namespace, subject=subject)
@@ -47,24 +33,15 @@ def table_request(
     options: WriteOptions,
     creation: TableCreation | None = None,
 ) -> TableRequest:
-    """Return the table request of a definition.
-
-    Args:
-        identifier: The table.
-        asset_key: The owning asset, or None for the output of an op, which owns no table.
-        metadata: The metadata of the definition.
-        options: The options of the output.
-        creation: How the IO manager creates tables.
-    """
+    """Return the table request of a definition. The output of an op has no asset key and owns no table."""
     declared = _declared_schema(metadata)
+    columns = declared.columns if declared else ()
     return TableRequest(
         identifier=identifier,
         asset_key="/".join(asset_key.path) if asset_key else None,
         is_named_explicitly=(metadata or {}).get(TABLE) is not None,
         options=options,
-        column_docs={column.name: column.description for column in declared.columns if column.description}
-        if declared
-        else {},
+        column_docs={column.name: column.description for column in columns if column.description},
         creation=creation or TableCreation(),
     )
 

@@ -13,11 +13,9 @@ from dagster_iceberg_spark.dagster_private import (
     resumed_runs,
     run_started_at_ms,
 )
-from dagster_iceberg_spark.plan.adoption import Record, RecordCheck, RemoteAttempt, TokenCandidate
+from dagster_iceberg_spark.plan.adoption import Record, RemoteAttempt, TokenCandidate
 from dagster_iceberg_spark.table.lineage import commit_token
-from dagster_iceberg_spark.table.scope import (
-    PartitionScope,
-)
+from dagster_iceberg_spark.table.scope import PartitionScope
 
 _ATTEMPT: Final = {
     "tag": "iceberg/tag",
@@ -50,23 +48,21 @@ def token_candidates(
     )
 
 
-def record_check(
-    facts: StepFacts | None, asset_key: dg.AssetKey | None, scope: PartitionScope, candidates: Sequence[TokenCandidate]
-) -> RecordCheck:
-    """Return a function that looks up whether one of the candidates' runs recorded a snapshot."""
-
-    def record_of(snapshot_id: int) -> Record:
-        record: Record = "none"
-        if facts is None or asset_key is None:
-            return record
-        for candidate in candidates:
-            if snapshot_id in recorded_snapshots(facts.instance, candidate.run_id, asset_key, scope.keys):
-                if has_failed_blocking_check(facts.instance, candidate.run_id, asset_key):
-                    return "rejected"
-                record = "recorded"
-        return record
-
-    return record_of
+def record_of(
+    facts: StepFacts | None,
+    asset_key: dg.AssetKey | None,
+    scope: PartitionScope,
+    candidates: Sequence[TokenCandidate],
+    snapshot_id: int,
+) -> Record:
+    """Return what the candidates' runs have recorded of a snapshot."""
+    if facts is None or asset_key is None:
+        return "none"
+    runs = [candidate.run_id for candidate in candidates]
+    recorded = [run for run in runs if snapshot_id in recorded_snapshots(facts.instance, run, asset_key, scope.keys)]
+    if any(has_failed_blocking_check(facts.instance, run, asset_key) for run in recorded):
+        return "rejected"
+    return "recorded" if recorded else "none"
 
 
 def announce(facts: StepFacts | None, table: str, attempt: RemoteAttempt) -> None:

@@ -8,7 +8,7 @@ import dagster as dg
 
 from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.lineage import CARRIES_OVER, MERGED_ROWS, WRITE_DISPOSITION
-from dagster_iceberg_spark.table.schema import Field, Schema
+from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot
 
@@ -23,16 +23,12 @@ def materialization_metadata(
 ) -> dict[str, Any]:
     """Return the metadata of a materialization: Dagster's standard keys and the package's keys.
 
-    Args:
-        commit: The commit.
-        scope: The run's partitions.
-        catalog: The catalog's name.
-        column_docs: The descriptions of columns in the definition.
+    `catalog` is the catalog's name, `column_docs` the descriptions of columns in the definition.
     """
     snapshot, counts = commit.snapshot, commit.counts
     added = snapshot.count("added-records")
     owned = added if counts.rows is None else counts.rows
-    metadata: dict[str, Any] = {
+    metadata = {
         "dagster/column_schema": column_schema(commit.schema, column_docs),
         "dagster/table_name": f"{catalog}.{commit.identifier}",
         "dagster/uri": commit.location,
@@ -51,18 +47,14 @@ def materialization_metadata(
         "iceberg/retry_seconds": round(commit.retry_seconds, 3),
         **_row_counts(commit, scope, owned),
     }
-    if snapshot.parent_snapshot_id is not None:
-        metadata["iceberg/parent_snapshot_id"] = str(snapshot.parent_snapshot_id)
-    if commit.changes:
-        metadata["iceberg/table_changes"] = list(commit.changes)
-    if commit.is_adopted:
-        metadata["iceberg/adopted"] = True
-    if counts.dropped:
-        metadata["iceberg/dropped_rows"] = counts.dropped
-    metadata.update(_merge_counts(commit))
-    if counts.rows is not None and added > counts.rows:
-        metadata["iceberg/carried_over_rows"] = added - counts.rows
-    return metadata
+    optional = {
+        "iceberg/parent_snapshot_id": snapshot.parent_snapshot_id and str(snapshot.parent_snapshot_id),
+        "iceberg/table_changes": list(commit.changes),
+        "iceberg/adopted": commit.is_adopted,
+        "iceberg/dropped_rows": counts.dropped,
+        "iceberg/carried_over_rows": max(added - owned, 0),
+    }
+    return {**metadata, **{key: value for key, value in optional.items() if value}, **_merge_counts(commit)}
 
 
 def partition_metadata(commit: Commit) -> Mapping[str, dict[str, Any]]:
@@ -71,11 +63,10 @@ def partition_metadata(commit: Commit) -> Mapping[str, dict[str, Any]]:
     Only a replace writes all rows of its partitions. If the engine ran a task twice, its rows are counted twice. The
     counts then do not add up, and none is reported.
     """
-    counts = commit.counts
-    adds_up = sum(counts.by_partition.values()) == counts.rows
-    if not counts.by_partition or not adds_up or not _replaces(commit):
+    counts = commit.counts.by_partition
+    if sum(counts.values()) != commit.counts.rows or not _replaces(commit):
         return {}
-    return {key: {"dagster/partition_row_count": rows} for key, rows in counts.by_partition.items()}
+    return {key: {"dagster/partition_row_count": rows} for key, rows in counts.items()}
 
 
 def data_version(commit: Commit, policy: DataVersionPolicy, *, code_version: str | None) -> str | None:
@@ -94,19 +85,14 @@ def column_schema(schema: Schema, column_docs: Mapping[str, str]) -> dg.TableSch
     The UI renders descriptions as Markdown. Anyone may have written a description that is not in the definition, so its
     markup is escaped: it cannot become a link, an image or an element.
     """
-    return dg.TableSchema(columns=[_column(field, column_docs) for field in schema])
-
-
-def _column(field: Field, column_docs: Mapping[str, str]) -> dg.TableColumn:
-    doc = field.doc
-    if doc is not None and column_docs.get(field.name) != doc:
-        doc = _MARKUP.sub(r"\\\g<0>", doc)
-    return dg.TableColumn(
-        name=field.name,
-        type=str(field.type),
-        description=doc,
-        constraints=dg.TableColumnConstraints(nullable=not field.is_required),
-    )
+    columns = []
+    for field in schema:
+        doc = field.doc
+        if doc is not None and column_docs.get(field.name) != doc:
+            doc = _MARKUP.sub(r"\\\g<0>", doc)
+        constraints = dg.TableColumnConstraints(nullable=not field.is_required)
+        columns.append(dg.TableColumn(field.name, str(field.type), description=doc, constraints=constraints))
+    return dg.TableSchema(columns=columns)
 
 
 def _merge_counts(commit: Commit) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """The write request of an output: its table, partitions, options and lineage."""
 
 import datetime as dt
+import uuid
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
@@ -8,26 +9,17 @@ from typing import Any, Final
 import dagster as dg
 
 from dagster_iceberg_spark.addressing import asset_scope, plain_metadata, table_of
-from dagster_iceberg_spark.dagster_private import (
-    StepFacts,
-    run_started_at_ms,
-    step_facts,
-)
+from dagster_iceberg_spark.dagster_private import StepFacts, run_started_at_ms, step_facts
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.errors import PartitioningError
 from dagster_iceberg_spark.ledger import LEDGER
 from dagster_iceberg_spark.outputs.definition import table_request
-from dagster_iceberg_spark.outputs.earlier_attempts import announce, earlier_attempts, record_check, token_candidates
+from dagster_iceberg_spark.outputs.earlier_attempts import announce, earlier_attempts, record_of, token_candidates
 from dagster_iceberg_spark.plan.merging import OF_RUN
-from dagster_iceberg_spark.plan.options import (
-    parse_write_options,
-)
+from dagster_iceberg_spark.plan.options import parse_write_options
 from dagster_iceberg_spark.plan.table_request import TableCreation
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.table.lineage import Materialization, commit_token
-from dagster_iceberg_spark.table.scope import (
-    PartitionScope,
-)
 
 RUN_WITHOUT_STEP: Final = "no-run"
 """The run id of a context that was built by hand. The package never looks up such writes."""
@@ -41,19 +33,7 @@ def write_request(
     creation: TableCreation,
     limits: RetryLimits,
 ) -> WriteRequest:
-    """Return the write request of an output.
-
-    Args:
-        context: Dagster's context of the output.
-        namespace: The IO manager's namespace.
-        configuration: The fields of the IO manager by name.
-        creation: How the IO manager creates tables.
-        limits: The limits for attempts of the write.
-
-    Raises:
-        MetadataKeyError: A metadata key or its value is invalid.
-        PartitioningError: `partition_expr` is missing or does not fit the partitions definition.
-    """
+    """Return the write request of an output. `configuration` has the IO manager's fields that metadata may override."""
     asset_key = context.asset_key if context.has_asset_key else None
     definition, run = plain_metadata(context.definition_metadata), plain_metadata(context.output_metadata)
     facts = step_facts(context)
@@ -61,19 +41,23 @@ def write_request(
     options = parse_write_options(definition, run, configuration, subject=subject)
     identifier = table_of(asset_key, definition, namespace, mapping_key=context.mapping_key, subject=subject)
     scope = asset_scope(context, definition, subject)
-    _require_partitions(context, scope, subject)
-    output = "/".join(asset_key.path) if asset_key else _output_label(context)
+    spec = context.asset_spec if asset_key and facts else None
+    if spec is not None and spec.partitions_def is not None and scope.is_whole_table:
+        raise _without_partitions(subject)
+    output = "/".join(
+        asset_key.path if asset_key else filter(None, (context.step_key, context.name, context.mapping_key))
+    )
     materialization = Materialization(
         asset_key=output,
         run_id=facts.run_id if facts else RUN_WITHOUT_STEP,
         job=facts.job_name if facts else None,
         step_key=facts.step_key if facts else None,
         scope=scope,
-        code_version=_code_version(context),
+        code_version=spec.code_version if spec else None,
         upstream=LEDGER.reads_of(facts.run_id, facts.step_key) if facts else (),
         write_disposition=options.write_disposition,
         commit_token=commit_token(
-            run_id=facts.run_id if facts else _random_run(), output=output, scope=scope, branch=options.branch
+            run_id=facts.run_id if facts else str(uuid.uuid4()), output=output, scope=scope, branch=options.branch
         ),
         package_version=PACKAGE_VERSION,
         started_at=_started_at(facts) if options.merge.boundary == OF_RUN and options.merge.validity else None,
@@ -83,7 +67,7 @@ def write_request(
         table=table_request(identifier, asset_key, context.definition_metadata, options, creation),
         materialization=materialization,
         candidates=candidates,
-        record_of=record_check(facts, asset_key, scope, candidates),
+        record_of=partial(record_of, facts, asset_key, scope, candidates),
         limits=limits,
         report=context.log.info,
         announce=partial(announce, facts, str(identifier)),
@@ -91,37 +75,18 @@ def write_request(
     )
 
 
-def _require_partitions(context: dg.OutputContext, scope: PartitionScope, subject: str) -> None:
-    """Reject a run of a partitioned asset that has no partition key, because it would replace all partitions.
+def _without_partitions(subject: str) -> PartitioningError:
+    """A run of a partitioned asset has no partition key, and would replace all partitions.
 
     Dagster's launchers require a partition key. `dg.materialize` does not, and treats an empty key as none.
     """
-    if not scope.is_whole_table or not context.has_asset_key or step_facts(context) is None:
-        return
-    if context.asset_spec.partitions_def is not None:
-        raise PartitioningError.refusing(
-            "write",
-            subject,
-            expected="a run of some of the asset's partitions",
-            found="a run without partitions",
-            hint="pass `partition_key` to `dg.materialize`. Dagster treats an empty key as none.",
-        )
-
-
-def _output_label(context: dg.OutputContext) -> str:
-    parts = (context.step_key, context.name, context.mapping_key)
-    return "/".join(part for part in parts if part)
-
-
-def _random_run() -> str:
-    """Return a unique run id."""
-    return dg.DagsterRun(job_name=RUN_WITHOUT_STEP).run_id
-
-
-def _code_version(context: dg.OutputContext) -> str | None:
-    if not context.has_asset_key or step_facts(context) is None:
-        return None
-    return context.asset_spec.code_version
+    return PartitioningError.refusing(
+        "write",
+        subject,
+        expected="a run of some of the asset's partitions",
+        found="a run without partitions",
+        hint="pass `partition_key` to `dg.materialize`. Dagster treats an empty key as none.",
+    )
 
 
 def _started_at(facts: StepFacts | None) -> dt.datetime:

@@ -5,7 +5,6 @@ Each function returns the error of one case. The caller raises it.
 
 import datetime as dt
 from collections.abc import Sequence
-from typing import Literal
 
 from dagster_iceberg_spark.errors import (
     ChangesConsumedError,
@@ -16,7 +15,7 @@ from dagster_iceberg_spark.errors import (
     OrphanedCommitError,
 )
 from dagster_iceberg_spark.plan.read_options import CHANGES_FALLBACK, READ
-from dagster_iceberg_spark.table.lineage import CODE_VERSION, COMMIT_TOKEN
+from dagster_iceberg_spark.table.lineage import CODE_VERSION, COMMIT_TOKEN, ReadKind
 from dagster_iceberg_spark.table.snapshot import Snapshot
 
 
@@ -57,9 +56,10 @@ def twin_appends(subject: str, twins: Sequence[Snapshot]) -> DuplicateCommitErro
     )
 
 
-def unclear_changes(
-    subject: str, asset: str, read: Literal["snapshot", "changes", "changelog"], found: str
-) -> ChangesUnknownError:
+# Incremental reads
+
+
+def unclear_changes(subject: str, asset: str, read: ReadKind, found: str) -> ChangesUnknownError:
     """The changes of a table cannot be determined."""
     full = f'set `"{CHANGES_FALLBACK}": "full"` in the input\'s metadata, which then reads all rows'
     if read == "changes":

@@ -4,15 +4,14 @@ The lineage of the asset's snapshots records how far it has read. Rows and the r
 so neither can exist without the other.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from dagster_iceberg_spark.plan import history_refusals
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile, within_file
-from dagster_iceberg_spark.plan.read_options import ReadOptions
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import (
     ASSET_KEY,
@@ -38,25 +37,12 @@ _DELETIONS: Final = ("deleted-records", "deleted-data-files", "added-delete-file
 
 Scan: TypeAlias = Literal["rows", "nothing", "appends", "inserts", "files", "changelog"]
 
+Position: TypeAlias = UpstreamRead | str
+"""How far an asset has read an input: the read that continues there, or why that is unclear, in words after "found".
 
-@dataclass(frozen=True, slots=True)
-class ReadPosition:
-    """How far an asset has read an upstream table.
-
-    Args:
-        since: The last snapshot that it has read, or None if it has read none.
-        until: The snapshot to read up to, if an earlier attempt of this materialization has read up to it. That
-            attempt's rows may already be in one table, and the other tables need the rows of the same range.
-        is_repeated: Whether that attempt read rows that had been read before.
-        unclear: Why the position cannot be determined, in words that follow "found"; None if it is known.
-        is_cut: Whether the reason is that the history of the asset's table does not go back far enough.
-    """
-
-    since: int | None = None
-    until: int | None = None
-    is_repeated: bool = False
-    unclear: str | None = None
-    is_cut: bool = False
+The read has an end if an earlier attempt of this materialization has read up to it. That attempt's rows may already be
+in one table, and the other tables need the rows of the same range.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +65,14 @@ class OutputTable:
     former: str | None = None
 
     @property
+    def history(self) -> Iterator[Snapshot]:
+        """The ancestors of a write, newest first."""
+        return iter(()) if self.state is None else self.state.base_ancestors(self.branch)
+
+    @property
     def head(self) -> int | None:
         """The parent snapshot of a write."""
-        base = self.state.base(self.branch) if self.state else None
-        return base.snapshot_id if base else None
+        return next((snapshot.snapshot_id for snapshot in self.history), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,70 +97,70 @@ class Changes:
     is_repeated: bool = False
 
 
-def position_of(table: OutputTable, now: UpstreamRead, keys: Collection[str]) -> ReadPosition:
+def position_of(table: OutputTable, now: UpstreamRead, keys: Collection[str]) -> Position:
     """Return how far an asset has read an upstream table, by the lineage of the asset's table.
 
-    `keys` are the upstream partitions that the input requests now: none for all rows.
+    `now` is the read that is asked for, `keys` are its partitions, or empty for all rows.
     """
-    state = table.state
-    oldest: Snapshot | None = None
-    for snapshot in () if state is None else state.base_ancestors(table.branch):
-        found = position_in(snapshot, table, now, keys)
-        if found is not None:
-            return found
-        oldest = snapshot
-    if oldest is None or oldest.parent_snapshot_id is None:
-        return ReadPosition()
-    return ReadPosition(
-        unclear=f"a history of the asset's own table that begins with snapshot {oldest.snapshot_id}: older ones have "
-        "expired",
-        is_cut=True,
-    )
+    found = (position_in(snapshot, table, now, keys) for snapshot in table.history)
+    return next((position for position in found if position is not None), None) or lost_history(table) or now
 
 
-def position_in(
-    snapshot: Snapshot, table: OutputTable, now: UpstreamRead, keys: Collection[str]
-) -> ReadPosition | None:
+def lost_history(table: OutputTable) -> str | None:
+    """Return where the history of an asset's table begins, in words, or None if it has lost no snapshot."""
+    history = [*table.history]
+    if not history or history[-1].parent_snapshot_id is None:
+        return None
+    oldest = history[-1].snapshot_id
+    return f"a history of the asset's own table that begins with snapshot {oldest}: older ones have expired"
+
+
+def position_in(snapshot: Snapshot, table: OutputTable, now: UpstreamRead, keys: Collection[str]) -> Position | None:
     """Return how far one snapshot of the asset's table has read, or None if the snapshot does not record it."""
     share, reads = _share_of_run(snapshot, table), _reads_of(snapshot, now)
     if share == "none":
         return None
     if table.is_pending(snapshot):
-        is_known = len(reads) == 1 and reads[0].kind is not None
-        return ReadPosition(reads[0].since, reads[0].snapshot_id, reads[0].is_repeated) if is_known else None
+        same = [
+            replace(now, since=read.since, snapshot_id=read.snapshot_id, is_repeated=read.is_repeated)
+            for read in reads
+            if read.kind is not None
+        ]
+        return same[0] if len(same) == len(reads) == 1 else None
     if not reads and not has_all_reads(snapshot.summary.get(UPSTREAM, "")):
-        return ReadPosition(unclear=f"snapshot {snapshot.snapshot_id} of the asset, which has too many inputs to list")
+        return f"snapshot {snapshot.snapshot_id} of the asset, which has too many inputs to list"
     # A read of a table that did not exist, or had no snapshot, read nothing.
     recorded = (read for read in reads if read.snapshot_id is not None)
-    read = next((read for read in recorded if _share_read(read, now, keys) != "none"), None)
+    read = next((read for read in recorded if share_read(read, now, keys) != "none"), None)
     if read is None:
         return None
     partial = next((item for item in reads if item.kind is None and item.left_out not in (None, now.left_out)), None)
     is_one = partial is None and len({item.snapshot_id for item in reads}) == 1
-    if is_one and share == _share_read(read, now, keys) == "all":
-        return ReadPosition(read.snapshot_id)
+    if is_one and share == share_read(read, now, keys) == "all":
+        return replace(now, since=read.snapshot_id)
     what = (
         f"read {_shown(read.scope)} for {_shown(snapshot.summary.get(PARTITION_KEYS))}: only some of the rows "
         "that the input reads now, or more than one state of them"
         if partial is None
         else f"not read all rows of {partial.table} ({partial.left_out})"
     )
-    return ReadPosition(unclear=f"snapshot {snapshot.snapshot_id} of the asset, which has {what}")
+    return f"snapshot {snapshot.snapshot_id} of the asset, which has {what}"
 
 
-def agreed(positions: Sequence[ReadPosition]) -> ReadPosition:
-    """Return the position on which the tables of one step agree."""
-    different = set(positions)
-    pending = next((item for item in positions if item.until is not None), None)
-    if pending is not None and different <= {pending, ReadPosition(pending.since)}:
+def agreed(positions: Sequence[Position | None], now: UpstreamRead) -> Position:
+    """Return the position on which the tables of one step agree. Without a position, a table has read nothing yet."""
+    found = [position or now for position in positions] or [now]
+    reads = {position for position in found if isinstance(position, UpstreamRead)}
+    pending = next((read for read in reads if read.snapshot_id is not None), None)
+    if pending is not None and set(found) <= {pending, replace(now, since=pending.since)}:
         return pending
-    if len(different) <= 1:
-        return next(iter(different), ReadPosition())
-    unclear = next((item for item in positions if item.unclear is not None), None)
-    return unclear or ReadPosition(
-        unclear="what the step makes, parts of which have not read equally far: "
-        + ", ".join(sorted(str(item.until or item.since or "nothing") for item in different))
-        + " (a run that failed between them is executed again from its failure)"
+    if len(set(found)) == 1:
+        return found[0]
+    unclear = next((position for position in found if isinstance(position, str)), None)
+    ends = sorted(str(read.snapshot_id or read.since or "nothing") for read in reads)
+    return unclear or (
+        f"what the step makes, parts of which have not read equally far: {', '.join(ends)} (a run that failed between "
+        "them is executed again from its failure)"
     )
 
 
@@ -200,8 +190,8 @@ def may_delete(snapshot: Snapshot) -> bool:
     return snapshot.operation == "delete" or any(snapshot.count(key) for key in _DELETIONS)
 
 
-def deletes_of(scope: BoundScope, files: Sequence[DataFile]) -> bool:
-    """Return whether one of the files that a snapshot removed may have had rows of the scope."""
+def may_have_rows(scope: BoundScope, files: Sequence[DataFile]) -> bool:
+    """Return whether one of the files may have rows of the scope."""
     return any(within_file(scope, file).boxes for file in files)
 
 
@@ -219,12 +209,6 @@ def scan_of(kind: ReadKind, snapshots: Sequence[Snapshot]) -> Scan:
 def has_delete_files(snapshot: Snapshot) -> bool:
     """Return whether the snapshot may have delete files, which the engine's changelog does not support."""
     return snapshot.summary.get("total-delete-files") != "0"
-
-
-def refuse_unclear(identifier: TableIdentifier, asset: str, options: ReadOptions, found: str) -> None:
-    """Reject an incremental read whose changes cannot be determined, unless it has a fallback."""
-    if options.changes_fallback == "error":
-        raise history_refusals.unclear_changes(str(identifier), asset, options.read, found)
 
 
 def refuse_loss(options: WriteOptions, materialization: Materialization, identifier: TableIdentifier) -> None:
@@ -276,8 +260,7 @@ def refuse_consumed(
 
 def _consumer(table: OutputTable, read: UpstreamRead, known: int | None) -> str | None:
     """Return what has consumed the changes since the asset's table had the known snapshot, or None."""
-    state = table.state
-    for snapshot in () if state is None else state.base_ancestors(table.branch):
+    for snapshot in table.history:
         if snapshot.snapshot_id == known:
             return None
         if table.is_pending(snapshot) or _share_of_run(snapshot, table) == "none":
@@ -311,7 +294,7 @@ def _reads_of(snapshot: Snapshot, now: UpstreamRead) -> list[UpstreamRead]:
     return [read for read in same if read in by_input] or same or renamed
 
 
-def _share_read(earlier: UpstreamRead, now: UpstreamRead, keys: Collection[str]) -> str:
+def share_read(earlier: UpstreamRead, now: UpstreamRead, keys: Collection[str]) -> Literal["all", "some", "none"]:
     """Return how many of the partitions of this read an earlier read covers."""
     if earlier.scope is None or (earlier.digest is not None and earlier.digest == now.digest):
         return "all"

@@ -1,11 +1,10 @@
 """The plan of a read: one snapshot, the rows and the columns."""
 
 import datetime as dt
-import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
 from dagster_iceberg_spark.plan import read_refusals
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
@@ -14,7 +13,7 @@ from dagster_iceberg_spark.plan.overwrite_filter import DataFile
 from dagster_iceberg_spark.plan.partition_files import partition_files
 from dagster_iceberg_spark.plan.read_options import ROW_FILTER, ReadOptions
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.lineage import RUN_ID, STEP_KEY, UPSTREAM, upstream_reads
+from dagster_iceberg_spark.table.lineage import RUN_ID, STEP_KEY, UPSTREAM, UpstreamRead, upstream_reads
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, Predicate, all_of
 from dagster_iceberg_spark.table.schema import Field, Schema, are_same_columns
 from dagster_iceberg_spark.table.scope import PartitionScope
@@ -69,21 +68,24 @@ class ReadPlan:
         return are_same_columns(self.schema.fields, self.stored.fields)
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierRead:
-    """A read of the table by an earlier run: one snapshot, or what changed in it after another one (`since`)."""
-
-    run_id: str
-    snapshot_id: int | None
-    since: int | None = None
-
-
 def plan_read(
-    state: TableState, scope: PartitionScope, options: ReadOptions, earlier: EarlierRead | None = None
+    state: TableState, scope: PartitionScope, options: ReadOptions, earlier: UpstreamRead | None = None
 ) -> ReadPlan:
-    """Plan one read. It may repeat the read of an earlier run."""
+    """Plan one read.
+
+    Args:
+        state: The current state of the table.
+        scope: The partitions to read.
+        options: The options of the input.
+        earlier: The read of the run `as_of_run`, if the input repeats it.
+
+    Raises:
+        MetadataKeyError: The row filter is invalid for the table, or a column is selected twice.
+        UpstreamMissingError: The selected snapshot, ref or column does not exist.
+        PartitioningError: The table's columns cannot hold the partitions.
+    """
     subject = str(state.identifier)
-    snapshot_id = _resolve_snapshot(state, options) if earlier is None else _read_before(state, earlier)
+    snapshot_id = _resolve_snapshot(state, options, earlier)
     is_head = options.is_head and (options.ref or MAIN_BRANCH) in state.branches
     is_head = is_head or options.kind is not None  # the engine reads changes with the table's schema
     stored = _schema_at(state, snapshot_id)
@@ -140,49 +142,22 @@ def partitions_without_files(
     return tuple(key for (key, _), of_partition in zip(wanted, found, strict=True) if not of_partition)
 
 
-def read_of_run(
-    state: TableState, run_id: str, *, step_key: str | None, asset: str, table: str, scope: str | None, input_name: str
-) -> EarlierRead | None:
-    """Return a run's read of an upstream table, from the lineage of the snapshots that the run wrote."""
-    return chosen_read(
-        run_id,
-        [
-            RecordedRead("all" if read.scope == scope else "some", read.snapshot_id, read.since)
-            for snapshot in state.snapshots.values()
-            if (snapshot.summary.get(RUN_ID), snapshot.summary.get(STEP_KEY)) == (run_id, step_key)
-            for read in upstream_reads(snapshot.summary.get(UPSTREAM, ""))
-            if (read.asset_key, read.table) == (asset, table) and read.input_name in (None, input_name)
-        ],
-    )
+def read_of_run(state: TableState, run_id: str, step_key: str | None, now: UpstreamRead) -> UpstreamRead | None:
+    """Return a run's read like the one that is asked for now, from the lineage of a table that the run's step wrote."""
+    reads = [
+        read
+        for snapshot in state.snapshots.values()
+        if (snapshot.summary.get(RUN_ID), snapshot.summary.get(STEP_KEY)) == (run_id, step_key)
+        for read in upstream_reads(snapshot.summary.get(UPSTREAM, ""))
+        if (read.asset_key, read.table) == (now.asset_key, now.table) and read.input_name in (None, now.input_name)
+    ]
+    return chosen_read(reads, [read for read in reads if read.scope == now.scope])
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedRead:
-    """A recorded read of a run.
-
-    Args:
-        share: How many of the requested partitions the read covers.
-        since: The snapshot after which the changes begin, or None if all rows were read.
-        left_out: The option that left out rows of the snapshot, or None.
-        asked_at: When the load began, in seconds since 1970, or infinity if it was not recorded.
-    """
-
-    share: Literal["all", "some", "none"]
-    snapshot_id: int | None
-    since: int | None = None
-    is_of_changes: bool = False
-    left_out: str | None = None
-    asked_at: float = math.inf
-
-
-def chosen_read(run_id: str, reads: Sequence[RecordedRead]) -> EarlierRead | None:
-    """Choose a run's read (oldest first): the last of exactly these partitions, else the only one, if all are equal."""
-    same = [read for read in reads if read.share == "all"]
-    ranges = {(read.snapshot_id, read.since) for read in same[-1:] or reads}
-    if len(ranges) != 1:
-        return None
-    snapshot_id, since = ranges.pop()
-    return EarlierRead(run_id, snapshot_id, since)
+def chosen_read(reads: Sequence[UpstreamRead], same: Sequence[UpstreamRead]) -> UpstreamRead | None:
+    """Choose a run's read: the last of the same partitions, else any, if all reads are of one range."""
+    chosen = same[-1:] or reads
+    return chosen[0] if len({(read.snapshot_id, read.since) for read in chosen}) == 1 else None
 
 
 def new_snapshots(state: TableState, plan: ReadPlan, since: int, *, is_head: bool) -> tuple[Snapshot, ...] | None:
@@ -202,7 +177,10 @@ def reads_everything(plan: ReadPlan) -> bool:
     return plan.predicate == EVERY_ROW
 
 
-def _resolve_snapshot(state: TableState, options: ReadOptions) -> int | None:
+def _resolve_snapshot(state: TableState, options: ReadOptions, earlier: UpstreamRead | None) -> int | None:
+    if earlier is not None:
+        known = earlier.snapshot_id
+        return None if known is None else _known_snapshot(state, known, of_run=options.as_of_run)
     if options.snapshot_id is not None:
         return _known_snapshot(state, options.snapshot_id)
     if options.ref not in (None, MAIN_BRANCH, *state.refs):
@@ -240,10 +218,6 @@ def _has_lost_parent(state: TableState, snapshot_id: int) -> bool:
     snapshot = state.snapshots.get(snapshot_id)
     is_first = snapshot_id == state.snapshot_log[0][1]
     return snapshot is not None and snapshot.parent_snapshot_id is None and not is_first
-
-
-def _read_before(state: TableState, earlier: EarlierRead) -> int | None:
-    return None if earlier.snapshot_id is None else _known_snapshot(state, earlier.snapshot_id, of_run=earlier.run_id)
 
 
 def _known_snapshot(state: TableState, snapshot_id: int, *, of_run: str | None = None) -> int:

@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, StructField, StructType
 
-from dagster_iceberg_spark.spark.columns import functions_of, is_connect, named_column
+from dagster_iceberg_spark.spark.columns import functions_of, named_column
+from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.session import active
 from dagster_iceberg_spark.spark.versions import version_of
 

@@ -49,7 +49,8 @@ from dagster_iceberg_spark.plan.write import WriteDraft, draft_write, plan_finis
 from dagster_iceberg_spark.plan.write_plan import WritePlan
 from dagster_iceberg_spark.plan.write_request import WriteRequest
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.columns import as_planned, is_connect, schema_of
+from dagster_iceberg_spark.spark.columns import as_planned, schema_of
+from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.earlier_operations import stop_earlier
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.spark.execution import TaggedWork, run_stoppable

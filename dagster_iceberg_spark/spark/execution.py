@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark.sql import SparkSession
 
 from dagster_iceberg_spark.plan.write_request import Announce, Report
-from dagster_iceberg_spark.spark.columns import is_connect
+from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.earlier_operations import attempt_in
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.spark.failures import is_unanswered

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dagster_iceberg_spark.arrow import output_refusals
 from dagster_iceberg_spark.arrow.outputs import OUTPUT_TYPES, arrow_rows
 from dagster_iceberg_spark.spark.arrow_frames import frame_of
-from dagster_iceberg_spark.spark.columns import is_connect
+from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.spark.failures import translated
 from dagster_iceberg_spark.spark.session import IcebergSession

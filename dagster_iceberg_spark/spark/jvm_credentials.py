@@ -17,7 +17,7 @@ from dagster_iceberg_spark.catalog.aws_identity import AwsIdentity, AwsKeys
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.spark import session_refusals
-from dagster_iceberg_spark.spark.columns import is_connect
+from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.timeouts import REFRESH_SECONDS
 

@@ -13,8 +13,8 @@ from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.table_request import TableRequest
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.columns import is_connect
 from dagster_iceberg_spark.spark.commit import materialize
+from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, inspect_failure
 from dagster_iceberg_spark.spark.failures import kind_of, translated
 from dagster_iceberg_spark.spark.session import IcebergSession

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from dagster_iceberg_spark.plan.write_request import Report
-from dagster_iceberg_spark.spark.columns import is_connect
+from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.timeouts import POLL_SECONDS, REPORT_INTERVAL_SECONDS

@@ -6,6 +6,7 @@ The keys are lower case because the engine lower-cases the keys of write options
 import datetime as dt
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, get_args
@@ -48,20 +49,24 @@ ReadKind: TypeAlias = Literal["changes", "changelog"]
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRead:
-    """An input that the package loaded for a step.
+    """A read of an upstream table by an input of a step: one that is asked for, or one that was made.
 
     Args:
-        snapshot_id: The snapshot that was read, or None if the table had none.
-        scope: The partitions that were read, in bounded form, or None for the whole table.
-        kind: The kind of an incremental read, or None if the snapshot's rows were read.
-        since: The snapshot after which the changes begin, or None if all rows of the snapshot were new.
-        digest: The digest of the exact set of partitions, for an incremental read.
-        input_name: The name of the input, for an incremental read.
-        output_heads: Each asset of the step with its table's current snapshot at the time of the read. This is not
-            written to the summary.
-        is_repeated: Whether the read included rows that had been read before.
-        is_pinned: Whether the input selected another time or a branch. This is not written to the summary.
-        left_out: The option that left out rows of the snapshot: the limit or the hash of the row filter, or None.
+        asset_key: The key of the upstream asset, with slashes between its parts.
+        table: The table, with its namespace.
+        snapshot_id: The snapshot that was read, or None if the table had none. In a read that is asked for, the
+            snapshot to read up to, or None for the newest.
+        scope: The partitions in bounded form, or None for the whole table.
+        kind: The kind of an incremental read, or None if the snapshot's rows are read.
+        since: The snapshot after which the changes begin, or None if all rows of the snapshot are new.
+        digest: The digest of the exact set of partitions. A summary has it only for an incremental read.
+        input_name: The name of the input. A summary has it only for an incremental read.
+        is_repeated: Whether the read includes rows that had been read before.
+        left_out: The option that leaves out rows of the snapshot: the limit or the hash of the row filter, or None.
+        output_heads: Each asset of the step with its table's current snapshot at the time of an incremental read. This
+            is not written to the summary.
+        is_pinned: Whether the input selects another time. This is not written to the summary.
+        asked_at: When the load began, in seconds since 1970. This is not written to the summary.
     """
 
     asset_key: str
@@ -72,10 +77,11 @@ class UpstreamRead:
     since: int | None = None
     digest: str | None = None
     input_name: str | None = None
-    output_heads: tuple[tuple[str, int | None], ...] = ()
     is_repeated: bool = False
-    is_pinned: bool = False
     left_out: str | None = None
+    output_heads: tuple[tuple[str, int | None], ...] = ()
+    is_pinned: bool = False
+    asked_at: float = math.inf
 
     @property
     def range(self) -> tuple[Any, ...]:
