@@ -66,9 +66,7 @@ _not_starts_with: Any = NotStartsWith
 def expression_of(predicate: Predicate) -> BooleanExpression:  # noqa: C901, PLR0911 - one for each kind of predicate
     """Return the expression of the rows for which the predicate is true, which pyiceberg evaluates and pushes down.
 
-    Raises:
-        NotImplementedError: The predicate is on partitions. No read uses these, because pyiceberg filters by columns
-            only.
+    No read uses predicates on partitions, because pyiceberg filters by columns only.
     """
     match predicate:
         case Always():

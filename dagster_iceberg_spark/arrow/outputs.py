@@ -30,15 +30,8 @@ def arrow_rows(obj: Any, *, subject: str) -> pa.RecordBatchReader | None:
     """Return the rows batch by batch in types that Spark and Iceberg have, or None for an object without rows.
 
     Values do not change. A type that Iceberg lacks is replaced by one that holds all of its values. A value that the
-    new type does not hold, such as a nanosecond, is rejected when its batch is read.
-
-    Args:
-        obj: The object that an asset returned.
-        subject: The table, for messages.
-
-    Raises:
-        OutputTypeError: Iceberg lacks the type of a column, or an iterator yields another type. Errors in the code of
-            an iterator or a lazy frame are raised unchanged.
+    new type does not hold, such as a nanosecond, is rejected when its batch is read. Errors in the code of an iterator
+    or a lazy frame are raised unchanged.
     """
     obj = obj.collect() if _is_a("polars", "LazyFrame", obj) else obj
     try:

@@ -52,10 +52,6 @@ def pruning(filter_: Any, schema: Schema) -> Predicate:
     """Return a predicate that matches all rows for which a `polars.Expr` is true, and possibly more.
 
     The JSON may change with a version of polars. An unknown part of it matches every row.
-
-    Args:
-        filter_: The filter.
-        schema: The columns of the filter.
     """
     try:
         node = json.loads(filter_.meta.serialize(format="json"))

@@ -35,9 +35,7 @@ class Rows(Protocol):
 class Changelog:
     """The rows of a changelog, which only Spark can compute, in the same types as other reads.
 
-    Args:
-        planned: The scan of the columns.
-        changelog: Spark's rows: the columns in their order, then those of a changelog.
+    Spark's rows have the scan's columns in their order, then those of a changelog.
     """
 
     planned: PlannedScan
@@ -152,11 +150,7 @@ INPUT_TYPES: Final = (
 
 
 def input_type_of(annotation: object) -> InputType | None:
-    """Return the input type of the annotation, if it loads without a JVM.
-
-    Args:
-        annotation: A type, or the dotted name of one.
-    """
+    """Return the input type of the annotation, a type or its dotted name, if it loads without a JVM."""
     return next((known for known in INPUT_TYPES if known.path == annotation or known.is_annotated_by(annotation)), None)
 
 
@@ -166,20 +160,7 @@ def read(
     input_type: InputType,
     read_changelog: Callable[[ReadPlan], pa.Table],
 ) -> dict[str, Any]:
-    """Return the rows of each plan as the input type.
-
-    Args:
-        description: The catalog.
-        plans: At least one plan by name. All of them read the same snapshot of the same table.
-        input_type: The type to load the rows as.
-        read_changelog: Returns the rows of a changelog, which Spark computes.
-
-    Raises:
-        UpstreamMissingError: The table no longer exists.
-        CatalogUnavailableError: The catalog or the store does not respond.
-        ConfigurationError: The type's package is not installed, or the input selects rows or columns for a type that
-            represents the table itself.
-    """
+    """Return the rows of each plan as the input type. All plans read the same snapshot of the same table."""
     plan = next(iter(plans.values()))
     _require_changes_type(plan, input_type)
     _require_known_types(plan)
@@ -224,11 +205,7 @@ def _require_known_types(plan: ReadPlan) -> None:
 
 
 def no_rows(input_type: InputType, *, subject: str) -> Any:
-    """Return an object of the input type without rows and columns. The type must not need columns.
-
-    Raises:
-        ConfigurationError: The type's package is not installed.
-    """
+    """Return an object of the input type without rows and columns. The type must not need columns."""
     return _loaded(input_type, NoRows(), subject=subject)
 
 

@@ -72,11 +72,7 @@ class PlannedScan:
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def planned_files(self) -> list[FileScanTask]:
-        """Return the files that may have rows of the plan.
-
-        Raises:
-            ConfigurationError: The files have equality deletes, which pyiceberg cannot evaluate.
-        """
+        """Return the files that may have rows of the plan."""
         if self.files is not None:
             return list(self.files)
         if self._reads_added:
@@ -101,13 +97,7 @@ class PlannedScan:
         return pa.schema([projected.field(name) for name in self.plan.columns])
 
     def narrowed(self, columns: Sequence[str] | None, rows: Predicate, limit: int | None) -> "PlannedScan":
-        """Return the scan with fewer columns or rows.
-
-        Args:
-            columns: Some of the plan's columns, or None for all.
-            rows: A further filter of the rows.
-            limit: The maximum number of rows, or None for all.
-        """
+        """Return the scan with fewer columns or rows."""
         limits = [number for number in (self.plan.limit, limit) if number is not None]
         plan = replace(
             self.plan,
@@ -119,11 +109,7 @@ class PlannedScan:
         return replace(self, plan=plan)
 
     def scan(self, predicate: Predicate | None = None) -> DataScan:
-        """Return pyiceberg's scan.
-
-        Args:
-            predicate: The predicate of the rows, or None for the plan's.
-        """
+        """Return pyiceberg's scan of the rows, by default the plan's."""
         rows = self.plan.predicate if predicate is None else predicate
         scan = self.source.scan(
             # Without a snapshot, pyiceberg would scan the newest.
@@ -215,12 +201,7 @@ class _FileByFile(ArrowScan):
 
 
 def planned_scans(source: Table, plans: Mapping[str, ReadPlan]) -> dict[str, PlannedScan]:
-    """Return the scan of each plan. The files of all plans are planned together.
-
-    Args:
-        source: The table.
-        plans: At least one plan. They differ only in their partitions.
-    """
+    """Return the scan of each plan. They differ only in their partitions, and their files are planned together."""
     boxes = tuple(dict.fromkeys(box for plan in plans.values() for box in plan.scope.boxes))
     whole = PlannedScan(source, replace(next(iter(plans.values())), scope=BoundScope(boxes)))
     tasks = whole.planned_files()

@@ -34,14 +34,7 @@ def frame_of(spark: SparkSession, rows: pa.RecordBatchReader) -> Iterator[DataFr
     """Yield the rows as a DataFrame, which can be evaluated repeatedly until the end of the block.
 
     Spark on this machine reads the rows from a local Parquet file, so only one chunk is in memory. Any other Spark
-    receives them in chunks, which its executors keep on their disks.
-
-    Args:
-        spark: The session.
-        rows: The rows, in types that Spark has.
-
-    Raises:
-        PySparkException, Py4JError: The engine's error about the rows, untranslated.
+    receives them in chunks, which its executors keep on their disks. The engine's errors are not translated.
     """
     is_local = not is_connect(spark) and str(spark.sparkContext.master).partition("[")[0] == "local"
     typed, names = _with_types(rows), rows.schema.names

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 
 from dagster_iceberg_spark.errors import MergeKeyError
 from dagster_iceberg_spark.plan.write_plan import Merge, WritePlan
-from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark import expressions, sql
 from dagster_iceberg_spark.spark.columns import functions_of, named_column, schema_of
 from dagster_iceberg_spark.spark.failures import NULL_MARKER
 from dagster_iceberg_spark.spark.guard import refusal
@@ -120,11 +120,7 @@ class Batch:
         return " AND ".join(known) or "TRUE"
 
     def near(self, columns: Schema) -> Predicate:
-        """Return a predicate that holds for every row of the table with a key of the batch, from the `limits`.
-
-        Args:
-            columns: The columns of the table.
-        """
+        """Return a predicate that holds for every row of the table with a key of the batch, from the `limits`."""
         terms: list[Predicate] = []
         for key in self.keys:
             field = columns.field(key.name)
@@ -135,26 +131,22 @@ class Batch:
 
 
 def stage(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFrame) -> Batch:
-    """Compute the batch and check its keys.
+    """Compute the batch and check its keys. The engine's errors are not translated.
 
     The batch must be computed once: a MERGE reads its source twice, Spark rejects a source that is not deterministic,
     and the check of the keys must see the rows that are merged.
-
-    Raises:
-        MergeKeyError: A key is NULL or has two rows, and the rules do not allow it.
-        PySparkException, Py4JError: The engine's error, untranslated.
     """
     guard, schema = plan.guard, schema_of(frame, subject=str(plan.identifier))
     is_marked = marked(action, schema)
     for column in plan.required:
-        refused = sql.refusal_of_nulls(column, f"{NULL_MARKER}{column!r}")
+        refused = expressions.refusal_of_nulls(column, f"{NULL_MARKER}{column!r}")
         frame = frame.where(f"CASE WHEN {is_marked} THEN TRUE ELSE {refused} END")
     with active(session.spark):
         complete = (frame if guard is None or guard.drops else frame.where(refusal(frame, guard))).localCheckpoint()
     staged, dropped = complete, 0
     if guard is not None and guard.drops:
         # Spark Connect does not return observations of a checkpoint, so the staged rows are counted.
-        staged = complete.where(sql.predicate(guard.owned))
+        staged = complete.where(expressions.predicate(guard.owned))
         dropped = complete.count() - staged.count()
     if action.rules.dedup_sort is not None:
         with active(session.spark):
@@ -281,7 +273,7 @@ def _constant(schema: Schema, key: str, value: Any) -> str | None:
     field = schema.field(key)
     if value is None or field is None:
         return None
-    return f"{_AS_NUMBERS[field.type][1]}({value})" if field.type in _AS_NUMBERS else sql.literal(value)
+    return f"{_AS_NUMBERS[field.type][1]}({value})" if field.type in _AS_NUMBERS else expressions.literal(value)
 
 
 def _limits(schema: Schema, key: str, low: Any, high: Any) -> tuple[LiteralValue, LiteralValue] | None:

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions, types
 
 from dagster_iceberg_spark.errors import SchemaMismatchError
 from dagster_iceberg_spark.plan.renames import StoredNames
-from dagster_iceberg_spark.spark import sql, versions
+from dagster_iceberg_spark.spark import expressions, sql, versions
 from dagster_iceberg_spark.spark.connect import is_connect as is_connect
 from dagster_iceberg_spark.spark.failures import VALUE_MARKER
 from dagster_iceberg_spark.table import schema as vocabulary
@@ -121,15 +121,8 @@ def functions_of(session: SparkSession) -> Functions:
 def column_of(
     functions: Functions, predicate: Predicate, *, qualifier: str | None = None, catalog: str | None = None
 ) -> Column:
-    """Return the predicate as a column of booleans, with the NULLs of SQL.
-
-    Args:
-        functions: The session's functions.
-        predicate: The rows.
-        qualifier: The alias or table that the columns belong to, in a join.
-        catalog: The catalog whose functions compute transforms.
-    """
-    return functions.expr(sql.predicate(predicate, qualifier, catalog=catalog))
+    """Return the predicate as a column of booleans, with the NULLs of SQL. `qualifier` is a side of a join."""
+    return functions.expr(expressions.predicate(predicate, qualifier, catalog=catalog))
 
 
 def named_column(functions: Functions, name: str, qualifier: str | None = None) -> Column:
@@ -146,13 +139,8 @@ def as_planned(
     """Return the DataFrame with the table's names of its columns, including nested fields.
 
     Texts are compared by their bytes, as they are stored, because a collation would treat different texts as equal.
-    Values of types that Spark lacks are converted to the form in which Spark reads them, or are rejected.
-
-    Args:
-        frame: The rows.
-        given: The columns of the DataFrame.
-        names: The table's names.
-        checked: The columns whose values must be checked, by the table's names, with the table's type.
+    Values of types that Spark lacks, which `checked` has by column, are converted to the form in which Spark reads
+    them, or are rejected.
     """
     held = [field.dataType for field in frame.schema.fields]
     plain = [_without_collations(data_type) for data_type in held]
@@ -205,13 +193,7 @@ def _without_collations(data_type: types.DataType) -> types.DataType:
 def with_all_fields(
     frame: DataFrame, given: vocabulary.Schema, wanted: Mapping[str, vocabulary.IcebergType]
 ) -> DataFrame:
-    """Return the DataFrame with NULL for fields that its structs lack.
-
-    Args:
-        frame: The DataFrame.
-        given: The columns of the DataFrame.
-        wanted: The complete types by column.
-    """
+    """Return the DataFrame with NULL for fields that its structs lack, by the complete types of the columns."""
     if not wanted:
         return frame
     functions = functions_of(frame.sparkSession)
@@ -228,12 +210,6 @@ def as_stored(frame: DataFrame, stored: DataFrame, *, is_case_sensitive: bool, s
     """Return the DataFrame's columns in the table's types. Fields of structs are matched by name at every depth.
 
     Spark's `unionByName` matches the fields of structs inside maps by position.
-
-    Args:
-        frame: The rows.
-        stored: The table.
-        is_case_sensitive: Whether names that differ only in case are different names.
-        subject: The table, for messages.
     """
     functions, is_same = functions_of(frame.sparkSession), names_alike(is_case_sensitive=is_case_sensitive)
     wanted = replace(schema_of(stored, subject=subject), is_case_sensitive=is_case_sensitive)
@@ -257,16 +233,10 @@ def reshaped(
     stored: Column | None = None,
     leaf: Callable[[Column, vocabulary.IcebergType], Column] | None = None,
 ) -> Column:
-    """Return a column in another type. Fields of structs are converted one by one.
+    """Return a column in another type with the same nesting. Fields of structs are converted one by one.
 
-    Args:
-        functions: The session's functions.
-        column: The column.
-        held: The type of the column.
-        wanted: The wanted type, with the same nesting of lists, maps and structs.
-        is_same: Returns whether a held field is a wanted field.
-        stored: A column of the wanted type with the values for fields that structs lack, or None for NULL.
-        leaf: Converts a primitive value to another type; None for a cast.
+    `stored`, a column of the wanted type, has the values for fields that structs lack; by default they are NULL. `leaf`
+    converts primitive values; by default it is a cast.
     """
     within = partial(reshaped, functions, is_same=is_same, leaf=leaf)
     if vocabulary.is_same_type(held, wanted):
@@ -342,11 +312,7 @@ def _cast(column: Column, wanted: vocabulary.IcebergType) -> Column:
 
 
 def schema_of(frame: DataFrame, *, subject: str) -> vocabulary.Schema:
-    """Return the DataFrame's columns as Iceberg would store them.
-
-    Raises:
-        SchemaMismatchError: Iceberg lacks a type.
-    """
+    """Return the DataFrame's columns as Iceberg would store them."""
     return vocabulary.Schema(tuple(_field(field, (), subject) for field in frame.schema.fields))
 
 
@@ -359,16 +325,7 @@ def _field(field: types.StructField, path: tuple[str, ...], subject: str) -> voc
 
 
 def iceberg_type(data_type: types.DataType, path: tuple[str, ...], subject: str) -> vocabulary.IcebergType:
-    """Return Iceberg's type for a Spark type.
-
-    Args:
-        data_type: Spark's type.
-        path: The name of the column and those of the fields down to the type, for the message.
-        subject: The table, for the message.
-
-    Raises:
-        SchemaMismatchError: Iceberg lacks the type.
-    """
+    """Return Iceberg's type for a Spark type."""
     match data_type:
         case types.DecimalType():
             return vocabulary.DecimalType(data_type.precision, data_type.scale)

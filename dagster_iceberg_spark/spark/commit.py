@@ -94,13 +94,8 @@ class _Found:
 def materialize(session: IcebergSession, request: WriteRequest, frame: DataFrame) -> Commit:
     """Commit the DataFrame as exactly one snapshot, or adopt an existing one.
 
-    Raises:
-        CommitConflictError: Other writers committed first in every attempt.
-        ChangesConsumedError: Another materialization has consumed the changes that the DataFrame is made from.
-        CatalogUnavailableError: The catalog, the store or the server failed in every attempt. As far as the package can
-            determine, nothing is committed. The next attempt searches for the token again.
-        CommitOutcomeUnknownError: The commit may or may not have happened.
-        ConfigurationError, DataError: The plan or a row was rejected, and nothing is committed.
+    `CatalogUnavailableError` means that, as far as the package can determine, nothing is committed. The next attempt
+    searches for the token again.
     """
     with in_session(frame, session.spark, subject=request.subject) as own_frame:
         given = replace(schema_of(own_frame, subject=request.subject), is_case_sensitive=session.is_case_sensitive)
@@ -405,11 +400,7 @@ class _Attempts:
 
 
 def _require_created(session: IcebergSession, plan: WritePlan) -> None:
-    """Reject a name that belongs to something other than a table, such as a view, so that no table can be created.
-
-    Raises:
-        NotAnIcebergTableError: The table does not exist after its creation.
-    """
+    """Reject a name that belongs to something other than a table, such as a view, so that no table can be created."""
     if look(session.catalog, plan.identifier) is None:
         raise NotAnIcebergTableError.refusing(
             "write",

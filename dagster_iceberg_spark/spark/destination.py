@@ -41,16 +41,10 @@ def append(session: IcebergSession, plan: WritePlan, frame: DataFrame) -> None:
 
 
 def append_alone(session: IcebergSession, plan: WritePlan, frame: DataFrame, base_snapshot_id: int | None) -> None:
-    """Append the rows unless another writer has added some.
+    """Append the rows unless another writer has added some since the base snapshot, or since the beginning.
 
     This is an overwrite of no rows, which Iceberg validates against all new rows
     (`BaseOverwriteFiles.dataConflictDetectionFilter` of 1.12).
-
-    Args:
-        session: The session of the DataFrame.
-        plan: The plan of the write.
-        frame: The rows, possibly none.
-        base_snapshot_id: The snapshot since which no rows may have been added, or None for the beginning.
     """
     since = {} if base_snapshot_id is None else {"validate-from-snapshot-id": str(base_snapshot_id)}
     writer = writer_to(session, plan, frame, {**since, "isolation-level": "serializable"})

@@ -318,14 +318,7 @@ RECOGNISERS: Final = (
 
 
 def translated(error: Exception, *, action: str, subject: str, redact: Callable[[str], str] = str) -> IcebergSparkError:
-    """Return the package's error for an engine's error, which is its cause.
-
-    Args:
-        error: The error that Spark raised.
-        action: The verb for the message: "write", "read".
-        subject: The table.
-        redact: Removes secrets from a text.
-    """
+    """Return the package's error for an engine's error, which is its cause."""
     failure = inspect_failure(error)
     kind = kind_of(failure)
     found = _outside_row(failure) if kind is FailureKind.ROW_OUTSIDE_PARTITION else failure.summary

@@ -29,17 +29,7 @@ def is_frame_annotation(annotation: object) -> bool:
 
 @contextmanager
 def frame_to_write(obj: object, session: Callable[[], IcebergSession], *, subject: str) -> Iterator[DataFrame]:
-    """Yield an asset's output as a DataFrame while it is written.
-
-    Args:
-        obj: A DataFrame, or rows of another library.
-        session: Returns the session. It is started only for rows of another library.
-        subject: The table, for messages.
-
-    Raises:
-        OutputTypeError: The object has another type, is a stream, or has a column of a type that Iceberg lacks.
-        IcebergSparkError: The engine's error about the rows, translated.
-    """
+    """Yield an asset's output as a DataFrame while it is written. Only rows of another library start the session."""
     own_errors: list[Exception] = []
     given = _noting(obj, own_errors) if isinstance(obj, Generator) else obj
     rows = None if _is_frame(obj) else arrow_rows(given, subject=subject)
@@ -67,11 +57,7 @@ def _noting(parts: Iterator[Any], errors: list[Exception]) -> Iterator[Any]:
 
 
 def require_frame(obj: object, *, subject: str) -> DataFrame:
-    """Return the object if it is a DataFrame that can be written.
-
-    Raises:
-        OutputTypeError: The object has another type, or is a stream.
-    """
+    """Return the object if it is a DataFrame that can be written."""
     if not _is_frame(obj):
         raise output_refusals.no_rows(subject, obj, OUTPUT_TYPES)
     if obj.isStreaming:
@@ -81,11 +67,7 @@ def require_frame(obj: object, *, subject: str) -> DataFrame:
 
 @contextmanager
 def in_session(frame: DataFrame, spark: SparkSession, *, subject: str) -> Iterator[DataFrame]:
-    """Yield the DataFrame in the session. A write goes to the catalog of the DataFrame's session.
-
-    Raises:
-        OutputTypeError: The DataFrame belongs to another Spark Connect session, or to the other kind of session.
-    """
+    """Yield the DataFrame in the session, because a write goes to the catalog of the DataFrame's session."""
     if frame.sparkSession is spark:
         yield frame
         return

@@ -35,11 +35,7 @@ class JvmIdentity:
         self._context: Any = None
 
     def take(self, identity: AwsIdentity, context: Any, keys: AwsKeys) -> None:
-        """Set the identity's keys in the JVM, and update them when they change.
-
-        Raises:
-            SparkEnvironmentError: Another catalog of the JVM has another identity.
-        """
+        """Set the identity's keys in the JVM, and update them when they change."""
         with self._lock:
             if self._context is context and self._identity != identity:
                 raise session_refusals.two_identities()
@@ -96,11 +92,7 @@ class JvmProperties:
         self._context: Any = None
 
     def tell(self, context: Any, properties: Mapping[str, str]) -> None:
-        """Set properties in the JVM.
-
-        Raises:
-            SparkEnvironmentError: Another catalog of the JVM has a different value.
-        """
+        """Set properties in the JVM."""
         with self._lock:
             if self._context is not context:
                 self._told, self._context = {}, context
@@ -119,12 +111,6 @@ def aws_properties(session: SparkSession, catalog: CatalogDescription) -> Mappin
 
     The JVM's default chain begins with its system properties. Keys in the catalog's properties, or keys that a catalog
     vends, precede the default chain. A provider named in the properties would precede both.
-
-    Raises:
-        ConfigurationError: The profile does not exist, the role cannot be assumed, or the configured keys cannot be
-            passed on.
-        CatalogUnavailableError: The service that issues the keys does not respond.
-        SparkEnvironmentError: Another catalog of the JVM has another identity.
     """
     if not catalog.needs_region:
         return {}
@@ -166,12 +152,7 @@ def _of_nodes(identity: AwsIdentity, region: str | None, catalog: CatalogDescrip
 
 
 def tell_jvm(session: SparkSession, catalog: CatalogDescription) -> None:
-    """Set the JVM's system properties for which Iceberg has no catalog property.
-
-    Raises:
-        ConfigurationError: The JVM is on another machine.
-        SparkEnvironmentError: Another catalog of the JVM has a different value.
-    """
+    """Set the JVM's system properties for which Iceberg has no catalog property."""
     if not catalog.system_properties:
         return
     if not _is_on_this_machine(session):

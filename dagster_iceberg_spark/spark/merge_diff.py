@@ -255,13 +255,7 @@ class MergeDiff:
         return change.when(met & ~is_marked & ~is_same, functions.lit(UPDATE))
 
     def is_same(self, given: ColumnOf, stored: ColumnOf, names: Sequence[str]) -> Column:
-        """Return whether a row of the batch and a stored row have the same values in these columns.
-
-        Args:
-            given: Returns a column of the batch.
-            stored: Returns a column of the table.
-            names: The columns, without those of the key.
-        """
+        """Return whether a row of the batch and a stored row have the same values in these columns, except keys."""
         functions = self.functions
         pairs: list[tuple[Column, Column]] = []
         for name in names:

@@ -38,11 +38,7 @@ def committed_snapshots(
 
 
 def is_intact(session: IcebergSession, request: WriteRequest, state: TableState, snapshot: Snapshot) -> bool:
-    """Return whether a snapshot in the table can be read. An unreadable one is rolled back.
-
-    Raises:
-        UnreadableCommitError: The snapshot cannot be rolled back.
-    """
+    """Return whether a snapshot in the table can be read. An unreadable one is rolled back, or raises an error."""
     identifier = state.identifier
     if has_its_files(session.catalog, identifier, snapshot):
         return True
@@ -65,17 +61,8 @@ def resolve_lost_answer(
 ) -> None:
     """Return if the write has committed. First wait until no operation runs that could commit, then look for the token.
 
-    Args:
-        session: The session.
-        request: The write request.
-        work: The operations of the write.
-        known: The snapshots before the write.
-        error: The error of the engine.
-        failure: The package's error for it.
-
-    Raises:
-        CatalogUnavailableError: The write has not committed, and will not.
-        CommitOutcomeUnknownError: There is no snapshot, but the write may still commit one.
+    `CatalogUnavailableError` means that the write has not committed, and will not. `CommitOutcomeUnknownError` means
+    that there is no snapshot, but the write may still commit one.
     """
     identifier, token = request.identifier, request.materialization.commit_token
     found = f"none yet ({failure})"
@@ -106,9 +93,7 @@ def resolve_lost_answer(
 def has_committed(session: IcebergSession, request: WriteRequest, known: frozenset[int]) -> bool:
     """Return whether the write has committed, whatever the engine reported.
 
-    Raises:
-        CommitConflictError: It had committed, but the engine deleted its files. The snapshot has been rolled back.
-        UnreadableCommitError: Such a snapshot cannot be rolled back.
+    If the engine deleted the files of the committed snapshot, the snapshot is rolled back, which is a conflict.
     """
     identifier = request.identifier
     state = look(session.catalog, identifier, back_to=seen_before(known))

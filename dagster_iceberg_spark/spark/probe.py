@@ -52,11 +52,7 @@ class Versions:
 
 
 def versions(session: IcebergSession) -> Versions:
-    """Return the versions that the session runs on.
-
-    Raises:
-        IcebergSparkError: The session does not respond, or lacks Iceberg's procedures.
-    """
+    """Return the versions that the session runs on."""
     spark: Any = session.spark
     with _translated_errors(session, "ask", str(session.catalog)):
         [row] = spark.sql(sql.versions(session.catalog.name)).collect()
@@ -65,11 +61,7 @@ def versions(session: IcebergSession) -> Versions:
 
 
 def has_namespace(session: IcebergSession, namespace: Sequence[str]) -> bool:
-    """Return whether the catalog has the namespace.
-
-    Raises:
-        IcebergSparkError: The catalog does not respond.
-    """
+    """Return whether the catalog has the namespace."""
     with _translated_errors(session, "look for the namespace", ".".join(namespace)):
         try:
             session.spark.sql(sql.describe_namespace(session.catalog.name, namespace)).collect()
@@ -81,11 +73,7 @@ def has_namespace(session: IcebergSession, namespace: Sequence[str]) -> bool:
 
 
 def create_namespace(session: IcebergSession, namespace: Sequence[str]) -> None:
-    """Create the namespace if it does not exist.
-
-    Raises:
-        IcebergSparkError: The namespace cannot be created.
-    """
+    """Create the namespace if it does not exist."""
     with (
         lone_creation(session.catalog, namespace),
         _translated_errors(session, "create the namespace", ".".join(namespace)),
@@ -94,11 +82,7 @@ def create_namespace(session: IcebergSession, namespace: Sequence[str]) -> None:
 
 
 def drop_namespace(session: IcebergSession, namespace: Sequence[str]) -> None:
-    """Drop the namespace, which must be empty.
-
-    Raises:
-        IcebergSparkError: The namespace cannot be dropped.
-    """
+    """Drop the namespace, which must be empty."""
     with _translated_errors(session, "drop the namespace", ".".join(namespace)):
         session.spark.sql(sql.drop_namespace(session.catalog.name, namespace)).collect()
 
@@ -107,15 +91,6 @@ def write_rows(session: IcebergSession, identifier: TableIdentifier, *, rows: in
     """Replace the table's rows by a number of rows, as a materialization does, and return the table's location.
 
     The table is created if it does not exist.
-
-    Args:
-        session: The session.
-        identifier: The table.
-        rows: The number of rows.
-        token: The commit token.
-
-    Raises:
-        IcebergSparkError: The table cannot be written.
     """
     request = WriteRequest(
         table=TableRequest(identifier, asset_key=None, is_named_explicitly=True, options=WriteOptions()),
@@ -146,21 +121,13 @@ def _nothing_recorded(_snapshot_id: int) -> Record:
 
 
 def count_rows(session: IcebergSession, identifier: TableIdentifier) -> int:
-    """Return the number of rows that Spark reads.
-
-    Raises:
-        IcebergSparkError: The table cannot be read.
-    """
+    """Return the number of rows that Spark reads."""
     with _translated_errors(session, "read", str(identifier)):
         return int(session.spark.table(sql.table_name(session.catalog.name, identifier)).count())
 
 
 def drop_table(session: IcebergSession, identifier: TableIdentifier) -> None:
-    """Drop the table, and its files if the catalog deletes files.
-
-    Raises:
-        IcebergSparkError: The table cannot be dropped.
-    """
+    """Drop the table, and its files if the catalog deletes files."""
     name = session.catalog.name
     with suppress(*ENGINE_ERRORS):  # some catalogs, such as Nessie, do not delete files
         session.spark.sql(sql.drop_table(name, identifier, files="deleted")).collect()

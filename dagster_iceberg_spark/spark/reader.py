@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, types
 from dagster_iceberg_spark.catalog.files import added_files
 from dagster_iceberg_spark.plan.incremental import CHANGE_COLUMNS, INSERT
 from dagster_iceberg_spark.plan.read import ReadPlan, reads_everything
-from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark import expressions, sql
 from dagster_iceberg_spark.spark.columns import column_of, functions_of, has_same_id, named_column, reshaped
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.spark.failures import translated
@@ -18,11 +18,7 @@ from dagster_iceberg_spark.table.schema import are_same_columns
 
 
 def read(session: IcebergSession, plan: ReadPlan) -> DataFrame:
-    """Return the plan's rows, pinned to its snapshot however late Spark evaluates them.
-
-    Raises:
-        UpstreamMissingError: The table or the snapshot no longer exists.
-    """
+    """Return the plan's rows, pinned to its snapshot however late Spark evaluates them."""
     refresh(session, plan.identifier)
     functions = functions_of(session.spark)
     try:
@@ -60,9 +56,9 @@ def _rows(session: IcebergSession, plan: ReadPlan) -> DataFrame:
     reader = session.spark.read.options(**ends)
     if scan == "appends":
         return reader.table(name)
-    inserts = reader.table(sql.changes_name(session.catalog.name, plan.identifier))
-    is_insertion = functions.expr(sql.held_back(CHANGE_COLUMNS[0])) == INSERT  # Iceberg cannot evaluate the filter
-    return inserts.where(is_insertion).drop(*CHANGE_COLUMNS)
+    inserts = reader.table(f"{name}.changes")
+    change = functions.expr(expressions.held_back(CHANGE_COLUMNS[0]))  # Iceberg cannot evaluate the filter
+    return inserts.where(change == INSERT).drop(*CHANGE_COLUMNS)
 
 
 def _as_insertions(frame: DataFrame, snapshot_id: int | None) -> DataFrame:
@@ -119,9 +115,9 @@ def _projected(frame: DataFrame, plan: ReadPlan) -> DataFrame:
             column = functions.lit(None).cast(sql.type_name(field.type))
         elif are_same_columns([field], [stored]):
             name = stored.name
-            column = named_column(functions, name) if plan.is_current else functions.expr(sql.held_back(name))
+            column = named_column(functions, name) if plan.is_current else functions.expr(expressions.held_back(name))
         else:
-            column = functions.expr(sql.held_back(stored.name))
+            column = functions.expr(expressions.held_back(stored.name))
             column = reshaped(functions, column, stored.type, field.type, is_same=has_same_id)
         columns.append(column.alias(field.name))
     return frame.select(*columns)

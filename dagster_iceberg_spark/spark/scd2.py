@@ -4,7 +4,7 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
-from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark import expressions
 from dagster_iceberg_spark.spark.batch import marked
 from dagster_iceberg_spark.spark.columns import named_column, reshaped
 from dagster_iceberg_spark.spark.merge_diff import (
@@ -109,9 +109,8 @@ class VersionDiff(MergeDiff):
         version = [columns(field.name).alias(f"c{index}") for index, field in enumerate(self.columns)]
         version += [columns(rules.valid_from).alias("f"), columns(rules.valid_to).alias("u")]
         version.append(fingerprint(functions, self.columns, columns).alias("h"))
-        boundary = (
-            functions.lit(None) if self.action.boundary is None else functions.expr(sql.timestamp(self.action.boundary))
-        )
+        at = self.action.boundary
+        boundary = functions.lit(None) if at is None else functions.expr(expressions.literal(at))
         if self._rows_say_when:
             boundary = functions.coalesce(given(rules.valid_from), boundary)
         pairs = joined.select(

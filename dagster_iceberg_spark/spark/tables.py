@@ -18,12 +18,7 @@ from dagster_iceberg_spark.table.updates import SetIdentifierFields, SetSortOrde
 
 
 def prepare(session: IcebergSession, plan: WritePlan) -> None:
-    """Create the table and apply the plan's changes. This adds no snapshot to `main`.
-
-    Raises:
-        CommitConflictError: Another writer has changed the table, and the write must be planned again.
-        ConfigurationError: The catalog or the session rejects a change.
-    """
+    """Create the table and apply the plan's changes. This adds no snapshot to `main`."""
     try:
         if plan.create is not None:
             with lone_creation(session.catalog, plan.identifier.namespace):
@@ -59,8 +54,8 @@ def statements(session: IcebergSession, plan: WritePlan) -> list[str]:
     if create is not None:
         location = create.location or _location(session, identifier, create.creation)
         planned.append(sql.create_table(catalog, identifier, create, location))
-        planned.extend(sql.change_table_by(catalog, identifier, list(_finishing(create))))
-    planned.extend(sql.change_table_by(catalog, identifier, plan.changes, alters_together=together))
+        planned.extend(sql.change_table(catalog, identifier, list(_finishing(create))))
+    planned.extend(sql.change_table(catalog, identifier, plan.changes, alters_together=together))
     if planned and session.may_be_stale:
         planned.append(sql.refresh(catalog, identifier))
     return planned
@@ -81,15 +76,10 @@ def _namespaces(session: IcebergSession, identifier: TableIdentifier, creation: 
 
 
 def apply(session: IcebergSession, identifier: TableIdentifier, changes: Sequence[TableUpdate]) -> None:
-    """Change the table's metadata.
-
-    Raises:
-        CommitConflictError: Another writer has changed the table.
-        ConfigurationError: The catalog or the session rejects a change.
-    """
+    """Change the table's metadata."""
     refresh(session, identifier)
     together = version_of(session.spark).alters_columns_together
-    _run(session, identifier, sql.change_table_by(session.catalog.name, identifier, changes, alters_together=together))
+    _run(session, identifier, sql.change_table(session.catalog.name, identifier, changes, alters_together=together))
 
 
 def _finishing(create: CreateTable) -> Iterator[TableUpdate]:
@@ -101,11 +91,7 @@ def _finishing(create: CreateTable) -> Iterator[TableUpdate]:
 
 
 def refresh(session: IcebergSession, identifier: TableIdentifier) -> None:
-    """Clear the session's cache of the table, if it may have one.
-
-    Raises:
-        UpstreamMissingError: The table no longer exists.
-    """
+    """Clear the session's cache of the table, if it may have one."""
     if not session.may_be_stale:
         return
     try:

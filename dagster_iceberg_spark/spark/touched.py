@@ -9,7 +9,7 @@ from dagster_iceberg_spark.plan.adoption import operation_tag
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.touched import touched
 from dagster_iceberg_spark.plan.write_request import WriteRequest
-from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark import expressions
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.spark.execution import TaggedWork, run_stoppable
 from dagster_iceberg_spark.spark.failures import translated
@@ -23,11 +23,7 @@ _NAME: Final = "p{}"
 
 
 def computed(session: IcebergSession, request: WriteRequest, frame: DataFrame) -> DataFrame:
-    """Return the DataFrame with its rows computed once, so that the write uses the same rows.
-
-    Raises:
-        IcebergSparkError: The engine's error, translated.
-    """
+    """Return the DataFrame with its rows computed once, so that the write uses the same rows."""
 
     def compute() -> DataFrame:
         with active(session.spark):
@@ -42,20 +38,9 @@ def touched_partitions(
     partition_columns: Sequence[tuple[PartitionField, Field]],
     frame: DataFrame,
 ) -> BoundScope:
-    """Return the rows of the table's partitions that the DataFrame's rows fall in.
-
-    Args:
-        session: The session of the DataFrame.
-        request: The write request.
-        partition_columns: The fields that the rows are partitioned by, each with its column.
-        frame: The rows, with the table's names of the columns.
-
-    Raises:
-        PartitioningError: A partition extends beyond the calendar.
-        IcebergSparkError: The engine's error, translated.
-    """
+    """Return the rows of the table's partitions that the DataFrame's rows fall in."""
     values = [
-        f"{sql.partition_value(field, column, session.catalog.name)} AS {_NAME.format(index)}"
+        f"{expressions.partition_value(field, column, session.catalog.name)} AS {_NAME.format(index)}"
         for index, (field, column) in enumerate(partition_columns)
     ]
 
