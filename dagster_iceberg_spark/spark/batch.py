@@ -55,14 +55,8 @@ _EXAMPLES: Final = 3
 class KeyColumn:
     """The values of a key column in the batch.
 
-    Args:
-        name: The name of the column.
-        low: The least value as a constant expression, or None if it is unknown.
-        high: The greatest value as a constant expression, or None if it is unknown.
-        listed: All values, if there are few.
-        has_null: Whether NULL is one of the values.
-        limits: The least and the greatest value of a column of texts or integers. None for other types, or if they are
-            unknown.
+    `low` and `high`, the least and the greatest, are constant expressions, or None if they are unknown. `listed` has
+    all values if there are few. `limits` are the least and the greatest value of a column of texts or integers.
     """
 
     name: str
@@ -70,31 +64,24 @@ class KeyColumn:
     high: str | None
     listed: tuple[str, ...]
     has_null: bool
-    limits: tuple[LiteralValue, LiteralValue] | None = None
+    limits: tuple[LiteralValue, LiteralValue] | None
 
     def predicate(self, qualifier: str | None = None) -> str | None:
         """Return a condition that holds for every row of the table with a key of the batch, or None."""
         if self.low is None or self.high is None:
             return None
-        column = sql.quote(self.name) if qualifier is None else sql.dotted(qualifier, self.name)
-        found = f"{column} >= {self.low} AND {column} <= {self.high}"
-        if self.listed:
-            found = f"{column} IN ({', '.join(self.listed)})"
+        column = sql.column_name(self.name, qualifier)
+        between = f"{column} >= {self.low} AND {column} <= {self.high}"
+        found = f"{column} IN ({', '.join(self.listed)})" if self.listed else between
         return f"(({found}) OR {column} IS NULL)" if self.has_null else f"({found})"
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The batch of a merge.
+    """The rows of a merge, computed once, with the column that marks keys to delete.
 
-    Args:
-        frame: The rows, computed once, with the column that marks keys to delete.
-        rows: The number of rows.
-        marked: The number of rows that mark a key to delete.
-        dropped: The number of rows that were left out because the run does not own them.
-        keys: The columns of the key.
-        digest: A hash of all keys that are not marked.
-        size_bytes: The approximate size of the values, in bytes, or None if it is unknown.
+    `dropped` is the number of rows that were left out because the run does not own them, and `digest` a hash of all
+    keys that are not marked. The size of the values is approximate, or None if it is unknown.
     """
 
     frame: DataFrame
@@ -103,7 +90,7 @@ class Batch:
     dropped: int
     keys: tuple[KeyColumn, ...]
     digest: int
-    size_bytes: int | None = None
+    size_bytes: int | None
 
     @property
     def is_small(self) -> bool:
@@ -159,10 +146,8 @@ def marked(action: Merge, frame: Schema, qualifier: str | None = None) -> str:
     if action.marker is None:
         return "FALSE"
     field = frame.field(action.marker)
-    column = sql.quote(action.marker) if qualifier is None else sql.dotted(qualifier, action.marker)
-    if field is not None and field.type == BOOLEAN:
-        return f"coalesce({column}, FALSE)"
-    return f"({column} IS NOT NULL)"
+    column = sql.column_name(action.marker, qualifier)
+    return f"coalesce({column}, FALSE)" if field and field.type == BOOLEAN else f"({column} IS NOT NULL)"
 
 
 def digest_of_key(columns: Sequence[str]) -> str:
@@ -184,6 +169,7 @@ def _checked(
     functions = functions_of(session.spark)
     schema = schema_of(staged, subject=str(plan.identifier))
     aliases = {f"k{index}": key for index, key in enumerate(action.keys)}
+    kinds = {alias: field.type for alias, key in aliases.items() if (field := schema.field(key))}
     has_null = " OR ".join(f"{sql.quote(key)} IS NULL" for key in action.keys)
     groups = staged.groupBy(*(named_column(functions, key).alias(alias) for alias, key in aliases.items())).agg(
         functions.count(functions.lit(1)).alias(_ROWS),
@@ -195,7 +181,7 @@ def _checked(
         alias: column
         for alias, key in aliases.items()
         if key not in plan.checked
-        and (column := _as_ordered(schema, key, alias))  # sorted in the order of the table's type
+        and (column := _as_ordered(kinds[alias], alias))  # sorted in the order of the table's type
     }
     found = groups.agg(*_summary(session, aliases, ordered)).collect()[0].asDict()
     is_repeated = found["worst"] > 1 and action.rules.strategy != "delete_insert"
@@ -208,6 +194,18 @@ def _checked(
         raise _key_error(plan, action, [list(row)[: len(aliases)] for row in bad], [row[_ROWS] for row in bad])
     ordered = {alias: column for alias, column in ordered.items() if found[f"low_{alias}"] is not None}
     listed = _listed(groups, ordered) if 0 < found[_ROWS] <= MAXIMUM_LISTED_KEYS else {}
+
+    def key_column(alias: str, key: str) -> KeyColumn:
+        kind, low, high = kinds[alias], found.get(f"low_{alias}"), found.get(f"high_{alias}")
+        return KeyColumn(
+            name=key,
+            low=_constant(kind, low),
+            high=_constant(kind, high),
+            listed=tuple(text for value in listed.get(alias, ()) if (text := _constant(kind, value))),
+            has_null=bool(found[f"nulls_{alias}"]),
+            limits=None if low is None or high is None or kind not in _LIMITED else (low, high),
+        )
+
     return Batch(
         frame=staged,
         rows=int(found[_ROWS]),
@@ -215,17 +213,7 @@ def _checked(
         dropped=dropped,
         digest=int(found["digest"]),
         size_bytes=None if found["size"] is None else int(found["size"]),
-        keys=tuple(
-            KeyColumn(
-                name=key,
-                low=_constant(schema, key, found.get(f"low_{alias}")),
-                high=_constant(schema, key, found.get(f"high_{alias}")),
-                listed=tuple(text for value in listed.get(alias, ()) if (text := _constant(schema, key, value))),
-                has_null=bool(found[f"nulls_{alias}"]),
-                limits=_limits(schema, key, found.get(f"low_{alias}"), found.get(f"high_{alias}")),
-            )
-            for alias, key in aliases.items()
-        ),
+        keys=tuple(key_column(alias, key) for alias, key in aliases.items()),
     )
 
 
@@ -254,31 +242,21 @@ def _size_of_row(schema: Schema) -> str:
     return " + ".join([f"{_ROW_BYTES + _FIELD_BYTES * len(schema.fields)}L", *lengths])
 
 
-def _as_ordered(schema: Schema, key: str, alias: str) -> str | None:
-    """Return the key as a value that is the same in Python and in the engine, or None for other types.
+def _as_ordered(kind: IcebergType, alias: str) -> str | None:
+    """Return a key of the type as a value that is the same in Python and in the engine, or None for other types.
 
     Instants and dates are numbers, because time zones do not change numbers and Python has fewer years. Floating-point
     numbers are excluded because of NaN.
     """
-    field = schema.field(key)
-    if field is None:
+    if kind in _AS_NUMBERS:
+        return f"{_AS_NUMBERS[kind][0]}({alias})"
+    return alias if kind in _LIMITED or isinstance(kind, DecimalType) else None
+
+
+def _constant(kind: IcebergType, value: Any) -> str | None:
+    if value is None:
         return None
-    if field.type in _AS_NUMBERS:
-        return f"{_AS_NUMBERS[field.type][0]}({alias})"
-    is_exact = field.type in INTEGERS or field.type == STRING or isinstance(field.type, DecimalType)
-    return alias if is_exact else None
-
-
-def _constant(schema: Schema, key: str, value: Any) -> str | None:
-    field = schema.field(key)
-    if value is None or field is None:
-        return None
-    return f"{_AS_NUMBERS[field.type][1]}({value})" if field.type in _AS_NUMBERS else expressions.literal(value)
-
-
-def _limits(schema: Schema, key: str, low: Any, high: Any) -> tuple[LiteralValue, LiteralValue] | None:
-    field = schema.field(key)
-    return None if field is None or field.type not in _LIMITED or low is None else (low, high)
+    return f"{_AS_NUMBERS[kind][1]}({value})" if kind in _AS_NUMBERS else expressions.literal(value)
 
 
 def _listed(groups: DataFrame, ordered: Mapping[str, str]) -> Mapping[str, Sequence[Any]]:

@@ -42,68 +42,27 @@ _UUID: Final = r"\A[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
 class Functions(Protocol):
     """The functions that create columns. Classic Spark and Spark Connect have separate modules of them."""
 
-    def array_sort(self, column: Column) -> Column:
-        """Return the sorted array."""
-
-    def coalesce(self, *columns: Column) -> Column:
-        """Return the first value that is not NULL."""
-
-    def col(self, name: str) -> Column:
-        """Return the column of this name."""
-
-    def concat(self, *columns: Column) -> Column:
-        """Join texts."""
-
-    def count(self, column: Column) -> Column:
-        """Count values."""
-
-    def count_if(self, column: Column) -> Column:
-        """Count rows for which the column is true."""
-
-    def expr(self, text: str) -> Column:
-        """Parse SQL."""
-
-    def hex(self, column: Column) -> Column:
-        """Return bytes as text."""
-
-    def length(self, column: Column) -> Column:
-        """Return the number of characters, or of bytes."""
-
-    def lit(self, value: Any) -> Column:
-        """Return a literal."""
-
-    def lower(self, column: Column) -> Column:
-        """Return the text in lower case."""
-
-    def map_entries(self, column: Column) -> Column:
-        """Return the map as an array of its entries."""
-
-    def max(self, column: Column | str) -> Column:
-        """Return the greatest value."""
-
-    def raise_error(self, message: Column) -> Column:
-        """Raise an error."""
-
-    def struct(self, *columns: Column) -> Column:
-        """Return a struct of the columns."""
-
-    def transform(self, column: Column, function: Callable[[Column], Column]) -> Column:
-        """Return the array with the function applied to each element."""
-
-    def transform_keys(self, column: Column, function: Callable[[Column, Column], Column]) -> Column:
-        """Return the map with the function applied to each key. The function also gets the value."""
-
-    def transform_values(self, column: Column, function: Callable[[Column, Column], Column]) -> Column:
-        """Return the map with the function applied to each value. The function also gets the key."""
-
-    def xxhash64(self, *columns: Column) -> Column:
-        """Return a hash of the columns."""
-
-    def when(self, condition: Column, value: Column) -> Column:
-        """Return the value if the condition holds, else NULL."""
-
-    def sum(self, column: Column | str) -> Column:
-        """Add values."""
+    array_sort: Callable[[Column], Column]
+    coalesce: Callable[..., Column]
+    col: Callable[[str], Column]
+    concat: Callable[..., Column]
+    count: Callable[[Column], Column]
+    count_if: Callable[[Column], Column]
+    expr: Callable[[str], Column]
+    hex: Callable[[Column], Column]
+    length: Callable[[Column], Column]
+    lit: Callable[[Any], Column]
+    lower: Callable[[Column], Column]
+    map_entries: Callable[[Column], Column]
+    max: Callable[[Column | str], Column]
+    raise_error: Callable[[Column], Column]
+    struct: Callable[..., Column]
+    sum: Callable[[Column | str], Column]
+    transform: Callable[[Column, Callable[[Column], Column]], Column]
+    transform_keys: Callable[[Column, Callable[[Column, Column], Column]], Column]
+    transform_values: Callable[[Column, Callable[[Column, Column], Column]], Column]
+    when: Callable[[Column, Column], Column]
+    xxhash64: Callable[..., Column]
 
 
 def functions_of(session: SparkSession) -> Functions:
@@ -127,7 +86,7 @@ def column_of(
 
 def named_column(functions: Functions, name: str, qualifier: str | None = None) -> Column:
     """Return the column of exactly this name."""
-    return functions.col(sql.quote(name) if qualifier is None else sql.dotted(qualifier, name))
+    return functions.col(sql.column_name(name, qualifier))
 
 
 def as_planned(
@@ -269,25 +228,23 @@ def comparable(functions: Functions, column: Column, held: vocabulary.IcebergTyp
 
     A map becomes its sorted entries.
     """
-    if isinstance(held, vocabulary.MapType):
-        return None if _has_incomparable(held.key, held.value) else functions.array_sort(functions.map_entries(column))
-    return None if _has_incomparable(held) else column
+    if not isinstance(held, vocabulary.MapType):
+        return None if _has_incomparable(held) else column
+    if _has_incomparable(held.key) or _has_incomparable(held.value):
+        return None
+    return functions.array_sort(functions.map_entries(column))
 
 
-def _has_incomparable(*held: vocabulary.IcebergType) -> bool:
-    for item in held:
-        match item:
-            case vocabulary.MapType():
-                return True
-            case vocabulary.ListType():
-                found = _has_incomparable(item.element)
-            case vocabulary.StructType():
-                found = _has_incomparable(*(field.type for field in item.fields))
-            case _:
-                found = str(item) == "variant"
-        if found:
+def _has_incomparable(held: vocabulary.IcebergType) -> bool:
+    match held:
+        case vocabulary.MapType():
             return True
-    return False
+        case vocabulary.ListType():
+            return _has_incomparable(held.element)
+        case vocabulary.StructType():
+            return any(_has_incomparable(field.type) for field in held.fields)
+        case _:
+            return str(held) == "variant"
 
 
 def has_same_name(one: vocabulary.Field, other: vocabulary.Field) -> bool:

@@ -6,13 +6,12 @@ from decimal import Decimal
 from functools import partial
 from typing import Final, Literal
 
-from dagster_iceberg_spark.spark.sql import constant_text, dotted, quote, text, type_name
+from dagster_iceberg_spark.spark.sql import column_name, constant_text, dotted, quote, text, type_name
 from dagster_iceberg_spark.table.partitioning import PartitionField, Transform
 from dagster_iceberg_spark.table.predicate import (
     EVERY_ROW,
     Always,
     And,
-    Column,
     Comparison,
     In,
     InPartitions,
@@ -86,20 +85,20 @@ def predicate(  # noqa: C901, PLR0911 - one for each kind
         case Always():
             return "TRUE" if rows == EVERY_ROW else "FALSE"
         case Comparison():
-            return _comparison(rows, _qualified(rows.column, qualifier), constant)
+            return _comparison(rows, column_name(rows.column, qualifier), constant)
         case In():
-            return _membership(rows, _qualified(rows.column, qualifier), constant)
+            return _membership(rows, column_name(rows.column, qualifier), constant)
         case InPartitions():
             listed = ", ".join(literal(value) for value in rows.values)
-            return f"{_partition_function(catalog, rows.transform, _qualified(rows.column, qualifier))} IN ({listed})"
+            return f"{_partition_function(catalog, rows.transform, column_name(rows.column, qualifier))} IN ({listed})"
         case IsNull():
-            return f"{_qualified(rows.column, qualifier)} IS NULL"
+            return f"{column_name(rows.column, qualifier)} IS NULL"
         case IsNaN():
-            return f"isnan({_qualified(rows.column, qualifier)})"
+            return f"isnan({column_name(rows.column, qualifier)})"
         case StartsWith() if prefixes == "held back":
-            return f"left({_qualified(rows.column, qualifier)}, {len(rows.prefix)}) = {constant_text(rows.prefix)}"
+            return f"left({column_name(rows.column, qualifier)}, {len(rows.prefix)}) = {constant_text(rows.prefix)}"
         case StartsWith():
-            return f"startswith({_qualified(rows.column, qualifier)}, {constant_text(rows.prefix)})"
+            return f"startswith({column_name(rows.column, qualifier)}, {constant_text(rows.prefix)})"
         case Not(StartsWith() as term):
             return f"NOT ({of_term(term)})"
         case Not():
@@ -222,8 +221,3 @@ def held_back(column: str) -> str:
     which the column has another name.
     """
     return f"CASE WHEN spark_partition_id() >= 0 THEN {quote(column)} END"
-
-
-def _qualified(column: Column, qualifier: str | None) -> str:
-    path = (column,) if isinstance(column, str) else column
-    return dotted(*path) if qualifier is None else dotted(qualifier, *path)

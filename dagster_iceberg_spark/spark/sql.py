@@ -12,6 +12,7 @@ from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionField
+from dagster_iceberg_spark.table.predicate import Column
 from dagster_iceberg_spark.table.schema import (
     DecimalType,
     Field,
@@ -44,6 +45,12 @@ def quote(name: str) -> str:
 def dotted(*parts: str) -> str:
     """Return a multi-part identifier."""
     return ".".join(quote(part) for part in parts)
+
+
+def column_name(column: Column, qualifier: str | None = None) -> str:
+    """Return a column or a field of structs, of the qualifier's side in a join."""
+    path = (column,) if isinstance(column, str) else column
+    return dotted(*path) if qualifier is None else dotted(qualifier, *path)
 
 
 def table_name(catalog: str, identifier: TableIdentifier, branch: str = MAIN_BRANCH) -> str:
