@@ -121,10 +121,10 @@ def as_planned(
 def _checked(functions: Functions, column: Column, wanted: vocabulary.IcebergType, *, label: str) -> Column:
     """Return the values of a uuid, which are texts in Spark, in lower case. Values of a fixed do not change."""
     if wanted == vocabulary.UUID:
-        value, is_one = functions.lower(column), column.rlike(_UUID)
+        value, is_one, shown = functions.lower(column), column.rlike(_UUID), column.cast("string")
     else:
-        value, is_one = column, functions.length(column) == int(str(wanted)[len("fixed[") : -1])
-    shown = column.cast("string") if wanted == vocabulary.UUID else functions.hex(column)
+        length = int(str(wanted)[len("fixed[") : -1])
+        value, is_one, shown = column, functions.length(column) == length, functions.hex(column)
     message = functions.concat(functions.lit(f"{VALUE_MARKER}{wanted} in the column {label!r}: "), shown)
     return functions.when(column.isNull() | is_one, value).otherwise(functions.raise_error(message))
 
@@ -139,12 +139,10 @@ def _without_collations(data_type: types.DataType) -> types.DataType:
             key, value = _without_collations(data_type.keyType), _without_collations(data_type.valueType)
             return types.MapType(key, value, data_type.valueContainsNull)
         case types.StructType():
-            return types.StructType(
-                [
-                    types.StructField(field.name, _without_collations(field.dataType), field.nullable, field.metadata)
-                    for field in data_type.fields
-                ]
-            )
+            plain = types.StructType()
+            for field in data_type.fields:
+                plain.add(field.name, _without_collations(field.dataType), field.nullable, field.metadata)
+            return plain
         case _:
             return data_type
 
@@ -153,16 +151,13 @@ def with_all_fields(
     frame: DataFrame, given: vocabulary.Schema, wanted: Mapping[str, vocabulary.IcebergType]
 ) -> DataFrame:
     """Return the DataFrame with NULL for fields that its structs lack, by the complete types of the columns."""
-    if not wanted:
-        return frame
     functions = functions_of(frame.sparkSession)
-    columns = []
-    for field in given:
-        column = named_column(functions, field.name)
-        if field.name in wanted:
-            column = reshaped(functions, column, field.type, wanted[field.name], is_same=has_same_name)
-        columns.append(column.alias(field.name))
-    return frame.select(*columns)
+
+    def completed(field: vocabulary.Field) -> Column:
+        whole, column = wanted.get(field.name, field.type), named_column(functions, field.name)
+        return reshaped(functions, column, field.type, whole, is_same=has_same_name).alias(field.name)
+
+    return frame.select(*map(completed, given))
 
 
 def as_stored(frame: DataFrame, stored: DataFrame, *, is_case_sensitive: bool, subject: str) -> DataFrame:
@@ -205,12 +200,11 @@ def reshaped(
             fields = []
             for field in wanted.fields:
                 known = next((item for item in held.fields if is_same(item, field)), None)
-                stand_in = None if stored is None else stored.getField(field.name)
+                value = stand_in = None if stored is None else stored.getField(field.name)
                 if known is not None:
-                    value = column.getField(known.name)
-                    value = within(value, known.type, field.type, stored=stand_in)
-                else:
-                    value = _cast(functions.lit(None), field.type) if stand_in is None else stand_in
+                    value = within(column.getField(known.name), known.type, field.type, stored=stand_in)
+                elif value is None:
+                    value = _cast(functions.lit(None), field.type)
                 fields.append(value.alias(field.name))
             return functions.when(column.isNotNull(), functions.struct(*fields))
         case vocabulary.ListType(), vocabulary.ListType():
@@ -274,11 +268,8 @@ def schema_of(frame: DataFrame, *, subject: str) -> vocabulary.Schema:
 
 
 def _field(field: types.StructField, path: tuple[str, ...], subject: str) -> vocabulary.Field:
-    return vocabulary.Field(
-        name=field.name,
-        type=iceberg_type(field.dataType, (*path, field.name), subject),
-        doc=(field.metadata or {}).get("comment"),
-    )
+    column_type = iceberg_type(field.dataType, (*path, field.name), subject)
+    return vocabulary.Field(field.name, column_type, doc=(field.metadata or {}).get("comment"))
 
 
 def iceberg_type(data_type: types.DataType, path: tuple[str, ...], subject: str) -> vocabulary.IcebergType:
@@ -291,10 +282,8 @@ def iceberg_type(data_type: types.DataType, path: tuple[str, ...], subject: str)
         case types.ArrayType():
             return vocabulary.ListType(iceberg_type(data_type.elementType, (*path, "element"), subject))
         case types.MapType():
-            return vocabulary.MapType(
-                iceberg_type(data_type.keyType, (*path, "key"), subject),
-                iceberg_type(data_type.valueType, (*path, "value"), subject),
-            )
+            key = iceberg_type(data_type.keyType, (*path, "key"), subject)
+            return vocabulary.MapType(key, iceberg_type(data_type.valueType, (*path, "value"), subject))
         case types.UserDefinedType():
             return iceberg_type(data_type.sqlType(), path, subject)
     known = _TYPES.get(type(data_type))

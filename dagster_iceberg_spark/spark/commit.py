@@ -7,15 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
+import tenacity
 from pyspark.sql import DataFrame
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception,
-    stop_after_attempt,
-    stop_after_delay,
-    wait_random_exponential,
-)
 
 from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.catalog.damage import bring_back
@@ -80,15 +73,10 @@ _CLOCK_TOLERANCE: Final = dt.timedelta(seconds=2)
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A snapshot of this materialization that was in the table before an attempt writes.
-
-    Args:
-        snapshot: The snapshot.
-        is_adopted: Whether another attempt of the step, or a run that this run resumes, committed it.
-    """
+    """A snapshot of this materialization that was in the table before an attempt writes."""
 
     snapshot: Snapshot
-    is_adopted: bool
+    is_adopted: bool  # committed by another attempt of the step, or by a run that this run resumes
 
 
 def materialize(session: IcebergSession, request: WriteRequest, frame: DataFrame) -> Commit:
@@ -104,11 +92,11 @@ def materialize(session: IcebergSession, request: WriteRequest, frame: DataFrame
         )
         if is_connect(session.spark):
             stop_earlier(session.spark, request.earlier_attempts(), report=request.report, subject=request.subject)
-        attempts = _Attempts(session, request, own_frame, given)
-        retrying = Retrying(
-            retry=retry_if_exception(_can_be_planned_again),
-            stop=stop_after_attempt(request.limits.attempts) | stop_after_delay(request.limits.seconds),
-            wait=wait_random_exponential(multiplier=FIRST_WAIT_SECONDS, max=LONGEST_WAIT_SECONDS),
+        attempts, limits = _Attempts(session, request, own_frame, given), request.limits
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(_can_be_planned_again),
+            stop=tenacity.stop_after_attempt(limits.attempts) | tenacity.stop_after_delay(limits.seconds),
+            wait=tenacity.wait_random_exponential(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS),
             before_sleep=lambda state: request.report(_retry_line(state, request)),
             reraise=True,
         )
@@ -120,7 +108,7 @@ def _can_be_planned_again(error: BaseException) -> bool:
     return isinstance(error, RetryableError) and not isinstance(error, ChangesConsumedError)
 
 
-def _retry_line(state: RetryCallState, request: WriteRequest) -> str:
+def _retry_line(state: tenacity.RetryCallState, request: WriteRequest) -> str:
     error = state.outcome.exception() if state.outcome else None
     what = "Conflict on" if isinstance(error, CommitConflictError) else "Trouble with"
     attempt = f"attempt {state.attempt_number + 1} of {request.limits.attempts}"
@@ -129,32 +117,18 @@ def _retry_line(state: RetryCallState, request: WriteRequest) -> str:
 
 @dataclass(slots=True)
 class _Attempts:
-    """The attempts of one `materialize`, and their shared state.
-
-    Args:
-        session: The session of the DataFrame.
-        request: The write request.
-        frame: The rows.
-        given: The columns of the DataFrame.
-        started: When the first attempt began, in seconds of the monotonic clock.
-        known: The snapshots before the first attempt, or None if the table has not been loaded yet.
-        number: The number of attempts that have begun.
-        retry_seconds: Seconds that the attempts before the last one took.
-        computed: The DataFrame, if its rows had to be computed before they are written.
-        changes: Changes that the attempts have made to the table's metadata, in words.
-        has_created: Whether an attempt created the table.
-    """
+    """The attempts of one `materialize`, and their shared state."""
 
     session: IcebergSession
     request: WriteRequest
     frame: DataFrame
-    given: Schema
+    given: Schema  # the columns of the frame
     started: float = field(default_factory=time.monotonic)
-    known: frozenset[int] | None = None
+    known: frozenset[int] | None = None  # the snapshots before the first attempt, or None before it has looked
     number: int = 0
-    retry_seconds: float = 0.0
-    computed: DataFrame | None = None
-    changes: list[str] = field(default_factory=list)
+    retry_seconds: float = 0.0  # that the attempts before the last one took
+    computed: DataFrame | None = None  # if its rows had to be computed before they are written
+    changes: list[str] = field(default_factory=list)  # that the attempts have made to the table's metadata, in words
     has_created: bool = False
 
     def attempt(self) -> Commit:
@@ -181,10 +155,11 @@ class _Attempts:
             state = self._look()
         self._require_writable(state)
         plan, frame = self._plan(state)
-        self._prepare(plan)
+        prepare(self.session, plan)
+        self.changes += [change for change in map(str, plan.changes) if change not in self.changes]
+        self.has_created = self.has_created or plan.create is not None
         counts = self._write(plan, frame)
-        ended = time.time()
-        commit, after = self._committed(plan, counts, began=began, ended=ended)
+        commit, after = self._committed(plan, counts, began=began, ended=time.time())
         return self._finish(commit, after, planned_on=state.schema if state else Schema(()))
 
     def _look(self) -> TableState | None:
@@ -270,11 +245,6 @@ class _Attempts:
         found = data_files(catalog, identifier, base.snapshot_id, (), rows=expression_of(rows))
         paths = {file.path for file in found}
         return tuple(replace(file, may_be_owned=file.path in paths) for file in files)
-
-    def _prepare(self, plan: WritePlan) -> None:
-        prepare(self.session, plan)
-        self.changes += [change for change in map(str, plan.changes) if change not in self.changes]
-        self.has_created = self.has_created or plan.create is not None
 
     def _write(self, plan: WritePlan, frame: DataFrame) -> RowCounts:
         """Run the plan. If the response is lost, determine the outcome of the commit before reporting anything."""
@@ -362,8 +332,8 @@ class _Attempts:
         twins = refuse_twins(state.identifier, committed, disposition=request.table.options.write_disposition)
         if twins is not None:
             request.report(twins)
-        commit = self._commit_of(state, committed[0], began=began, ended=ended)
-        return replace(commit, counts=_with_listed_rows(session, plan, committed[0], counts)), state
+        counts = _with_listed_rows(session, plan, committed[0], counts)
+        return replace(self._commit_of(state, committed[0], began=began, ended=ended), counts=counts), state
 
     def _commit_of(self, state: TableState, snapshot: Snapshot, *, began: float, ended: float) -> Commit:
         committed = snapshot.committed_at_ms / 1000

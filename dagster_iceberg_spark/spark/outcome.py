@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from itertools import takewhile
 
 from dagster_iceberg_spark.catalog.damage import has_its_files, roll_back
 from dagster_iceberg_spark.catalog.look import look
@@ -28,24 +29,19 @@ def committed_snapshots(
     """Return the new snapshots that carry our token, newest first."""
     if state is None or known is None:
         return ()
-    token, found = request.materialization.commit_token, []
-    for snapshot in state.ancestors(request.branch):
-        if snapshot.snapshot_id in known:
-            break
-        if snapshot.summary.get(lineage.COMMIT_TOKEN) == token:
-            found.append(snapshot)
-    return tuple(found)
+    token = request.materialization.commit_token
+    new = takewhile(lambda snapshot: snapshot.snapshot_id not in known, state.ancestors(request.branch))
+    return tuple(snapshot for snapshot in new if snapshot.summary.get(lineage.COMMIT_TOKEN) == token)
 
 
 def is_intact(session: IcebergSession, request: WriteRequest, state: TableState, snapshot: Snapshot) -> bool:
     """Return whether a snapshot in the table can be read. An unreadable one is rolled back, or raises an error."""
-    identifier = state.identifier
-    if has_its_files(session.catalog, identifier, snapshot):
+    if has_its_files(session.catalog, state.identifier, snapshot):
         return True
     roll_back(session.catalog, state, snapshot, branch=request.branch)
     request.report(
-        f"The engine had deleted the files of snapshot {snapshot.snapshot_id} of {identifier}, which an attempt of "
-        f"this step had committed: the table is rolled back to {snapshot.parent_snapshot_id}, and written again."
+        f"The engine had deleted the files of snapshot {snapshot.snapshot_id} of {state.identifier}, which an attempt "
+        f"of this step had committed: the table is rolled back to {snapshot.parent_snapshot_id}, and written again."
     )
     return False
 
@@ -66,10 +62,9 @@ def resolve_lost_answer(
     """
     identifier, token = request.identifier, request.materialization.commit_token
     found = f"none yet ({failure})"
-    is_server_silent = is_unanswered(error)
     for seconds in SETTLING_SECONDS:
         time.sleep(seconds)
-        has_ended = is_server_silent and _has_ended(session, request, work)
+        has_ended = is_unanswered(error) and _has_ended(session, request, work)
         try:
             if has_committed(session, request, known):
                 return
@@ -114,9 +109,8 @@ def has_committed(session: IcebergSession, request: WriteRequest, known: frozens
 
 def _has_ended(session: IcebergSession, request: WriteRequest, work: TaggedWork) -> bool:
     """Stop this attempt's operations on the server, in each of its sessions. Return whether they have ended."""
-    subject = request.subject
     try:
-        stop_earlier(session.spark, work.attempts, report=request.report, subject=subject)
+        stop_earlier(session.spark, work.attempts, report=request.report, subject=request.subject)
     except CatalogUnavailableError:
         return False
     return True

@@ -10,8 +10,7 @@ from dagster_iceberg_spark.plan.incremental import CHANGE_COLUMNS, INSERT
 from dagster_iceberg_spark.plan.read import ReadPlan, reads_everything
 from dagster_iceberg_spark.spark import expressions, sql
 from dagster_iceberg_spark.spark.columns import column_of, functions_of, has_same_id, named_column, reshaped
-from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
-from dagster_iceberg_spark.spark.failures import translated
+from dagster_iceberg_spark.spark.failures import translating
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import refresh
 from dagster_iceberg_spark.table.schema import are_same_columns
@@ -21,7 +20,7 @@ def read(session: IcebergSession, plan: ReadPlan) -> DataFrame:
     """Return the plan's rows, pinned to its snapshot however late Spark evaluates them."""
     refresh(session, plan.identifier)
     functions = functions_of(session.spark)
-    try:
+    with translating(session.catalog, action="read", subject=str(plan.identifier)):
         frame = _rows(session, plan)
         if plan.snapshot_id is not None:
             if not reads_everything(plan):
@@ -32,8 +31,6 @@ def read(session: IcebergSession, plan: ReadPlan) -> DataFrame:
             return frame
         said = CHANGE_COLUMNS if plan.changes is not None and plan.changes.kind == "changelog" else ()
         return frame.select(*(named_column(functions, name) for name in (*plan.columns, *said)))
-    except ENGINE_ERRORS as error:
-        raise translated(error, action="read", subject=str(plan.identifier), redact=session.catalog.redact) from error
 
 
 def _rows(session: IcebergSession, plan: ReadPlan) -> DataFrame:

@@ -9,8 +9,7 @@ from dagster_iceberg_spark.plan.placement import default_location
 from dagster_iceberg_spark.plan.table_request import TableCreation
 from dagster_iceberg_spark.plan.write_plan import CreateTable, WritePlan
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
-from dagster_iceberg_spark.spark.failures import translated
+from dagster_iceberg_spark.spark.failures import translating
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -39,11 +38,9 @@ def prepare(session: IcebergSession, plan: WritePlan) -> None:
 
 
 def _run(session: IcebergSession, identifier: TableIdentifier, planned: Sequence[str]) -> None:
-    for statement in planned:
-        try:
+    with translating(session.catalog, action="prepare", subject=str(identifier)):
+        for statement in planned:
             session.spark.sql(statement)
-        except ENGINE_ERRORS as error:
-            raise translated(error, action="prepare", subject=str(identifier), redact=session.catalog.redact) from error
 
 
 def statements(session: IcebergSession, plan: WritePlan) -> list[str]:
@@ -92,12 +89,9 @@ def _finishing(create: CreateTable) -> Iterator[TableUpdate]:
 
 def refresh(session: IcebergSession, identifier: TableIdentifier) -> None:
     """Clear the session's cache of the table, if it may have one."""
-    if not session.may_be_stale:
-        return
-    try:
-        session.spark.sql(sql.refresh(session.catalog.name, identifier))
-    except ENGINE_ERRORS as error:
-        raise translated(error, action="read", subject=str(identifier), redact=session.catalog.redact) from error
+    if session.may_be_stale:
+        with translating(session.catalog, action="read", subject=str(identifier)):
+            session.spark.sql(sql.refresh(session.catalog.name, identifier))
 
 
 def _location(session: IcebergSession, identifier: TableIdentifier, creation: TableCreation) -> str | None:
