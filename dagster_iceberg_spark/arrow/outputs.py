@@ -44,7 +44,9 @@ def arrow_rows(obj: Any, *, subject: str) -> pa.RecordBatchReader | None:
         given = _reader_of_iterator(obj, subject)
     if given is None:
         return None
-    _refuse_repeated(given.schema.names, subject)
+    names = given.schema.names
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise output_refusals.repeated_names(subject, repeated)
     schema = pa.schema([pa.field(field.name, _stored(field.type, field.name, subject)) for field in given.schema])
     return pa.RecordBatchReader.from_batches(schema, (_cast(batch, schema, subject) for batch in given))
 
@@ -74,12 +76,6 @@ def _reader_of_pandas(frame: Any, subject: str) -> pa.RecordBatchReader:
     elif frame.index.nlevels > 1 or frame.index.dtype.kind not in "iu":
         raise output_refusals.unnamed_index(subject, frame.index.dtype)
     return pa.Table.from_pandas(frame, preserve_index=False).to_reader()
-
-
-def _refuse_repeated(names: list[str], subject: str) -> None:
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise output_refusals.repeated_names(subject, repeated)
 
 
 def _is_a(module: str, name: str, obj: object) -> bool:
@@ -141,41 +137,25 @@ _Stored = Callable[[pa.DataType], pa.DataType]
 _MAXIMUM_PRECISION: Final = 38
 
 
-def _is_same(kind: pa.DataType) -> bool:
-    return bool(
-        types.is_boolean(kind)
-        or types.is_signed_integer(kind)
-        or types.is_float32(kind)
-        or types.is_float64(kind)
-        or types.is_date32(kind)
-        or types.is_null(kind)
-    )
+_Test = Callable[[pa.DataType], bool]
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+def _any_of(*tests: _Test) -> _Test:
+    return lambda kind: any(test(kind) for test in tests)
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(
-        types.is_binary(kind)
-        or types.is_large_binary(kind)
-        or types.is_binary_view(kind)
-        or types.is_fixed_size_binary(kind)
-    )
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-
-_RULES: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, _Stored], pa.DataType]], ...]] = (
-    (_is_same, lambda kind, _: kind),
+_RULES: Final[tuple[tuple[_Test, Callable[[pa.DataType, _Stored], pa.DataType]], ...]] = (
+    (
+        _any_of(types.is_boolean, types.is_signed_integer, types.is_float32, types.is_float64, types.is_date32),
+        lambda kind, _: kind,
+    ),
+    (types.is_null, lambda kind, _: kind),
     (lambda kind: isinstance(kind, pa.Bool8Type), lambda _, __: pa.bool_()),
     (lambda kind: isinstance(kind, pa.UuidType | pa.JsonType), lambda kind, stored: stored(kind.storage_type)),
     (types.is_dictionary, lambda kind, stored: stored(kind.value_type)),
-    (_is_text, lambda _, __: pa.string()),
-    (_is_bytes, lambda _, __: pa.binary()),
+    (_any_of(types.is_string, types.is_large_string, types.is_string_view), lambda _, __: pa.string()),
+    (_any_of(types.is_binary, types.is_large_binary, types.is_binary_view), lambda _, __: pa.binary()),
+    (types.is_fixed_size_binary, lambda _, __: pa.binary()),
     (types.is_uint8, lambda _, __: pa.int16()),
     (types.is_uint16, lambda _, __: pa.int32()),
     (types.is_uint32, lambda _, __: pa.int64()),
@@ -187,7 +167,10 @@ _RULES: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, 
         lambda kind: types.is_decimal(kind) and kind.precision <= _MAXIMUM_PRECISION and kind.scale >= 0,
         lambda kind, _: pa.decimal128(kind.precision, kind.scale),
     ),
-    (_is_list, lambda kind, stored: pa.list_(stored(kind.value_type))),
+    (
+        _any_of(types.is_list, types.is_large_list, types.is_fixed_size_list),
+        lambda kind, stored: pa.list_(stored(kind.value_type)),
+    ),
     (types.is_map, lambda kind, stored: pa.map_(stored(kind.key_type), stored(kind.item_type))),
     (
         lambda kind: types.is_struct(kind) and len(kind.fields) > 0,

@@ -43,17 +43,11 @@ MAXIMUM_TERMS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class PlannedScan:
-    """A scan of the plan's rows, with the columns in the plan's order. pyiceberg's scan keeps the table's order.
-
-    Args:
-        source: The table to scan.
-        plan: The plan of the read.
-        files: The files that may have rows of the plan, or None if they have not been planned yet.
-    """
+    """A scan of the plan's rows, with the columns in the plan's order. pyiceberg's scan keeps the table's order."""
 
     source: Table
     plan: ReadPlan
-    files: tuple[FileScanTask, ...] | None = None
+    files: tuple[FileScanTask, ...] | None = None  # that may have rows of the plan, or None before they are planned
 
     def table(self) -> pa.Table:
         """Return all rows."""
@@ -62,7 +56,8 @@ class PlannedScan:
         batches = (batch for scan, tasks in self._pieces() for batch in scan.to_record_batches(tasks))
         parts = [pa.Table.from_batches([batch]) for batch in batches]  # their list types may differ
         empty = pa.Table.from_batches([], self._projected)
-        return self._ordered(pa.concat_tables([empty, *parts], promote_options="permissive"))
+        table = pa.concat_tables([empty, *parts], promote_options="permissive")
+        return table if self.plan.is_whole_row else table.select(list(self.plan.columns))
 
     def batches(self) -> pa.RecordBatchReader:
         """Return the rows batch by batch, while files are read."""
@@ -75,7 +70,7 @@ class PlannedScan:
         """Return the files that may have rows of the plan."""
         if self.files is not None:
             return list(self.files)
-        if self._reads_added:
+        if self.plan.changes is not None and self.plan.changes.scan != "rows":
             return list(self._added())
         scope = (hull(self.plan.scope) if self._has_many_terms else self.plan.scope).predicate()
         try:
@@ -93,8 +88,7 @@ class PlannedScan:
     @property
     def schema(self) -> pa.Schema:
         """The columns in the plan's order."""
-        projected = self._projected
-        return pa.schema([projected.field(name) for name in self.plan.columns])
+        return pa.schema(map(self._projected.field, self.plan.columns))
 
     def narrowed(self, columns: Sequence[str] | None, rows: Predicate, limit: int | None) -> "PlannedScan":
         """Return the scan with fewer columns or rows."""
@@ -146,9 +140,6 @@ class PlannedScan:
     def _projected(self) -> pa.Schema:
         return texts_in(schema_to_pyarrow(self.scan(NO_ROW).projection(), include_field_ids=False))
 
-    def _ordered(self, table: pa.Table) -> pa.Table:
-        return table if self.plan.is_whole_row else table.select(list(self.plan.columns))
-
     def _pieces(self) -> Iterator[tuple[ArrowScan, list[FileScanTask]]]:
         """Yield groups of files with the same filter, which has only the terms that their rows may meet."""
         if not self._has_many_terms:
@@ -159,14 +150,9 @@ class PlannedScan:
         for task in self.planned_files():
             left = within_file(scope, self.described(task))
             if left.boxes:
-                wanted = all_of([left.predicate(), self.plan.row_filter])
-                by_filter.setdefault(wanted, []).append(task)
+                by_filter.setdefault(all_of([left.predicate(), self.plan.row_filter]), []).append(task)
         for predicate, tasks in by_filter.items():
             yield self._arrow_scan(predicate), tasks
-
-    @property
-    def _reads_added(self) -> bool:
-        return self.plan.changes is not None and self.plan.changes.scan != "rows"
 
     def _added(self) -> Iterator[FileScanTask]:
         """Yield the files that the snapshots added. None of the snapshots has removed rows."""
