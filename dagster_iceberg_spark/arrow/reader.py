@@ -1,15 +1,16 @@
 """Loads a read plan as Arrow, pandas, polars, DuckDB, ibis or pyiceberg objects."""
 
 import importlib
+import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from dagster_iceberg_spark.arrow import load_refusals
 from dagster_iceberg_spark.arrow.lazy import lazy_frame
 from dagster_iceberg_spark.arrow.scan import PlannedScan, planned_scans
 from dagster_iceberg_spark.catalog.description import CatalogDescription
@@ -133,15 +134,7 @@ def read(
 ) -> dict[str, Any]:
     """Return the rows of each plan as the input type. All plans read the same snapshot of the same table."""
     plan = next(iter(plans.values()))
-    if plan.changes is not None and not input_type.is_of_rows:
-        raise load_refusals.changes_without_rows(plan, input_type.path)
-    unknown = unknown_columns([field for field in plan.schema if field.name in plan.columns])
-    if unknown:
-        raise load_refusals.columns_unknown_to_pyiceberg(plan, unknown)
-    if input_type.is_whole_table and plan.is_filtered:
-        raise load_refusals.selection_of_whole_table(plan, input_type.path)
-    if input_type.is_whole_table and len(plans) > 1:
-        raise load_refusals.partitions_of_whole_table(plan, input_type.path)
+    _refuse_misfits(plan, input_type, is_single=len(plans) == 1)
     table = find_table(description, plan.identifier, snapshot_id=plan.snapshot_id)
     if table is None:
         raise FailureKind.TABLE_VANISHED.refusal("read", str(plan.identifier), "none")
@@ -150,6 +143,38 @@ def read(
             name: _loaded(input_type, _rows_of(planned, read_changelog), subject=str(plan.identifier))
             for name, planned in _scans(table, plans, input_type).items()
         }
+
+
+def _refuse_misfits(plan: ReadPlan, input_type: InputType, *, is_single: bool) -> None:
+    refused = partial(ConfigurationError.refusing, "load", str(plan.identifier))
+    if plan.changes is not None and not input_type.is_of_rows:
+        raise refused(
+            expected="a type of rows, for what is new",
+            found=input_type.path,
+            hint="annotate it as pyarrow.Table or pyspark.sql.DataFrame, for instance.",
+        )
+    unknown = unknown_columns([field for field in plan.schema if field.name in plan.columns])
+    if unknown:
+        kinds = {field.name: field.type for field in plan.schema}
+        others = [name for name in plan.columns if name not in unknown]
+        or_others = f', or ask for the other columns: the input\'s metadata {{"columns": {json.dumps(others)}}}'
+        raise refused(
+            expected="columns of types that pyiceberg has",
+            found=f"the column {', '.join(f'{name!r} of type {kinds[name]}' for name in unknown)}",
+            hint=f"load it as a pyspark.sql.DataFrame{or_others if others else ''}.",
+        )
+    if input_type.is_whole_table and plan.is_filtered:
+        raise refused(
+            expected=f"no `columns`, row filter or limit for an input of type {input_type.path}",
+            found="one of them",
+            hint="annotate the input as pyiceberg.table.DataScan, or leave them out.",
+        )
+    if input_type.is_whole_table and not is_single:
+        raise refused(
+            expected="a type of rows for an input of each partition by its key",
+            found=f"{input_type.path}, which is the whole table",
+            hint="annotate it as dict[str, pyiceberg.table.DataScan].",
+        )
 
 
 def _scans(table: Table, plans: Mapping[str, ReadPlan], input_type: InputType) -> Mapping[str, PlannedScan]:

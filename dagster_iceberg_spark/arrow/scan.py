@@ -10,14 +10,13 @@ from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.table import DataScan, FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
 
-from dagster_iceberg_spark.arrow import load_refusals
 from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.arrow.streaming import batches_of
 from dagster_iceberg_spark.arrow.uuids import texts_in, with_texts
 from dagster_iceberg_spark.catalog.failures import kind_of
 from dagster_iceberg_spark.catalog.files import describe_file, files_added_by
 from dagster_iceberg_spark.catalog.first_line import first_line
-from dagster_iceberg_spark.errors import InvestigationError
+from dagster_iceberg_spark.errors import ConfigurationError, InvestigationError
 from dagster_iceberg_spark.plan.binding import BoundScope, Intervals
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile, hull, within_file
 from dagster_iceberg_spark.plan.partition_files import partition_files
@@ -79,7 +78,13 @@ class PlannedScan:
         except ValueError as error:
             if not _has_equality_deletes(self.source, self.plan.snapshot_id):
                 raise
-            raise load_refusals.equality_deletes(self.plan) from error
+            raise ConfigurationError.refusing(
+                "load",
+                str(self.plan.identifier),
+                expected="a table without equality deletes, which pyiceberg cannot evaluate",
+                found=f"some in snapshot {self.plan.snapshot_id}",
+                hint="load it as a pyspark.sql.DataFrame, or rewrite its data files, which applies the deletes.",
+            ) from error
 
     def described(self, task: FileScanTask) -> DataFile:
         """Return the bounds of a file's rows."""
