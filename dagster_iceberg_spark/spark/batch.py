@@ -14,22 +14,9 @@ from dagster_iceberg_spark.spark.failures import NULL_MARKER
 from dagster_iceberg_spark.spark.guard import refusal
 from dagster_iceberg_spark.spark.session import IcebergSession, active
 from dagster_iceberg_spark.spark.versions import version_of
+from dagster_iceberg_spark.table import schema as vocabulary
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.predicate import Comparison, LiteralValue, Predicate, all_of
-from dagster_iceberg_spark.table.schema import (
-    BINARY,
-    BOOLEAN,
-    DATE,
-    INTEGERS,
-    STRING,
-    TIMESTAMPTZ,
-    DecimalType,
-    IcebergType,
-    ListType,
-    MapType,
-    Schema,
-    StructType,
-)
 
 MAXIMUM_LISTED_KEYS: Final = 100
 """With more rows, the keys of a batch are searched between the least and the greatest. Iceberg prunes by lists of up to
@@ -40,11 +27,11 @@ MAXIMUM_COPIED_BYTES: Final = 32 * 1024 * 1024
 _ROW_BYTES: Final = 64
 _FIELD_BYTES: Final = 16
 
-_AS_NUMBERS: Final[Mapping[IcebergType, tuple[str, str]]] = {
-    TIMESTAMPTZ: ("unix_micros", "timestamp_micros"),
-    DATE: ("unix_date", "date_from_unix_date"),
+_AS_NUMBERS: Final[Mapping[vocabulary.IcebergType, tuple[str, str]]] = {
+    vocabulary.TIMESTAMPTZ: ("unix_micros", "timestamp_micros"),
+    vocabulary.DATE: ("unix_date", "date_from_unix_date"),
 }
-_LIMITED: Final[frozenset[IcebergType]] = frozenset({STRING, *INTEGERS})
+_LIMITED: Final[frozenset[vocabulary.IcebergType]] = frozenset({vocabulary.STRING, *vocabulary.INTEGERS})
 """Types between which a value of the batch equals the same value in the table's column, unchanged."""
 _ROWS: Final = "rows"
 _RANK: Final = "__dagster_rank"
@@ -106,7 +93,7 @@ class Batch:
         known = [predicate for key in self.keys if (predicate := key.predicate(qualifier))]
         return " AND ".join(known) or "TRUE"
 
-    def near(self, columns: Schema) -> Predicate:
+    def near(self, columns: vocabulary.Schema) -> Predicate:
         """Return a predicate that holds for every row of the table with a key of the batch, from the `limits`."""
         terms: list[Predicate] = []
         for key in self.keys:
@@ -133,7 +120,7 @@ def stage(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
     staged, dropped = complete, 0
     if guard is not None and guard.drops:
         # Spark Connect does not return observations of a checkpoint, so the staged rows are counted.
-        staged = complete.where(expressions.predicate(guard.owned))
+        staged = complete.where(expressions.condition(guard.owned))
         dropped = complete.count() - staged.count()
     if action.rules.dedup_sort is not None:
         with active(session.spark):
@@ -141,13 +128,13 @@ def stage(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
     return _checked(session, plan, action, staged, is_marked, dropped)
 
 
-def marked(action: Merge, frame: Schema, qualifier: str | None = None) -> str:
+def marked(action: Merge, frame: vocabulary.Schema, qualifier: str | None = None) -> str:
     """Return the expression that is true for a row of the batch that marks its key to be deleted."""
     if action.marker is None:
         return "FALSE"
     field = frame.field(action.marker)
     column = sql.column_name(action.marker, qualifier)
-    return f"coalesce({column}, FALSE)" if field and field.type == BOOLEAN else f"({column} IS NOT NULL)"
+    return f"coalesce({column}, FALSE)" if field and field.type == vocabulary.BOOLEAN else f"({column} IS NOT NULL)"
 
 
 def digest_of_key(columns: Sequence[str]) -> str:
@@ -233,16 +220,17 @@ def _summary(session: IcebergSession, aliases: Mapping[str, str], ordered: Mappi
         yield functions.expr(f"IF({is_whole}, max({column}), NULL)").alias(f"high_{alias}")
 
 
-def _size_of_row(schema: Schema) -> str:
+def _size_of_row(schema: vocabulary.Schema) -> str:
     """Return the approximate size of a row in bytes, as an expression. It is NULL if nested types have any length."""
-    if any(isinstance(field.type, StructType | ListType | MapType) or str(field.type) == "variant" for field in schema):
+    nested = (vocabulary.StructType, vocabulary.ListType, vocabulary.MapType)
+    if any(isinstance(field.type, nested) or str(field.type) == "variant" for field in schema):
         return "CAST(NULL AS BIGINT)"
-    texts = (sql.quote(field.name) for field in schema if field.type in (STRING, BINARY))
+    texts = (sql.quote(field.name) for field in schema if field.type in (vocabulary.STRING, vocabulary.BINARY))
     lengths = (f"coalesce(octet_length({name}), 0)" for name in texts)
     return " + ".join([f"{_ROW_BYTES + _FIELD_BYTES * len(schema.fields)}L", *lengths])
 
 
-def _as_ordered(kind: IcebergType, alias: str) -> str | None:
+def _as_ordered(kind: vocabulary.IcebergType, alias: str) -> str | None:
     """Return a key of the type as a value that is the same in Python and in the engine, or None for other types.
 
     Instants and dates are numbers, because time zones do not change numbers and Python has fewer years. Floating-point
@@ -250,10 +238,10 @@ def _as_ordered(kind: IcebergType, alias: str) -> str | None:
     """
     if kind in _AS_NUMBERS:
         return f"{_AS_NUMBERS[kind][0]}({alias})"
-    return alias if kind in _LIMITED or isinstance(kind, DecimalType) else None
+    return alias if kind in _LIMITED or isinstance(kind, vocabulary.DecimalType) else None
 
 
-def _constant(kind: IcebergType, value: Any) -> str | None:
+def _constant(kind: vocabulary.IcebergType, value: Any) -> str | None:
     if value is None:
         return None
     return f"{_AS_NUMBERS[kind][1]}({value})" if kind in _AS_NUMBERS else expressions.literal(value)

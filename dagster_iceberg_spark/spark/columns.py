@@ -81,7 +81,7 @@ def column_of(
     functions: Functions, predicate: Predicate, *, qualifier: str | None = None, catalog: str | None = None
 ) -> Column:
     """Return the predicate as a column of booleans, with the NULLs of SQL. `qualifier` is a side of a join."""
-    return functions.expr(expressions.predicate(predicate, qualifier, catalog=catalog))
+    return functions.expr(expressions.condition(predicate, qualifier, catalog=catalog))
 
 
 def named_column(functions: Functions, name: str, qualifier: str | None = None) -> Column:

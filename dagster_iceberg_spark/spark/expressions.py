@@ -7,22 +7,8 @@ from functools import partial
 from typing import Final, Literal
 
 from dagster_iceberg_spark.spark.sql import column_name, constant_text, dotted, quote, text, type_name
+from dagster_iceberg_spark.table import predicate
 from dagster_iceberg_spark.table.partitioning import PartitionField, Transform
-from dagster_iceberg_spark.table.predicate import (
-    EVERY_ROW,
-    Always,
-    And,
-    Comparison,
-    In,
-    InPartitions,
-    IsNaN,
-    IsNull,
-    LiteralValue,
-    Not,
-    Or,
-    Predicate,
-    StartsWith,
-)
 from dagster_iceberg_spark.table.schema import DATE, TIMESTAMP, TIMESTAMPTZ, Field
 
 _LONG_LIMIT: Final = 2**63
@@ -30,7 +16,7 @@ _MICROS_OF_DAY: Final = "86400000000L"
 _MICROS_OF_HOUR: Final = "3600000000L"
 
 
-def literal(value: LiteralValue) -> str:  # noqa: PLR0911 - one for each type
+def literal(value: predicate.LiteralValue) -> str:  # noqa: PLR0911 - one for each type
     """Return a literal that does not depend on the session's time zone or string escaping.
 
     A datetime with a time zone is an instant, any other is a wall clock.
@@ -55,7 +41,7 @@ def literal(value: LiteralValue) -> str:  # noqa: PLR0911 - one for each type
             return constant_text(value)
 
 
-def by_reference(value: LiteralValue) -> str:
+def by_reference(value: predicate.LiteralValue) -> str:
     """Return the literal in a form that generated code refers to, so Spark compiles the same code once for all values.
 
     Spark writes numbers, dates and instants into the code, but refers to an array. The index of its first element must
@@ -66,13 +52,13 @@ def by_reference(value: LiteralValue) -> str:
     return f"array({literal(value)})[CAST(spark_partition_id() < 0 AS INT)]"
 
 
-def predicate(  # noqa: C901, PLR0911 - one for each kind
-    rows: Predicate,
+def condition(  # noqa: C901, PLR0911 - one for each kind
+    rows: predicate.Predicate,
     qualifier: str | None = None,
     *,
     catalog: str | None = None,
     prefixes: Literal["pushed", "held back"] = "pushed",
-    constant: Callable[[LiteralValue], str] = literal,
+    constant: Callable[[predicate.LiteralValue], str] = literal,
 ) -> str:
     """Return the predicate in SQL. A comparison with NULL is NULL.
 
@@ -80,36 +66,36 @@ def predicate(  # noqa: C901, PLR0911 - one for each kind
     a single value. With `prefixes`, Spark may push down a comparison of the start of a text. Iceberg 1.12 fails in such
     a comparison for partitions of NULL. Spark excludes these itself unless the comparison is part of an OR or a NOT.
     """
-    of_term = partial(predicate, qualifier=qualifier, catalog=catalog, prefixes=prefixes, constant=constant)
+    of_term = partial(condition, qualifier=qualifier, catalog=catalog, prefixes=prefixes, constant=constant)
     match rows:
-        case Always():
-            return "TRUE" if rows == EVERY_ROW else "FALSE"
-        case Comparison():
+        case predicate.Always():
+            return "TRUE" if rows == predicate.EVERY_ROW else "FALSE"
+        case predicate.Comparison():
             return _comparison(rows, column_name(rows.column, qualifier), constant)
-        case In():
+        case predicate.In():
             return _membership(rows, column_name(rows.column, qualifier), constant)
-        case InPartitions():
+        case predicate.InPartitions():
             listed = ", ".join(literal(value) for value in rows.values)
             return f"{_partition_function(catalog, rows.transform, column_name(rows.column, qualifier))} IN ({listed})"
-        case IsNull():
+        case predicate.IsNull():
             return f"{column_name(rows.column, qualifier)} IS NULL"
-        case IsNaN():
+        case predicate.IsNaN():
             return f"isnan({column_name(rows.column, qualifier)})"
-        case StartsWith() if prefixes == "held back":
+        case predicate.StartsWith() if prefixes == "held back":
             return f"left({column_name(rows.column, qualifier)}, {len(rows.prefix)}) = {constant_text(rows.prefix)}"
-        case StartsWith():
+        case predicate.StartsWith():
             return f"startswith({column_name(rows.column, qualifier)}, {constant_text(rows.prefix)})"
-        case Not(StartsWith() as term):
+        case predicate.Not(predicate.StartsWith() as term):
             return f"NOT ({of_term(term)})"
-        case Not():
+        case predicate.Not():
             return f"NOT ({of_term(rows.term, prefixes='held back')})"
-        case And():
+        case predicate.And():
             return " AND ".join(f"({of_term(term)})" for term in rows.terms)
-        case Or():
+        case predicate.Or():
             return " OR ".join(f"({of_term(term, prefixes='held back')})" for term in rows.terms)
 
 
-def _with_both_zeros(values: Sequence[LiteralValue]) -> list[LiteralValue]:
+def _with_both_zeros(values: Sequence[predicate.LiteralValue]) -> list[predicate.LiteralValue]:
     """Return the values, with both 0.0 and -0.0 for a floating-point zero, which are equal in Spark.
 
     In Iceberg's metrics, which exclude files, -0.0 is less than 0.0.
@@ -118,7 +104,7 @@ def _with_both_zeros(values: Sequence[LiteralValue]) -> list[LiteralValue]:
     return [*(value for value in values if not is_zero or value != 0), *((0.0, -0.0) if is_zero else ())]
 
 
-def _membership(rows: In, column: str, constant: Callable[[LiteralValue], str]) -> str:
+def _membership(rows: predicate.In, column: str, constant: Callable[[predicate.LiteralValue], str]) -> str:
     match _with_both_zeros(rows.values):
         case [False]:
             # Spark rewrites `= FALSE` as NOT, in which Iceberg includes NULL, as in `<` alone: an overwrite would
@@ -130,7 +116,9 @@ def _membership(rows: In, column: str, constant: Callable[[LiteralValue], str]) 
             return f"{column} IN ({', '.join(map(literal, values))})"
 
 
-def _comparison(comparison: Comparison, column: str, constant: Callable[[LiteralValue], str]) -> str:
+def _comparison(
+    comparison: predicate.Comparison, column: str, constant: Callable[[predicate.LiteralValue], str]
+) -> str:
     value = comparison.value
     if isinstance(value, float) and value == 0:
         value = -0.0 if comparison.operator == ">=" else 0.0  # the zero that excludes no file with the other zero
@@ -191,13 +179,13 @@ def _floored(micros: str, unit: str) -> str:
     return f"(({micros}) - pmod({micros}, {unit})) DIV {unit}"
 
 
-def refusal_of_others(owned: Predicate, message: Sequence[str]) -> str:
+def refusal_of_others(owned: predicate.Predicate, message: Sequence[str]) -> str:
     """Return a filter that keeps owned rows and raises an error for any other row.
 
     The filter reads the task's number so that it is not deterministic. The optimizer pushes deterministic filters below
     joins, aggregates and limits, where this filter would reject rows that are not even in the DataFrame.
     """
-    kept = f"({predicate(owned, constant=by_reference)}) AND spark_partition_id() >= 0"
+    kept = f"({condition(owned, constant=by_reference)}) AND spark_partition_id() >= 0"
     return f"CASE WHEN {kept} THEN TRUE ELSE raise_error(concat({', '.join(message)})) END"
 
 

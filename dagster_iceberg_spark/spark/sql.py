@@ -7,21 +7,12 @@ from typing import Final, Literal
 
 from dagster_iceberg_spark.plan.merging import NullKeys
 from dagster_iceberg_spark.plan.write_plan import CreateTable
-from dagster_iceberg_spark.table import updates
+from dagster_iceberg_spark.table import schema, updates
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionField
 from dagster_iceberg_spark.table.predicate import Column
-from dagster_iceberg_spark.table.schema import (
-    DecimalType,
-    Field,
-    IcebergType,
-    ListType,
-    MapType,
-    PrimitiveType,
-    StructType,
-)
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
 from dagster_iceberg_spark.table.updates import TableUpdate
 
@@ -92,18 +83,18 @@ def constant_text(value: str) -> str:
     return f"decode(unhex('{value.encode().hex()}'), 'UTF-8')"
 
 
-def type_name(column_type: IcebergType) -> str:
+def type_name(column_type: schema.IcebergType) -> str:
     """Return Spark's name of the type."""
     match column_type:
-        case PrimitiveType(name=name):
+        case schema.PrimitiveType(name=name):
             return "BINARY" if name.startswith("fixed") else _TYPES.get(name, name.upper())
-        case DecimalType():
+        case schema.DecimalType():
             return f"DECIMAL({column_type.precision}, {column_type.scale})"
-        case ListType():
+        case schema.ListType():
             return f"ARRAY<{type_name(column_type.element)}>"
-        case MapType():
+        case schema.MapType():
             return f"MAP<{type_name(column_type.key)}, {type_name(column_type.value)}>"
-        case StructType():
+        case schema.StructType():
             fields = (f"{quote(it.name)}: {type_name(it.type)}{_comment(it.doc)}" for it in column_type.fields)
             return f"STRUCT<{', '.join(fields)}>"
 
@@ -277,7 +268,7 @@ def _name_of(field: PartitionField) -> str:
     return quote(field.name) if field.name else transform(field)
 
 
-def _column(field: Field) -> str:
+def _column(field: schema.Field) -> str:
     required = " NOT NULL" if field.is_required else ""
     return f"{quote(field.name)} {type_name(field.type)}{required}{_comment(field.doc)}"
 

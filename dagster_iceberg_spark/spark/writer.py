@@ -77,5 +77,5 @@ def _rows(session: IcebergSession, predicate: Predicate) -> Column:
 
 def _guarded(guard: Guard, frame: DataFrame, counters: Counters) -> DataFrame:
     if guard.drops:
-        return counters.observed(frame).where(expressions.predicate(guard.owned))
+        return counters.observed(frame).where(expressions.condition(guard.owned))
     return counters.observed(frame.where(refusal(frame, guard)))

@@ -68,8 +68,8 @@ def test_a_literal_means_the_same_in_every_session(value: Any, text: str) -> Non
 
 def test_a_predicate_is_written_with_its_columns_quoted() -> None:
     rows = any_of([all_of([Comparison("my ts", ">=", 1), Comparison("my ts", "<", 2)]), In("k`", ("a", "b"))])
-    assert expressions.predicate(rows, "t") == "((`t`.`my ts` >= 1) AND (`t`.`my ts` < 2)) OR (`t`.`k``` IN ('a', 'b'))"
-    assert [expressions.predicate(item) for item in (EVERY_ROW, NO_ROW, IsNull("c"), In("c", (1,)))] == [
+    assert expressions.condition(rows, "t") == "((`t`.`my ts` >= 1) AND (`t`.`my ts` < 2)) OR (`t`.`k``` IN ('a', 'b'))"
+    assert [expressions.condition(item) for item in (EVERY_ROW, NO_ROW, IsNull("c"), In("c", (1,)))] == [
         "TRUE",
         "FALSE",
         "`c` IS NULL",
@@ -79,23 +79,23 @@ def test_a_predicate_is_written_with_its_columns_quoted() -> None:
 
 def test_both_zeros_are_looked_for() -> None:
     """Iceberg leaves out a file of -0.0 alone where 0.0 is looked for, though they are equal in Spark."""
-    assert expressions.predicate(In("d", (0.0,))) == "`d` IN (DOUBLE('0.0'), DOUBLE('-0.0'))"
-    assert expressions.predicate(In("d", (1.0, -0.0))) == "`d` IN (DOUBLE('1.0'), DOUBLE('0.0'), DOUBLE('-0.0'))"
-    compared = [expressions.predicate(Comparison("d", order, 0.0)) for order in ("<", "<=", ">", ">=")]
+    assert expressions.condition(In("d", (0.0,))) == "`d` IN (DOUBLE('0.0'), DOUBLE('-0.0'))"
+    assert expressions.condition(In("d", (1.0, -0.0))) == "`d` IN (DOUBLE('1.0'), DOUBLE('0.0'), DOUBLE('-0.0'))"
+    compared = [expressions.condition(Comparison("d", order, 0.0)) for order in ("<", "<=", ">", ">=")]
     zeros = [text.split("DOUBLE('")[1].split("'")[0] for text in compared]
     assert zeros == ["0.0", "0.0", "0.0", "-0.0"]
 
 
 def test_false_is_looked_for_in_a_way_that_null_does_not_meet() -> None:
     """Spark makes `= FALSE` a NOT. To Iceberg 1.12 that is true of NULL too: an overwrite deletes its files."""
-    assert expressions.predicate(In("b", (False,))) == "(`b` >= FALSE AND `b` < TRUE)"
-    assert expressions.predicate(In("n", (0,))) == "`n` = 0"
+    assert expressions.condition(In("b", (False,))) == "(`b` >= FALSE AND `b` < TRUE)"
+    assert expressions.condition(In("n", (0,))) == "`n` = 0"
 
 
 def test_how_a_text_starts_is_pushed_down_only_where_spark_keeps_null_from_it() -> None:
     starts, other = StartsWith("s", "it's"), IsNull("t")
     constant = constant_text("it's")
     pushed, held = f"startswith(`s`, {constant})", f"left(`s`, 4) = {constant}"
-    assert expressions.predicate(And((starts, Not(starts)))) == f"({pushed}) AND (NOT ({pushed}))"
-    assert expressions.predicate(Or((other, Not(starts)))) == f"(`t` IS NULL) OR (NOT ({held}))"
-    assert expressions.predicate(Not(And((starts, other)))) == f"NOT (({held}) AND (`t` IS NULL))"
+    assert expressions.condition(And((starts, Not(starts)))) == f"({pushed}) AND (NOT ({pushed}))"
+    assert expressions.condition(Or((other, Not(starts)))) == f"(`t` IS NULL) OR (NOT ({held}))"
+    assert expressions.condition(Not(And((starts, other)))) == f"NOT (({held}) AND (`t` IS NULL))"
