@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 from pyiceberg.table import Table
@@ -22,16 +22,6 @@ from dagster_iceberg_spark.plan.read import ReadPlan
 from dagster_iceberg_spark.pyiceberg_fixes.unknown_types import unknown_columns
 
 
-class Rows(Protocol):
-    """Rows that can be read all at once or batch by batch."""
-
-    def table(self) -> pa.Table:
-        """Return all rows."""
-
-    def batches(self) -> pa.RecordBatchReader:
-        """Return the rows batch by batch."""
-
-
 @dataclass(frozen=True, slots=True)
 class HeldRows:
     """Rows in memory."""
@@ -45,6 +35,9 @@ class HeldRows:
     def batches(self) -> pa.RecordBatchReader:
         """Return the rows batch by batch."""
         return self.rows.to_reader()
+
+
+Rows: TypeAlias = HeldRows | PlannedScan
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,7 @@ from dagster_iceberg_spark.plan.binding import BoundScope, Intervals
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile, hull, within_file
 from dagster_iceberg_spark.plan.partition_files import partition_files
 from dagster_iceberg_spark.plan.read import ReadPlan
-from dagster_iceberg_spark.pyiceberg_fixes import (
-    lists_and_maps,
-    missing_field_ids,
-    narrowed_literals,
-    null_partitions,
-)
+from dagster_iceberg_spark.pyiceberg_fixes import lists_and_maps, missing_field_ids, narrowed_literals, null_partitions
 from dagster_iceberg_spark.pyiceberg_fixes.calendar_edges import plan_files
 from dagster_iceberg_spark.table.predicate import NO_ROW, Predicate, all_of
 

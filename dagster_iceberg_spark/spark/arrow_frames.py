@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, StructField, StructType
 
-from dagster_iceberg_spark.spark.columns import functions_of, is_connect, named_column
+from dagster_iceberg_spark.spark.columns import functions_of, is_connect
 from dagster_iceberg_spark.spark.session import active
 from dagster_iceberg_spark.spark.versions import version_of
 
@@ -55,17 +55,9 @@ def _with_types(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
 
 def _without_types(frame: DataFrame, given: pa.Schema) -> DataFrame:
     """Return the DataFrame with columns of only NULL restored to the type `void`, which fits any column."""
-    if not any(pa.types.is_null(field.type) for field in given):
-        return frame
-    functions = functions_of(frame.sparkSession)
-    return frame.select(
-        *(
-            functions.lit(None).alias(field.name)
-            if pa.types.is_null(field.type)
-            else named_column(functions, field.name)
-            for field in given
-        )
-    )
+    nothing = functions_of(frame.sparkSession).lit(None)
+    columns = {field.name: nothing for field in given if pa.types.is_null(field.type)}
+    return frame.withColumns(columns) if columns else frame
 
 
 def _from_parquet(spark: SparkSession, rows: pa.RecordBatchReader, file: Path) -> DataFrame:

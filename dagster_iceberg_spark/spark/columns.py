@@ -90,10 +90,7 @@ def named_column(functions: Functions, name: str, qualifier: str | None = None) 
 
 
 def as_planned(
-    frame: DataFrame,
-    given: vocabulary.Schema,
-    names: StoredNames,
-    checked: Mapping[str, vocabulary.IcebergType],
+    frame: DataFrame, given: vocabulary.Schema, names: StoredNames, checked: Mapping[str, vocabulary.IcebergType]
 ) -> DataFrame:
     """Return the DataFrame with the table's names of its columns, including nested fields.
 

@@ -24,14 +24,7 @@ from dagster_iceberg_spark.errors import (
     NotAnIcebergTableError,
     RetryableError,
 )
-from dagster_iceberg_spark.plan.adoption import (
-    decide_adoption,
-    displaced_snapshots,
-    has_read_changes,
-    operation_tag,
-    refuse_twins,
-    searched_since_ms,
-)
+from dagster_iceberg_spark.plan import adoption
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.definition import WAP_ENABLED, WAP_SETTINGS, is_switched_on, refuse_staging
 from dagster_iceberg_spark.plan.incremental import refuse_consumed
@@ -41,20 +34,13 @@ from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.write import WriteDraft, draft_write, plan_finish
 from dagster_iceberg_spark.plan.write_plan import WritePlan
 from dagster_iceberg_spark.plan.write_request import WriteRequest
-from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark import outcome, sql
 from dagster_iceberg_spark.spark.columns import as_planned, is_connect, schema_of
 from dagster_iceberg_spark.spark.earlier_operations import stop_earlier
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.spark.execution import TaggedWork, run_stoppable
 from dagster_iceberg_spark.spark.failures import translated
 from dagster_iceberg_spark.spark.frames import in_session
-from dagster_iceberg_spark.spark.outcome import (
-    committed_snapshots,
-    has_committed,
-    is_intact,
-    resolve_lost_answer,
-    seen_before,
-)
 from dagster_iceberg_spark.spark.progress import reported_progress
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import apply, prepare, refresh
@@ -149,7 +135,7 @@ class _Attempts:
                     found="the snapshot: the catalog still returns it",
                     hint="run the asset again.",
                 )
-            if is_intact(self.session, self.request, state, found.snapshot):
+            if outcome.is_intact(self.session, self.request, state, found.snapshot):
                 return self._resume(state, found, began)
             rolled_back.add(found.snapshot.snapshot_id)
             state = self._look()
@@ -171,18 +157,18 @@ class _Attempts:
 
         A write that replaces or merges rows can be repeated and needs no older history.
         """
-        since_ms = searched_since_ms(self.request.candidates)
+        since_ms = adoption.searched_since_ms(self.request.candidates)
         if since_ms is not None and self.request.table.options.write_disposition == "append":
             return lambda snapshot: snapshot.committed_at_ms < since_ms
-        return None if self.known is None else seen_before(self.known)
+        return None if self.known is None else outcome.seen_before(self.known)
 
     def _find(self, state: TableState) -> _Found | None:
         """Return the snapshot of an earlier attempt in this or another process, if the table has it."""
         request = self.request
-        committed = committed_snapshots(state, request, self.known)
+        committed = outcome.committed_snapshots(state, request, self.known)
         if committed:
             return _Found(committed[0], is_adopted=False)
-        adoption = decide_adoption(
+        decided = adoption.decide_adoption(
             state,
             request.candidates,
             request.materialization,
@@ -190,9 +176,9 @@ class _Attempts:
             disposition=request.table.options.write_disposition,
             record_of=request.record_of,
         )
-        if adoption.warning:
-            request.report(adoption.warning)
-        return None if adoption.snapshot is None else _Found(adoption.snapshot, is_adopted=True)
+        if decided.warning:
+            request.report(decided.warning)
+        return None if decided.snapshot is None else _Found(decided.snapshot, is_adopted=True)
 
     def _resume(self, state: TableState, found: _Found, began: float) -> Commit:
         """Make the changes that waited for the snapshot's data, and return the commit."""
@@ -210,7 +196,7 @@ class _Attempts:
             state,
             request.materialization,
             request.table.options,
-            is_pending=partial(has_read_changes, candidates=request.candidates),
+            is_pending=partial(adoption.has_read_changes, candidates=request.candidates),
             subject=request.subject,
         )
         if is_switched_on(WAP_ENABLED, request.table.options, state):
@@ -253,7 +239,7 @@ class _Attempts:
             refresh(session, plan.identifier)
         known = self.known or frozenset()
         began = dt.datetime.now(dt.timezone.utc)
-        work = TaggedWork(operation_tag(request.materialization.commit_token), request.announce)
+        work = TaggedWork(adoption.operation_tag(request.materialization.commit_token), request.announce)
         try:
             with reported_progress(session.spark, request.report, subject=request.subject):
                 return run_stoppable(
@@ -269,11 +255,11 @@ class _Attempts:
         except ENGINE_ERRORS as error:
             failure = translated(error, action="write", subject=request.subject, redact=session.catalog.redact)
             if isinstance(failure, CommitOutcomeUnknownError):
-                resolve_lost_answer(session, request, work, known, error=error, failure=failure)
+                outcome.resolve_lost_answer(session, request, work, known, error=error, failure=failure)
                 return RowCounts()
             if not isinstance(failure, DataError):  # whose error ends a write before it commits
                 try:
-                    if has_committed(session, request, known):
+                    if outcome.has_committed(session, request, known):
                         return RowCounts()
                 except CatalogUnavailableError:
                     raise failure from error
@@ -311,8 +297,8 @@ class _Attempts:
     ) -> tuple[Commit, TableState]:
         """Return the commit of the snapshot with our token, and the state of the table after it."""
         session, request, known = self.session, self.request, self.known or frozenset()
-        state = look(session.catalog, plan.identifier, back_to=seen_before(known))
-        committed = committed_snapshots(state, request, self.known)
+        state = look(session.catalog, plan.identifier, back_to=outcome.seen_before(known))
+        committed = outcome.committed_snapshots(state, request, self.known)
         if state is None or not committed:
             token = plan.snapshot_properties[lineage.COMMIT_TOKEN]
             raise CommitOutcomeUnknownError.refusing(
@@ -322,14 +308,14 @@ class _Attempts:
                 found="none, although the engine reported success",
                 hint="another writer may have rolled the table back or replaced it; look at its history.",
             )
-        displaced = displaced_snapshots(state, committed[0], known, branch=request.branch)
+        displaced = adoption.displaced_snapshots(state, committed[0], known, branch=request.branch)
         if displaced:
             bring_back(session.catalog, state, committed[0], displaced, branch=request.branch)
             request.report(
                 f"Iceberg had taken snapshot {displaced[0].snapshot_id} of another writer out of the history of "
                 f"{state.identifier}: it is current again."
             )
-        twins = refuse_twins(state.identifier, committed, disposition=request.table.options.write_disposition)
+        twins = adoption.refuse_twins(state.identifier, committed, disposition=request.table.options.write_disposition)
         if twins is not None:
             request.report(twins)
         counts = _with_listed_rows(session, plan, committed[0], counts)

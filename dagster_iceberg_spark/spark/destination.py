@@ -17,22 +17,14 @@ def target(session: IcebergSession, plan: WritePlan) -> str:
     return sql.table_name(session.catalog.name, plan.identifier, plan.branch)
 
 
-def options_of(plan: WritePlan) -> dict[str, str]:
-    """Return the engine's write options, including the snapshot properties."""
-    properties = {f"snapshot-property.{key}": value for key, value in plan.snapshot_properties.items()}
-    return {**plan.write_options, **properties}
-
-
 def writer_to(
     session: IcebergSession, plan: WritePlan, frame: DataFrame, options: Mapping[str, str] = MappingProxyType({})
 ) -> DataFrameWriterV2:
     """Return the engine's writer of the DataFrame to the plan's table, with the plan's options and further ones."""
     table = target(session, plan)
     complete = version_of(session.spark).with_all_columns(frame, lambda: session.spark.table(table))
-    writer = complete.writeTo(table)
-    for key, value in {**options_of(plan), **options}.items():
-        writer = writer.option(key, value)
-    return writer
+    properties = {f"snapshot-property.{key}": value for key, value in plan.snapshot_properties.items()}
+    return complete.writeTo(table).options(**{**plan.write_options, **properties, **options})
 
 
 def append(session: IcebergSession, plan: WritePlan, frame: DataFrame) -> None:

@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -28,16 +29,30 @@ def is_frame_annotation(annotation: object) -> bool:
 
 
 @contextmanager
-def frame_to_write(obj: object, session: Callable[[], IcebergSession], *, subject: str) -> Iterator[DataFrame]:
+def frame_to_write(obj: Any, session: Callable[[], IcebergSession], *, subject: str) -> Iterator[DataFrame]:
     """Yield an asset's output as a DataFrame while it is written. Only rows of another library start the session."""
+    refused = partial(OutputTypeError.refusing, "write", subject)
     if isinstance(obj, DataFrame) or type(obj).__module__ in _FRAME_MODULES:
-        yield _with_an_end(obj, subject)
+        if obj.isStreaming:
+            raise refused(
+                expected="a DataFrame with an end",
+                found="a streaming DataFrame",
+                hint="read the source with `spark.read`, or write the stream with `writeStream` and annotate the asset "
+                "`-> None`.",
+            )
+        yield obj
         return
     own_errors: list[Exception] = []
     given = _noting(obj, own_errors) if isinstance(obj, Generator) else obj
     rows = arrow_rows(given, subject=subject)
     if rows is None:
-        raise _no_rows(obj, subject)
+        raise refused(
+            expected=f"a pyspark.sql.DataFrame, {', '.join(OUTPUT_TYPES[:-1])} or {OUTPUT_TYPES[-1]}",
+            found="None" if obj is None else type_name(obj),
+            hint="annotate the asset `-> None` if it returns nothing on purpose; otherwise return the DataFrame."
+            if obj is None
+            else "return one of these, or give the asset another IO manager.",
+        )
     held = session()
     with ExitStack() as stack:
         try:
@@ -56,31 +71,6 @@ def _noting(parts: Iterator[Any], errors: list[Exception]) -> Iterator[Any]:
     except Exception as error:
         errors.append(error)
         raise
-
-
-def _with_an_end(frame: Any, subject: str) -> DataFrame:
-    if frame.isStreaming:
-        raise OutputTypeError.refusing(
-            "write",
-            subject,
-            expected="a DataFrame with an end",
-            found="a streaming DataFrame",
-            hint="read the source with `spark.read`, or write the stream with `writeStream` and annotate the asset "
-            "`-> None`.",
-        )
-    return frame  # type: ignore[no-any-return]
-
-
-def _no_rows(obj: object, subject: str) -> OutputTypeError:
-    return OutputTypeError.refusing(
-        "write",
-        subject,
-        expected=f"a pyspark.sql.DataFrame, {', '.join(OUTPUT_TYPES[:-1])} or {OUTPUT_TYPES[-1]}",
-        found="None" if obj is None else type_name(obj),
-        hint="annotate the asset `-> None` if it returns nothing on purpose; otherwise return the DataFrame."
-        if obj is None
-        else "return one of these, or give the asset another IO manager.",
-    )
 
 
 @contextmanager

@@ -114,10 +114,8 @@ def aws_properties(session: SparkSession, catalog: CatalogDescription) -> Mappin
     """
     if not catalog.needs_region:
         return {}
-    from dagster_iceberg_spark.catalog.aws_credentials import (
-        current_keys,
-        region_of,
-    )  # importing boto3 takes a quarter of a second
+    # Importing boto3 takes a quarter of a second.
+    from dagster_iceberg_spark.catalog.aws_credentials import current_keys, region_of
 
     region, properties = region_of(catalog), catalog.spark_properties
     known = {} if region is None or "client.region" in properties else {"client.region": region}

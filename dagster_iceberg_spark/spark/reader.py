@@ -60,12 +60,8 @@ def _rows(session: IcebergSession, plan: ReadPlan) -> DataFrame:
 
 def _as_insertions(frame: DataFrame, snapshot_id: int | None) -> DataFrame:
     functions = functions_of(frame.sparkSession)
-    change_type, ordinal, commit = CHANGE_COLUMNS
-    return (
-        frame.withColumn(change_type, functions.lit(INSERT))
-        .withColumn(ordinal, functions.lit(0))
-        .withColumn(commit, functions.lit(snapshot_id).cast("long"))
-    )
+    values = (functions.lit(INSERT), functions.lit(0), functions.lit(snapshot_id).cast("long"))
+    return frame.withColumns(dict(zip(CHANGE_COLUMNS, values, strict=True)))
 
 
 def _changelog(session: IcebergSession, plan: ReadPlan, since: int) -> DataFrame:

@@ -2,14 +2,7 @@
 
 from pyspark.sql import Column, DataFrame
 
-from dagster_iceberg_spark.plan.write_plan import (
-    Append,
-    AppendAlone,
-    Guard,
-    Merge,
-    Overwrite,
-    WritePlan,
-)
+from dagster_iceberg_spark.plan.write_plan import Append, AppendAlone, Guard, Merge, Overwrite, WritePlan
 from dagster_iceberg_spark.spark import expressions
 from dagster_iceberg_spark.spark.columns import as_stored, column_of, functions_of, schema_of, with_all_fields
 from dagster_iceberg_spark.spark.counts import Counters
