@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, StructField, StructType
 
-from dagster_iceberg_spark.spark.columns import functions_of, is_connect
+from dagster_iceberg_spark.spark.columns import functions_of, is_connect, named_column
 from dagster_iceberg_spark.spark.session import active
 from dagster_iceberg_spark.spark.versions import version_of
 
@@ -47,17 +47,21 @@ def frame_of(spark: SparkSession, rows: pa.RecordBatchReader) -> Iterator[DataFr
 
 def _with_types(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
     """Return the rows with a type for columns of only NULL. Parquet has no such type, and Spark reads one row of it."""
-    schema = pa.schema(
-        [field.with_type(pa.bool_()) if pa.types.is_null(field.type) else field for field in rows.schema]
-    )
+    fields = [field.with_type(pa.bool_()) if pa.types.is_null(field.type) else field for field in rows.schema]
+    schema = pa.schema(fields)
     return rows if schema == rows.schema else rows.from_batches(schema, (batch.cast(schema) for batch in rows))
 
 
 def _without_types(frame: DataFrame, given: pa.Schema) -> DataFrame:
     """Return the DataFrame with columns of only NULL restored to the type `void`, which fits any column."""
-    nothing = functions_of(frame.sparkSession).lit(None)
-    columns = {field.name: nothing for field in given if pa.types.is_null(field.type)}
-    return frame.withColumns(columns) if columns else frame
+    if not any(pa.types.is_null(field.type) for field in given):
+        return frame
+    functions = functions_of(frame.sparkSession)
+    columns = (
+        functions.lit(None).alias(field.name) if pa.types.is_null(field.type) else named_column(functions, field.name)
+        for field in given
+    )
+    return frame.select(*columns)
 
 
 def _from_parquet(spark: SparkSession, rows: pa.RecordBatchReader, file: Path) -> DataFrame:

@@ -15,8 +15,7 @@ from dagster_iceberg_spark.spark.guard import refusal
 from dagster_iceberg_spark.spark.session import IcebergSession, active
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table import schema as vocabulary
-from dagster_iceberg_spark.table.ordering import SortField
-from dagster_iceberg_spark.table.predicate import Comparison, LiteralValue, Predicate, all_of
+from dagster_iceberg_spark.table.predicate import Comparison, Predicate, all_of
 
 MAXIMUM_LISTED_KEYS: Final = 100
 """With more rows, the keys of a batch are searched between the least and the greatest. Iceberg prunes by lists of up to
@@ -40,26 +39,25 @@ _EXAMPLES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
-    """The values of a key column in the batch.
+    """The values of a key column in the batch, as `_as_ordered` has them.
 
-    `low` and `high`, the least and the greatest, are constant expressions, or None if they are unknown. `listed` has
-    all values if there are few. `limits` are the least and the greatest value of a column of texts or integers.
+    The least and the greatest value are None if they are unknown. `listed` has all values if there are few.
     """
 
     name: str
-    low: str | None
-    high: str | None
-    listed: tuple[str, ...]
+    kind: vocabulary.IcebergType
+    low: Any
+    high: Any
+    listed: Sequence[Any]
     has_null: bool
-    limits: tuple[LiteralValue, LiteralValue] | None
 
     def predicate(self, qualifier: str | None = None) -> str | None:
         """Return a condition that holds for every row of the table with a key of the batch, or None."""
-        if self.low is None or self.high is None:
+        if self.low is None:
             return None
         column = sql.column_name(self.name, qualifier)
-        between = f"{column} >= {self.low} AND {column} <= {self.high}"
-        found = f"{column} IN ({', '.join(self.listed)})" if self.listed else between
+        low, high, *listed = (_constant(self.kind, value) for value in (self.low, self.high, *self.listed))
+        found = f"{column} IN ({', '.join(listed)})" if listed else f"{column} >= {low} AND {column} <= {high}"
         return f"(({found}) OR {column} IS NULL)" if self.has_null else f"({found})"
 
 
@@ -94,13 +92,13 @@ class Batch:
         return " AND ".join(known) or "TRUE"
 
     def near(self, columns: vocabulary.Schema) -> Predicate:
-        """Return a predicate that holds for every row of the table with a key of the batch, from the `limits`."""
+        """Return a predicate that holds for every row of the table with a key of the batch, for texts and integers."""
         terms: list[Predicate] = []
         for key in self.keys:
             field = columns.field(key.name)
-            if key.limits is not None and field is not None and not key.has_null and field.type in _LIMITED:
-                low, high = key.limits
-                terms += [Comparison(field.name, ">=", low), Comparison(field.name, "<=", high)]
+            is_known = key.low is not None and not key.has_null
+            if is_known and field is not None and {key.kind, field.type} <= _LIMITED:
+                terms += [Comparison(field.name, ">=", key.low), Comparison(field.name, "<=", key.high)]
         return all_of(terms)
 
 
@@ -123,8 +121,11 @@ def stage(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
         staged = complete.where(expressions.condition(guard.owned))
         dropped = complete.count() - staged.count()
     if action.rules.dedup_sort is not None:
+        # Rows that tie for the first place of their key are all kept, and the check rejects them.
+        keys, order = ", ".join(map(sql.quote, action.keys)), sql.sort_field(action.rules.dedup_sort)
+        ranked = staged.selectExpr("*", f"rank() OVER (PARTITION BY {keys} ORDER BY {order}) AS {_RANK}")
         with active(session.spark):
-            staged = _deduplicated(action, staged, action.rules.dedup_sort).localCheckpoint()
+            staged = ranked.where(f"{_RANK} = 1").drop(_RANK).localCheckpoint()
     return _checked(session, plan, action, staged, is_marked, dropped)
 
 
@@ -141,13 +142,6 @@ def digest_of_key(columns: Sequence[str]) -> str:
     """Return a hash of a key as an expression. The `bit_xor` of all of them is a hash of the batch."""
     # Spark's hashes skip NULL: (NULL, 'a') would equal ('a', NULL).
     return f"xxhash64({', '.join(f'{column}, {column} IS NULL' for column in columns)})"
-
-
-def _deduplicated(action: Merge, frame: DataFrame, order: SortField) -> DataFrame:
-    """Keep the first row of each key. Rows that tie for the first place are all kept, and the check rejects them."""
-    keys = ", ".join(map(sql.quote, action.keys))
-    rank = f"rank() OVER (PARTITION BY {keys} ORDER BY {sql.sort_field(order)}) AS {_RANK}"
-    return frame.selectExpr("*", rank).where(f"{_RANK} = 1").drop(_RANK)
 
 
 def _checked(
@@ -182,17 +176,6 @@ def _checked(
     ordered = {alias: column for alias, column in ordered.items() if found[f"low_{alias}"] is not None}
     listed = _listed(groups, ordered) if 0 < found[_ROWS] <= MAXIMUM_LISTED_KEYS else {}
 
-    def key_column(alias: str, key: str) -> KeyColumn:
-        kind, low, high = kinds[alias], found.get(f"low_{alias}"), found.get(f"high_{alias}")
-        return KeyColumn(
-            name=key,
-            low=_constant(kind, low),
-            high=_constant(kind, high),
-            listed=tuple(text for value in listed.get(alias, ()) if (text := _constant(kind, value))),
-            has_null=bool(found[f"nulls_{alias}"]),
-            limits=None if low is None or high is None or kind not in _LIMITED else (low, high),
-        )
-
     return Batch(
         frame=staged,
         rows=int(found[_ROWS]),
@@ -200,7 +183,17 @@ def _checked(
         dropped=dropped,
         digest=int(found["digest"]),
         size_bytes=None if found["size"] is None else int(found["size"]),
-        keys=tuple(key_column(alias, key) for alias, key in aliases.items()),
+        keys=tuple(
+            KeyColumn(
+                key,
+                kinds[alias],
+                low=found.get(f"low_{alias}"),
+                high=found.get(f"high_{alias}"),
+                listed=listed.get(alias, ()),
+                has_null=bool(found[f"nulls_{alias}"]),
+            )
+            for alias, key in aliases.items()
+        ),
     )
 
 
@@ -241,9 +234,7 @@ def _as_ordered(kind: vocabulary.IcebergType, alias: str) -> str | None:
     return alias if kind in _LIMITED or isinstance(kind, vocabulary.DecimalType) else None
 
 
-def _constant(kind: vocabulary.IcebergType, value: Any) -> str | None:
-    if value is None:
-        return None
+def _constant(kind: vocabulary.IcebergType, value: Any) -> str:
     return f"{_AS_NUMBERS[kind][1]}({value})" if kind in _AS_NUMBERS else expressions.literal(value)
 
 

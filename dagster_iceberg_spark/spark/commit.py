@@ -10,20 +10,11 @@ from typing import Final
 import tenacity
 from pyspark.sql import DataFrame
 
+from dagster_iceberg_spark import errors
 from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.catalog.damage import bring_back
 from dagster_iceberg_spark.catalog.files import added_files, data_files
 from dagster_iceberg_spark.catalog.look import look
-from dagster_iceberg_spark.errors import (
-    CatalogUnavailableError,
-    ChangesConsumedError,
-    CommitConflictError,
-    CommitOutcomeUnknownError,
-    DataError,
-    IcebergSparkError,
-    NotAnIcebergTableError,
-    RetryableError,
-)
 from dagster_iceberg_spark.plan import adoption
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.definition import WAP_ENABLED, WAP_SETTINGS, is_switched_on, refuse_staging
@@ -57,14 +48,6 @@ _NAMED_FILES: Final = 20
 _CLOCK_TOLERANCE: Final = dt.timedelta(seconds=2)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A snapshot of this materialization that was in the table before an attempt writes."""
-
-    snapshot: Snapshot
-    is_adopted: bool  # committed by another attempt of the step, or by a run that this run resumes
-
-
 def materialize(session: IcebergSession, request: WriteRequest, frame: DataFrame) -> Commit:
     """Commit the DataFrame as exactly one snapshot, or adopt an existing one.
 
@@ -91,12 +74,12 @@ def materialize(session: IcebergSession, request: WriteRequest, frame: DataFrame
 
 def _can_be_planned_again(error: BaseException) -> bool:
     """Return whether another attempt may write the same DataFrame. After `ChangesConsumedError`, it is outdated."""
-    return isinstance(error, RetryableError) and not isinstance(error, ChangesConsumedError)
+    return isinstance(error, errors.RetryableError) and not isinstance(error, errors.ChangesConsumedError)
 
 
 def _retry_line(state: tenacity.RetryCallState, request: WriteRequest) -> str:
     error = state.outcome.exception() if state.outcome else None
-    what = "Conflict on" if isinstance(error, CommitConflictError) else "Trouble with"
+    what = "Conflict on" if isinstance(error, errors.CommitConflictError) else "Trouble with"
     attempt = f"attempt {state.attempt_number + 1} of {request.limits.attempts}"
     return f"{what} {request.subject}, planning again ({attempt}): {error}"
 
@@ -127,17 +110,18 @@ class _Attempts:
             self.known = frozenset(state.snapshots) if state else frozenset[int]()
         rolled_back: set[int] = set()
         while state is not None and (found := self._find(state)) is not None:
-            if found.snapshot.snapshot_id in rolled_back:
-                raise CommitConflictError.refusing(
+            snapshot, is_adopted = found
+            if snapshot.snapshot_id in rolled_back:
+                raise errors.CommitConflictError.refusing(
                     "write",
                     self.request.subject,
-                    expected=f"a history without snapshot {found.snapshot.snapshot_id}, which was rolled back",
+                    expected=f"a history without snapshot {snapshot.snapshot_id}, which was rolled back",
                     found="the snapshot: the catalog still returns it",
                     hint="run the asset again.",
                 )
-            if outcome.is_intact(self.session, self.request, state, found.snapshot):
-                return self._resume(state, found, began)
-            rolled_back.add(found.snapshot.snapshot_id)
+            if outcome.is_intact(self.session, self.request, state, snapshot):
+                return self._resume(state, snapshot, began, is_adopted=is_adopted)
+            rolled_back.add(snapshot.snapshot_id)
             state = self._look()
         self._require_writable(state)
         plan, frame = self._plan(state)
@@ -162,12 +146,12 @@ class _Attempts:
             return lambda snapshot: snapshot.committed_at_ms < since_ms
         return None if self.known is None else outcome.seen_before(self.known)
 
-    def _find(self, state: TableState) -> _Found | None:
-        """Return the snapshot of an earlier attempt in this or another process, if the table has it."""
+    def _find(self, state: TableState) -> tuple[Snapshot, bool] | None:
+        """Return the snapshot of an earlier attempt, if the table has it, and whether another process committed it."""
         request = self.request
         committed = outcome.committed_snapshots(state, request, self.known)
         if committed:
-            return _Found(committed[0], is_adopted=False)
+            return committed[0], False
         decided = adoption.decide_adoption(
             state,
             request.candidates,
@@ -178,16 +162,16 @@ class _Attempts:
         )
         if decided.warning:
             request.report(decided.warning)
-        return None if decided.snapshot is None else _Found(decided.snapshot, is_adopted=True)
+        return None if decided.snapshot is None else (decided.snapshot, True)
 
-    def _resume(self, state: TableState, found: _Found, began: float) -> Commit:
+    def _resume(self, state: TableState, snapshot: Snapshot, began: float, *, is_adopted: bool) -> Commit:
         """Make the changes that waited for the snapshot's data, and return the commit."""
-        if found.is_adopted:
-            commit = Commit(state.identifier, state.location, state.schema, found.snapshot, is_adopted=True)
+        if is_adopted:
+            commit = Commit(state.identifier, state.location, state.schema, snapshot, is_adopted=True)
         else:
-            commit = self._commit_of(state, found.snapshot, began=began, ended=began)
+            commit = self._commit_of(state, snapshot, began=began, ended=began)
         # The columns that the snapshot was planned with, if its metadata records them.
-        return self._finish(commit, state, planned_on=state.schemas.get(found.snapshot.schema_id or 0, Schema(())))
+        return self._finish(commit, state, planned_on=state.schemas.get(snapshot.schema_id or 0, Schema(())))
 
     def _require_writable(self, state: TableState | None) -> None:
         """Reject changes that another materialization has consumed, and sessions that stage their writes."""
@@ -249,23 +233,23 @@ class _Attempts:
                     report=request.report,
                     subject=request.subject,
                 )
-        except DataError as error:
+        except errors.DataError as error:
             self._name_leftovers(began)
             raise self._with_what_is_left(error, plan) from error.__cause__
         except ENGINE_ERRORS as error:
             failure = translated(error, action="write", subject=request.subject, redact=session.catalog.redact)
-            if isinstance(failure, CommitOutcomeUnknownError):
+            if isinstance(failure, errors.CommitOutcomeUnknownError):
                 outcome.resolve_lost_answer(session, request, work, known, error=error, failure=failure)
                 return RowCounts()
-            if not isinstance(failure, DataError):  # whose error ends a write before it commits
+            if not isinstance(failure, errors.DataError):  # whose error ends a write before it commits
                 try:
                     if outcome.has_committed(session, request, known):
                         return RowCounts()
-                except CatalogUnavailableError:
+                except errors.CatalogUnavailableError:
                     raise failure from error
-            if not isinstance(failure, CommitConflictError):  # Iceberg deletes the files itself after this error
+            if not isinstance(failure, errors.CommitConflictError):  # Iceberg deletes the files itself after this error
                 self._name_leftovers(began)
-            if plan.create is not None and isinstance(failure, CommitConflictError):
+            if plan.create is not None and isinstance(failure, errors.CommitConflictError):
                 _require_created(session, plan)
             raise self._with_what_is_left(failure, plan) from error
 
@@ -276,7 +260,7 @@ class _Attempts:
         catalog, identifier = self.session.catalog, self.request.identifier
         try:
             paths = leftovers(catalog, identifier, began - _CLOCK_TOLERANCE)
-        except IcebergSparkError:
+        except errors.IcebergSparkError:
             return
         if paths:
             listed = f"{', '.join(paths[:_NAMED_FILES])}{', ...' if len(paths) > _NAMED_FILES else ''}"
@@ -286,7 +270,7 @@ class _Attempts:
                 f"`{sql.remove_orphans(catalog.name, identifier)}` removes them once they are three days old."
             )
 
-    def _with_what_is_left(self, error: IcebergSparkError, plan: WritePlan) -> IcebergSparkError:
+    def _with_what_is_left(self, error: errors.IcebergSparkError, plan: WritePlan) -> errors.IcebergSparkError:
         """Return the error with the changes of the preparation. Rows and snapshots are as before."""
         left = ["the table was created and is empty"] if plan.create else []
         left += self.changes
@@ -301,7 +285,7 @@ class _Attempts:
         committed = outcome.committed_snapshots(state, request, self.known)
         if state is None or not committed:
             token = plan.snapshot_properties[lineage.COMMIT_TOKEN]
-            raise CommitOutcomeUnknownError.refusing(
+            raise errors.CommitOutcomeUnknownError.refusing(
                 "find the commit to",
                 request.subject,
                 expected=f"a snapshot with `{lineage.COMMIT_TOKEN}` = {token}",
@@ -345,7 +329,7 @@ class _Attempts:
                 return commit
             apply(self.session, request.identifier, changes)
             after = look(self.session.catalog, request.identifier)
-        except IcebergSparkError as error:
+        except errors.IcebergSparkError as error:
             request.report(
                 f"The rows of {request.identifier} are committed, but its columns could not be changed as "
                 f"`{SCHEMA_EVOLUTION}` and `{RENAMES}` ask; the next run tries again. {error}"
@@ -358,7 +342,7 @@ class _Attempts:
 def _require_created(session: IcebergSession, plan: WritePlan) -> None:
     """Reject a name that belongs to something other than a table, such as a view, so that no table can be created."""
     if look(session.catalog, plan.identifier) is None:
-        raise NotAnIcebergTableError.refusing(
+        raise errors.NotAnIcebergTableError.refusing(
             "write",
             str(plan.identifier),
             expected="a free name, or an Iceberg table",

@@ -328,7 +328,6 @@ def _utc_text(microseconds: str) -> str:
     if microseconds == "NULL":
         return microseconds
     try:
-        instant = _EPOCH + dt.timedelta(microseconds=int(microseconds))
+        return (_EPOCH + dt.timedelta(microseconds=int(microseconds))).isoformat()
     except OverflowError:
         return f"{microseconds}{MICROSECONDS}"
-    return instant.isoformat()

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -21,7 +21,6 @@ from dagster_iceberg_spark.spark.columns import is_connect
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.timeouts import REFRESH_SECONDS
 
-_ROLE_FACTORY: Final = "org.apache.iceberg.aws.AssumeRoleAwsClientFactory"
 _logger = logging.getLogger(__name__)
 
 
@@ -141,7 +140,7 @@ def _of_nodes(identity: AwsIdentity, region: str | None, catalog: CatalogDescrip
     if region is None:
         raise session_refusals.role_without_region(str(catalog))
     return {
-        "client.factory": _ROLE_FACTORY,
+        "client.factory": "org.apache.iceberg.aws.AssumeRoleAwsClientFactory",
         "client.assume-role.arn": identity.role_arn,
         "client.assume-role.region": region,
         **({"client.assume-role.external-id": identity.external_id} if identity.external_id else {}),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 from dagster_iceberg_spark.catalog.damage import lone_creation
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
@@ -19,8 +19,6 @@ from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.scope import PartitionScope
-
-_LIMITS: Final = RetryLimits(attempts=2, seconds=60.0)
 
 
 def versions(session: IcebergSession) -> str:
@@ -78,7 +76,7 @@ def write_rows(session: IcebergSession, identifier: TableIdentifier, *, rows: in
         ),
         candidates=(),
         record_of=lambda _: "none",
-        limits=_LIMITS,
+        limits=RetryLimits(attempts=2, seconds=60.0),
         report=lambda _: None,
         announce=lambda _: None,
         earlier_attempts=tuple,

@@ -1,6 +1,7 @@
 """Reads a plan as a Spark DataFrame."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, types
@@ -47,9 +48,9 @@ def _rows(session: IcebergSession, plan: ReadPlan) -> DataFrame:
     if scan == "rows" or changes is None or changes.since is None:
         frame = _projected(session.spark.sql(sql.rows_at(name, plan.snapshot_id)), plan)
         return _as_insertions(frame, plan.snapshot_id) if is_changelog else frame
-    if scan == "changelog":
-        return _changelog(session, plan, changes.since)
     ends = {"start-snapshot-id": str(changes.since), "end-snapshot-id": str(plan.snapshot_id)}
+    if scan == "changelog":
+        return _changelog(session, plan, ends)
     reader = session.spark.read.options(**ends)
     if scan == "appends":
         return reader.table(name)
@@ -64,16 +65,15 @@ def _as_insertions(frame: DataFrame, snapshot_id: int | None) -> DataFrame:
     return frame.withColumns(dict(zip(CHANGE_COLUMNS, values, strict=True)))
 
 
-def _changelog(session: IcebergSession, plan: ReadPlan, since: int) -> DataFrame:
+def _changelog(session: IcebergSession, plan: ReadPlan, ends: Mapping[str, str]) -> DataFrame:
     """Return insertions and deletions, without rows that a commit rewrote unchanged.
 
     Iceberg creates a view of the changes. Its name identifies the range, so another read of the range reuses the view.
     """
-    table = f"{session.catalog.name}.{plan.identifier}"
-    view = f"changes_{hashlib.sha256(f'{table} {since} {plan.snapshot_id}'.encode()).hexdigest()[:32]}"
-    session.spark.sql(
-        sql.create_changelog_view(session.catalog.name, plan.identifier, view=view, since=since, until=plan.snapshot_id)
-    )
+    catalog, identifier = session.catalog.name, plan.identifier
+    changes = f"{catalog}.{identifier} {' '.join(ends.values())}"
+    view = f"changes_{hashlib.sha256(changes.encode()).hexdigest()[:32]}"
+    session.spark.sql(sql.create_changelog_view(catalog, identifier, view=view, ends=ends))
     return session.spark.table(view)
 
 

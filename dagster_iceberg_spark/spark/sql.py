@@ -58,12 +58,9 @@ def rows_at(table: str, snapshot_id: int) -> str:
     return f"SELECT * FROM {table} VERSION AS OF {snapshot_id}"
 
 
-def create_changelog_view(
-    catalog: str, identifier: TableIdentifier, *, view: str, since: int, until: int | None
-) -> str:
+def create_changelog_view(catalog: str, identifier: TableIdentifier, *, view: str, ends: Mapping[str, str]) -> str:
     """Return the call that creates a view of the changes in a range (Iceberg documentation, "Spark Procedures")."""
-    ends = {"start-snapshot-id": since, **({} if until is None else {"end-snapshot-id": until})}
-    options = ", ".join(f"{text(key)}, {text(str(value))}" for key, value in ends.items())
+    options = ", ".join(f"{text(key)}, {text(value)}" for key, value in ends.items())
     return (
         f"CALL {quote(catalog)}.system.create_changelog_view(`table` => {text(dotted(catalog, *identifier.parts))}, "
         f"options => map({options}), changelog_view => {text(view)})"

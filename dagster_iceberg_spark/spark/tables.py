@@ -7,7 +7,7 @@ from dagster_iceberg_spark.catalog.look import find_table
 from dagster_iceberg_spark.errors import CommitConflictError, InvestigationError
 from dagster_iceberg_spark.plan.placement import default_location
 from dagster_iceberg_spark.plan.table_request import TableCreation
-from dagster_iceberg_spark.plan.write_plan import CreateTable, WritePlan
+from dagster_iceberg_spark.plan.write_plan import WritePlan
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.failures import translating
 from dagster_iceberg_spark.spark.session import IcebergSession
@@ -49,9 +49,17 @@ def statements(session: IcebergSession, plan: WritePlan) -> list[str]:
     together = version_of(session.spark).alters_columns_together
     planned: list[str] = []
     if create is not None:
-        location = create.location or _location(session, identifier, create.creation)
+        placed = create.creation.location
+        location_of = default_location if placed is None else placed.location_of
+        location = create.location or location_of(identifier, session.catalog.warehouse)
         planned.append(sql.create_table(catalog, identifier, create, location))
-        planned.extend(sql.change_table(catalog, identifier, list(_finishing(create))))
+        # Spark's CREATE TABLE does not support these.
+        finishing: list[TableUpdate] = []
+        if create.sort_by:
+            finishing.append(SetSortOrder(create.sort_by, is_partitioned=bool(create.spec.fields)))
+        if create.identifier_fields:
+            finishing.append(SetIdentifierFields(create.identifier_fields))
+        planned.extend(sql.change_table(catalog, identifier, finishing))
     planned.extend(sql.change_table(catalog, identifier, plan.changes, alters_together=together))
     if planned and session.may_be_stale:
         planned.append(sql.refresh(catalog, identifier))
@@ -79,23 +87,8 @@ def apply(session: IcebergSession, identifier: TableIdentifier, changes: Sequenc
     _run(session, identifier, sql.change_table(session.catalog.name, identifier, changes, alters_together=together))
 
 
-def _finishing(create: CreateTable) -> Iterator[TableUpdate]:
-    """Yield the statements for properties that Spark's CREATE TABLE does not support."""
-    if create.sort_by:
-        yield SetSortOrder(create.sort_by, is_partitioned=bool(create.spec.fields))
-    if create.identifier_fields:
-        yield SetIdentifierFields(create.identifier_fields)
-
-
 def refresh(session: IcebergSession, identifier: TableIdentifier) -> None:
     """Clear the session's cache of the table, if it may have one."""
     if session.may_be_stale:
         with translating(session.catalog, action="read", subject=str(identifier)):
             session.spark.sql(sql.refresh(session.catalog.name, identifier))
-
-
-def _location(session: IcebergSession, identifier: TableIdentifier, creation: TableCreation) -> str | None:
-    warehouse = session.catalog.warehouse
-    if creation.location is not None:
-        return creation.location.location_of(identifier, warehouse)
-    return default_location(identifier, warehouse)
