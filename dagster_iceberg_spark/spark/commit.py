@@ -65,7 +65,7 @@ def materialize(session: IcebergSession, request: WriteRequest, frame: DataFrame
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(_can_be_planned_again),
             stop=tenacity.stop_after_attempt(limits.attempts) | tenacity.stop_after_delay(limits.seconds),
-            wait=tenacity.wait_random_exponential(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS),
+            wait=tenacity.wait_random_exponential(multiplier=FIRST_WAIT_SECONDS, max=LONGEST_WAIT_SECONDS),
             before_sleep=lambda state: request.report(_retry_line(state, request)),
             reraise=True,
         )
