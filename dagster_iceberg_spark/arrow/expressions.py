@@ -1,160 +1,107 @@
 """Converts predicates to pyiceberg's expressions."""
 
 import datetime as dt
+from functools import partial, reduce
 from typing import Any, Final
 
-from pyiceberg.expressions import (
-    AlwaysFalse,
-    AlwaysTrue,
-    BooleanExpression,
-    EqualTo,
-    GreaterThan,
-    GreaterThanOrEqual,
-    LessThan,
-    LessThanOrEqual,
-    NotEqualTo,
-    NotNaN,
-    NotNull,
-    NotStartsWith,
-    Reference,
-)
-from pyiceberg.expressions import And as PyIcebergAnd
-from pyiceberg.expressions import In as PyIcebergIn
-from pyiceberg.expressions import IsNaN as PyIcebergIsNaN
-from pyiceberg.expressions import IsNull as PyIcebergIsNull
-from pyiceberg.expressions import NotIn as PyIcebergNotIn
-from pyiceberg.expressions import Or as PyIcebergOr
-from pyiceberg.expressions import StartsWith as PyIcebergStartsWith
+from pyiceberg import expressions as iceberg
+from pyiceberg.expressions import BooleanExpression
 
 from dagster_iceberg_spark.pyiceberg_fixes.required_fields_of_structs import IsNullInStruct, NotNullInStruct
-from dagster_iceberg_spark.table.predicate import (
-    EVERY_ROW,
-    Always,
-    And,
-    Column,
-    Comparison,
-    In,
-    InPartitions,
-    IsNaN,
-    IsNull,
-    LiteralValue,
-    Not,
-    Or,
-    Order,
-    Predicate,
-    StartsWith,
-)
+from dagster_iceberg_spark.table import predicate
 
-# pyiceberg's predicates take their arguments by position; pydantic's plugin for mypy is needed to see that.
-_COMPARISONS: Final[dict[str, Any]] = {
-    "<": LessThan,
-    "<=": LessThanOrEqual,
-    ">": GreaterThan,
-    ">=": GreaterThanOrEqual,
+_COMPARISONS: Final[dict[predicate.Order, type[BooleanExpression]]] = {
+    "<": iceberg.LessThan,
+    "<=": iceberg.LessThanOrEqual,
+    ">": iceberg.GreaterThan,
+    ">=": iceberg.GreaterThanOrEqual,
 }
-_OPPOSITES: Final[dict[Order, Order]] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-_equal_to: Any = EqualTo
-_not_equal_to: Any = NotEqualTo
-_in: Any = PyIcebergIn
-_not_in: Any = PyIcebergNotIn
-_is_nan: Any = PyIcebergIsNaN
-_not_nan: Any = NotNaN
-_starts_with: Any = PyIcebergStartsWith
-_not_starts_with: Any = NotStartsWith
+_OPPOSITES: Final[dict[predicate.Order, predicate.Order]] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
-def expression_of(predicate: Predicate) -> BooleanExpression:  # noqa: C901, PLR0911 - one for each kind of predicate
+def expression_of(rows: predicate.Predicate) -> BooleanExpression:  # noqa: C901, PLR0911 - one for each kind of predicate
     """Return the expression of the rows for which the predicate is true, which pyiceberg evaluates and pushes down.
 
-    Raises:
-        NotImplementedError: The predicate is on partitions. No read uses these, because pyiceberg filters by columns
-            only.
+    No read uses predicates on partitions, because pyiceberg filters by columns only.
     """
-    match predicate:
-        case Always():
-            return AlwaysTrue() if predicate == EVERY_ROW else AlwaysFalse()
-        case Comparison():
-            return _comparison(predicate)
-        case In():
-            return _membership(predicate)
-        case IsNull():
-            return _null(predicate.column)
-        case IsNaN():
-            return _is_nan(_reference(predicate.column))  # type: ignore[no-any-return]
-        case StartsWith():
-            return _starts_with(_reference(predicate.column), predicate.prefix)  # type: ignore[no-any-return]
-        case Not():
-            return _negation(predicate.term)
-        case And():
-            return PyIcebergAnd(*map(expression_of, predicate.terms))
-        case Or():
-            return PyIcebergOr(*map(expression_of, predicate.terms))
-        case InPartitions():
-            raise NotImplementedError(predicate)
+    match rows:
+        case predicate.Always():
+            return iceberg.AlwaysTrue() if rows == predicate.EVERY_ROW else iceberg.AlwaysFalse()
+        case predicate.Comparison():
+            return _comparison(rows)
+        case predicate.In():
+            return _membership(rows)
+        case predicate.IsNull():
+            return _null(rows.column)
+        case predicate.IsNaN():
+            return _term(iceberg.IsNaN, rows.column)
+        case predicate.StartsWith():
+            return _term(iceberg.StartsWith, rows.column, rows.prefix)
+        case predicate.Not():
+            return _negation(rows.term)
+        case predicate.And():
+            return iceberg.And(*map(expression_of, rows.terms))
+        case predicate.Or():
+            return iceberg.Or(*map(expression_of, rows.terms))
+        case predicate.InPartitions():
+            raise NotImplementedError(rows)
 
 
-def _membership(predicate: In) -> BooleanExpression:
-    values, reference = [_literal(value) for value in predicate.values], _reference(predicate.column)
+def _membership(rows: predicate.In) -> BooleanExpression:
+    values = [_literal(value) for value in rows.values]
     if len(values) > 1 and not isinstance(values[0], float):
-        return _in(reference, values)  # type: ignore[no-any-return]
-    equal = [_equal_to(reference, value) for value in values]  # a set with 0.0 does not contain -0.0
-    return equal[0] if len(equal) == 1 else PyIcebergOr(*equal)
+        return _term(iceberg.In, rows.column, values)
+    equal = map(partial(_term, iceberg.EqualTo, rows.column), values)  # a set with 0.0 does not contain -0.0
+    return reduce(iceberg.Or, equal)
 
 
-def _comparison(comparison: Comparison) -> BooleanExpression:
-    reference = _reference(comparison.column)
-    compared = _COMPARISONS[comparison.operator](reference, _literal(comparison.value))
+def _comparison(comparison: predicate.Comparison) -> BooleanExpression:
+    compared = _term(_COMPARISONS[comparison.operator], comparison.column, _literal(comparison.value))
     if isinstance(comparison.value, float) and comparison.operator in (">", ">="):
-        return PyIcebergOr(compared, _is_nan(reference))  # in Arrow, no comparison with NaN is true
-    return compared  # type: ignore[no-any-return]
+        return iceberg.Or(compared, _term(iceberg.IsNaN, comparison.column))  # in Arrow, no comparison with NaN is true
+    return compared
 
 
-def _negation(predicate: Predicate) -> BooleanExpression:  # noqa: C901, PLR0911 - one for each kind
+def _negation(rows: predicate.Predicate) -> BooleanExpression:  # noqa: PLR0911 - one for each kind of predicate
     """Return the rows for which the predicate is false. pyiceberg's `Not` would include those for which it is NULL."""
-    match predicate:
-        case Always():
-            return AlwaysFalse() if predicate == EVERY_ROW else AlwaysTrue()
-        case Comparison(column, operator, value):
-            return _comparison(Comparison(column, _OPPOSITES[operator], value))
-        case In():
-            values, reference = [_literal(value) for value in predicate.values], _reference(predicate.column)
-            if len(values) > 1 and not isinstance(values[0], float):
-                return PyIcebergAnd(_not_in(reference, values), _known(predicate.column))
-            return PyIcebergAnd(*(_not_equal_to(reference, value) for value in values), _known(predicate.column))
-        case IsNull():
-            return _known(predicate.column)
-        case IsNaN():
-            return PyIcebergOr(_not_nan(_reference(predicate.column)), _null(predicate.column))
-        case StartsWith():
-            reference = _reference(predicate.column)
-            return PyIcebergAnd(_not_starts_with(reference, predicate.prefix), _known(predicate.column))
-        case Not():
-            return expression_of(predicate.term)
-        case And():
-            return PyIcebergOr(*map(_negation, predicate.terms))
-        case Or():
-            return PyIcebergAnd(*map(_negation, predicate.terms))
-        case InPartitions():
-            raise NotImplementedError(predicate)
+    match rows:
+        case predicate.Comparison(column, operator, value):
+            return _comparison(predicate.Comparison(column, _OPPOSITES[operator], value))
+        case predicate.In() | predicate.StartsWith():
+            return iceberg.And(~expression_of(rows), _known(rows.column))
+        case predicate.IsNull():
+            return _known(rows.column)
+        case predicate.IsNaN():
+            return iceberg.Or(~expression_of(rows), _null(rows.column))
+        case predicate.Not():
+            return expression_of(rows.term)
+        case predicate.And():
+            return iceberg.Or(*map(_negation, rows.terms))
+        case predicate.Or():
+            return iceberg.And(*map(_negation, rows.terms))
+        case predicate.Always() | predicate.InPartitions():
+            return ~expression_of(rows)
 
 
-def _null(column: Column) -> BooleanExpression:
-    kind: Any = PyIcebergIsNull if isinstance(column, str) else IsNullInStruct
-    return kind(_reference(column))  # type: ignore[no-any-return]
+def _null(column: predicate.Column) -> BooleanExpression:
+    return _term(iceberg.IsNull if isinstance(column, str) else IsNullInStruct, column)
 
 
-def _known(column: Column) -> BooleanExpression:
-    kind: Any = NotNull if isinstance(column, str) else NotNullInStruct
-    return kind(_reference(column))  # type: ignore[no-any-return]
+def _known(column: predicate.Column) -> BooleanExpression:
+    return _term(iceberg.NotNull if isinstance(column, str) else NotNullInStruct, column)
 
 
-def _reference(column: Column) -> Reference:
-    """Return pyiceberg's reference to the column, or to a field of structs by its dotted path."""
-    return Reference(column if isinstance(column, str) else ".".join(column))
+def _term(kind: Any, column: predicate.Column, *arguments: Any) -> BooleanExpression:
+    """Return pyiceberg's predicate on the column, or on a field of structs, whose name is its dotted path.
+
+    It takes arguments by position, which only pydantic's plugin for mypy sees.
+    """
+    term: BooleanExpression = kind(
+        iceberg.Reference(column if isinstance(column, str) else ".".join(column)), *arguments
+    )
+    return term
 
 
-def _literal(value: LiteralValue) -> Any:
+def _literal(value: predicate.LiteralValue) -> Any:
     """Return the value for a literal of pyiceberg. Times are ISO texts, which pyiceberg parses by the column's type."""
-    if isinstance(value, dt.datetime | dt.date):
-        return value.isoformat()
-    return value
+    return value.isoformat() if isinstance(value, dt.datetime | dt.date) else value

@@ -11,11 +11,7 @@ from dagster_iceberg_spark.table.predicate import EVERY_ROW
 
 
 def lazy_frame(planned: PlannedScan) -> Any:
-    """Return a `polars.LazyFrame` of the rows. Nothing is read before it is collected.
-
-    Args:
-        planned: The scan of all rows that the frame may read.
-    """
+    """Return a `polars.LazyFrame` of the rows. Nothing is read before it is collected."""
     import polars as pl
     from polars.io.plugins import register_io_source
 

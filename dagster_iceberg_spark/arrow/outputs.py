@@ -2,15 +2,17 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import types
 
-from dagster_iceberg_spark.arrow import output_refusals
+from dagster_iceberg_spark.catalog.first_line import first_line
 from dagster_iceberg_spark.errors import OutputTypeError
 
+_Refused = Callable[..., OutputTypeError]
 OUTPUT_TYPES: Final = (
     "pyarrow.Table",
     "pyarrow.RecordBatch",
@@ -30,63 +32,66 @@ def arrow_rows(obj: Any, *, subject: str) -> pa.RecordBatchReader | None:
     """Return the rows batch by batch in types that Spark and Iceberg have, or None for an object without rows.
 
     Values do not change. A type that Iceberg lacks is replaced by one that holds all of its values. A value that the
-    new type does not hold, such as a nanosecond, is rejected when its batch is read.
-
-    Args:
-        obj: The object that an asset returned.
-        subject: The table, for messages.
-
-    Raises:
-        OutputTypeError: Iceberg lacks the type of a column, or an iterator yields another type. Errors in the code of
-            an iterator or a lazy frame are raised unchanged.
+    new type does not hold, such as a nanosecond, is rejected when its batch is read. Errors in the code of an iterator
+    or a lazy frame are raised unchanged.
     """
+    refused = partial(OutputTypeError.refusing, "write", subject)
     obj = obj.collect() if _is_a("polars", "LazyFrame", obj) else obj
     try:
-        given = _reader(obj, subject)
+        given = _reader(obj, refused)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         if isinstance(error, OutputTypeError):
             raise
-        raise output_refusals.not_for_arrow(subject, obj, error) from error
+        raise refused(
+            expected="rows that Arrow can hold",
+            found=f"{type_name(obj)}: {first_line(error)}",
+            hint="give each column one type, and each a name of its own.",
+        ) from error
     if given is None and isinstance(obj, Iterator):
-        given = _reader_of_iterator(obj, subject)
+        given = _reader_of_iterator(obj, refused)
     if given is None:
         return None
-    _refuse_repeated(given.schema.names, subject)
-    schema = pa.schema([pa.field(field.name, _stored(field.type, field.name, subject)) for field in given.schema])
-    return pa.RecordBatchReader.from_batches(schema, (_cast(batch, schema, subject) for batch in given))
+    names = given.schema.names
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise refused(expected="each column's name once", found=f"{', '.join(repeated)} more than once")
+    schema = pa.schema([pa.field(field.name, _stored(field.type, field.name, refused)) for field in given.schema])
+    return pa.RecordBatchReader.from_batches(schema, (_cast(batch, schema, refused) for batch in given))
 
 
-def _reader(obj: Any, subject: str) -> pa.RecordBatchReader | None:
+def type_name(obj: object) -> str:
+    """Return the dotted name of the object's class."""
+    return f"{type(obj).__module__}.{type(obj).__qualname__}"
+
+
+def _reader(obj: Any, refused: _Refused) -> pa.RecordBatchReader | None:
     if isinstance(obj, pa.RecordBatchReader):
         return obj
     if isinstance(obj, pa.RecordBatch):
         return pa.RecordBatchReader.from_batches(obj.schema, [obj])
     if _is_a("pandas", "DataFrame", obj):
-        return _reader_of_pandas(obj, subject)
+        return _reader_of_pandas(obj, refused)
     if _is_a("polars", "DataFrame", obj):
         import polars as pl
 
         opaque = [name for name, kind in obj.schema.items() if kind == pl.Object]
         if opaque:
-            raise output_refusals.unknown_type(subject, opaque[0], "Object")
+            raise _unknown_type(opaque[0], "Object", refused)
         # Use Arrow's cast of categories, because it cannot look up views in a dictionary.
         return obj.to_arrow(compat_level=pl.CompatLevel.oldest()).to_reader()
     return pa.RecordBatchReader.from_stream(obj) if hasattr(obj, "__arrow_c_stream__") else None
 
 
-def _reader_of_pandas(frame: Any, subject: str) -> pa.RecordBatchReader:
+def _reader_of_pandas(frame: Any, refused: _Refused) -> pa.RecordBatchReader:
     """Return the rows. An index with a name becomes a column, and a numeric index without a name is left out."""
     if any(name is not None for name in frame.index.names):
         frame = frame.reset_index()
     elif frame.index.nlevels > 1 or frame.index.dtype.kind not in "iu":
-        raise output_refusals.unnamed_index(subject, frame.index.dtype)
+        raise refused(
+            expected="a pandas index of numbers, or with a name, under which it becomes a column",
+            found=f"one of type {frame.index.dtype} without a name",
+            hint="name it by `rename_axis`, or drop it by `reset_index(drop=True)`.",
+        )
     return pa.Table.from_pandas(frame, preserve_index=False).to_reader()
-
-
-def _refuse_repeated(names: list[str], subject: str) -> None:
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise output_refusals.repeated_names(subject, repeated)
 
 
 def _is_a(module: str, name: str, obj: object) -> bool:
@@ -95,94 +100,93 @@ def _is_a(module: str, name: str, obj: object) -> bool:
     return known is not None and isinstance(obj, known)
 
 
-def _reader_of_iterator(parts: Iterator[Any], subject: str) -> pa.RecordBatchReader:
-    batches = chain.from_iterable(_batches(part, subject) for part in parts)
+def _reader_of_iterator(parts: Iterator[Any], refused: _Refused) -> pa.RecordBatchReader:
+    batches = chain.from_iterable(_batches(part, refused) for part in parts)
     first = next(batches, None)
     if first is None:
-        raise output_refusals.no_batches(subject)
-    return pa.RecordBatchReader.from_batches(
-        first.schema, _same_columns(chain([first], batches), first.schema, subject)
-    )
+        raise refused(
+            expected="at least one Arrow batch, which tells the columns",
+            found="an iterator that yields none",
+            hint="yield a batch without rows where there are none.",
+        )
+    same = _same_columns(chain([first], batches), first.schema, refused)
+    return pa.RecordBatchReader.from_batches(first.schema, same)
 
 
-def _batches(part: Any, subject: str) -> Iterable[pa.RecordBatch]:
+def _batches(part: Any, refused: _Refused) -> Iterable[pa.RecordBatch]:
     if isinstance(part, pa.RecordBatch):
         return [part]
     if isinstance(part, pa.Table):
         return part.to_batches() or [pa.RecordBatch.from_pylist([], schema=part.schema)]
-    raise output_refusals.not_a_batch(subject, part)
+    expected = "an iterator of pyarrow.RecordBatch or pyarrow.Table"
+    raise refused(expected=expected, found=f"{type_name(part)} among what it yields")
 
 
-def _same_columns(batches: Iterator[pa.RecordBatch], schema: pa.Schema, subject: str) -> Iterator[pa.RecordBatch]:
+def _same_columns(batches: Iterator[pa.RecordBatch], schema: pa.Schema, refused: _Refused) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         if (batch.schema.names, batch.schema.types) != (schema.names, schema.types):
-            raise output_refusals.other_columns(subject, schema, batch.schema)
+            first, other = (", ".join(f"{field.name} {field.type}" for field in it) for it in (schema, batch.schema))
+            raise refused(expected=f"the columns of the first batch in all of them: {first}", found=other)
         yield batch
 
 
-def _cast(batch: pa.RecordBatch, schema: pa.Schema, subject: str) -> pa.RecordBatch:
+def _cast(batch: pa.RecordBatch, schema: pa.Schema, refused: _Refused) -> pa.RecordBatch:
     columns = []
     for column, field in zip(batch.columns, schema, strict=True):
         try:
             columns.append(column.cast(field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise output_refusals.unfit_value(subject, field, error) from error
+            raise refused(
+                expected=f"values of {field.name!r} that the type {field.type} holds",
+                found=first_line(error),
+                hint="round them in the asset, if that is meant.",
+            ) from error
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _stored(kind: pa.DataType, column: str, subject: str) -> pa.DataType:
+def _stored(kind: pa.DataType, column: str, refused: _Refused) -> pa.DataType:
     """Return a type that Spark and Iceberg have and that holds every value of the given type."""
+
+    def stored_part(part: pa.DataType) -> pa.DataType:
+        if types.is_null(part):
+            raise _unknown_type(column, "nothing but NULL inside", refused)
+        return _stored(part, column, refused)
+
     for applies, stored in _RULES:
         if applies(kind):
-            return stored(kind, lambda part: _stored_part(part, column, subject))
-    raise output_refusals.unknown_type(subject, column, str(kind))
+            return stored(kind, stored_part)
+    raise _unknown_type(column, str(kind), refused)
 
 
-def _stored_part(kind: pa.DataType, column: str, subject: str) -> pa.DataType:
-    if types.is_null(kind):
-        raise output_refusals.unknown_type(subject, column, "nothing but NULL inside")
-    return _stored(kind, column, subject)
+def _unknown_type(column: str, kind: str, refused: _Refused) -> OutputTypeError:
+    return refused(
+        expected="columns of types that Iceberg has",
+        found=f"{column!r} of type {kind}",
+        hint="cast the column to a type that Iceberg has (Iceberg spec, primitive types), or leave it out.",
+    )
 
 
 _Stored = Callable[[pa.DataType], pa.DataType]
 _MAXIMUM_PRECISION: Final = 38
+_Test = Callable[[pa.DataType], bool]
 
 
-def _is_same(kind: pa.DataType) -> bool:
-    return bool(
-        types.is_boolean(kind)
-        or types.is_signed_integer(kind)
-        or types.is_float32(kind)
-        or types.is_float64(kind)
-        or types.is_date32(kind)
-        or types.is_null(kind)
-    )
+def _any_of(*tests: _Test) -> _Test:
+    return lambda kind: any(test(kind) for test in tests)
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(
-        types.is_binary(kind)
-        or types.is_large_binary(kind)
-        or types.is_binary_view(kind)
-        or types.is_fixed_size_binary(kind)
-    )
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-
-_RULES: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, _Stored], pa.DataType]], ...]] = (
-    (_is_same, lambda kind, _: kind),
+_RULES: Final[tuple[tuple[_Test, Callable[[pa.DataType, _Stored], pa.DataType]], ...]] = (
+    (
+        _any_of(types.is_boolean, types.is_signed_integer, types.is_float32, types.is_float64, types.is_date32),
+        lambda kind, _: kind,
+    ),
+    (types.is_null, lambda kind, _: kind),
     (lambda kind: isinstance(kind, pa.Bool8Type), lambda _, __: pa.bool_()),
     (lambda kind: isinstance(kind, pa.UuidType | pa.JsonType), lambda kind, stored: stored(kind.storage_type)),
     (types.is_dictionary, lambda kind, stored: stored(kind.value_type)),
-    (_is_text, lambda _, __: pa.string()),
-    (_is_bytes, lambda _, __: pa.binary()),
+    (_any_of(types.is_string, types.is_large_string, types.is_string_view), lambda _, __: pa.string()),
+    (_any_of(types.is_binary, types.is_large_binary, types.is_binary_view), lambda _, __: pa.binary()),
+    (types.is_fixed_size_binary, lambda _, __: pa.binary()),
     (types.is_uint8, lambda _, __: pa.int16()),
     (types.is_uint16, lambda _, __: pa.int32()),
     (types.is_uint32, lambda _, __: pa.int64()),
@@ -194,7 +198,10 @@ _RULES: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, 
         lambda kind: types.is_decimal(kind) and kind.precision <= _MAXIMUM_PRECISION and kind.scale >= 0,
         lambda kind, _: pa.decimal128(kind.precision, kind.scale),
     ),
-    (_is_list, lambda kind, stored: pa.list_(stored(kind.value_type))),
+    (
+        _any_of(types.is_list, types.is_large_list, types.is_fixed_size_list),
+        lambda kind, stored: pa.list_(stored(kind.value_type)),
+    ),
     (types.is_map, lambda kind, stored: pa.map_(stored(kind.key_type), stored(kind.item_type))),
     (
         lambda kind: types.is_struct(kind) and len(kind.fields) > 0,

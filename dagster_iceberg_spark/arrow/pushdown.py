@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
+from dagster_iceberg_spark.table import schema
 from dagster_iceberg_spark.table.predicate import (
     EVERY_ROW,
     Comparison,
@@ -28,46 +29,29 @@ from dagster_iceberg_spark.table.predicate import (
     all_of,
     any_of,
 )
-from dagster_iceberg_spark.table.schema import (
-    BOOLEAN,
-    DATE,
-    INT,
-    LONG,
-    STRING,
-    TIMESTAMP,
-    TIMESTAMPTZ,
-    DecimalType,
-    IcebergType,
-    PrimitiveType,
-    Schema,
-)
 
 _ORDERS: Final[dict[str, Order]] = {"Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
 _TURNED: Final[dict[str, str]] = {"Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq", "Eq": "Eq"}
-_BITS: Final[dict[IcebergType, int]] = {INT: 31, LONG: 63}
-_PLAIN: Final = (PrimitiveType, DecimalType)
+_BITS: Final[dict[schema.IcebergType, int]] = {schema.INT: 31, schema.LONG: 63}
+_PLAIN: Final = (schema.PrimitiveType, schema.DecimalType)
 
 
-def pruning(filter_: Any, schema: Schema) -> Predicate:
+def pruning(filter_: Any, columns: schema.Schema) -> Predicate:
     """Return a predicate that matches all rows for which a `polars.Expr` is true, and possibly more.
 
     The JSON may change with a version of polars. An unknown part of it matches every row.
-
-    Args:
-        filter_: The filter.
-        schema: The columns of the filter.
     """
     try:
         node = json.loads(filter_.meta.serialize(format="json"))
     except Exception:  # noqa: BLE001 - such as an expression with a Python function, of which there is no document
         return EVERY_ROW
-    return _Reader({field.name: field.type for field in schema}).predicate(node, filter_)
+    return _Reader({field.name: field.type for field in columns}).predicate(node, filter_)
 
 
 class _Reader:
     """Translates a filter on columns of these types."""
 
-    def __init__(self, types: Mapping[str, IcebergType]) -> None:
+    def __init__(self, types: Mapping[str, schema.IcebergType]) -> None:
         self._types = types
 
     def predicate(self, node: Any, expression: Any) -> Predicate:
@@ -121,22 +105,25 @@ class _Reader:
         return tuple(value for value in found if value is not None) if None not in found else ()
 
 
-def _value(kind: IcebergType | None, value: Any) -> LiteralValue | None:
+def _value(kind: schema.IcebergType | None, value: Any) -> LiteralValue | None:
     """Return the value if a column of this type can be compared with it unchanged."""
     # Not floating-point numbers: Arrow skips rows by statistics of files, which do not account for NaN.
-    fits: dict[IcebergType, bool] = {
-        STRING: isinstance(value, str),
-        BOOLEAN: isinstance(value, bool),
-        DATE: isinstance(value, dt.date) and not isinstance(value, dt.datetime),
-        TIMESTAMP: isinstance(value, dt.datetime) and value.tzinfo is None,
-        TIMESTAMPTZ: isinstance(value, dt.datetime) and value.tzinfo is not None,
-    }
-    if isinstance(kind, DecimalType):
-        return kind.exact(value) if isinstance(value, Decimal) else None
-    if kind in _BITS:
-        is_integer = isinstance(value, int) and not isinstance(value, bool)
-        return value if is_integer and abs(value) < 2 ** _BITS[kind] else None
-    return None if kind is None or not fits.get(kind, False) else value
+    match value:
+        case bool():
+            fits = kind == schema.BOOLEAN
+        case int():
+            fits = kind in _BITS and abs(value) < 2 ** _BITS[kind]
+        case str():
+            fits = kind == schema.STRING
+        case dt.datetime():
+            fits = kind == (schema.TIMESTAMP if value.tzinfo is None else schema.TIMESTAMPTZ)
+        case dt.date():
+            fits = kind == schema.DATE
+        case Decimal() if isinstance(kind, schema.DecimalType):
+            return kind.exact(value)
+        case _:
+            fits = False
+    return value if fits else None
 
 
 def _constants(expression: Any) -> tuple[Any, ...]:

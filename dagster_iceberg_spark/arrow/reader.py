@@ -1,15 +1,16 @@
 """Loads a read plan as Arrow, pandas, polars, DuckDB, ibis or pyiceberg objects."""
 
 import importlib
+import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from dagster_iceberg_spark.arrow import load_refusals
 from dagster_iceberg_spark.arrow.lazy import lazy_frame
 from dagster_iceberg_spark.arrow.scan import PlannedScan, planned_scans
 from dagster_iceberg_spark.catalog.description import CatalogDescription
@@ -21,63 +22,29 @@ from dagster_iceberg_spark.plan.read import ReadPlan
 from dagster_iceberg_spark.pyiceberg_fixes.unknown_types import unknown_columns
 
 
-class Rows(Protocol):
-    """Rows that can be read all at once or batch by batch."""
-
-    def table(self) -> pa.Table:
-        """Return all rows."""
-
-    def batches(self) -> pa.RecordBatchReader:
-        """Return the rows batch by batch."""
-
-
 @dataclass(frozen=True, slots=True)
-class Changelog:
-    """The rows of a changelog, which only Spark can compute, in the same types as other reads.
+class HeldRows:
+    """Rows in memory."""
 
-    Args:
-        planned: The scan of the columns.
-        changelog: Spark's rows: the columns in their order, then those of a changelog.
-    """
-
-    planned: PlannedScan
-    changelog: pa.Table
+    rows: pa.Table
 
     def table(self) -> pa.Table:
         """Return all rows."""
-        change_fields = [self.changelog.schema.field(name) for name in CHANGE_COLUMNS]
-        return self.changelog.cast(pa.schema([*self.planned.schema, *change_fields]))
+        return self.rows
 
     def batches(self) -> pa.RecordBatchReader:
         """Return the rows batch by batch."""
-        return self.table().to_reader()
+        return self.rows.to_reader()
 
 
-class NoRows:
-    """No rows and no columns, for a table that does not exist."""
-
-    def table(self) -> pa.Table:
-        """Return a table without rows."""
-        return pa.table({})
-
-    def batches(self) -> pa.RecordBatchReader:
-        """Return no batch."""
-        return pa.RecordBatchReader.from_batches(pa.schema([]), [])
+Rows: TypeAlias = HeldRows | PlannedScan
 
 
 @dataclass(frozen=True, slots=True)
 class InputType:
     """A Python type that an input can be annotated with.
 
-    Args:
-        module: The module that users import it from.
-        name: The name of the type in that module.
-        load: Creates the object from rows.
-        extra: The extra of this package that installs the library, if it is not a dependency.
-        needs_columns: Whether the type needs at least one column.
-        is_whole_table: Whether the type represents the table itself, which cannot be filtered.
-        is_of_rows: Whether the object is created from rows that are read here. Only such types support incremental
-            reads.
+    `module` is where users import it from, and `extra` installs it, if it is not a dependency.
     """
 
     module: str
@@ -85,8 +52,8 @@ class InputType:
     load: Callable[[Any], Any]
     extra: str | None = None
     needs_columns: bool = False
-    is_whole_table: bool = False
-    is_of_rows: bool = True
+    is_whole_table: bool = False  # which cannot be filtered
+    is_of_rows: bool = True  # made of rows that are read here: only such types support incremental reads
 
     @property
     def path(self) -> str:
@@ -114,20 +81,16 @@ def _pandas(rows: Rows) -> Any:
     return frame
 
 
-def _polars(rows: Rows) -> Any:
-    return importlib.import_module("polars").from_arrow(rows.table())
+def _given_to(module: str, function: str) -> Callable[[Rows], Any]:
+    """Return a function that gives all rows to a function of a module, which it imports first."""
+    return lambda rows: getattr(importlib.import_module(module), function)(rows.table())
+
+
+_polars: Final = _given_to("polars", "from_arrow")
 
 
 def _lazy_polars(rows: Rows) -> Any:
     return lazy_frame(rows) if isinstance(rows, PlannedScan) else _polars(rows).lazy()
-
-
-def _duckdb(rows: Rows) -> Any:
-    return importlib.import_module("duckdb").from_arrow(rows.table())
-
-
-def _ibis(rows: Rows) -> Any:
-    return importlib.import_module("ibis").memtable(rows.table())
 
 
 INPUT_TYPES: Final = (
@@ -136,8 +99,8 @@ INPUT_TYPES: Final = (
     InputType("pandas", "DataFrame", _pandas, extra="pandas"),
     InputType("polars", "DataFrame", _polars, extra="polars"),
     InputType("polars", "LazyFrame", _lazy_polars, extra="polars"),
-    InputType("duckdb", "DuckDBPyRelation", _duckdb, extra="duckdb", needs_columns=True),
-    InputType("ibis", "Table", _ibis, extra="ibis", needs_columns=True),
+    InputType("duckdb", "DuckDBPyRelation", _given_to("duckdb", "from_arrow"), extra="duckdb", needs_columns=True),
+    InputType("ibis", "Table", _given_to("ibis", "memtable"), extra="ibis", needs_columns=True),
     InputType("pyiceberg.table", "DataScan", lambda planned: planned.scan(), needs_columns=True, is_of_rows=False),
     InputType(
         "pyiceberg.table",
@@ -152,11 +115,7 @@ INPUT_TYPES: Final = (
 
 
 def input_type_of(annotation: object) -> InputType | None:
-    """Return the input type of the annotation, if it loads without a JVM.
-
-    Args:
-        annotation: A type, or the dotted name of one.
-    """
+    """Return the input type of the annotation, a type or its dotted name, if it loads without a JVM."""
     return next((known for known in INPUT_TYPES if known.path == annotation or known.is_annotated_by(annotation)), None)
 
 
@@ -166,27 +125,9 @@ def read(
     input_type: InputType,
     read_changelog: Callable[[ReadPlan], pa.Table],
 ) -> dict[str, Any]:
-    """Return the rows of each plan as the input type.
-
-    Args:
-        description: The catalog.
-        plans: At least one plan by name. All of them read the same snapshot of the same table.
-        input_type: The type to load the rows as.
-        read_changelog: Returns the rows of a changelog, which Spark computes.
-
-    Raises:
-        UpstreamMissingError: The table no longer exists.
-        CatalogUnavailableError: The catalog or the store does not respond.
-        ConfigurationError: The type's package is not installed, or the input selects rows or columns for a type that
-            represents the table itself.
-    """
+    """Return the rows of each plan as the input type. All plans read the same snapshot of the same table."""
     plan = next(iter(plans.values()))
-    _require_changes_type(plan, input_type)
-    _require_known_types(plan)
-    if input_type.is_whole_table and plan.is_filtered:
-        raise load_refusals.selection_of_whole_table(plan, input_type.path)
-    if input_type.is_whole_table and len(plans) > 1:
-        raise load_refusals.partitions_of_whole_table(plan, input_type.path)
+    _refuse_misfits(plan, input_type, is_single=len(plans) == 1)
     table = find_table(description, plan.identifier, snapshot_id=plan.snapshot_id)
     if table is None:
         raise FailureKind.TABLE_VANISHED.refusal("read", str(plan.identifier), "none")
@@ -197,39 +138,59 @@ def read(
         }
 
 
+def _refuse_misfits(plan: ReadPlan, input_type: InputType, *, is_single: bool) -> None:
+    refused = partial(ConfigurationError.refusing, "load", str(plan.identifier))
+    if plan.changes is not None and not input_type.is_of_rows:
+        raise refused(
+            expected="a type of rows, for what is new",
+            found=input_type.path,
+            hint="annotate it as pyarrow.Table or pyspark.sql.DataFrame, for instance.",
+        )
+    unknown = unknown_columns([field for field in plan.schema if field.name in plan.columns])
+    if unknown:
+        kinds = {field.name: field.type for field in plan.schema}
+        others = [name for name in plan.columns if name not in unknown]
+        or_others = f', or ask for the other columns: the input\'s metadata {{"columns": {json.dumps(others)}}}'
+        raise refused(
+            expected="columns of types that pyiceberg has",
+            found=f"the column {', '.join(f'{name!r} of type {kinds[name]}' for name in unknown)}",
+            hint=f"load it as a pyspark.sql.DataFrame{or_others if others else ''}.",
+        )
+    if input_type.is_whole_table and plan.is_filtered:
+        raise refused(
+            expected=f"no `columns`, row filter or limit for an input of type {input_type.path}",
+            found="one of them",
+            hint="annotate the input as pyiceberg.table.DataScan, or leave them out.",
+        )
+    if input_type.is_whole_table and not is_single:
+        raise refused(
+            expected="a type of rows for an input of each partition by its key",
+            found=f"{input_type.path}, which is the whole table",
+            hint="annotate it as dict[str, pyiceberg.table.DataScan].",
+        )
+
+
 def _scans(table: Table, plans: Mapping[str, ReadPlan], input_type: InputType) -> Mapping[str, PlannedScan]:
-    is_changelog = any(plan.changes is not None and plan.changes.kind == "changelog" for plan in plans.values())
-    if len(plans) > 1 and input_type.is_of_rows and not is_changelog:
+    if len(plans) > 1 and input_type.is_of_rows and not any(map(_is_changelog, plans.values())):
         return planned_scans(table, plans)
     return {name: PlannedScan(table, plan) for name, plan in plans.items()}
 
 
 def _rows_of(planned: PlannedScan, read_changelog: Callable[[ReadPlan], pa.Table]) -> Rows:
-    changes = planned.plan.changes
-    if changes is not None and changes.kind == "changelog":
-        return Changelog(planned, read_changelog(planned.plan))
-    return planned
+    if not _is_changelog(planned.plan):
+        return planned
+    changelog = read_changelog(planned.plan)  # the columns in their order, then those of a changelog
+    change_fields = [changelog.schema.field(name) for name in CHANGE_COLUMNS]
+    return HeldRows(changelog.cast(pa.schema([*planned.schema, *change_fields])))  # in the types of other reads
 
 
-def _require_changes_type(plan: ReadPlan, input_type: InputType) -> None:
-    if plan.changes is None or input_type.is_of_rows:
-        return
-    raise load_refusals.changes_without_rows(plan, input_type.path)
-
-
-def _require_known_types(plan: ReadPlan) -> None:
-    unknown = unknown_columns([field for field in plan.schema if field.name in plan.columns])
-    if unknown:
-        raise load_refusals.columns_unknown_to_pyiceberg(plan, unknown)
+def _is_changelog(plan: ReadPlan) -> bool:
+    return plan.changes is not None and plan.changes.kind == "changelog"
 
 
 def no_rows(input_type: InputType, *, subject: str) -> Any:
-    """Return an object of the input type without rows and columns. The type must not need columns.
-
-    Raises:
-        ConfigurationError: The type's package is not installed.
-    """
-    return _loaded(input_type, NoRows(), subject=subject)
+    """Return an object of the input type without rows and columns. The type must not need columns."""
+    return _loaded(input_type, HeldRows(pa.table({})), subject=subject)
 
 
 def _loaded(input_type: InputType, rows: Rows, *, subject: str) -> Any:

@@ -10,24 +10,18 @@ from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.table import DataScan, FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
 
-from dagster_iceberg_spark.arrow import load_refusals
 from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.arrow.streaming import batches_of
 from dagster_iceberg_spark.arrow.uuids import texts_in, with_texts
 from dagster_iceberg_spark.catalog.failures import kind_of
 from dagster_iceberg_spark.catalog.files import describe_file, files_added_by
 from dagster_iceberg_spark.catalog.first_line import first_line
-from dagster_iceberg_spark.errors import InvestigationError
+from dagster_iceberg_spark.errors import ConfigurationError, InvestigationError
 from dagster_iceberg_spark.plan.binding import BoundScope, Intervals
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile, hull, within_file
 from dagster_iceberg_spark.plan.partition_files import partition_files
 from dagster_iceberg_spark.plan.read import ReadPlan
-from dagster_iceberg_spark.pyiceberg_fixes import (
-    lists_and_maps,
-    missing_field_ids,
-    narrowed_literals,
-    null_partitions,
-)
+from dagster_iceberg_spark.pyiceberg_fixes import lists_and_maps, missing_field_ids, narrowed_literals, null_partitions
 from dagster_iceberg_spark.pyiceberg_fixes.calendar_edges import plan_files
 from dagster_iceberg_spark.table.predicate import NO_ROW, Predicate, all_of
 
@@ -43,17 +37,11 @@ MAXIMUM_TERMS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class PlannedScan:
-    """A scan of the plan's rows, with the columns in the plan's order. pyiceberg's scan keeps the table's order.
-
-    Args:
-        source: The table to scan.
-        plan: The plan of the read.
-        files: The files that may have rows of the plan, or None if they have not been planned yet.
-    """
+    """A scan of the plan's rows, with the columns in the plan's order. pyiceberg's scan keeps the table's order."""
 
     source: Table
     plan: ReadPlan
-    files: tuple[FileScanTask, ...] | None = None
+    files: tuple[FileScanTask, ...] | None = None  # that may have rows of the plan, or None before they are planned
 
     def table(self) -> pa.Table:
         """Return all rows."""
@@ -62,7 +50,8 @@ class PlannedScan:
         batches = (batch for scan, tasks in self._pieces() for batch in scan.to_record_batches(tasks))
         parts = [pa.Table.from_batches([batch]) for batch in batches]  # their list types may differ
         empty = pa.Table.from_batches([], self._projected)
-        return self._ordered(pa.concat_tables([empty, *parts], promote_options="permissive"))
+        table = pa.concat_tables([empty, *parts], promote_options="permissive")
+        return table if self.plan.is_whole_row else table.select(list(self.plan.columns))
 
     def batches(self) -> pa.RecordBatchReader:
         """Return the rows batch by batch, while files are read."""
@@ -72,14 +61,10 @@ class PlannedScan:
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def planned_files(self) -> list[FileScanTask]:
-        """Return the files that may have rows of the plan.
-
-        Raises:
-            ConfigurationError: The files have equality deletes, which pyiceberg cannot evaluate.
-        """
+        """Return the files that may have rows of the plan."""
         if self.files is not None:
             return list(self.files)
-        if self._reads_added:
+        if self.plan.changes is not None and self.plan.changes.scan != "rows":
             return list(self._added())
         scope = (hull(self.plan.scope) if self._has_many_terms else self.plan.scope).predicate()
         try:
@@ -88,7 +73,13 @@ class PlannedScan:
         except ValueError as error:
             if not _has_equality_deletes(self.source, self.plan.snapshot_id):
                 raise
-            raise load_refusals.equality_deletes(self.plan) from error
+            raise ConfigurationError.refusing(
+                "load",
+                str(self.plan.identifier),
+                expected="a table without equality deletes, which pyiceberg cannot evaluate",
+                found=f"some in snapshot {self.plan.snapshot_id}",
+                hint="load it as a pyspark.sql.DataFrame, or rewrite its data files, which applies the deletes.",
+            ) from error
 
     def described(self, task: FileScanTask) -> DataFile:
         """Return the bounds of a file's rows."""
@@ -97,17 +88,10 @@ class PlannedScan:
     @property
     def schema(self) -> pa.Schema:
         """The columns in the plan's order."""
-        projected = self._projected
-        return pa.schema([projected.field(name) for name in self.plan.columns])
+        return pa.schema(map(self._projected.field, self.plan.columns))
 
     def narrowed(self, columns: Sequence[str] | None, rows: Predicate, limit: int | None) -> "PlannedScan":
-        """Return the scan with fewer columns or rows.
-
-        Args:
-            columns: Some of the plan's columns, or None for all.
-            rows: A further filter of the rows.
-            limit: The maximum number of rows, or None for all.
-        """
+        """Return the scan with fewer columns or rows."""
         limits = [number for number in (self.plan.limit, limit) if number is not None]
         plan = replace(
             self.plan,
@@ -119,11 +103,7 @@ class PlannedScan:
         return replace(self, plan=plan)
 
     def scan(self, predicate: Predicate | None = None) -> DataScan:
-        """Return pyiceberg's scan.
-
-        Args:
-            predicate: The predicate of the rows, or None for the plan's.
-        """
+        """Return pyiceberg's scan of the rows, by default the plan's."""
         rows = self.plan.predicate if predicate is None else predicate
         scan = self.source.scan(
             # Without a snapshot, pyiceberg would scan the newest.
@@ -160,9 +140,6 @@ class PlannedScan:
     def _projected(self) -> pa.Schema:
         return texts_in(schema_to_pyarrow(self.scan(NO_ROW).projection(), include_field_ids=False))
 
-    def _ordered(self, table: pa.Table) -> pa.Table:
-        return table if self.plan.is_whole_row else table.select(list(self.plan.columns))
-
     def _pieces(self) -> Iterator[tuple[ArrowScan, list[FileScanTask]]]:
         """Yield groups of files with the same filter, which has only the terms that their rows may meet."""
         if not self._has_many_terms:
@@ -173,14 +150,9 @@ class PlannedScan:
         for task in self.planned_files():
             left = within_file(scope, self.described(task))
             if left.boxes:
-                wanted = all_of([left.predicate(), self.plan.row_filter])
-                by_filter.setdefault(wanted, []).append(task)
+                by_filter.setdefault(all_of([left.predicate(), self.plan.row_filter]), []).append(task)
         for predicate, tasks in by_filter.items():
             yield self._arrow_scan(predicate), tasks
-
-    @property
-    def _reads_added(self) -> bool:
-        return self.plan.changes is not None and self.plan.changes.scan != "rows"
 
     def _added(self) -> Iterator[FileScanTask]:
         """Yield the files that the snapshots added. None of the snapshots has removed rows."""
@@ -215,12 +187,7 @@ class _FileByFile(ArrowScan):
 
 
 def planned_scans(source: Table, plans: Mapping[str, ReadPlan]) -> dict[str, PlannedScan]:
-    """Return the scan of each plan. The files of all plans are planned together.
-
-    Args:
-        source: The table.
-        plans: At least one plan. They differ only in their partitions.
-    """
+    """Return the scan of each plan. They differ only in their partitions, and their files are planned together."""
     boxes = tuple(dict.fromkeys(box for plan in plans.values() for box in plan.scope.boxes))
     whole = PlannedScan(source, replace(next(iter(plans.values())), scope=BoundScope(boxes)))
     tasks = whole.planned_files()

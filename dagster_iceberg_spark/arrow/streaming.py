@@ -21,13 +21,7 @@ _BYTES_OF_UNKNOWN_ROW: Final = 512
 
 
 def batches_of(scan: ArrowScan, io: FileIO, tasks: Iterable[FileScanTask]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the files in their order: large files batch by batch, small files several at a time.
-
-    Args:
-        scan: The scan, which determines the rows and columns.
-        io: The file IO that opens the files.
-        tasks: The files, with their deletes.
-    """
+    """Yield the rows of the files in their order: large files batch by batch, small files several at a time."""
     left, bytes_of_row = deque(tasks), 0
     while left:
         for batch in _read(scan, io, _next_group(left, bytes_of_row or _BYTES_OF_UNKNOWN_ROW)):
@@ -44,12 +38,7 @@ def _read(scan: ArrowScan, io: FileIO, group: list[FileScanTask]) -> Iterator[pa
 
 
 def _next_group(left: deque[FileScanTask], bytes_of_row: int) -> list[FileScanTask]:
-    """Take the files to read next: one, and more within the limits.
-
-    Args:
-        left: The files that have not been read yet.
-        bytes_of_row: The size of a row in memory, in bytes.
-    """
+    """Take the files to read next: one, and more within the limits."""
     group: list[FileScanTask] = []
     stored = decoded = 0
     while left:

@@ -35,14 +35,7 @@ def frame_of(spark: SparkSession, rows: pa.RecordBatchReader) -> Iterator[DataFr
     """Yield the rows as a DataFrame, which can be evaluated repeatedly until the end of the block.
 
     Spark on this machine reads the rows from a local Parquet file, so only one chunk is in memory. Any other Spark
-    receives them in chunks, which its executors keep on their disks.
-
-    Args:
-        spark: The session.
-        rows: The rows, in types that Spark has.
-
-    Raises:
-        PySparkException, Py4JError: The engine's error about the rows, untranslated.
+    receives them in chunks, which its executors keep on their disks. The engine's errors are not translated.
     """
     is_local = not is_connect(spark) and str(spark.sparkContext.master).partition("[")[0] == "local"
     typed, names = _with_types(rows), rows.schema.names
@@ -55,9 +48,8 @@ def frame_of(spark: SparkSession, rows: pa.RecordBatchReader) -> Iterator[DataFr
 
 def _with_types(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
     """Return the rows with a type for columns of only NULL. Parquet has no such type, and Spark reads one row of it."""
-    schema = pa.schema(
-        [field.with_type(pa.bool_()) if pa.types.is_null(field.type) else field for field in rows.schema]
-    )
+    fields = [field.with_type(pa.bool_()) if pa.types.is_null(field.type) else field for field in rows.schema]
+    schema = pa.schema(fields)
     return rows if schema == rows.schema else rows.from_batches(schema, (batch.cast(schema) for batch in rows))
 
 
@@ -66,14 +58,11 @@ def _without_types(frame: DataFrame, given: pa.Schema) -> DataFrame:
     if not any(pa.types.is_null(field.type) for field in given):
         return frame
     functions = functions_of(frame.sparkSession)
-    return frame.select(
-        *(
-            functions.lit(None).alias(field.name)
-            if pa.types.is_null(field.type)
-            else named_column(functions, field.name)
-            for field in given
-        )
+    columns = (
+        functions.lit(None).alias(field.name) if pa.types.is_null(field.type) else named_column(functions, field.name)
+        for field in given
     )
+    return frame.select(*columns)
 
 
 def _from_parquet(spark: SparkSession, rows: pa.RecordBatchReader, file: Path) -> DataFrame:

@@ -8,28 +8,14 @@ from pyspark.sql import Column, DataFrame
 
 from dagster_iceberg_spark.errors import MergeKeyError
 from dagster_iceberg_spark.plan.write_plan import Merge, WritePlan
-from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark import expressions, sql
 from dagster_iceberg_spark.spark.columns import functions_of, named_column, schema_of
 from dagster_iceberg_spark.spark.failures import NULL_MARKER
 from dagster_iceberg_spark.spark.guard import refusal
 from dagster_iceberg_spark.spark.session import IcebergSession, active
 from dagster_iceberg_spark.spark.versions import version_of
-from dagster_iceberg_spark.table.ordering import SortField
-from dagster_iceberg_spark.table.predicate import Comparison, LiteralValue, Predicate, all_of
-from dagster_iceberg_spark.table.schema import (
-    BINARY,
-    BOOLEAN,
-    DATE,
-    INTEGERS,
-    STRING,
-    TIMESTAMPTZ,
-    DecimalType,
-    IcebergType,
-    ListType,
-    MapType,
-    Schema,
-    StructType,
-)
+from dagster_iceberg_spark.table import schema as vocabulary
+from dagster_iceberg_spark.table.predicate import Comparison, Predicate, all_of
 
 MAXIMUM_LISTED_KEYS: Final = 100
 """With more rows, the keys of a batch are searched between the least and the greatest. Iceberg prunes by lists of up to
@@ -40,11 +26,11 @@ MAXIMUM_COPIED_BYTES: Final = 32 * 1024 * 1024
 _ROW_BYTES: Final = 64
 _FIELD_BYTES: Final = 16
 
-_AS_NUMBERS: Final[Mapping[IcebergType, tuple[str, str]]] = {
-    TIMESTAMPTZ: ("unix_micros", "timestamp_micros"),
-    DATE: ("unix_date", "date_from_unix_date"),
+_AS_NUMBERS: Final[Mapping[vocabulary.IcebergType, tuple[str, str]]] = {
+    vocabulary.TIMESTAMPTZ: ("unix_micros", "timestamp_micros"),
+    vocabulary.DATE: ("unix_date", "date_from_unix_date"),
 }
-_LIMITED: Final[frozenset[IcebergType]] = frozenset({STRING, *INTEGERS})
+_LIMITED: Final[frozenset[vocabulary.IcebergType]] = frozenset({vocabulary.STRING, *vocabulary.INTEGERS})
 """Types between which a value of the batch equals the same value in the table's column, unchanged."""
 _ROWS: Final = "rows"
 _RANK: Final = "__dagster_rank"
@@ -53,48 +39,34 @@ _EXAMPLES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
-    """The values of a key column in the batch.
+    """The values of a key column in the batch, as `_as_ordered` has them.
 
-    Args:
-        name: The name of the column.
-        low: The least value as a constant expression, or None if it is unknown.
-        high: The greatest value as a constant expression, or None if it is unknown.
-        listed: All values, if there are few.
-        has_null: Whether NULL is one of the values.
-        limits: The least and the greatest value of a column of texts or integers. None for other types, or if they are
-            unknown.
+    The least and the greatest value are None if they are unknown. `listed` has all values if there are few.
     """
 
     name: str
-    low: str | None
-    high: str | None
-    listed: tuple[str, ...]
+    kind: vocabulary.IcebergType
+    low: Any
+    high: Any
+    listed: Sequence[Any]
     has_null: bool
-    limits: tuple[LiteralValue, LiteralValue] | None = None
 
     def predicate(self, qualifier: str | None = None) -> str | None:
         """Return a condition that holds for every row of the table with a key of the batch, or None."""
-        if self.low is None or self.high is None:
+        if self.low is None:
             return None
-        column = sql.quote(self.name) if qualifier is None else sql.dotted(qualifier, self.name)
-        found = f"{column} >= {self.low} AND {column} <= {self.high}"
-        if self.listed:
-            found = f"{column} IN ({', '.join(self.listed)})"
+        column = sql.column_name(self.name, qualifier)
+        low, high, *listed = (_constant(self.kind, value) for value in (self.low, self.high, *self.listed))
+        found = f"{column} IN ({', '.join(listed)})" if listed else f"{column} >= {low} AND {column} <= {high}"
         return f"(({found}) OR {column} IS NULL)" if self.has_null else f"({found})"
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The batch of a merge.
+    """The rows of a merge, computed once, with the column that marks keys to delete.
 
-    Args:
-        frame: The rows, computed once, with the column that marks keys to delete.
-        rows: The number of rows.
-        marked: The number of rows that mark a key to delete.
-        dropped: The number of rows that were left out because the run does not own them.
-        keys: The columns of the key.
-        digest: A hash of all keys that are not marked.
-        size_bytes: The approximate size of the values, in bytes, or None if it is unknown.
+    `dropped` is the number of rows that were left out because the run does not own them, and `digest` a hash of all
+    keys that are not marked. The size of the values is approximate, or None if it is unknown.
     """
 
     frame: DataFrame
@@ -103,7 +75,7 @@ class Batch:
     dropped: int
     keys: tuple[KeyColumn, ...]
     digest: int
-    size_bytes: int | None = None
+    size_bytes: int | None
 
     @property
     def is_small(self) -> bool:
@@ -119,58 +91,51 @@ class Batch:
         known = [predicate for key in self.keys if (predicate := key.predicate(qualifier))]
         return " AND ".join(known) or "TRUE"
 
-    def near(self, columns: Schema) -> Predicate:
-        """Return a predicate that holds for every row of the table with a key of the batch, from the `limits`.
-
-        Args:
-            columns: The columns of the table.
-        """
+    def near(self, columns: vocabulary.Schema) -> Predicate:
+        """Return a predicate that holds for every row of the table with a key of the batch, for texts and integers."""
         terms: list[Predicate] = []
         for key in self.keys:
             field = columns.field(key.name)
-            if key.limits is not None and field is not None and not key.has_null and field.type in _LIMITED:
-                low, high = key.limits
-                terms += [Comparison(field.name, ">=", low), Comparison(field.name, "<=", high)]
+            is_known = key.low is not None and not key.has_null
+            if is_known and field is not None and {key.kind, field.type} <= _LIMITED:
+                terms += [Comparison(field.name, ">=", key.low), Comparison(field.name, "<=", key.high)]
         return all_of(terms)
 
 
 def stage(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFrame) -> Batch:
-    """Compute the batch and check its keys.
+    """Compute the batch and check its keys. The engine's errors are not translated.
 
     The batch must be computed once: a MERGE reads its source twice, Spark rejects a source that is not deterministic,
     and the check of the keys must see the rows that are merged.
-
-    Raises:
-        MergeKeyError: A key is NULL or has two rows, and the rules do not allow it.
-        PySparkException, Py4JError: The engine's error, untranslated.
     """
     guard, schema = plan.guard, schema_of(frame, subject=str(plan.identifier))
     is_marked = marked(action, schema)
     for column in plan.required:
-        refused = sql.refusal_of_nulls(column, f"{NULL_MARKER}{column!r}")
+        refused = expressions.refusal_of_nulls(column, f"{NULL_MARKER}{column!r}")
         frame = frame.where(f"CASE WHEN {is_marked} THEN TRUE ELSE {refused} END")
     with active(session.spark):
         complete = (frame if guard is None or guard.drops else frame.where(refusal(frame, guard))).localCheckpoint()
     staged, dropped = complete, 0
     if guard is not None and guard.drops:
         # Spark Connect does not return observations of a checkpoint, so the staged rows are counted.
-        staged = complete.where(sql.predicate(guard.owned))
+        staged = complete.where(expressions.condition(guard.owned))
         dropped = complete.count() - staged.count()
     if action.rules.dedup_sort is not None:
+        # Rows that tie for the first place of their key are all kept, and the check rejects them.
+        keys, order = ", ".join(map(sql.quote, action.keys)), sql.sort_field(action.rules.dedup_sort)
+        ranked = staged.selectExpr("*", f"rank() OVER (PARTITION BY {keys} ORDER BY {order}) AS {_RANK}")
         with active(session.spark):
-            staged = _deduplicated(action, staged, action.rules.dedup_sort).localCheckpoint()
+            staged = ranked.where(f"{_RANK} = 1").drop(_RANK).localCheckpoint()
     return _checked(session, plan, action, staged, is_marked, dropped)
 
 
-def marked(action: Merge, frame: Schema, qualifier: str | None = None) -> str:
+def marked(action: Merge, frame: vocabulary.Schema, qualifier: str | None = None) -> str:
     """Return the expression that is true for a row of the batch that marks its key to be deleted."""
     if action.marker is None:
         return "FALSE"
     field = frame.field(action.marker)
-    column = sql.quote(action.marker) if qualifier is None else sql.dotted(qualifier, action.marker)
-    if field is not None and field.type == BOOLEAN:
-        return f"coalesce({column}, FALSE)"
-    return f"({column} IS NOT NULL)"
+    column = sql.column_name(action.marker, qualifier)
+    return f"coalesce({column}, FALSE)" if field and field.type == vocabulary.BOOLEAN else f"({column} IS NOT NULL)"
 
 
 def digest_of_key(columns: Sequence[str]) -> str:
@@ -179,19 +144,13 @@ def digest_of_key(columns: Sequence[str]) -> str:
     return f"xxhash64({', '.join(f'{column}, {column} IS NULL' for column in columns)})"
 
 
-def _deduplicated(action: Merge, frame: DataFrame, order: SortField) -> DataFrame:
-    """Keep the first row of each key. Rows that tie for the first place are all kept, and the check rejects them."""
-    keys = ", ".join(map(sql.quote, action.keys))
-    rank = f"rank() OVER (PARTITION BY {keys} ORDER BY {sql.sort_field(order)}) AS {_RANK}"
-    return frame.selectExpr("*", rank).where(f"{_RANK} = 1").drop(_RANK)
-
-
 def _checked(
     session: IcebergSession, plan: WritePlan, action: Merge, staged: DataFrame, is_marked: str, dropped: int
 ) -> Batch:
     functions = functions_of(session.spark)
     schema = schema_of(staged, subject=str(plan.identifier))
     aliases = {f"k{index}": key for index, key in enumerate(action.keys)}
+    kinds = {alias: field.type for alias, key in aliases.items() if (field := schema.field(key))}
     has_null = " OR ".join(f"{sql.quote(key)} IS NULL" for key in action.keys)
     groups = staged.groupBy(*(named_column(functions, key).alias(alias) for alias, key in aliases.items())).agg(
         functions.count(functions.lit(1)).alias(_ROWS),
@@ -203,7 +162,7 @@ def _checked(
         alias: column
         for alias, key in aliases.items()
         if key not in plan.checked
-        and (column := _as_ordered(schema, key, alias))  # sorted in the order of the table's type
+        and (column := _as_ordered(kinds[alias], alias))  # sorted in the order of the table's type
     }
     found = groups.agg(*_summary(session, aliases, ordered)).collect()[0].asDict()
     is_repeated = found["worst"] > 1 and action.rules.strategy != "delete_insert"
@@ -216,6 +175,7 @@ def _checked(
         raise _key_error(plan, action, [list(row)[: len(aliases)] for row in bad], [row[_ROWS] for row in bad])
     ordered = {alias: column for alias, column in ordered.items() if found[f"low_{alias}"] is not None}
     listed = _listed(groups, ordered) if 0 < found[_ROWS] <= MAXIMUM_LISTED_KEYS else {}
+
     return Batch(
         frame=staged,
         rows=int(found[_ROWS]),
@@ -225,12 +185,12 @@ def _checked(
         size_bytes=None if found["size"] is None else int(found["size"]),
         keys=tuple(
             KeyColumn(
-                name=key,
-                low=_constant(schema, key, found.get(f"low_{alias}")),
-                high=_constant(schema, key, found.get(f"high_{alias}")),
-                listed=tuple(text for value in listed.get(alias, ()) if (text := _constant(schema, key, value))),
+                key,
+                kinds[alias],
+                low=found.get(f"low_{alias}"),
+                high=found.get(f"high_{alias}"),
+                listed=listed.get(alias, ()),
                 has_null=bool(found[f"nulls_{alias}"]),
-                limits=_limits(schema, key, found.get(f"low_{alias}"), found.get(f"high_{alias}")),
             )
             for alias, key in aliases.items()
         ),
@@ -253,40 +213,29 @@ def _summary(session: IcebergSession, aliases: Mapping[str, str], ordered: Mappi
         yield functions.expr(f"IF({is_whole}, max({column}), NULL)").alias(f"high_{alias}")
 
 
-def _size_of_row(schema: Schema) -> str:
+def _size_of_row(schema: vocabulary.Schema) -> str:
     """Return the approximate size of a row in bytes, as an expression. It is NULL if nested types have any length."""
-    if any(isinstance(field.type, StructType | ListType | MapType) or str(field.type) == "variant" for field in schema):
+    nested = (vocabulary.StructType, vocabulary.ListType, vocabulary.MapType)
+    if any(isinstance(field.type, nested) or str(field.type) == "variant" for field in schema):
         return "CAST(NULL AS BIGINT)"
-    texts = (sql.quote(field.name) for field in schema if field.type in (STRING, BINARY))
+    texts = (sql.quote(field.name) for field in schema if field.type in (vocabulary.STRING, vocabulary.BINARY))
     lengths = (f"coalesce(octet_length({name}), 0)" for name in texts)
     return " + ".join([f"{_ROW_BYTES + _FIELD_BYTES * len(schema.fields)}L", *lengths])
 
 
-def _as_ordered(schema: Schema, key: str, alias: str) -> str | None:
-    """Return the key as a value that is the same in Python and in the engine, or None for other types.
+def _as_ordered(kind: vocabulary.IcebergType, alias: str) -> str | None:
+    """Return a key of the type as a value that is the same in Python and in the engine, or None for other types.
 
     Instants and dates are numbers, because time zones do not change numbers and Python has fewer years. Floating-point
     numbers are excluded because of NaN.
     """
-    field = schema.field(key)
-    if field is None:
-        return None
-    if field.type in _AS_NUMBERS:
-        return f"{_AS_NUMBERS[field.type][0]}({alias})"
-    is_exact = field.type in INTEGERS or field.type == STRING or isinstance(field.type, DecimalType)
-    return alias if is_exact else None
+    if kind in _AS_NUMBERS:
+        return f"{_AS_NUMBERS[kind][0]}({alias})"
+    return alias if kind in _LIMITED or isinstance(kind, vocabulary.DecimalType) else None
 
 
-def _constant(schema: Schema, key: str, value: Any) -> str | None:
-    field = schema.field(key)
-    if value is None or field is None:
-        return None
-    return f"{_AS_NUMBERS[field.type][1]}({value})" if field.type in _AS_NUMBERS else sql.literal(value)
-
-
-def _limits(schema: Schema, key: str, low: Any, high: Any) -> tuple[LiteralValue, LiteralValue] | None:
-    field = schema.field(key)
-    return None if field is None or field.type not in _LIMITED or low is None else (low, high)
+def _constant(kind: vocabulary.IcebergType, value: Any) -> str:
+    return f"{_AS_NUMBERS[kind][1]}({value})" if kind in _AS_NUMBERS else expressions.literal(value)
 
 
 def _listed(groups: DataFrame, ordered: Mapping[str, str]) -> Mapping[str, Sequence[Any]]:

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions, types
 
 from dagster_iceberg_spark.errors import SchemaMismatchError
 from dagster_iceberg_spark.plan.renames import StoredNames
-from dagster_iceberg_spark.spark import sql, versions
+from dagster_iceberg_spark.spark import expressions, sql, versions
 from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.failures import VALUE_MARKER
 from dagster_iceberg_spark.table import schema as vocabulary
@@ -42,68 +42,27 @@ _UUID: Final = r"\A[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
 class Functions(Protocol):
     """The functions that create columns. Classic Spark and Spark Connect have separate modules of them."""
 
-    def array_sort(self, column: Column) -> Column:
-        """Return the sorted array."""
-
-    def coalesce(self, *columns: Column) -> Column:
-        """Return the first value that is not NULL."""
-
-    def col(self, name: str) -> Column:
-        """Return the column of this name."""
-
-    def concat(self, *columns: Column) -> Column:
-        """Join texts."""
-
-    def count(self, column: Column) -> Column:
-        """Count values."""
-
-    def count_if(self, column: Column) -> Column:
-        """Count rows for which the column is true."""
-
-    def expr(self, text: str) -> Column:
-        """Parse SQL."""
-
-    def hex(self, column: Column) -> Column:
-        """Return bytes as text."""
-
-    def length(self, column: Column) -> Column:
-        """Return the number of characters, or of bytes."""
-
-    def lit(self, value: Any) -> Column:
-        """Return a literal."""
-
-    def lower(self, column: Column) -> Column:
-        """Return the text in lower case."""
-
-    def map_entries(self, column: Column) -> Column:
-        """Return the map as an array of its entries."""
-
-    def max(self, column: Column | str) -> Column:
-        """Return the greatest value."""
-
-    def raise_error(self, message: Column) -> Column:
-        """Raise an error."""
-
-    def struct(self, *columns: Column) -> Column:
-        """Return a struct of the columns."""
-
-    def transform(self, column: Column, function: Callable[[Column], Column]) -> Column:
-        """Return the array with the function applied to each element."""
-
-    def transform_keys(self, column: Column, function: Callable[[Column, Column], Column]) -> Column:
-        """Return the map with the function applied to each key. The function also gets the value."""
-
-    def transform_values(self, column: Column, function: Callable[[Column, Column], Column]) -> Column:
-        """Return the map with the function applied to each value. The function also gets the key."""
-
-    def xxhash64(self, *columns: Column) -> Column:
-        """Return a hash of the columns."""
-
-    def when(self, condition: Column, value: Column) -> Column:
-        """Return the value if the condition holds, else NULL."""
-
-    def sum(self, column: Column | str) -> Column:
-        """Add values."""
+    array_sort: Callable[[Column], Column]
+    coalesce: Callable[..., Column]
+    col: Callable[[str], Column]
+    concat: Callable[..., Column]
+    count: Callable[[Column], Column]
+    count_if: Callable[[Column], Column]
+    expr: Callable[[str], Column]
+    hex: Callable[[Column], Column]
+    length: Callable[[Column], Column]
+    lit: Callable[[Any], Column]
+    lower: Callable[[Column], Column]
+    map_entries: Callable[[Column], Column]
+    max: Callable[[Column | str], Column]
+    raise_error: Callable[[Column], Column]
+    struct: Callable[..., Column]
+    sum: Callable[[Column | str], Column]
+    transform: Callable[[Column, Callable[[Column], Column]], Column]
+    transform_keys: Callable[[Column, Callable[[Column, Column], Column]], Column]
+    transform_values: Callable[[Column, Callable[[Column, Column], Column]], Column]
+    when: Callable[[Column, Column], Column]
+    xxhash64: Callable[..., Column]
 
 
 def functions_of(session: SparkSession) -> Functions:
@@ -121,38 +80,23 @@ def functions_of(session: SparkSession) -> Functions:
 def column_of(
     functions: Functions, predicate: Predicate, *, qualifier: str | None = None, catalog: str | None = None
 ) -> Column:
-    """Return the predicate as a column of booleans, with the NULLs of SQL.
-
-    Args:
-        functions: The session's functions.
-        predicate: The rows.
-        qualifier: The alias or table that the columns belong to, in a join.
-        catalog: The catalog whose functions compute transforms.
-    """
-    return functions.expr(sql.predicate(predicate, qualifier, catalog=catalog))
+    """Return the predicate as a column of booleans, with the NULLs of SQL. `qualifier` is a side of a join."""
+    return functions.expr(expressions.condition(predicate, qualifier, catalog=catalog))
 
 
 def named_column(functions: Functions, name: str, qualifier: str | None = None) -> Column:
     """Return the column of exactly this name."""
-    return functions.col(sql.quote(name) if qualifier is None else sql.dotted(qualifier, name))
+    return functions.col(sql.column_name(name, qualifier))
 
 
 def as_planned(
-    frame: DataFrame,
-    given: vocabulary.Schema,
-    names: StoredNames,
-    checked: Mapping[str, vocabulary.IcebergType],
+    frame: DataFrame, given: vocabulary.Schema, names: StoredNames, checked: Mapping[str, vocabulary.IcebergType]
 ) -> DataFrame:
     """Return the DataFrame with the table's names of its columns, including nested fields.
 
     Texts are compared by their bytes, as they are stored, because a collation would treat different texts as equal.
-    Values of types that Spark lacks are converted to the form in which Spark reads them, or are rejected.
-
-    Args:
-        frame: The rows.
-        given: The columns of the DataFrame.
-        names: The table's names.
-        checked: The columns whose values must be checked, by the table's names, with the table's type.
+    Values of types that Spark lacks, which `checked` has by column, are converted to the form in which Spark reads
+    them, or are rejected.
     """
     held = [field.dataType for field in frame.schema.fields]
     plain = [_without_collations(data_type) for data_type in held]
@@ -174,10 +118,10 @@ def as_planned(
 def _checked(functions: Functions, column: Column, wanted: vocabulary.IcebergType, *, label: str) -> Column:
     """Return the values of a uuid, which are texts in Spark, in lower case. Values of a fixed do not change."""
     if wanted == vocabulary.UUID:
-        value, is_one = functions.lower(column), column.rlike(_UUID)
+        value, is_one, shown = functions.lower(column), column.rlike(_UUID), column.cast("string")
     else:
-        value, is_one = column, functions.length(column) == int(str(wanted)[len("fixed[") : -1])
-    shown = column.cast("string") if wanted == vocabulary.UUID else functions.hex(column)
+        length = int(str(wanted)[len("fixed[") : -1])
+        value, is_one, shown = column, functions.length(column) == length, functions.hex(column)
     message = functions.concat(functions.lit(f"{VALUE_MARKER}{wanted} in the column {label!r}: "), shown)
     return functions.when(column.isNull() | is_one, value).otherwise(functions.raise_error(message))
 
@@ -192,12 +136,10 @@ def _without_collations(data_type: types.DataType) -> types.DataType:
             key, value = _without_collations(data_type.keyType), _without_collations(data_type.valueType)
             return types.MapType(key, value, data_type.valueContainsNull)
         case types.StructType():
-            return types.StructType(
-                [
-                    types.StructField(field.name, _without_collations(field.dataType), field.nullable, field.metadata)
-                    for field in data_type.fields
-                ]
-            )
+            plain = types.StructType()
+            for field in data_type.fields:
+                plain.add(field.name, _without_collations(field.dataType), field.nullable, field.metadata)
+            return plain
         case _:
             return data_type
 
@@ -205,35 +147,20 @@ def _without_collations(data_type: types.DataType) -> types.DataType:
 def with_all_fields(
     frame: DataFrame, given: vocabulary.Schema, wanted: Mapping[str, vocabulary.IcebergType]
 ) -> DataFrame:
-    """Return the DataFrame with NULL for fields that its structs lack.
-
-    Args:
-        frame: The DataFrame.
-        given: The columns of the DataFrame.
-        wanted: The complete types by column.
-    """
-    if not wanted:
-        return frame
+    """Return the DataFrame with NULL for fields that its structs lack, by the complete types of the columns."""
     functions = functions_of(frame.sparkSession)
-    columns = []
-    for field in given:
-        column = named_column(functions, field.name)
-        if field.name in wanted:
-            column = reshaped(functions, column, field.type, wanted[field.name], is_same=has_same_name)
-        columns.append(column.alias(field.name))
-    return frame.select(*columns)
+
+    def completed(field: vocabulary.Field) -> Column:
+        whole, column = wanted.get(field.name, field.type), named_column(functions, field.name)
+        return reshaped(functions, column, field.type, whole, is_same=has_same_name).alias(field.name)
+
+    return frame.select(*map(completed, given))
 
 
 def as_stored(frame: DataFrame, stored: DataFrame, *, is_case_sensitive: bool, subject: str) -> DataFrame:
     """Return the DataFrame's columns in the table's types. Fields of structs are matched by name at every depth.
 
     Spark's `unionByName` matches the fields of structs inside maps by position.
-
-    Args:
-        frame: The rows.
-        stored: The table.
-        is_case_sensitive: Whether names that differ only in case are different names.
-        subject: The table, for messages.
     """
     functions, is_same = functions_of(frame.sparkSession), names_alike(is_case_sensitive=is_case_sensitive)
     wanted = replace(schema_of(stored, subject=subject), is_case_sensitive=is_case_sensitive)
@@ -257,16 +184,10 @@ def reshaped(
     stored: Column | None = None,
     leaf: Callable[[Column, vocabulary.IcebergType], Column] | None = None,
 ) -> Column:
-    """Return a column in another type. Fields of structs are converted one by one.
+    """Return a column in another type with the same nesting. Fields of structs are converted one by one.
 
-    Args:
-        functions: The session's functions.
-        column: The column.
-        held: The type of the column.
-        wanted: The wanted type, with the same nesting of lists, maps and structs.
-        is_same: Returns whether a held field is a wanted field.
-        stored: A column of the wanted type with the values for fields that structs lack, or None for NULL.
-        leaf: Converts a primitive value to another type; None for a cast.
+    `stored`, a column of the wanted type, has the values for fields that structs lack; by default they are NULL. `leaf`
+    converts primitive values; by default it is a cast.
     """
     within = partial(reshaped, functions, is_same=is_same, leaf=leaf)
     if vocabulary.is_same_type(held, wanted):
@@ -276,12 +197,11 @@ def reshaped(
             fields = []
             for field in wanted.fields:
                 known = next((item for item in held.fields if is_same(item, field)), None)
-                stand_in = None if stored is None else stored.getField(field.name)
+                value = stand_in = None if stored is None else stored.getField(field.name)
                 if known is not None:
-                    value = column.getField(known.name)
-                    value = within(value, known.type, field.type, stored=stand_in)
-                else:
-                    value = _cast(functions.lit(None), field.type) if stand_in is None else stand_in
+                    value = within(column.getField(known.name), known.type, field.type, stored=stand_in)
+                elif value is None:
+                    value = _cast(functions.lit(None), field.type)
                 fields.append(value.alias(field.name))
             return functions.when(column.isNotNull(), functions.struct(*fields))
         case vocabulary.ListType(), vocabulary.ListType():
@@ -299,25 +219,23 @@ def comparable(functions: Functions, column: Column, held: vocabulary.IcebergTyp
 
     A map becomes its sorted entries.
     """
-    if isinstance(held, vocabulary.MapType):
-        return None if _has_incomparable(held.key, held.value) else functions.array_sort(functions.map_entries(column))
-    return None if _has_incomparable(held) else column
+    if not isinstance(held, vocabulary.MapType):
+        return None if _has_incomparable(held) else column
+    if _has_incomparable(held.key) or _has_incomparable(held.value):
+        return None
+    return functions.array_sort(functions.map_entries(column))
 
 
-def _has_incomparable(*held: vocabulary.IcebergType) -> bool:
-    for item in held:
-        match item:
-            case vocabulary.MapType():
-                return True
-            case vocabulary.ListType():
-                found = _has_incomparable(item.element)
-            case vocabulary.StructType():
-                found = _has_incomparable(*(field.type for field in item.fields))
-            case _:
-                found = str(item) == "variant"
-        if found:
+def _has_incomparable(held: vocabulary.IcebergType) -> bool:
+    match held:
+        case vocabulary.MapType():
             return True
-    return False
+        case vocabulary.ListType():
+            return _has_incomparable(held.element)
+        case vocabulary.StructType():
+            return any(_has_incomparable(field.type) for field in held.fields)
+        case _:
+            return str(held) == "variant"
 
 
 def has_same_name(one: vocabulary.Field, other: vocabulary.Field) -> bool:
@@ -342,33 +260,17 @@ def _cast(column: Column, wanted: vocabulary.IcebergType) -> Column:
 
 
 def schema_of(frame: DataFrame, *, subject: str) -> vocabulary.Schema:
-    """Return the DataFrame's columns as Iceberg would store them.
-
-    Raises:
-        SchemaMismatchError: Iceberg lacks a type.
-    """
+    """Return the DataFrame's columns as Iceberg would store them."""
     return vocabulary.Schema(tuple(_field(field, (), subject) for field in frame.schema.fields))
 
 
 def _field(field: types.StructField, path: tuple[str, ...], subject: str) -> vocabulary.Field:
-    return vocabulary.Field(
-        name=field.name,
-        type=iceberg_type(field.dataType, (*path, field.name), subject),
-        doc=(field.metadata or {}).get("comment"),
-    )
+    column_type = iceberg_type(field.dataType, (*path, field.name), subject)
+    return vocabulary.Field(field.name, column_type, doc=(field.metadata or {}).get("comment"))
 
 
 def iceberg_type(data_type: types.DataType, path: tuple[str, ...], subject: str) -> vocabulary.IcebergType:
-    """Return Iceberg's type for a Spark type.
-
-    Args:
-        data_type: Spark's type.
-        path: The name of the column and those of the fields down to the type, for the message.
-        subject: The table, for the message.
-
-    Raises:
-        SchemaMismatchError: Iceberg lacks the type.
-    """
+    """Return Iceberg's type for a Spark type."""
     match data_type:
         case types.DecimalType():
             return vocabulary.DecimalType(data_type.precision, data_type.scale)
@@ -377,10 +279,8 @@ def iceberg_type(data_type: types.DataType, path: tuple[str, ...], subject: str)
         case types.ArrayType():
             return vocabulary.ListType(iceberg_type(data_type.elementType, (*path, "element"), subject))
         case types.MapType():
-            return vocabulary.MapType(
-                iceberg_type(data_type.keyType, (*path, "key"), subject),
-                iceberg_type(data_type.valueType, (*path, "value"), subject),
-            )
+            key = iceberg_type(data_type.keyType, (*path, "key"), subject)
+            return vocabulary.MapType(key, iceberg_type(data_type.valueType, (*path, "value"), subject))
         case types.UserDefinedType():
             return iceberg_type(data_type.sqlType(), path, subject)
     known = _TYPES.get(type(data_type))

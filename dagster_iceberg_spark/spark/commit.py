@@ -7,38 +7,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
+import tenacity
 from pyspark.sql import DataFrame
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception,
-    stop_after_attempt,
-    stop_after_delay,
-    wait_random_exponential,
-)
 
+from dagster_iceberg_spark import errors
 from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.catalog.damage import bring_back
 from dagster_iceberg_spark.catalog.files import added_files, data_files
 from dagster_iceberg_spark.catalog.look import look
-from dagster_iceberg_spark.errors import (
-    CatalogUnavailableError,
-    ChangesConsumedError,
-    CommitConflictError,
-    CommitOutcomeUnknownError,
-    DataError,
-    IcebergSparkError,
-    NotAnIcebergTableError,
-    RetryableError,
-)
-from dagster_iceberg_spark.plan.adoption import (
-    decide_adoption,
-    displaced_snapshots,
-    has_read_changes,
-    operation_tag,
-    refuse_twins,
-    searched_since_ms,
-)
+from dagster_iceberg_spark.plan import adoption
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.definition import WAP_ENABLED, WAP_SETTINGS, is_switched_on, refuse_staging
 from dagster_iceberg_spark.plan.incremental import refuse_consumed
@@ -48,7 +25,7 @@ from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.write import WriteDraft, draft_write, plan_finish
 from dagster_iceberg_spark.plan.write_plan import WritePlan
 from dagster_iceberg_spark.plan.write_request import WriteRequest
-from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark import outcome, sql
 from dagster_iceberg_spark.spark.columns import as_planned, schema_of
 from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.earlier_operations import stop_earlier
@@ -56,13 +33,6 @@ from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.spark.execution import TaggedWork, run_stoppable
 from dagster_iceberg_spark.spark.failures import translated
 from dagster_iceberg_spark.spark.frames import in_session
-from dagster_iceberg_spark.spark.outcome import (
-    committed_snapshots,
-    has_committed,
-    is_intact,
-    resolve_lost_answer,
-    seen_before,
-)
 from dagster_iceberg_spark.spark.progress import reported_progress
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import apply, prepare, refresh
@@ -79,29 +49,11 @@ _NAMED_FILES: Final = 20
 _CLOCK_TOLERANCE: Final = dt.timedelta(seconds=2)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A snapshot of this materialization that was in the table before an attempt writes.
-
-    Args:
-        snapshot: The snapshot.
-        is_adopted: Whether another attempt of the step, or a run that this run resumes, committed it.
-    """
-
-    snapshot: Snapshot
-    is_adopted: bool
-
-
 def materialize(session: IcebergSession, request: WriteRequest, frame: DataFrame) -> Commit:
     """Commit the DataFrame as exactly one snapshot, or adopt an existing one.
 
-    Raises:
-        CommitConflictError: Other writers committed first in every attempt.
-        ChangesConsumedError: Another materialization has consumed the changes that the DataFrame is made from.
-        CatalogUnavailableError: The catalog, the store or the server failed in every attempt. As far as the package can
-            determine, nothing is committed. The next attempt searches for the token again.
-        CommitOutcomeUnknownError: The commit may or may not have happened.
-        ConfigurationError, DataError: The plan or a row was rejected, and nothing is committed.
+    `CatalogUnavailableError` means that, as far as the package can determine, nothing is committed. The next attempt
+    searches for the token again.
     """
     with in_session(frame, session.spark, subject=request.subject) as own_frame:
         given = replace(schema_of(own_frame, subject=request.subject), is_case_sensitive=session.is_case_sensitive)
@@ -110,11 +62,11 @@ def materialize(session: IcebergSession, request: WriteRequest, frame: DataFrame
         )
         if is_connect(session.spark):
             stop_earlier(session.spark, request.earlier_attempts(), report=request.report, subject=request.subject)
-        attempts = _Attempts(session, request, own_frame, given)
-        retrying = Retrying(
-            retry=retry_if_exception(_can_be_planned_again),
-            stop=stop_after_attempt(request.limits.attempts) | stop_after_delay(request.limits.seconds),
-            wait=wait_random_exponential(multiplier=FIRST_WAIT_SECONDS, max=LONGEST_WAIT_SECONDS),
+        attempts, limits = _Attempts(session, request, own_frame, given), request.limits
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(_can_be_planned_again),
+            stop=tenacity.stop_after_attempt(limits.attempts) | tenacity.stop_after_delay(limits.seconds),
+            wait=tenacity.wait_random_exponential(multiplier=FIRST_WAIT_SECONDS, max=LONGEST_WAIT_SECONDS),
             before_sleep=lambda state: request.report(_retry_line(state, request)),
             reraise=True,
         )
@@ -123,44 +75,30 @@ def materialize(session: IcebergSession, request: WriteRequest, frame: DataFrame
 
 def _can_be_planned_again(error: BaseException) -> bool:
     """Return whether another attempt may write the same DataFrame. After `ChangesConsumedError`, it is outdated."""
-    return isinstance(error, RetryableError) and not isinstance(error, ChangesConsumedError)
+    return isinstance(error, errors.RetryableError) and not isinstance(error, errors.ChangesConsumedError)
 
 
-def _retry_line(state: RetryCallState, request: WriteRequest) -> str:
+def _retry_line(state: tenacity.RetryCallState, request: WriteRequest) -> str:
     error = state.outcome.exception() if state.outcome else None
-    what = "Conflict on" if isinstance(error, CommitConflictError) else "Trouble with"
+    what = "Conflict on" if isinstance(error, errors.CommitConflictError) else "Trouble with"
     attempt = f"attempt {state.attempt_number + 1} of {request.limits.attempts}"
     return f"{what} {request.subject}, planning again ({attempt}): {error}"
 
 
 @dataclass(slots=True)
 class _Attempts:
-    """The attempts of one `materialize`, and their shared state.
-
-    Args:
-        session: The session of the DataFrame.
-        request: The write request.
-        frame: The rows.
-        given: The columns of the DataFrame.
-        started: When the first attempt began, in seconds of the monotonic clock.
-        known: The snapshots before the first attempt, or None if the table has not been loaded yet.
-        number: The number of attempts that have begun.
-        retry_seconds: Seconds that the attempts before the last one took.
-        computed: The DataFrame, if its rows had to be computed before they are written.
-        changes: Changes that the attempts have made to the table's metadata, in words.
-        has_created: Whether an attempt created the table.
-    """
+    """The attempts of one `materialize`, and their shared state."""
 
     session: IcebergSession
     request: WriteRequest
     frame: DataFrame
-    given: Schema
+    given: Schema  # the columns of the frame
     started: float = field(default_factory=time.monotonic)
-    known: frozenset[int] | None = None
+    known: frozenset[int] | None = None  # the snapshots before the first attempt, or None before it has looked
     number: int = 0
-    retry_seconds: float = 0.0
-    computed: DataFrame | None = None
-    changes: list[str] = field(default_factory=list)
+    retry_seconds: float = 0.0  # that the attempts before the last one took
+    computed: DataFrame | None = None  # if its rows had to be computed before they are written
+    changes: list[str] = field(default_factory=list)  # that the attempts have made to the table's metadata, in words
     has_created: bool = False
 
     def attempt(self) -> Commit:
@@ -173,24 +111,26 @@ class _Attempts:
             self.known = frozenset(state.snapshots) if state else frozenset[int]()
         rolled_back: set[int] = set()
         while state is not None and (found := self._find(state)) is not None:
-            if found.snapshot.snapshot_id in rolled_back:
-                raise CommitConflictError.refusing(
+            snapshot, is_adopted = found
+            if snapshot.snapshot_id in rolled_back:
+                raise errors.CommitConflictError.refusing(
                     "write",
                     self.request.subject,
-                    expected=f"a history without snapshot {found.snapshot.snapshot_id}, which was rolled back",
+                    expected=f"a history without snapshot {snapshot.snapshot_id}, which was rolled back",
                     found="the snapshot: the catalog still returns it",
                     hint="run the asset again.",
                 )
-            if is_intact(self.session, self.request, state, found.snapshot):
-                return self._resume(state, found, began)
-            rolled_back.add(found.snapshot.snapshot_id)
+            if outcome.is_intact(self.session, self.request, state, snapshot):
+                return self._resume(state, snapshot, began, is_adopted=is_adopted)
+            rolled_back.add(snapshot.snapshot_id)
             state = self._look()
         self._require_writable(state)
         plan, frame = self._plan(state)
-        self._prepare(plan)
+        prepare(self.session, plan)
+        self.changes += [change for change in map(str, plan.changes) if change not in self.changes]
+        self.has_created = self.has_created or plan.create is not None
         counts = self._write(plan, frame)
-        ended = time.time()
-        commit, after = self._committed(plan, counts, began=began, ended=ended)
+        commit, after = self._committed(plan, counts, began=began, ended=time.time())
         return self._finish(commit, after, planned_on=state.schema if state else Schema(()))
 
     def _look(self) -> TableState | None:
@@ -202,18 +142,18 @@ class _Attempts:
 
         A write that replaces or merges rows can be repeated and needs no older history.
         """
-        since_ms = searched_since_ms(self.request.candidates)
+        since_ms = adoption.searched_since_ms(self.request.candidates)
         if since_ms is not None and self.request.table.options.write_disposition == "append":
             return lambda snapshot: snapshot.committed_at_ms < since_ms
-        return None if self.known is None else seen_before(self.known)
+        return None if self.known is None else outcome.seen_before(self.known)
 
-    def _find(self, state: TableState) -> _Found | None:
-        """Return the snapshot of an earlier attempt in this or another process, if the table has it."""
+    def _find(self, state: TableState) -> tuple[Snapshot, bool] | None:
+        """Return the snapshot of an earlier attempt, if the table has it, and whether another process committed it."""
         request = self.request
-        committed = committed_snapshots(state, request, self.known)
+        committed = outcome.committed_snapshots(state, request, self.known)
         if committed:
-            return _Found(committed[0], is_adopted=False)
-        adoption = decide_adoption(
+            return committed[0], False
+        decided = adoption.decide_adoption(
             state,
             request.candidates,
             request.materialization,
@@ -221,18 +161,18 @@ class _Attempts:
             disposition=request.table.options.write_disposition,
             record_of=request.record_of,
         )
-        if adoption.warning:
-            request.report(adoption.warning)
-        return None if adoption.snapshot is None else _Found(adoption.snapshot, is_adopted=True)
+        if decided.warning:
+            request.report(decided.warning)
+        return None if decided.snapshot is None else (decided.snapshot, True)
 
-    def _resume(self, state: TableState, found: _Found, began: float) -> Commit:
+    def _resume(self, state: TableState, snapshot: Snapshot, began: float, *, is_adopted: bool) -> Commit:
         """Make the changes that waited for the snapshot's data, and return the commit."""
-        if found.is_adopted:
-            commit = Commit(state.identifier, state.location, state.schema, found.snapshot, is_adopted=True)
+        if is_adopted:
+            commit = Commit(state.identifier, state.location, state.schema, snapshot, is_adopted=True)
         else:
-            commit = self._commit_of(state, found.snapshot, began=began, ended=began)
+            commit = self._commit_of(state, snapshot, began=began, ended=began)
         # The columns that the snapshot was planned with, if its metadata records them.
-        return self._finish(commit, state, planned_on=state.schemas.get(found.snapshot.schema_id or 0, Schema(())))
+        return self._finish(commit, state, planned_on=state.schemas.get(snapshot.schema_id or 0, Schema(())))
 
     def _require_writable(self, state: TableState | None) -> None:
         """Reject changes that another materialization has consumed, and sessions that stage their writes."""
@@ -241,7 +181,7 @@ class _Attempts:
             state,
             request.materialization,
             request.table.options,
-            is_pending=partial(has_read_changes, candidates=request.candidates),
+            is_pending=partial(adoption.has_read_changes, candidates=request.candidates),
             subject=request.subject,
         )
         if is_switched_on(WAP_ENABLED, request.table.options, state):
@@ -277,11 +217,6 @@ class _Attempts:
         paths = {file.path for file in found}
         return tuple(replace(file, may_be_owned=file.path in paths) for file in files)
 
-    def _prepare(self, plan: WritePlan) -> None:
-        prepare(self.session, plan)
-        self.changes += [change for change in map(str, plan.changes) if change not in self.changes]
-        self.has_created = self.has_created or plan.create is not None
-
     def _write(self, plan: WritePlan, frame: DataFrame) -> RowCounts:
         """Run the plan. If the response is lost, determine the outcome of the commit before reporting anything."""
         session, request = self.session, self.request
@@ -289,7 +224,7 @@ class _Attempts:
             refresh(session, plan.identifier)
         known = self.known or frozenset()
         began = dt.datetime.now(dt.timezone.utc)
-        work = TaggedWork(operation_tag(request.materialization.commit_token), request.announce)
+        work = TaggedWork(adoption.operation_tag(request.materialization.commit_token), request.announce)
         try:
             with reported_progress(session.spark, request.report, subject=request.subject):
                 return run_stoppable(
@@ -299,23 +234,23 @@ class _Attempts:
                     report=request.report,
                     subject=request.subject,
                 )
-        except DataError as error:
+        except errors.DataError as error:
             self._name_leftovers(began)
             raise self._with_what_is_left(error, plan) from error.__cause__
         except ENGINE_ERRORS as error:
             failure = translated(error, action="write", subject=request.subject, redact=session.catalog.redact)
-            if isinstance(failure, CommitOutcomeUnknownError):
-                resolve_lost_answer(session, request, work, known, error=error, failure=failure)
+            if isinstance(failure, errors.CommitOutcomeUnknownError):
+                outcome.resolve_lost_answer(session, request, work, known, error=error, failure=failure)
                 return RowCounts()
-            if not isinstance(failure, DataError):  # whose error ends a write before it commits
+            if not isinstance(failure, errors.DataError):  # whose error ends a write before it commits
                 try:
-                    if has_committed(session, request, known):
+                    if outcome.has_committed(session, request, known):
                         return RowCounts()
-                except CatalogUnavailableError:
+                except errors.CatalogUnavailableError:
                     raise failure from error
-            if not isinstance(failure, CommitConflictError):  # Iceberg deletes the files itself after this error
+            if not isinstance(failure, errors.CommitConflictError):  # Iceberg deletes the files itself after this error
                 self._name_leftovers(began)
-            if plan.create is not None and isinstance(failure, CommitConflictError):
+            if plan.create is not None and isinstance(failure, errors.CommitConflictError):
                 _require_created(session, plan)
             raise self._with_what_is_left(failure, plan) from error
 
@@ -326,7 +261,7 @@ class _Attempts:
         catalog, identifier = self.session.catalog, self.request.identifier
         try:
             paths = leftovers(catalog, identifier, began - _CLOCK_TOLERANCE)
-        except IcebergSparkError:
+        except errors.IcebergSparkError:
             return
         if paths:
             listed = f"{', '.join(paths[:_NAMED_FILES])}{', ...' if len(paths) > _NAMED_FILES else ''}"
@@ -336,7 +271,7 @@ class _Attempts:
                 f"`{sql.remove_orphans(catalog.name, identifier)}` removes them once they are three days old."
             )
 
-    def _with_what_is_left(self, error: IcebergSparkError, plan: WritePlan) -> IcebergSparkError:
+    def _with_what_is_left(self, error: errors.IcebergSparkError, plan: WritePlan) -> errors.IcebergSparkError:
         """Return the error with the changes of the preparation. Rows and snapshots are as before."""
         left = ["the table was created and is empty"] if plan.create else []
         left += self.changes
@@ -347,29 +282,29 @@ class _Attempts:
     ) -> tuple[Commit, TableState]:
         """Return the commit of the snapshot with our token, and the state of the table after it."""
         session, request, known = self.session, self.request, self.known or frozenset()
-        state = look(session.catalog, plan.identifier, back_to=seen_before(known))
-        committed = committed_snapshots(state, request, self.known)
+        state = look(session.catalog, plan.identifier, back_to=outcome.seen_before(known))
+        committed = outcome.committed_snapshots(state, request, self.known)
         if state is None or not committed:
             token = plan.snapshot_properties[lineage.COMMIT_TOKEN]
-            raise CommitOutcomeUnknownError.refusing(
+            raise errors.CommitOutcomeUnknownError.refusing(
                 "find the commit to",
                 request.subject,
                 expected=f"a snapshot with `{lineage.COMMIT_TOKEN}` = {token}",
                 found="none, although the engine reported success",
                 hint="another writer may have rolled the table back or replaced it; look at its history.",
             )
-        displaced = displaced_snapshots(state, committed[0], known, branch=request.branch)
+        displaced = adoption.displaced_snapshots(state, committed[0], known, branch=request.branch)
         if displaced:
             bring_back(session.catalog, state, committed[0], displaced, branch=request.branch)
             request.report(
                 f"Iceberg had taken snapshot {displaced[0].snapshot_id} of another writer out of the history of "
                 f"{state.identifier}: it is current again."
             )
-        twins = refuse_twins(state.identifier, committed, disposition=request.table.options.write_disposition)
+        twins = adoption.refuse_twins(state.identifier, committed, disposition=request.table.options.write_disposition)
         if twins is not None:
             request.report(twins)
-        commit = self._commit_of(state, committed[0], began=began, ended=ended)
-        return replace(commit, counts=_with_listed_rows(session, plan, committed[0], counts)), state
+        counts = _with_listed_rows(session, plan, committed[0], counts)
+        return replace(self._commit_of(state, committed[0], began=began, ended=ended), counts=counts), state
 
     def _commit_of(self, state: TableState, snapshot: Snapshot, *, began: float, ended: float) -> Commit:
         committed = snapshot.committed_at_ms / 1000
@@ -395,7 +330,7 @@ class _Attempts:
                 return commit
             apply(self.session, request.identifier, changes)
             after = look(self.session.catalog, request.identifier)
-        except IcebergSparkError as error:
+        except errors.IcebergSparkError as error:
             request.report(
                 f"The rows of {request.identifier} are committed, but its columns could not be changed as "
                 f"`{SCHEMA_EVOLUTION}` and `{RENAMES}` ask; the next run tries again. {error}"
@@ -406,13 +341,9 @@ class _Attempts:
 
 
 def _require_created(session: IcebergSession, plan: WritePlan) -> None:
-    """Reject a name that belongs to something other than a table, such as a view, so that no table can be created.
-
-    Raises:
-        NotAnIcebergTableError: The table does not exist after its creation.
-    """
+    """Reject a name that belongs to something other than a table, such as a view, so that no table can be created."""
     if look(session.catalog, plan.identifier) is None:
-        raise NotAnIcebergTableError.refusing(
+        raise errors.NotAnIcebergTableError.refusing(
             "write",
             str(plan.identifier),
             expected="a free name, or an Iceberg table",

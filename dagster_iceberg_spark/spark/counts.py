@@ -1,12 +1,13 @@
 """Counts rows while they are written, without another pass over the data."""
 
 import uuid
+from collections.abc import Iterator
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from dagster_iceberg_spark.plan.write_plan import WritePlan
-from dagster_iceberg_spark.spark.columns import column_of, functions_of
+from dagster_iceberg_spark.spark.columns import Functions, column_of, functions_of
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table.commit import RowCounts
 
@@ -18,9 +19,8 @@ class Counters:
     """Row counts that the write observes, for those that the snapshot's summary does not have."""
 
     def __init__(self, spark: SparkSession, plan: WritePlan) -> None:
-        self._functions = functions_of(spark)
         self._plan = plan
-        self._aggregates = self._wanted()
+        self._aggregates = list(_aggregates(functions_of(spark), plan))
         name = f"iceberg_{uuid.uuid4().hex}"
         self._observation = version_of(spark).observation(spark, name) if self._aggregates else None
 
@@ -41,15 +41,14 @@ class Counters:
         dropped = int(values.get(_DROPPED) or 0)
         return RowCounts(rows=int(values[_ROWS]) - dropped, dropped=dropped, by_partition=by_partition)
 
-    def _wanted(self) -> list[Column]:
-        plan, functions = self._plan, self._functions
-        drops = plan.guard is not None and plan.guard.drops
-        if not (plan.counted_partitions or plan.carries_over or drops):
-            return []
-        aggregates = [functions.count(functions.lit(1)).alias(_ROWS)]
-        if plan.guard is not None and drops:
-            owned = functions.coalesce(column_of(functions, plan.guard.owned), functions.lit(False))  # noqa: FBT003
-            aggregates.append(functions.count_if(~owned).alias(_DROPPED))
-        for index, (_, predicate) in enumerate(plan.counted_partitions):
-            aggregates.append(functions.count_if(column_of(functions, predicate)).alias(f"p{index}"))
-        return aggregates
+
+def _aggregates(functions: Functions, plan: WritePlan) -> Iterator[Column]:
+    guard = plan.guard if plan.guard is not None and plan.guard.drops else None
+    if not (plan.counted_partitions or plan.carries_over or guard):
+        return
+    yield functions.count(functions.lit(1)).alias(_ROWS)
+    if guard is not None:
+        owned = functions.coalesce(column_of(functions, guard.owned), functions.lit(False))  # noqa: FBT003
+        yield functions.count_if(~owned).alias(_DROPPED)
+    for index, (_, predicate) in enumerate(plan.counted_partitions):
+        yield functions.count_if(column_of(functions, predicate)).alias(f"p{index}")

@@ -17,22 +17,14 @@ def target(session: IcebergSession, plan: WritePlan) -> str:
     return sql.table_name(session.catalog.name, plan.identifier, plan.branch)
 
 
-def options_of(plan: WritePlan) -> dict[str, str]:
-    """Return the engine's write options, including the snapshot properties."""
-    properties = {f"snapshot-property.{key}": value for key, value in plan.snapshot_properties.items()}
-    return {**plan.write_options, **properties}
-
-
 def writer_to(
     session: IcebergSession, plan: WritePlan, frame: DataFrame, options: Mapping[str, str] = MappingProxyType({})
 ) -> DataFrameWriterV2:
     """Return the engine's writer of the DataFrame to the plan's table, with the plan's options and further ones."""
     table = target(session, plan)
     complete = version_of(session.spark).with_all_columns(frame, lambda: session.spark.table(table))
-    writer = complete.writeTo(table)
-    for key, value in {**options_of(plan), **options}.items():
-        writer = writer.option(key, value)
-    return writer
+    properties = {f"snapshot-property.{key}": value for key, value in plan.snapshot_properties.items()}
+    return complete.writeTo(table).options(**{**plan.write_options, **properties, **options})
 
 
 def append(session: IcebergSession, plan: WritePlan, frame: DataFrame) -> None:
@@ -41,16 +33,10 @@ def append(session: IcebergSession, plan: WritePlan, frame: DataFrame) -> None:
 
 
 def append_alone(session: IcebergSession, plan: WritePlan, frame: DataFrame, base_snapshot_id: int | None) -> None:
-    """Append the rows unless another writer has added some.
+    """Append the rows unless another writer has added some since the base snapshot, or since the beginning.
 
     This is an overwrite of no rows, which Iceberg validates against all new rows
     (`BaseOverwriteFiles.dataConflictDetectionFilter` of 1.12).
-
-    Args:
-        session: The session of the DataFrame.
-        plan: The plan of the write.
-        frame: The rows, possibly none.
-        base_snapshot_id: The snapshot since which no rows may have been added, or None for the beginning.
     """
     since = {} if base_snapshot_id is None else {"validate-from-snapshot-id": str(base_snapshot_id)}
     writer = writer_to(session, plan, frame, {**since, "isolation-level": "serializable"})

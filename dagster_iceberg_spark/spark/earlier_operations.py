@@ -26,17 +26,7 @@ def attempt_in(session: Any, tag: str) -> RemoteAttempt:
 
 
 def stop_earlier(session: Any, attempts: Sequence[RemoteAttempt], *, report: Report, subject: str) -> None:
-    """Stop the operations of earlier attempts on the session's server, and wait until they have ended.
-
-    Args:
-        session: A session of Spark Connect.
-        attempts: The sessions in which earlier attempts wrote.
-        report: Writes a line to the run's log.
-        subject: The table.
-
-    Raises:
-        CatalogUnavailableError: The server does not respond, or an operation does not end in time.
-    """
+    """Stop the operations of earlier attempts on the session's server, and wait until they have ended."""
     client: Any = session.client
     for attempt in dict.fromkeys(attempts):
         if attempt.server != _server(client):

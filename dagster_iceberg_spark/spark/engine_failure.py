@@ -39,17 +39,11 @@ _MAXIMUM_LINE: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class EngineFailure:
-    """The facts about an engine's error.
+    """The facts about an engine's error."""
 
-    Args:
-        class_names: Java classes of the error and its causes, outermost first.
-        condition: Spark's error condition, such as `TABLE_OR_VIEW_NOT_FOUND`.
-        text: The messages, without stack traces.
-    """
-
-    class_names: tuple[str, ...]
-    condition: str
-    text: str
+    class_names: tuple[str, ...]  # of the error and its causes, outermost first
+    condition: str  # Spark's, such as `TABLE_OR_VIEW_NOT_FOUND`
+    text: str  # the messages, without stack traces
 
     @property
     def summary(self) -> str:

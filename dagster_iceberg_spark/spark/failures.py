@@ -5,13 +5,15 @@
 
 import datetime as dt
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
+from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.failure_kinds import FailureKind
-from dagster_iceberg_spark.spark.engine_failure import EngineFailure, inspect_failure
+from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, EngineFailure, inspect_failure
 
 OUTSIDE_MARKER: Final = "dagster-iceberg-spark: row outside of the partition "
 OUTSIDE_END: Final = " (end of the row)"
@@ -26,25 +28,19 @@ _OUTSIDE = re.compile(
 _INSTANT = re.compile(rf"(?<==)(-?\d+|NULL){MICROSECONDS}")
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
-Place: TypeAlias = Literal["anywhere", "condition", "class name"]
-
 
 @dataclass(frozen=True, slots=True)
 class Recogniser:
-    """Recognizes a kind of failure by its signs.
+    """Recognizes a kind of failure by one or all of its signs.
 
-    Args:
-        kind: The kind.
-        signs: The signs of the kind. A failure of the kind shows at least one of them.
-        needs_every_sign: Whether a failure of the kind shows all of them.
-        place: "anywhere" for a part of the name of a class or of a message; otherwise the beginning of Spark's error
-            condition, or of the name of a class.
+    "anywhere" is in the name of a class or in a message. The others are the beginning of Spark's error condition, or of
+    the name of a class.
     """
 
     kind: FailureKind
     signs: tuple[str, ...]
     needs_every_sign: bool = False
-    place: Place = "anywhere"
+    place: Literal["anywhere", "condition", "class name"] = "anywhere"
 
     def recognises(self, failure: EngineFailure) -> bool:
         """Return whether the failure is of the kind."""
@@ -59,18 +55,6 @@ def _mention(kind: FailureKind, *signs: str) -> Recogniser:
     return Recogniser(kind, signs)
 
 
-def _every(kind: FailureKind, *signs: str) -> Recogniser:
-    return Recogniser(kind, signs, needs_every_sign=True)
-
-
-def _condition(kind: FailureKind, *signs: str) -> Recogniser:
-    return Recogniser(kind, signs, place="condition")
-
-
-def _class_name(kind: FailureKind, *signs: str) -> Recogniser:
-    return Recogniser(kind, signs, place="class name")
-
-
 RECOGNISERS: Final = (
     _mention(
         FailureKind.SESSION_ENDED,
@@ -78,7 +62,7 @@ RECOGNISERS: Final = (
         "INVALID_HANDLE.SESSION_CHANGED",
         "Received incorrect server side session identifier",
     ),
-    _class_name(FailureKind.CONNECTION_LOST, "SparkConnectGrpcException", "RetriesExceeded"),
+    Recogniser(FailureKind.CONNECTION_LOST, ("SparkConnectGrpcException", "RetriesExceeded"), place="class name"),
     _mention(FailureKind.ROW_OUTSIDE_PARTITION, OUTSIDE_MARKER),
     _mention(FailureKind.ROWS_CHANGED, MOVED_MARKER),
     _mention(
@@ -88,21 +72,17 @@ RECOGNISERS: Final = (
         NULL_MARKER,
     ),
     _mention(FailureKind.MALFORMED_VALUE, VALUE_MARKER),
-    _every(FailureKind.TYPE_UNKNOWN_TO_SPARK, "Spark does not support ", " fields"),
+    Recogniser(FailureKind.TYPE_UNKNOWN_TO_SPARK, ("Spark does not support ", " fields"), needs_every_sign=True),
     _mention(
         FailureKind.INCOMPATIBLE_VALUE,
         "CAST_OVERFLOW_IN_TABLE_INSERT",
         "INCOMPATIBLE_DATA_FOR_TABLE",
         "INSERT_COLUMN_ARITY_MISMATCH",
     ),
-    _mention(
-        FailureKind.PYTHON_FUNCTION_FAILED,  # its own message may contain any other sign
-        "An exception was thrown from the Python worker",
-    ),
-    _mention(
-        FailureKind.HIVE_KEEPS_COLUMN_TYPES,  # Iceberg takes it for an answer that it did not understand
-        "types incompatible with the existing columns",
-    ),
+    # Its own message may contain any other sign.
+    _mention(FailureKind.PYTHON_FUNCTION_FAILED, "An exception was thrown from the Python worker"),
+    # Iceberg takes it for an answer that it did not understand.
+    _mention(FailureKind.HIVE_KEEPS_COLUMN_TYPES, "types incompatible with the existing columns"),
     _mention(
         FailureKind.CERTIFICATE_UNTRUSTED,  # before anything was asked
         "PKIX path building failed",
@@ -137,7 +117,7 @@ RECOGNISERS: Final = (
         "NoClassDefFoundError",
     ),
     _mention(FailureKind.JDBC_DRIVER_MISSING, "No suitable driver"),
-    _condition(FailureKind.SQL_EXTENSIONS_MISSING, "PARSE_SYNTAX_ERROR"),
+    Recogniser(FailureKind.SQL_EXTENSIONS_MISSING, ("PARSE_SYNTAX_ERROR",), place="condition"),
     _mention(FailureKind.HIVE_NAME_INVALID, "is not a valid object name", "is not a valid database name"),
     _mention(FailureKind.HIVE_LOCKS_MISSING, "'HIVE_LOCKS' does not exist"),
     _mention(FailureKind.HIVE_VERSION_UNSUPPORTED, "TApplicationException: Invalid method name"),
@@ -179,10 +159,7 @@ RECOGNISERS: Final = (
         "com.google.api.client.http.HttpResponseException: 403",
         "Your default credentials were not found",
     ),
-    _mention(
-        FailureKind.BRANCHES_UNSUPPORTED,  # Nessie makes one, and forgets it
-        "Cannot use branch (does not exist)",
-    ),
+    _mention(FailureKind.BRANCHES_UNSUPPORTED, "Cannot use branch (does not exist)"),  # Nessie makes and forgets it
     _mention(
         FailureKind.CREDENTIALS_REFUSED,
         "NotAuthorizedException",
@@ -252,7 +229,7 @@ RECOGNISERS: Final = (
         "FIELD_ALREADY_EXISTS",
         "FIELDS_ALREADY_EXISTS",
     ),
-    _condition(FailureKind.TABLE_VANISHED, "TABLE_OR_VIEW_NOT_FOUND"),
+    Recogniser(FailureKind.TABLE_VANISHED, ("TABLE_OR_VIEW_NOT_FOUND",), place="condition"),
     _mention(
         FailureKind.DATABASE_PERMISSION_DENIED,
         "ERROR: permission denied for ",
@@ -278,8 +255,10 @@ RECOGNISERS: Final = (
         "org.apache.iceberg.exceptions.NoSuchWarehouseException",
     ),
     _mention(FailureKind.NOT_A_REST_CATALOG, "(code: 404", "(code: 405", "(code: 406"),
-    _every(
-        FailureKind.NOT_A_REST_CATALOG, "Error occurred while processing GET request", "jackson.core.JsonParseException"
+    Recogniser(
+        FailureKind.NOT_A_REST_CATALOG,
+        ("Error occurred while processing GET request", "jackson.core.JsonParseException"),
+        needs_every_sign=True,
     ),
     _mention(
         FailureKind.CATALOG_UNREACHABLE,
@@ -301,35 +280,30 @@ RECOGNISERS: Final = (
         "TTransportException",  # the Hive metastore's
     ),
     _mention(FailureKind.FILE_MISSING, "org.apache.iceberg.exceptions.NotFoundException"),
-    _mention(
-        FailureKind.BUCKET_MISSING,  # so Google's client says it where no file is missing
-        "404 Not Found\nPOST ",
-        "404 Not Found\nGET ",
-        "404 Not Found\nPUT ",
-    ),
-    _mention(
-        FailureKind.METADATA_DAMAGED,
-        "Failed to open file: ",  # of manifests, when they do not begin as Avro files do
-        "AvroRuntimeException",
-    ),
+    # So Google's client says it where no file is missing.
+    _mention(FailureKind.BUCKET_MISSING, "404 Not Found\nPOST ", "404 Not Found\nGET ", "404 Not Found\nPUT "),
+    # A file that fails to open is a manifest that does not begin as Avro files do.
+    _mention(FailureKind.METADATA_DAMAGED, "Failed to open file: ", "AvroRuntimeException"),
     _mention(FailureKind.DATA_FILE_DAMAGED, "Reached the end of stream with", "is not a Parquet file"),
 )
 """The first match applies. The order is from specific to broad signs."""
 
 
 def translated(error: Exception, *, action: str, subject: str, redact: Callable[[str], str] = str) -> IcebergSparkError:
-    """Return the package's error for an engine's error, which is its cause.
-
-    Args:
-        error: The error that Spark raised.
-        action: The verb for the message: "write", "read".
-        subject: The table.
-        redact: Removes secrets from a text.
-    """
+    """Return the package's error for an engine's error, which is its cause."""
     failure = inspect_failure(error)
     kind = kind_of(failure)
     found = _outside_row(failure) if kind is FailureKind.ROW_OUTSIDE_PARTITION else failure.summary
     return kind.refusal(action, subject, redact(found))
+
+
+@contextmanager
+def translating(catalog: CatalogDescription, *, action: str, subject: str) -> Iterator[None]:
+    """Raise the engine's errors in the block as the package's errors, without the catalog's secrets."""
+    try:
+        yield
+    except ENGINE_ERRORS as error:
+        raise translated(error, action=action, subject=subject, redact=catalog.redact) from error
 
 
 def kind_of(failure: EngineFailure) -> FailureKind:
@@ -354,7 +328,6 @@ def _utc_text(microseconds: str) -> str:
     if microseconds == "NULL":
         return microseconds
     try:
-        instant = _EPOCH + dt.timedelta(microseconds=int(microseconds))
+        return (_EPOCH + dt.timedelta(microseconds=int(microseconds))).isoformat()
     except OverflowError:
         return f"{microseconds}{MICROSECONDS}"
-    return instant.isoformat()

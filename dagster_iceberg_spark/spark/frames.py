@@ -3,12 +3,13 @@
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Final, TypeGuard
+from functools import partial
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from dagster_iceberg_spark.arrow import output_refusals
-from dagster_iceberg_spark.arrow.outputs import OUTPUT_TYPES, arrow_rows
+from dagster_iceberg_spark.arrow.outputs import OUTPUT_TYPES, arrow_rows, type_name
+from dagster_iceberg_spark.errors import OutputTypeError
 from dagster_iceberg_spark.spark.arrow_frames import frame_of
 from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
@@ -28,24 +29,30 @@ def is_frame_annotation(annotation: object) -> bool:
 
 
 @contextmanager
-def frame_to_write(obj: object, session: Callable[[], IcebergSession], *, subject: str) -> Iterator[DataFrame]:
-    """Yield an asset's output as a DataFrame while it is written.
-
-    Args:
-        obj: A DataFrame, or rows of another library.
-        session: Returns the session. It is started only for rows of another library.
-        subject: The table, for messages.
-
-    Raises:
-        OutputTypeError: The object has another type, is a stream, or has a column of a type that Iceberg lacks.
-        IcebergSparkError: The engine's error about the rows, translated.
-    """
+def frame_to_write(obj: Any, session: Callable[[], IcebergSession], *, subject: str) -> Iterator[DataFrame]:
+    """Yield an asset's output as a DataFrame while it is written. Only rows of another library start the session."""
+    refused = partial(OutputTypeError.refusing, "write", subject)
+    if isinstance(obj, DataFrame) or type(obj).__module__ in _FRAME_MODULES:
+        if obj.isStreaming:
+            raise refused(
+                expected="a DataFrame with an end",
+                found="a streaming DataFrame",
+                hint="read the source with `spark.read`, or write the stream with `writeStream` and annotate the asset "
+                "`-> None`.",
+            )
+        yield obj
+        return
     own_errors: list[Exception] = []
     given = _noting(obj, own_errors) if isinstance(obj, Generator) else obj
-    rows = None if _is_frame(obj) else arrow_rows(given, subject=subject)
+    rows = arrow_rows(given, subject=subject)
     if rows is None:
-        yield require_frame(obj, subject=subject)
-        return
+        raise refused(
+            expected=f"a pyspark.sql.DataFrame, {', '.join(OUTPUT_TYPES[:-1])} or {OUTPUT_TYPES[-1]}",
+            found="None" if obj is None else type_name(obj),
+            hint="annotate the asset `-> None` if it returns nothing on purpose; otherwise return the DataFrame."
+            if obj is None
+            else "return one of these, or give the asset another IO manager.",
+        )
     held = session()
     with ExitStack() as stack:
         try:
@@ -66,38 +73,23 @@ def _noting(parts: Iterator[Any], errors: list[Exception]) -> Iterator[Any]:
         raise
 
 
-def require_frame(obj: object, *, subject: str) -> DataFrame:
-    """Return the object if it is a DataFrame that can be written.
-
-    Raises:
-        OutputTypeError: The object has another type, or is a stream.
-    """
-    if not _is_frame(obj):
-        raise output_refusals.no_rows(subject, obj, OUTPUT_TYPES)
-    if obj.isStreaming:
-        raise output_refusals.stream(subject)
-    return obj
-
-
 @contextmanager
 def in_session(frame: DataFrame, spark: SparkSession, *, subject: str) -> Iterator[DataFrame]:
-    """Yield the DataFrame in the session. A write goes to the catalog of the DataFrame's session.
-
-    Raises:
-        OutputTypeError: The DataFrame belongs to another Spark Connect session, or to the other kind of session.
-    """
+    """Yield the DataFrame in the session, because a write goes to the catalog of the DataFrame's session."""
     if frame.sparkSession is spark:
         yield frame
         return
     if is_connect(spark) or is_connect(frame.sparkSession):
-        raise output_refusals.frame_of_another_session(subject)
+        raise OutputTypeError.refusing(
+            "write",
+            subject,
+            expected="a DataFrame of the IO manager's Spark session",
+            found="one of another session, which a Spark Connect server keeps apart",
+            hint="make it with `spark.spark_session` of the same resource configuration as the IO manager's.",
+        )
     view = f"iceberg_frame_{uuid.uuid4().hex}"
     frame.createGlobalTempView(view)
     try:
         yield spark.table(f"global_temp.{view}")
     finally:
         spark.catalog.dropGlobalTempView(view)
-
-
-def _is_frame(obj: object) -> TypeGuard[DataFrame]:
-    return isinstance(obj, DataFrame) or type(obj).__module__ in _FRAME_MODULES

@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark.plan.write_plan import Guard
-from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark import expressions, sql
 from dagster_iceberg_spark.spark.failures import MICROSECONDS, OUTSIDE_END, OUTSIDE_MARKER
 from dagster_iceberg_spark.table.schema import folded
 
@@ -15,6 +15,6 @@ def refusal(frame: DataFrame, guard: Guard) -> str:
     label = f"{OUTSIDE_MARKER}{guard.partitions}: "
     for column in guard.columns:
         is_instant = types.get(folded(column)) == "timestamp"
-        message += [sql.constant_text(f"{label}{column}="), sql.shown_value(column, is_instant=is_instant)]
+        message += [sql.constant_text(f"{label}{column}="), expressions.shown_value(column, is_instant=is_instant)]
         label = f"{MICROSECONDS if is_instant else ''}, "
-    return sql.refusal_of_others(guard.owned, [*message, sql.constant_text(f"{label[:-2]}{OUTSIDE_END}")])
+    return expressions.refusal_of_others(guard.owned, [*message, sql.constant_text(f"{label[:-2]}{OUTSIDE_END}")])

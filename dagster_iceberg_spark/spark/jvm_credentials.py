@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -21,7 +21,6 @@ from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.timeouts import REFRESH_SECONDS
 
-_ROLE_FACTORY: Final = "org.apache.iceberg.aws.AssumeRoleAwsClientFactory"
 _logger = logging.getLogger(__name__)
 
 
@@ -35,11 +34,7 @@ class JvmIdentity:
         self._context: Any = None
 
     def take(self, identity: AwsIdentity, context: Any, keys: AwsKeys) -> None:
-        """Set the identity's keys in the JVM, and update them when they change.
-
-        Raises:
-            SparkEnvironmentError: Another catalog of the JVM has another identity.
-        """
+        """Set the identity's keys in the JVM, and update them when they change."""
         with self._lock:
             if self._context is context and self._identity != identity:
                 raise session_refusals.two_identities()
@@ -96,11 +91,7 @@ class JvmProperties:
         self._context: Any = None
 
     def tell(self, context: Any, properties: Mapping[str, str]) -> None:
-        """Set properties in the JVM.
-
-        Raises:
-            SparkEnvironmentError: Another catalog of the JVM has a different value.
-        """
+        """Set properties in the JVM."""
         with self._lock:
             if self._context is not context:
                 self._told, self._context = {}, context
@@ -119,19 +110,11 @@ def aws_properties(session: SparkSession, catalog: CatalogDescription) -> Mappin
 
     The JVM's default chain begins with its system properties. Keys in the catalog's properties, or keys that a catalog
     vends, precede the default chain. A provider named in the properties would precede both.
-
-    Raises:
-        ConfigurationError: The profile does not exist, the role cannot be assumed, or the configured keys cannot be
-            passed on.
-        CatalogUnavailableError: The service that issues the keys does not respond.
-        SparkEnvironmentError: Another catalog of the JVM has another identity.
     """
     if not catalog.needs_region:
         return {}
-    from dagster_iceberg_spark.catalog.aws_credentials import (
-        current_keys,
-        region_of,
-    )  # importing boto3 takes a quarter of a second
+    # Importing boto3 takes a quarter of a second.
+    from dagster_iceberg_spark.catalog.aws_credentials import current_keys, region_of
 
     region, properties = region_of(catalog), catalog.spark_properties
     known = {} if region is None or "client.region" in properties else {"client.region": region}
@@ -157,7 +140,7 @@ def _of_nodes(identity: AwsIdentity, region: str | None, catalog: CatalogDescrip
     if region is None:
         raise session_refusals.role_without_region(str(catalog))
     return {
-        "client.factory": _ROLE_FACTORY,
+        "client.factory": "org.apache.iceberg.aws.AssumeRoleAwsClientFactory",
         "client.assume-role.arn": identity.role_arn,
         "client.assume-role.region": region,
         **({"client.assume-role.external-id": identity.external_id} if identity.external_id else {}),
@@ -166,12 +149,7 @@ def _of_nodes(identity: AwsIdentity, region: str | None, catalog: CatalogDescrip
 
 
 def tell_jvm(session: SparkSession, catalog: CatalogDescription) -> None:
-    """Set the JVM's system properties for which Iceberg has no catalog property.
-
-    Raises:
-        ConfigurationError: The JVM is on another machine.
-        SparkEnvironmentError: Another catalog of the JVM has a different value.
-    """
+    """Set the JVM's system properties for which Iceberg has no catalog property."""
     if not catalog.system_properties:
         return
     if not _is_on_this_machine(session):

@@ -55,12 +55,9 @@ def fingerprint(functions: Functions, columns: Schema, stored: ColumnOf) -> Colu
 class MetFiles:
     """The matches of the batch in the table, by files.
 
-    Args:
-        files: The number of files that have a row with a key of the batch.
-        changed_files: The number of these files that have a row that changes.
-        unchanged: The number of rows with a key of the batch that do not change.
-        updated: The number of rows that the batch updates.
-        digest: A hash of the keys of the batch that do not change, without keys that the table has twice.
+    `files` are those that have a row with a key of the batch, and `changed_files` those of them that have a row that
+    changes. `unchanged` rows have a key of the batch, and `updated` rows are updated by it. `digest` is a hash of the
+    keys of the batch that do not change, without keys that the table has twice.
     """
 
     files: int
@@ -92,12 +89,10 @@ class MergeDiff:
 
     def changes(self) -> tuple[DataFrame, Mapping[str, int]]:
         """Return the rows that change the table, each with its kind of change, and the number of each kind."""
-        rules = self.action.rules
-        if not self.batch.rows and not rules.has_absentees:
+        if not self.batch.rows and not self.action.rules.has_absentees:
             return self.batch.frame, {}
-        changes = self._changes()
         with active(self.session.spark):
-            changes = changes.localCheckpoint()
+            changes = self._changes().localCheckpoint()
         return changes, {row[0]: int(row[1]) for row in changes.groupBy(CHANGE).count().collect()}
 
     def _changes(self) -> DataFrame:
@@ -106,11 +101,8 @@ class MergeDiff:
         if self.action.base_snapshot_id is None:
             changes = self._labelled(self._live(), FIRST if rules.is_by_row else INSERT)
             return changes.withColumn(BEFORE, self.functions.lit(None).cast("bigint")) if rules.is_by_row else changes
-        if rules.strategy == "delete_insert":
-            return self._replacements()
-        if rules.strategy == "insert_only":
-            return self._insertions()
-        return self._updates()
+        ways = {"delete_insert": self._replacements, "insert_only": self._insertions}
+        return ways.get(rules.strategy, self._updates)()
 
     def met_files(self) -> MetFiles | None:
         """Return the matches of the batch, or None if they do not determine what the merge does."""
@@ -141,8 +133,8 @@ class MergeDiff:
 
     @property
     def _meets(self) -> str:
-        keys, null_keys = self.action.keys, self.action.rules.null_keys
-        return sql.merge_condition(keys, target=TARGET, source=SOURCE, null_keys=null_keys)
+        null_keys = self.action.rules.null_keys
+        return sql.merge_condition(self.action.keys, target=TARGET, source=SOURCE, null_keys=null_keys)
 
     def _live(self) -> DataFrame:
         """Return the rows of the batch that do not mark a key to delete."""
@@ -164,9 +156,8 @@ class MergeDiff:
         source = self._marked_as(self.batch.frame, IN_BATCH)
         other = self._near() if rules.is_by_row else self._met_keys()
         how = "full" if rules.is_by_row and rules.sync else "left"
-        joined = source.alias(SOURCE).join(
-            self._marked_as(other, IN_TABLE).alias(TARGET), functions.expr(self._meets), how
-        )
+        stored = self._marked_as(other, IN_TABLE)
+        joined = source.alias(SOURCE).join(stored.alias(TARGET), functions.expr(self._meets), how)
         columns = [self._value(field).alias(field.name) for field in self.given if field.name != action.marker]
         columns.append(self._change().alias(CHANGE))
         if rules.is_by_row:
@@ -191,18 +182,13 @@ class MergeDiff:
         functions, action = self.functions, self.action
         given, stored = (partial(named_column, functions, qualifier=side) for side in (SOURCE, TARGET))
         is_marked = functions.expr(marked(action, self.given, SOURCE))
+        is_same = self.is_same(given, stored, action.updated) & ~is_marked
         near = self._near().withColumn(_FILE, functions.xxhash64(functions.col("_file")))
         batch = self.batch.copied(self.batch.frame)
-        met = (
-            batch.alias(SOURCE)
-            .join(near.alias(TARGET), functions.expr(self._meets))
-            .select(
-                *(given(key).alias(key) for key in action.keys),
-                stored(_FILE).alias(_FILE),
-                (self.is_same(given, stored, action.updated) & ~is_marked).alias(_IS_SAME),
-                is_marked.alias(_IS_MARKED),
-            )
-        )
+        joined = batch.alias(SOURCE).join(near.alias(TARGET), functions.expr(self._meets))
+        keys = (given(key).alias(key) for key in action.keys)
+        named = (stored(_FILE).alias(_FILE), is_same.alias(_IS_SAME), is_marked.alias(_IS_MARKED))
+        met = joined.select(*keys, *named)
         if self.batch.is_small or not self._is_decided_by_files:  # joined cheaply, or only once
             return met
         with active(self.session.spark):
@@ -241,29 +227,23 @@ class MergeDiff:
         is_marked = functions.expr(marked(action, self.given, SOURCE))
         in_batch = named_column(functions, IN_BATCH, SOURCE).isNotNull()
         in_table = named_column(functions, IN_TABLE, TARGET).isNotNull()
-        is_new = ~in_table & ~is_marked
         wins = functions.expr(f"coalesce(({rules.when_matched or 'TRUE'}), FALSE)")
         met = in_batch & in_table & wins
+        is_same = named_column(functions, _IS_SAME, TARGET)
         if rules.is_by_row:
-            source, target = (partial(named_column, functions, qualifier=side) for side in (SOURCE, TARGET))
-            is_same = self.is_same(source, target, action.updated)
-        else:
-            is_same = named_column(functions, _IS_SAME, TARGET)
-        change = functions.when(~in_batch, functions.lit(DELETE))
-        change = change.when(in_batch & is_new, functions.lit(FIRST if rules.is_by_row else INSERT))
-        change = change.when(met & is_marked, functions.lit(DELETE))
-        return change.when(met & ~is_marked & ~is_same, functions.lit(UPDATE))
+            given, stored = (partial(named_column, functions, qualifier=side) for side in (SOURCE, TARGET))
+            is_same = self.is_same(given, stored, action.updated)
+        return (
+            functions.when(~in_batch, functions.lit(DELETE))
+            .when(in_batch & ~in_table & ~is_marked, functions.lit(FIRST if rules.is_by_row else INSERT))
+            .when(met & is_marked, functions.lit(DELETE))
+            .when(met & ~is_marked & ~is_same, functions.lit(UPDATE))
+        )
 
     def is_same(self, given: ColumnOf, stored: ColumnOf, names: Sequence[str]) -> Column:
-        """Return whether a row of the batch and a stored row have the same values in these columns.
-
-        Args:
-            given: Returns a column of the batch.
-            stored: Returns a column of the table.
-            names: The columns, without those of the key.
-        """
+        """Return whether a row of the batch and a stored row have the same values in these columns, except keys."""
         functions = self.functions
-        pairs: list[tuple[Column, Column]] = []
+        ours, theirs = [], []
         for name in names:
             if name in self.action.keys:
                 continue
@@ -272,47 +252,42 @@ class MergeDiff:
                 return functions.lit(False)  # noqa: FBT003
             before = stored(column.name)
             value = reshaped(functions, given(name), field.type, column.type, is_same=self.is_alike, stored=before)
-            pair = comparable(functions, value, column.type), comparable(functions, before, column.type)
-            if pair[0] is None or pair[1] is None:
+            our, their = (comparable(functions, item, column.type) for item in (value, before))
+            if our is None or their is None:
                 return functions.lit(False)  # noqa: FBT003
-            pairs.append((pair[0], pair[1]))
-        if not pairs:
+            ours.append(our)
+            theirs.append(their)
+        if not ours:
             return functions.lit(True)  # noqa: FBT003
         # Compare whole rows: thousands of nested comparisons would overflow the engine's stack.
-        ours, theirs = zip(*pairs, strict=True)
         return functions.struct(*ours).eqNullSafe(functions.struct(*theirs))
 
     def _replacements(self) -> DataFrame:
         """Return all rows of the keys whose rows differ from the table's, and these keys."""
         functions, action = self.functions, self.action
         live, keys = self._live(), list(action.keys)
-        condition = self._meets
+        condition = functions.expr(self._meets)
         all_keys = self.batch.frame.select(*(named_column(functions, key) for key in keys)).distinct()
-        stored = self._near().alias(TARGET).join(all_keys.alias(SOURCE), functions.expr(condition), "left_semi")
+        stored = self._near().alias(TARGET).join(all_keys.alias(SOURCE), condition, "left_semi")
         ours, theirs = self._canonical(live, self._schema_of(live), 1), self._canonical(stored, self.columns, -1)
-        if ours is None or theirs is None:
-            changed = all_keys
-        else:
+        changed = all_keys
+        if ours is not None and theirs is not None:
             named = [named_column(functions, f"k{index}").alias(key) for index, key in enumerate(keys)]
             rows = ours.union(theirs)
-            sums = rows.groupBy(*(name for name in rows.columns if name != "side")).agg(
-                functions.sum("side").alias("sum")
-            )
-            changed = sums.where("sum <> 0").select(*named).distinct()
-        met = live.alias(SOURCE).join(changed.alias(TARGET), functions.expr(condition), "left_semi")
+            sums = rows.groupBy(*(name for name in rows.columns if name != "side")).sum("side")
+            changed = sums.where("`sum(side)` <> 0").select(*named).distinct()
+        met = live.alias(SOURCE).join(changed.alias(TARGET), condition, "left_semi")
         return self._labelled(met, INSERT).unionByName(self._labelled(changed, DELETE), allowMissingColumns=True)
 
     def _canonical(self, frame: DataFrame, held: Schema, side: int) -> DataFrame | None:
         """Return rows as comparable values of the table's columns in order, or None if some cannot be compared."""
         functions = self.functions
         columns = [functions.lit(side).alias("side")]
-        for index, key in enumerate(self.action.keys):
-            columns.append(named_column(functions, key).alias(f"k{index}"))
+        columns += [named_column(functions, key).alias(f"k{index}") for index, key in enumerate(self.action.keys)]
         for index, stored in enumerate(self.columns):
             field = held.field(stored.name)
-            if field is None:
-                value = functions.lit(None).cast(sql.type_name(stored.type))
-            else:
+            value = functions.lit(None).cast(sql.type_name(stored.type))
+            if field is not None:
                 value = named_column(functions, field.name)
                 value = reshaped(functions, value, field.type, stored.type, is_same=self.is_alike)
             compared = comparable(functions, value, stored.type)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from itertools import takewhile
 
 from dagster_iceberg_spark.catalog.damage import has_its_files, roll_back
 from dagster_iceberg_spark.catalog.look import look
@@ -28,28 +29,19 @@ def committed_snapshots(
     """Return the new snapshots that carry our token, newest first."""
     if state is None or known is None:
         return ()
-    token, found = request.materialization.commit_token, []
-    for snapshot in state.ancestors(request.branch):
-        if snapshot.snapshot_id in known:
-            break
-        if snapshot.summary.get(lineage.COMMIT_TOKEN) == token:
-            found.append(snapshot)
-    return tuple(found)
+    token = request.materialization.commit_token
+    new = takewhile(lambda snapshot: snapshot.snapshot_id not in known, state.ancestors(request.branch))
+    return tuple(snapshot for snapshot in new if snapshot.summary.get(lineage.COMMIT_TOKEN) == token)
 
 
 def is_intact(session: IcebergSession, request: WriteRequest, state: TableState, snapshot: Snapshot) -> bool:
-    """Return whether a snapshot in the table can be read. An unreadable one is rolled back.
-
-    Raises:
-        UnreadableCommitError: The snapshot cannot be rolled back.
-    """
-    identifier = state.identifier
-    if has_its_files(session.catalog, identifier, snapshot):
+    """Return whether a snapshot in the table can be read. An unreadable one is rolled back, or raises an error."""
+    if has_its_files(session.catalog, state.identifier, snapshot):
         return True
     roll_back(session.catalog, state, snapshot, branch=request.branch)
     request.report(
-        f"The engine had deleted the files of snapshot {snapshot.snapshot_id} of {identifier}, which an attempt of "
-        f"this step had committed: the table is rolled back to {snapshot.parent_snapshot_id}, and written again."
+        f"The engine had deleted the files of snapshot {snapshot.snapshot_id} of {state.identifier}, which an attempt "
+        f"of this step had committed: the table is rolled back to {snapshot.parent_snapshot_id}, and written again."
     )
     return False
 
@@ -65,24 +57,14 @@ def resolve_lost_answer(
 ) -> None:
     """Return if the write has committed. First wait until no operation runs that could commit, then look for the token.
 
-    Args:
-        session: The session.
-        request: The write request.
-        work: The operations of the write.
-        known: The snapshots before the write.
-        error: The error of the engine.
-        failure: The package's error for it.
-
-    Raises:
-        CatalogUnavailableError: The write has not committed, and will not.
-        CommitOutcomeUnknownError: There is no snapshot, but the write may still commit one.
+    `CatalogUnavailableError` means that the write has not committed, and will not. `CommitOutcomeUnknownError` means
+    that there is no snapshot, but the write may still commit one.
     """
     identifier, token = request.identifier, request.materialization.commit_token
     found = f"none yet ({failure})"
-    is_server_silent = is_unanswered(error)
     for seconds in SETTLING_SECONDS:
         time.sleep(seconds)
-        has_ended = is_server_silent and _has_ended(session, request, work)
+        has_ended = is_unanswered(error) and _has_ended(session, request, work)
         try:
             if has_committed(session, request, known):
                 return
@@ -106,9 +88,7 @@ def resolve_lost_answer(
 def has_committed(session: IcebergSession, request: WriteRequest, known: frozenset[int]) -> bool:
     """Return whether the write has committed, whatever the engine reported.
 
-    Raises:
-        CommitConflictError: It had committed, but the engine deleted its files. The snapshot has been rolled back.
-        UnreadableCommitError: Such a snapshot cannot be rolled back.
+    If the engine deleted the files of the committed snapshot, the snapshot is rolled back, which is a conflict.
     """
     identifier = request.identifier
     state = look(session.catalog, identifier, back_to=seen_before(known))
@@ -129,9 +109,8 @@ def has_committed(session: IcebergSession, request: WriteRequest, known: frozens
 
 def _has_ended(session: IcebergSession, request: WriteRequest, work: TaggedWork) -> bool:
     """Stop this attempt's operations on the server, in each of its sessions. Return whether they have ended."""
-    subject = request.subject
     try:
-        stop_earlier(session.spark, work.attempts, report=request.report, subject=subject)
+        stop_earlier(session.spark, work.attempts, report=request.report, subject=request.subject)
     except CatalogUnavailableError:
         return False
     return True

@@ -1,14 +1,12 @@
 """Probes a session: its versions, and a temporary table."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
 from dagster_iceberg_spark.catalog.damage import lone_creation
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.failure_kinds import FailureKind
-from dagster_iceberg_spark.plan.adoption import Record
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.table_request import TableRequest
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
@@ -16,61 +14,26 @@ from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.commit import materialize
 from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, inspect_failure
-from dagster_iceberg_spark.spark.failures import kind_of, translated
+from dagster_iceberg_spark.spark.failures import kind_of, translating
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.scope import PartitionScope
 
-_LIMITS: Final = RetryLimits(attempts=2, seconds=60.0)
 
-
-@dataclass(frozen=True, slots=True)
-class Versions:
-    """The versions that a session runs on.
-
-    Args:
-        spark: The version of Spark.
-        iceberg: The version of Iceberg's runtime.
-        java: The version of Java of the driver or the server.
-        scala: The version of Scala of the driver or the server.
-        place: Where the session runs, in words.
-    """
-
-    spark: str
-    iceberg: str
-    java: str
-    scala: str
-    place: str
-
-    def __str__(self) -> str:
-        """Return the versions in one line."""
-        return (
-            f"Spark {self.spark} {self.place}, Iceberg {self.iceberg}, Java {self.java}, "
-            f"Scala {self.scala.removeprefix('version ')}"
-        )
-
-
-def versions(session: IcebergSession) -> Versions:
-    """Return the versions that the session runs on.
-
-    Raises:
-        IcebergSparkError: The session does not respond, or lacks Iceberg's procedures.
-    """
+def versions(session: IcebergSession) -> str:
+    """Return the versions that the session runs on, and where it runs, in one line."""
     spark: Any = session.spark
-    with _translated_errors(session, "ask", str(session.catalog)):
-        [row] = spark.sql(sql.versions(session.catalog.name)).collect()
+    with translating(session.catalog, action="ask", subject=str(session.catalog)):
+        [[iceberg, java, scala]] = spark.sql(sql.versions(session.catalog.name)).collect()
         place = "on a Spark Connect server" if is_connect(spark) else f"with the master {spark.sparkContext.master}"
-        return Versions(spark.version, row[0], row[1], row[2], place)
+        scala = scala.removeprefix("version ")
+        return f"Spark {spark.version} {place}, Iceberg {iceberg}, Java {java}, Scala {scala}"
 
 
 def has_namespace(session: IcebergSession, namespace: Sequence[str]) -> bool:
-    """Return whether the catalog has the namespace.
-
-    Raises:
-        IcebergSparkError: The catalog does not respond.
-    """
-    with _translated_errors(session, "look for the namespace", ".".join(namespace)):
+    """Return whether the catalog has the namespace."""
+    with translating(session.catalog, action="look for the namespace", subject=".".join(namespace)):
         try:
             session.spark.sql(sql.describe_namespace(session.catalog.name, namespace)).collect()
         except ENGINE_ERRORS as error:
@@ -81,42 +44,22 @@ def has_namespace(session: IcebergSession, namespace: Sequence[str]) -> bool:
 
 
 def create_namespace(session: IcebergSession, namespace: Sequence[str]) -> None:
-    """Create the namespace if it does not exist.
-
-    Raises:
-        IcebergSparkError: The namespace cannot be created.
-    """
+    """Create the namespace if it does not exist."""
     with (
         lone_creation(session.catalog, namespace),
-        _translated_errors(session, "create the namespace", ".".join(namespace)),
+        translating(session.catalog, action="create the namespace", subject=".".join(namespace)),
     ):
         session.spark.sql(sql.create_namespace(session.catalog.name, namespace)).collect()
 
 
 def drop_namespace(session: IcebergSession, namespace: Sequence[str]) -> None:
-    """Drop the namespace, which must be empty.
-
-    Raises:
-        IcebergSparkError: The namespace cannot be dropped.
-    """
-    with _translated_errors(session, "drop the namespace", ".".join(namespace)):
+    """Drop the namespace, which must be empty."""
+    with translating(session.catalog, action="drop the namespace", subject=".".join(namespace)):
         session.spark.sql(sql.drop_namespace(session.catalog.name, namespace)).collect()
 
 
 def write_rows(session: IcebergSession, identifier: TableIdentifier, *, rows: int, token: str) -> str:
-    """Replace the table's rows by a number of rows, as a materialization does, and return the table's location.
-
-    The table is created if it does not exist.
-
-    Args:
-        session: The session.
-        identifier: The table.
-        rows: The number of rows.
-        token: The commit token.
-
-    Raises:
-        IcebergSparkError: The table cannot be written.
-    """
+    """Replace the table's rows, as a materialization does, or create the table. Return the table's location."""
     request = WriteRequest(
         table=TableRequest(identifier, asset_key=None, is_named_explicitly=True, options=WriteOptions()),
         materialization=Materialization(
@@ -132,8 +75,8 @@ def write_rows(session: IcebergSession, identifier: TableIdentifier, *, rows: in
             package_version=PACKAGE_VERSION,
         ),
         candidates=(),
-        record_of=_nothing_recorded,
-        limits=_LIMITS,
+        record_of=lambda _: "none",
+        limits=RetryLimits(attempts=2, seconds=60.0),
         report=lambda _: None,
         announce=lambda _: None,
         earlier_attempts=tuple,
@@ -141,36 +84,16 @@ def write_rows(session: IcebergSession, identifier: TableIdentifier, *, rows: in
     return materialize(session, request, session.spark.range(rows)).location
 
 
-def _nothing_recorded(_snapshot_id: int) -> Record:
-    return "none"
-
-
 def count_rows(session: IcebergSession, identifier: TableIdentifier) -> int:
-    """Return the number of rows that Spark reads.
-
-    Raises:
-        IcebergSparkError: The table cannot be read.
-    """
-    with _translated_errors(session, "read", str(identifier)):
+    """Return the number of rows that Spark reads."""
+    with translating(session.catalog, action="read", subject=str(identifier)):
         return int(session.spark.table(sql.table_name(session.catalog.name, identifier)).count())
 
 
 def drop_table(session: IcebergSession, identifier: TableIdentifier) -> None:
-    """Drop the table, and its files if the catalog deletes files.
-
-    Raises:
-        IcebergSparkError: The table cannot be dropped.
-    """
+    """Drop the table, and its files if the catalog deletes files."""
     name = session.catalog.name
     with suppress(*ENGINE_ERRORS):  # some catalogs, such as Nessie, do not delete files
         session.spark.sql(sql.drop_table(name, identifier, files="deleted")).collect()
-    with _translated_errors(session, "drop", str(identifier)):
+    with translating(session.catalog, action="drop", subject=str(identifier)):
         session.spark.sql(sql.drop_table(name, identifier, files="kept")).collect()
-
-
-@contextmanager
-def _translated_errors(session: IcebergSession, action: str, subject: str) -> Iterator[None]:
-    try:
-        yield
-    except ENGINE_ERRORS as error:
-        raise translated(error, action=action, subject=subject, redact=session.catalog.redact) from error

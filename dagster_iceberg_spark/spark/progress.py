@@ -19,14 +19,7 @@ from dagster_iceberg_spark.timeouts import POLL_SECONDS, REPORT_INTERVAL_SECONDS
 def reported_progress(
     session: SparkSession, report: Report, *, subject: str, interval_seconds: float = REPORT_INTERVAL_SECONDS
 ) -> Iterator[None]:
-    """Report the number of finished tasks at intervals while the block runs.
-
-    Args:
-        session: The session of the write.
-        report: Writes a line to the log.
-        subject: The table.
-        interval_seconds: The time between two lines, in seconds.
-    """
+    """Report the number of finished tasks at intervals while the block runs."""
     watch = _connect_watch if is_connect(session) else _classic_watch
     with watch(session, _Pace(report, subject, interval_seconds)):
         yield

@@ -1,6 +1,7 @@
 """Reads a plan as a Spark DataFrame."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, types
@@ -8,24 +9,19 @@ from pyspark.sql import DataFrame, types
 from dagster_iceberg_spark.catalog.files import added_files
 from dagster_iceberg_spark.plan.incremental import CHANGE_COLUMNS, INSERT
 from dagster_iceberg_spark.plan.read import ReadPlan, reads_everything
-from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark import expressions, sql
 from dagster_iceberg_spark.spark.columns import column_of, functions_of, has_same_id, named_column, reshaped
-from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
-from dagster_iceberg_spark.spark.failures import translated
+from dagster_iceberg_spark.spark.failures import translating
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import refresh
 from dagster_iceberg_spark.table.schema import are_same_columns
 
 
 def read(session: IcebergSession, plan: ReadPlan) -> DataFrame:
-    """Return the plan's rows, pinned to its snapshot however late Spark evaluates them.
-
-    Raises:
-        UpstreamMissingError: The table or the snapshot no longer exists.
-    """
+    """Return the plan's rows, pinned to its snapshot however late Spark evaluates them."""
     refresh(session, plan.identifier)
     functions = functions_of(session.spark)
-    try:
+    with translating(session.catalog, action="read", subject=str(plan.identifier)):
         frame = _rows(session, plan)
         if plan.snapshot_id is not None:
             if not reads_everything(plan):
@@ -36,8 +32,6 @@ def read(session: IcebergSession, plan: ReadPlan) -> DataFrame:
             return frame
         said = CHANGE_COLUMNS if plan.changes is not None and plan.changes.kind == "changelog" else ()
         return frame.select(*(named_column(functions, name) for name in (*plan.columns, *said)))
-    except ENGINE_ERRORS as error:
-        raise translated(error, action="read", subject=str(plan.identifier), redact=session.catalog.redact) from error
 
 
 def _rows(session: IcebergSession, plan: ReadPlan) -> DataFrame:
@@ -54,37 +48,32 @@ def _rows(session: IcebergSession, plan: ReadPlan) -> DataFrame:
     if scan == "rows" or changes is None or changes.since is None:
         frame = _projected(session.spark.sql(sql.rows_at(name, plan.snapshot_id)), plan)
         return _as_insertions(frame, plan.snapshot_id) if is_changelog else frame
-    if scan == "changelog":
-        return _changelog(session, plan, changes.since)
     ends = {"start-snapshot-id": str(changes.since), "end-snapshot-id": str(plan.snapshot_id)}
+    if scan == "changelog":
+        return _changelog(session, plan, ends)
     reader = session.spark.read.options(**ends)
     if scan == "appends":
         return reader.table(name)
-    inserts = reader.table(sql.changes_name(session.catalog.name, plan.identifier))
-    is_insertion = functions.expr(sql.held_back(CHANGE_COLUMNS[0])) == INSERT  # Iceberg cannot evaluate the filter
-    return inserts.where(is_insertion).drop(*CHANGE_COLUMNS)
+    inserts = reader.table(f"{name}.changes")
+    change = functions.expr(expressions.held_back(CHANGE_COLUMNS[0]))  # Iceberg cannot evaluate the filter
+    return inserts.where(change == INSERT).drop(*CHANGE_COLUMNS)
 
 
 def _as_insertions(frame: DataFrame, snapshot_id: int | None) -> DataFrame:
     functions = functions_of(frame.sparkSession)
-    change_type, ordinal, commit = CHANGE_COLUMNS
-    return (
-        frame.withColumn(change_type, functions.lit(INSERT))
-        .withColumn(ordinal, functions.lit(0))
-        .withColumn(commit, functions.lit(snapshot_id).cast("long"))
-    )
+    values = (functions.lit(INSERT), functions.lit(0), functions.lit(snapshot_id).cast("long"))
+    return frame.withColumns(dict(zip(CHANGE_COLUMNS, values, strict=True)))
 
 
-def _changelog(session: IcebergSession, plan: ReadPlan, since: int) -> DataFrame:
+def _changelog(session: IcebergSession, plan: ReadPlan, ends: Mapping[str, str]) -> DataFrame:
     """Return insertions and deletions, without rows that a commit rewrote unchanged.
 
     Iceberg creates a view of the changes. Its name identifies the range, so another read of the range reuses the view.
     """
-    table = f"{session.catalog.name}.{plan.identifier}"
-    view = f"changes_{hashlib.sha256(f'{table} {since} {plan.snapshot_id}'.encode()).hexdigest()[:32]}"
-    session.spark.sql(
-        sql.create_changelog_view(session.catalog.name, plan.identifier, view=view, since=since, until=plan.snapshot_id)
-    )
+    catalog, identifier = session.catalog.name, plan.identifier
+    changes = f"{catalog}.{identifier} {' '.join(ends.values())}"
+    view = f"changes_{hashlib.sha256(changes.encode()).hexdigest()[:32]}"
+    session.spark.sql(sql.create_changelog_view(catalog, identifier, view=view, ends=ends))
     return session.spark.table(view)
 
 
@@ -119,9 +108,9 @@ def _projected(frame: DataFrame, plan: ReadPlan) -> DataFrame:
             column = functions.lit(None).cast(sql.type_name(field.type))
         elif are_same_columns([field], [stored]):
             name = stored.name
-            column = named_column(functions, name) if plan.is_current else functions.expr(sql.held_back(name))
+            column = named_column(functions, name) if plan.is_current else functions.expr(expressions.held_back(name))
         else:
-            column = functions.expr(sql.held_back(stored.name))
+            column = functions.expr(expressions.held_back(stored.name))
             column = reshaped(functions, column, stored.type, field.type, is_same=has_same_id)
         columns.append(column.alias(field.name))
     return frame.select(*columns)

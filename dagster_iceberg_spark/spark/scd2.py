@@ -4,7 +4,7 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
-from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark import expressions
 from dagster_iceberg_spark.spark.batch import marked
 from dagster_iceberg_spark.spark.columns import named_column, reshaped
 from dagster_iceberg_spark.spark.merge_diff import (
@@ -80,9 +80,9 @@ class VersionDiff(MergeDiff):
                 new = reshaped(functions, new, field.type, column.type, is_same=self.is_alike, stored=old)
                 value = functions.when(is_new | corrected, new).otherwise(old)
             columns.append(value.alias(column.name))
-        change = functions.when(is_new & begun, functions.when(functions.expr("has_versions"), functions.lit(INSERT)))
-        change = functions.coalesce(change, functions.when(is_new & begun, functions.lit(FIRST)))
-        change = functions.coalesce(change, functions.when(~is_new, before))
+        has_versions = functions.expr("has_versions")
+        new = functions.when(has_versions, functions.lit(INSERT)).otherwise(functions.lit(FIRST))
+        change = functions.when(is_new & begun, new).when(~is_new, before)
         columns.append(functions.when(~is_new, functions.expr("coalesce(c.h, e.h)")).alias(BEFORE))
         sides = groups.selectExpr("*", "explode(array(FALSE, TRUE)) AS is_new")
         return sides.select(*columns, change.alias(CHANGE)).where(f"{CHANGE} IS NOT NULL")
@@ -99,8 +99,7 @@ class VersionDiff(MergeDiff):
         version has `f`, its start; `u`, its end; and `h`, its fingerprint.
         """
         functions, rules, keys = self.functions, self.action.rules, self.action.keys
-        source = self.batch.frame.withColumn(IN_BATCH, functions.lit(True))  # noqa: FBT003
-        stored = self._near().withColumn(IN_TABLE, functions.lit(True))  # noqa: FBT003
+        source, stored = self._marked_as(self.batch.frame, IN_BATCH), self._marked_as(self._near(), IN_TABLE)
         how = "full" if rules.has_absentees else "left"
         joined = source.alias(SOURCE).join(stored.alias(TARGET), functions.expr(self._meets), how)
         given, columns = (partial(named_column, functions, qualifier=side) for side in (SOURCE, TARGET))
@@ -109,9 +108,8 @@ class VersionDiff(MergeDiff):
         version = [columns(field.name).alias(f"c{index}") for index, field in enumerate(self.columns)]
         version += [columns(rules.valid_from).alias("f"), columns(rules.valid_to).alias("u")]
         version.append(fingerprint(functions, self.columns, columns).alias("h"))
-        boundary = (
-            functions.lit(None) if self.action.boundary is None else functions.expr(sql.timestamp(self.action.boundary))
-        )
+        at = self.action.boundary
+        boundary = functions.lit(None) if at is None else functions.expr(expressions.literal(at))
         if self._rows_say_when:
             boundary = functions.coalesce(given(rules.valid_from), boundary)
         pairs = joined.select(

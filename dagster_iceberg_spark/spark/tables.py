@@ -7,10 +7,9 @@ from dagster_iceberg_spark.catalog.look import find_table
 from dagster_iceberg_spark.errors import CommitConflictError, InvestigationError
 from dagster_iceberg_spark.plan.placement import default_location
 from dagster_iceberg_spark.plan.table_request import TableCreation
-from dagster_iceberg_spark.plan.write_plan import CreateTable, WritePlan
+from dagster_iceberg_spark.plan.write_plan import WritePlan
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
-from dagster_iceberg_spark.spark.failures import translated
+from dagster_iceberg_spark.spark.failures import translating
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -18,12 +17,7 @@ from dagster_iceberg_spark.table.updates import SetIdentifierFields, SetSortOrde
 
 
 def prepare(session: IcebergSession, plan: WritePlan) -> None:
-    """Create the table and apply the plan's changes. This adds no snapshot to `main`.
-
-    Raises:
-        CommitConflictError: Another writer has changed the table, and the write must be planned again.
-        ConfigurationError: The catalog or the session rejects a change.
-    """
+    """Create the table and apply the plan's changes. This adds no snapshot to `main`."""
     try:
         if plan.create is not None:
             with lone_creation(session.catalog, plan.identifier.namespace):
@@ -44,11 +38,9 @@ def prepare(session: IcebergSession, plan: WritePlan) -> None:
 
 
 def _run(session: IcebergSession, identifier: TableIdentifier, planned: Sequence[str]) -> None:
-    for statement in planned:
-        try:
+    with translating(session.catalog, action="prepare", subject=str(identifier)):
+        for statement in planned:
             session.spark.sql(statement)
-        except ENGINE_ERRORS as error:
-            raise translated(error, action="prepare", subject=str(identifier), redact=session.catalog.redact) from error
 
 
 def statements(session: IcebergSession, plan: WritePlan) -> list[str]:
@@ -57,10 +49,18 @@ def statements(session: IcebergSession, plan: WritePlan) -> list[str]:
     together = version_of(session.spark).alters_columns_together
     planned: list[str] = []
     if create is not None:
-        location = create.location or _location(session, identifier, create.creation)
+        placed = create.creation.location
+        location_of = default_location if placed is None else placed.location_of
+        location = create.location or location_of(identifier, session.catalog.warehouse)
         planned.append(sql.create_table(catalog, identifier, create, location))
-        planned.extend(sql.change_table_by(catalog, identifier, list(_finishing(create))))
-    planned.extend(sql.change_table_by(catalog, identifier, plan.changes, alters_together=together))
+        # Spark's CREATE TABLE does not support these.
+        finishing: list[TableUpdate] = []
+        if create.sort_by:
+            finishing.append(SetSortOrder(create.sort_by, is_partitioned=bool(create.spec.fields)))
+        if create.identifier_fields:
+            finishing.append(SetIdentifierFields(create.identifier_fields))
+        planned.extend(sql.change_table(catalog, identifier, finishing))
+    planned.extend(sql.change_table(catalog, identifier, plan.changes, alters_together=together))
     if planned and session.may_be_stale:
         planned.append(sql.refresh(catalog, identifier))
     return planned
@@ -81,41 +81,14 @@ def _namespaces(session: IcebergSession, identifier: TableIdentifier, creation: 
 
 
 def apply(session: IcebergSession, identifier: TableIdentifier, changes: Sequence[TableUpdate]) -> None:
-    """Change the table's metadata.
-
-    Raises:
-        CommitConflictError: Another writer has changed the table.
-        ConfigurationError: The catalog or the session rejects a change.
-    """
+    """Change the table's metadata."""
     refresh(session, identifier)
     together = version_of(session.spark).alters_columns_together
-    _run(session, identifier, sql.change_table_by(session.catalog.name, identifier, changes, alters_together=together))
-
-
-def _finishing(create: CreateTable) -> Iterator[TableUpdate]:
-    """Yield the statements for properties that Spark's CREATE TABLE does not support."""
-    if create.sort_by:
-        yield SetSortOrder(create.sort_by, is_partitioned=bool(create.spec.fields))
-    if create.identifier_fields:
-        yield SetIdentifierFields(create.identifier_fields)
+    _run(session, identifier, sql.change_table(session.catalog.name, identifier, changes, alters_together=together))
 
 
 def refresh(session: IcebergSession, identifier: TableIdentifier) -> None:
-    """Clear the session's cache of the table, if it may have one.
-
-    Raises:
-        UpstreamMissingError: The table no longer exists.
-    """
-    if not session.may_be_stale:
-        return
-    try:
-        session.spark.sql(sql.refresh(session.catalog.name, identifier))
-    except ENGINE_ERRORS as error:
-        raise translated(error, action="read", subject=str(identifier), redact=session.catalog.redact) from error
-
-
-def _location(session: IcebergSession, identifier: TableIdentifier, creation: TableCreation) -> str | None:
-    warehouse = session.catalog.warehouse
-    if creation.location is not None:
-        return creation.location.location_of(identifier, warehouse)
-    return default_location(identifier, warehouse)
+    """Clear the session's cache of the table, if it may have one."""
+    if session.may_be_stale:
+        with translating(session.catalog, action="read", subject=str(identifier)):
+            session.spark.sql(sql.refresh(session.catalog.name, identifier))

@@ -1,7 +1,7 @@
 """Determines the table's partitions that a DataFrame's rows fall in, before the rows replace them."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame
 
@@ -9,25 +9,19 @@ from dagster_iceberg_spark.plan.adoption import operation_tag
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.touched import touched
 from dagster_iceberg_spark.plan.write_request import WriteRequest
-from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
+from dagster_iceberg_spark.spark import expressions
 from dagster_iceberg_spark.spark.execution import TaggedWork, run_stoppable
-from dagster_iceberg_spark.spark.failures import translated
+from dagster_iceberg_spark.spark.failures import translating
 from dagster_iceberg_spark.spark.progress import reported_progress
 from dagster_iceberg_spark.spark.session import IcebergSession, active
 from dagster_iceberg_spark.table.partitioning import PartitionField
 from dagster_iceberg_spark.table.schema import Field
 
 _AnswerT = TypeVar("_AnswerT")
-_NAME: Final = "p{}"
 
 
 def computed(session: IcebergSession, request: WriteRequest, frame: DataFrame) -> DataFrame:
-    """Return the DataFrame with its rows computed once, so that the write uses the same rows.
-
-    Raises:
-        IcebergSparkError: The engine's error, translated.
-    """
+    """Return the DataFrame with its rows computed once, so that the write uses the same rows."""
 
     def compute() -> DataFrame:
         with active(session.spark):
@@ -42,20 +36,9 @@ def touched_partitions(
     partition_columns: Sequence[tuple[PartitionField, Field]],
     frame: DataFrame,
 ) -> BoundScope:
-    """Return the rows of the table's partitions that the DataFrame's rows fall in.
-
-    Args:
-        session: The session of the DataFrame.
-        request: The write request.
-        partition_columns: The fields that the rows are partitioned by, each with its column.
-        frame: The rows, with the table's names of the columns.
-
-    Raises:
-        PartitioningError: A partition extends beyond the calendar.
-        IcebergSparkError: The engine's error, translated.
-    """
+    """Return the rows of the table's partitions that the DataFrame's rows fall in."""
     values = [
-        f"{sql.partition_value(field, column, session.catalog.name)} AS {_NAME.format(index)}"
+        f"{expressions.partition_value(field, column, session.catalog.name)} AS p{index}"
         for index, (field, column) in enumerate(partition_columns)
     ]
 
@@ -64,15 +47,14 @@ def touched_partitions(
             return [() for _ in frame.limit(1).collect()]
         return [tuple(row) for row in frame.selectExpr(*values).distinct().collect()]
 
-    subject = request.subject
-    return touched(partition_columns, _run(session, request, partitions), subject=subject)
+    return touched(partition_columns, _run(session, request, partitions), subject=request.subject)
 
 
 def _run(session: IcebergSession, request: WriteRequest, query: Callable[[], _AnswerT]) -> _AnswerT:
     subject = request.subject
     work = TaggedWork(operation_tag(request.materialization.commit_token), request.announce)
-    try:
-        with reported_progress(session.spark, request.report, subject=subject):
-            return run_stoppable(session.spark, work, query, report=request.report, subject=subject)
-    except ENGINE_ERRORS as error:
-        raise translated(error, action="write", subject=subject, redact=session.catalog.redact) from error
+    with (
+        translating(session.catalog, action="write", subject=subject),
+        reported_progress(session.spark, request.report, subject=subject),
+    ):
+        return run_stoppable(session.spark, work, query, report=request.report, subject=subject)

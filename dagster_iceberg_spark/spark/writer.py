@@ -2,15 +2,8 @@
 
 from pyspark.sql import Column, DataFrame
 
-from dagster_iceberg_spark.plan.write_plan import (
-    Append,
-    AppendAlone,
-    Guard,
-    Merge,
-    Overwrite,
-    WritePlan,
-)
-from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.plan.write_plan import Append, AppendAlone, Guard, Merge, Overwrite, WritePlan
+from dagster_iceberg_spark.spark import expressions
 from dagster_iceberg_spark.spark.columns import as_stored, column_of, functions_of, schema_of, with_all_fields
 from dagster_iceberg_spark.spark.counts import Counters
 from dagster_iceberg_spark.spark.destination import append, append_alone, target, writer_to
@@ -27,22 +20,14 @@ from dagster_iceberg_spark.table.predicate import Predicate
 def write(session: IcebergSession, plan: WritePlan, frame: DataFrame, work: TaggedWork) -> RowCounts:
     """Write the DataFrame by the plan, as exactly one snapshot. If there is an error, there is no snapshot.
 
-    Args:
-        session: The session of the DataFrame.
-        plan: The plan of the write.
-        frame: The rows.
-        work: Tags the operations of the attempt in sibling sessions.
-
-    Raises:
-        MergeKeyError: The batch repeats a key, or has NULL in one.
-        PySparkException, Py4JError: The engine's error, untranslated.
+    `work` tags the operations of the attempt in sibling sessions. The engine's errors are not translated.
     """
     if isinstance(plan.action, Merge):
         return merge(session, plan, plan.action, frame, work)
     if plan.completions:
         frame = with_all_fields(frame, schema_of(frame, subject=str(plan.identifier)), plan.completions)
     for column in plan.required:
-        frame = frame.where(sql.refusal_of_nulls(column, f"{NULL_MARKER}{column!r}"))
+        frame = frame.where(expressions.refusal_of_nulls(column, f"{NULL_MARKER}{column!r}"))
     counters = Counters(session.spark, plan)
     guarded = counters.observed(frame) if plan.guard is None else _guarded(plan.guard, frame, counters)
     match plan.action:
@@ -85,5 +70,5 @@ def _rows(session: IcebergSession, predicate: Predicate) -> Column:
 
 def _guarded(guard: Guard, frame: DataFrame, counters: Counters) -> DataFrame:
     if guard.drops:
-        return counters.observed(frame).where(sql.predicate(guard.owned))
+        return counters.observed(frame).where(expressions.condition(guard.owned))
     return counters.observed(frame.where(refusal(frame, guard)))
