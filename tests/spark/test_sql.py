@@ -1,4 +1,4 @@
-"""The texts of SQL: what they say, and that no name breaks out of its quotes."""
+"""SQL statements: their text, and that names stay inside their quotes."""
 
 import datetime as dt
 from decimal import Decimal
@@ -74,7 +74,7 @@ def test_a_name_cannot_leave_its_backticks(name: str, quoted: str) -> None:
     ("value", "literal"),
     [("a", "'a'"), ("it's", r"'it\'s'"), ("a\\", r"'a\\'"), ("\\'", r"'\\\''"), ('say "x"', "'say \"x\"'"), ("", "''")],
 )
-def test_a_text_cannot_leave_its_quotes(value: str, literal: str) -> None:
+def test_a_string_cannot_leave_its_quotes(value: str, literal: str) -> None:
     assert sql.text(value) == literal
 
 
@@ -87,7 +87,7 @@ def test_a_text_cannot_leave_its_quotes(value: str, literal: str) -> None:
         (TableIdentifier(("a.b", "c"), "d e"), "main", "`lake`.`a.b`.`c`.`d e`"),
     ],
 )
-def test_a_branch_is_one_more_part_of_the_name(identifier: TableIdentifier, branch: str, name: str) -> None:
+def test_a_branch_is_another_part_of_the_name(identifier: TableIdentifier, branch: str, name: str) -> None:
     assert sql.table_name("lake", identifier, branch) == name
 
 
@@ -103,11 +103,11 @@ def test_a_branch_is_one_more_part_of_the_name(identifier: TableIdentifier, bran
         ),
     ],
 )
-def test_no_session_zone_moves_a_timestamp(value: dt.datetime, literal: str) -> None:
+def test_timestamps_do_not_depend_on_the_session_s_zone(value: dt.datetime, literal: str) -> None:
     assert sql.timestamp(value) == literal
 
 
-def test_a_date_is_a_date() -> None:
+def test_a_date_is_a_date_literal() -> None:
     assert sql.date(dt.date(2024, 1, 2)) == "DATE '2024-01-02'"
 
 
@@ -134,11 +134,11 @@ def test_a_date_is_a_date() -> None:
     ],
     ids=str,
 )
-def test_types_have_sparks_names(column_type: IcebergType, name: str) -> None:
+def test_types_have_spark_s_names(column_type: IcebergType, name: str) -> None:
     assert sql.type_name(column_type) == name
 
 
-def test_a_table_is_created_once_with_all_that_it_has() -> None:
+def test_a_table_is_created_in_one_statement() -> None:
     columns = Schema((Field("ts", parse_type("timestamptz"), doc="when"), Field("weird `name`", INT)))
     statement = sql.create_table("lake", FLIGHTS, create(columns, "day(ts)", "c"), "s3://lake/t")
     assert statement == (
@@ -148,7 +148,7 @@ def test_a_table_is_created_once_with_all_that_it_has() -> None:
     )
 
 
-def test_a_table_without_partitions_and_place_has_neither_clause() -> None:
+def test_clauses_for_partitions_and_location_are_optional() -> None:
     statement = sql.create_table("lake", FLIGHTS, create(schema(a="int")), None)
     assert "PARTITIONED" not in statement
     assert "LOCATION" not in statement
@@ -186,11 +186,11 @@ def test_a_table_without_partitions_and_place_has_neither_clause() -> None:
         (CreateBranch("a-b"), "CREATE BRANCH IF NOT EXISTS `a-b`"),
     ],
 )
-def test_every_change_has_its_statement(change: TableUpdate, clause: str) -> None:
+def test_every_change_has_a_statement(change: TableUpdate, clause: str) -> None:
     assert sql.change_table("lake", FLIGHTS, change) == f"ALTER TABLE `lake`.`nyc`.`flights` {clause}"
 
 
-def test_neighbouring_changes_of_columns_are_one_statement() -> None:
+def test_adjacent_column_changes_are_one_statement() -> None:
     changes: list[TableUpdate] = [
         AddColumn(("a",), INT, "{one}"),
         AddColumn(("b", "c"), STRING),
@@ -216,7 +216,7 @@ def test_neighbouring_changes_of_columns_are_one_statement() -> None:
     ("is_partitioned", "distribution"),
     [(True, "DISTRIBUTED BY PARTITION LOCALLY ORDERED BY"), (False, "LOCALLY ORDERED BY")],
 )
-def test_rows_are_sorted_inside_of_files(is_partitioned: bool, distribution: str) -> None:
+def test_rows_are_sorted_within_files(is_partitioned: bool, distribution: str) -> None:
     order = SetSortOrder((SortField("a b", "desc", "last"), SortField("c")), is_partitioned)
     statement = sql.change_table("lake", FLIGHTS, order)
     assert statement == f"ALTER TABLE `lake`.`nyc`.`flights` WRITE {distribution} `a b` DESC NULLS LAST, `c` ASC"
@@ -234,7 +234,7 @@ def test_a_merge_joins_by_every_key() -> None:
 
 
 @pytest.mark.parametrize("field", ["day(ts)", "bucket(4, id)", "truncate(3, c)", "year(ts)"])
-def test_a_transform_is_written_as_it_is_read_but_quoted(field: str) -> None:
+def test_a_transform_is_written_with_quoted_columns(field: str) -> None:
     (parsed,) = spec(field).fields
     assert sql.transform(parsed).replace("`", "") == field
 
@@ -261,7 +261,7 @@ def test_a_literal_means_the_same_in_every_session(value: Any, text: str) -> Non
     assert sql.literal(value) == text
 
 
-def test_a_predicate_is_written_with_its_columns_quoted() -> None:
+def test_a_predicate_is_written_with_quoted_columns() -> None:
     rows = any_of([all_of([Comparison("my ts", ">=", 1), Comparison("my ts", "<", 2)]), In("k`", ("a", "b"))])
     assert sql.predicate(rows, "t") == "((`t`.`my ts` >= 1) AND (`t`.`my ts` < 2)) OR (`t`.`k``` IN ('a', 'b'))"
     assert [sql.predicate(item) for item in (EVERY_ROW, NO_ROW, IsNull("c"), In("c", (1,)))] == [
@@ -272,8 +272,8 @@ def test_a_predicate_is_written_with_its_columns_quoted() -> None:
     ]
 
 
-def test_both_zeros_are_looked_for() -> None:
-    """Iceberg leaves out a file of -0.0 alone where 0.0 is looked for, though they are equal in Spark."""
+def test_a_search_for_zero_includes_negative_zero() -> None:
+    """Iceberg skips a file with only -0.0 in a search for 0.0, although they are equal in Spark."""
     assert sql.predicate(In("d", (0.0,))) == "`d` IN (DOUBLE('0.0'), DOUBLE('-0.0'))"
     assert sql.predicate(In("d", (1.0, -0.0))) == "`d` IN (DOUBLE('1.0'), DOUBLE('0.0'), DOUBLE('-0.0'))"
     compared = [sql.predicate(Comparison("d", order, 0.0)) for order in ("<", "<=", ">", ">=")]
@@ -281,13 +281,13 @@ def test_both_zeros_are_looked_for() -> None:
     assert zeros == ["0.0", "0.0", "0.0", "-0.0"]
 
 
-def test_false_is_looked_for_in_a_way_that_null_does_not_meet() -> None:
-    """Spark makes `= FALSE` a NOT. To Iceberg 1.12 that is true of NULL too: an overwrite deletes its files."""
+def test_a_search_for_false_does_not_match_null() -> None:
+    """Spark turns `= FALSE` into NOT. In Iceberg 1.12 that matches NULL too, and an overwrite would delete its files."""
     assert sql.predicate(In("b", (False,))) == "(`b` >= FALSE AND `b` < TRUE)"
     assert sql.predicate(In("n", (0,))) == "`n` = 0"
 
 
-def test_how_a_text_starts_is_pushed_down_only_where_spark_keeps_null_from_it() -> None:
+def test_startswith_is_pushed_down_only_where_null_is_safe() -> None:
     starts, other = StartsWith("s", "it's"), IsNull("t")
     constant = sql.constant_text("it's")
     pushed, held = f"startswith(`s`, {constant})", f"left(`s`, 4) = {constant}"
