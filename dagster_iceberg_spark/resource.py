@@ -40,9 +40,9 @@ def require_pyspark() -> None:
         SparkEnvironmentError: Neither `pyspark` nor `pyspark-client` is installed.
     """
     if installed_pyspark() is None:
-        from dagster_iceberg_spark.spark.session_refusals import no_pyspark
+        from dagster_iceberg_spark.spark import session_refusals
 
-        raise no_pyspark()
+        raise session_refusals.no_pyspark()
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What the tests stand on: one classic session, one Spark Connect server, a lake of its own for each test."""
+"""Shared fixtures: one classic session, one Spark Connect server, and a new lake for each test."""
 
 import os
 import signal
@@ -40,13 +40,13 @@ TESTED_BUNDLES = (
     ICEBERG_AZURE_BUNDLE.replace(ICEBERG_VERSION, "1.10.0"),
     ICEBERG_GCP_BUNDLE.replace(ICEBERG_VERSION, "1.11.0"),
 )
-"""Older than what the package asks for: mirrors of Maven Central have newer ones late."""
+"""Older versions than the package uses, since mirrors of Maven Central lag behind."""
 
 CONNECT_JARS = ("org.apache.spark:spark-connect_2.12:3.5.7",) if SPARK_VERSION == "3.5" else ()
 """Spark has Connect in its own distribution from 4.0 on."""
 JARS = (ICEBERG_SPARK_RUNTIME, SQLITE_JDBC, *CONNECT_JARS)
 SERVER_JARS = (*JARS, ICEBERG_AWS_BUNDLE, MYSQL_JDBC, POSTGRESQL_JDBC, *TESTED_BUNDLES)
-"""A Spark Connect server hands all of its jars to each session anew: tests that do not need them wait for them."""
+"""Only tests with servers use these: a Spark Connect server copies all of its jars for each new session."""
 SPARK_CONF = {
     "spark.master": "local[2]",
     "spark.driver.memory": "2g",
@@ -57,22 +57,22 @@ SPARK_CONF = {
     "spark.sql.session.timeZone": "Asia/Tokyo",
     "spark.jars.packages": ",".join(JARS),
 }
-"""A session whose zone is none that a test means, so that nothing depends on it."""
+"""A session with a time zone that no test uses, so that no result depends on it."""
 CONNECT_CONF = {key: value for key, value in SPARK_CONF.items() if key.startswith("spark.sql.")}
 CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 SERVER_START_SECONDS = 120
 
-# The machine's zone is none that a test means either; Spark's JVM takes it over.
+# No test uses the machine's time zone either. Spark's JVM inherits it.
 os.environ["TZ"] = "America/St_Johns"
 time.tzset()
 
-# Nothing of the machine's AWS reaches a test, and nobody waits for an instance's credentials.
+# Tests do not see the machine's AWS settings, and no client waits for credentials of an EC2 instance.
 for name in [name for name in os.environ if name.startswith("AWS_")]:
     del os.environ[name]
 os.environ.update(AWS_EC2_METADATA_DISABLED="true", AWS_CONFIG_FILE=os.devnull, AWS_SHARED_CREDENTIALS_FILE=os.devnull)
 
-# The tests start many JVMs and run little in each: compiling less takes 40 % less processor time. It also leaves room
-# for 48 MB of code alone, which the long-lived ones fill: from then on they sweep, compile anew, and at last interpret.
+# The tests start many JVMs and run little in each: compiling less takes 40 % less processor time. It also reduces the
+# code cache to 48 MB. A long-lived JVM fills it, then sweeps and recompiles, and finally interprets its code.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC")
 
 
@@ -80,9 +80,9 @@ SEEN: Final = pytest.StashKey[set[tuple[str, str]]]()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Leave all cases but the first of a test that needs an engine to `make test-full`.
+    """Mark all cases except the first of a test that needs an engine as `full`, for `make test-full`.
 
-    So the most telling case stands first. A test with the mark `each_engine` has a first case on each engine.
+    Put the most important case first. A test with the mark `each_engine` has a first case on each engine.
     """
     marks = {mark.name for mark in item.iter_markers()}
     if not isinstance(item, pytest.Function) or "spark" not in marks or not marks.isdisjoint(("server", "slow")):
@@ -96,9 +96,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     seen.add(case)
 
 
-@pytest.hookimpl(trylast=True)  # when it is known which were chosen
+@pytest.hookimpl(trylast=True)  # after the tests have been selected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run first what needs no engine; start the JVM with what the chosen tests need."""
+    """Run tests without an engine first. Give the JVM the jars that the selected tests need."""
     items.sort(key=_needs_an_engine)
     if any(item.get_closest_marker("server") is not None for item in items):
         SPARK_CONF["spark.jars.packages"] = ",".join(SERVER_JARS)
@@ -113,7 +113,7 @@ Query = str | Callable[[SparkSession], Any]
 
 @dataclass
 class Lake:
-    """A catalog with the resources on it, and what tests ask of them."""
+    """A catalog with its resources, and shortcuts for tests."""
 
     spark: IcebergSparkResource
     io_manager: IcebergPySparkIOManager
@@ -129,7 +129,7 @@ class Lake:
         return {"spark": self.spark, "iceberg": self.io_manager, "io_manager": dg.mem_io_manager}
 
     def with_options(self, **options: Any) -> "Lake":
-        """The same lake under an IO manager with other options."""
+        """Return the same lake with an IO manager that has other options."""
         io_manager = IcebergPySparkIOManager(spark=self.spark, **{"namespace": "db", **options})
         return Lake(self.spark, io_manager, self.instance, self.directory)
 
@@ -147,7 +147,7 @@ class Lake:
         return self.materialize(*assets, tags=tags, **kwargs)
 
     def failure(self, *assets: Any, **kwargs: Any) -> "StepError":
-        """Run to an error and return it, as the package raised it."""
+        """Materialize assets that must fail, and return the package's error."""
         result = self.materialize(*assets, raise_on_error=False, **kwargs)
         assert not result.success
         return error_of(result)
@@ -164,7 +164,7 @@ class Lake:
         return self.table(name).scan(**scan).to_arrow()
 
     def rows(self, name: str, *columns: str) -> list[Any]:
-        """All rows, sorted; of one column its values."""
+        """Return all rows, sorted. For one column, return its values."""
         table = self.arrow(name)
         picked = [table.column(column).to_pylist() for column in columns or table.column_names]
         return sorted(picked[0] if len(picked) == 1 else zip(*picked, strict=True))
@@ -187,12 +187,12 @@ def arrow_of(frame: DataFrame) -> pa.Table:
 
 
 def resuming(run_id: str) -> dict[str, str]:
-    """The tags that Dagster gives to a run that goes on where another failed."""
+    """Return the tags that Dagster gives to a run that resumes a failed run."""
     return {"dagster/parent_run_id": run_id, "dagster/root_run_id": run_id, "dagster/is_resume_retry": "true"}
 
 
 def while_it_writes(fault: Callable[[], None], monkeypatch: pytest.MonkeyPatch, *, seconds: float) -> None:
-    """Let the fault happen so long after the engine has begun to write, once."""
+    """Trigger the fault once, this many seconds after the engine has started to write."""
     begun = threading.Event()
 
     def write(*args: Any) -> Any:
@@ -205,7 +205,7 @@ def while_it_writes(fault: Callable[[], None], monkeypatch: pytest.MonkeyPatch, 
 
 
 def error_of(result: dg.ExecuteInProcessResult) -> "StepError":
-    """The package's error behind a failed run: a Failure's cause, or the error itself."""
+    """Return the package's error of a failed run: the cause of a Failure, or the error itself."""
     failures = [event for event in result.all_events if event.is_step_failure]
     data = failures[-1].step_failure_data
     assert data.error is not None
@@ -220,7 +220,7 @@ def error_of(result: dg.ExecuteInProcessResult) -> "StepError":
 
 
 class StepError(Exception):
-    """A step's error as Dagster serialised it."""
+    """A step's error as serialized by Dagster."""
 
     def __init__(self, class_name: str, message: str, *, allow_retries: bool) -> None:
         super().__init__(message.split(f"{class_name}: ", 1)[-1].strip())
@@ -229,7 +229,7 @@ class StepError(Exception):
 
 
 def metadata_of(result: dg.ExecuteInProcessResult, asset: str, partition: str | None = None) -> dict[str, Any]:
-    """The plain metadata of an asset's materialization."""
+    """Return the metadata of an asset's materialization as plain values."""
     for event in result.get_asset_materialization_events():
         materialization = event.step_materialization_data.materialization
         if materialization.asset_key.path[-1] == asset and partition in (None, materialization.partition):
@@ -238,7 +238,7 @@ def metadata_of(result: dg.ExecuteInProcessResult, asset: str, partition: str | 
 
 
 def frame_asset(name: str, query: Query, **kwargs: Any) -> dg.AssetsDefinition:
-    """An asset that returns a query's result; `{start}`, `{end}` and `{key}` stand for its partition."""
+    """Return an asset that returns a query's result. `{start}`, `{end}` and `{key}` stand for its partition."""
 
     def _asset(context: dg.AssetExecutionContext, spark: IcebergSparkResource) -> Any:
         if callable(query):
@@ -266,32 +266,32 @@ HOURS = "select explode(sequence({start}, {end} - interval 1 second, interval 1 
 
 
 def hours_asset(name: str = "hours", value: str = "1", **kwargs: Any) -> dg.AssetsDefinition:
-    """An asset with one row for each hour of its window, in the column `ts`, and a value in `v`."""
+    """Return an asset with one row for each hour of its window, in the column `ts`, and a value in `v`."""
     kwargs.setdefault("metadata", {"partition_expr": "ts"})
     return frame_asset(name, HOURS.replace("{value}", value), **kwargs)
 
 
 @pytest.fixture(scope="session", params=["classic", pytest.param("connect", marks=pytest.mark.connect)])
 def engine(request: pytest.FixtureRequest) -> str:
-    """Every behaviour holds in a classic session and over Spark Connect."""
+    """Run the test in a classic session and on Spark Connect."""
     return str(request.param)
 
 
 @pytest.fixture(scope="session")
 def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real Spark Connect server; yields its address."""
+    """Start a real Spark Connect server and yield its address."""
     server = ConnectServer(tmp_path_factory.mktemp("connect"))
     try:
         server.start()
         yield server.address
     finally:
-        # pyspark's own clean-up at exit waits for a server that is gone, for minutes.
+        # At exit, pyspark's own clean-up would wait minutes for a server that is gone.
         SESSIONS.close_all()
         server.kill()
 
 
 class ConnectServer:
-    """A Spark Connect server of the tests' own, which may be killed and started again at its port."""
+    """A Spark Connect server that tests can kill and restart on the same port."""
 
     def __init__(self, directory: Path) -> None:
         self.port = free_port()
@@ -333,7 +333,7 @@ class ConnectServer:
 
 @pytest.fixture(scope="module")
 def kept_instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dg.DagsterInstance]:
-    """An instance that is not ephemeral, so that there is something to resume; events in memory, which is quicker."""
+    """A persistent instance, so that runs can be resumed. Events are kept in memory, which is faster."""
     events = {"module": "dagster._core.storage.event_log", "class": "InMemoryEventLogStorage"}
     directory = str(tmp_path_factory.mktemp("instance"))
     with dg.DagsterInstance.local_temp(directory, overrides={"event_log_storage": events}) as instance:
@@ -351,14 +351,14 @@ def lake(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterato
 
 @pytest.fixture
 def classic_lake(tmp_path: Path) -> Iterator[Lake]:
-    """An empty lake under a classic session, for what the engine makes no difference to."""
+    """An empty lake with a classic session, for behavior that does not depend on the engine."""
     yield from open_lake(
         SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")), tmp_path, None
     )
 
 
 def open_lake(catalog: Any, directory: Path, remote: str | None) -> Iterator[Lake]:
-    """Yield a lake on that catalog and close its session afterwards."""
+    """Yield a lake on the catalog and close its session afterwards."""
     conf = CONNECT_CONF if remote else SPARK_CONF
     spark = IcebergSparkResource(catalog=catalog, spark_config=conf, remote=remote, jars="provided")
     io_manager = IcebergPySparkIOManager(spark=spark, namespace="db")
@@ -374,7 +374,7 @@ def free_port() -> int:
 
 
 def wait_for_port(port: int, process: subprocess.Popen[Any], log: Path, *, seconds: float) -> None:
-    """Wait until the server accepts connections; fail at once if it has died."""
+    """Wait until the server accepts connections. Fail immediately if it has died."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if process.poll() is not None:

@@ -1,4 +1,4 @@
-"""Deletes by equality, which streaming engines write and neither Spark nor pyiceberg does."""
+"""Equality deletes, which streaming engines write, but neither Spark nor pyiceberg."""
 
 import time
 import uuid
@@ -29,7 +29,7 @@ class _DeletesWriter(ManifestWriterV2):
         return ManifestContent.DELETES
 
     def _with_partition(self, format_version: Any) -> Schema:
-        """Return the entry's columns: ids are ints (Iceberg spec, "Manifests"), of which pyiceberg 0.12 makes longs."""
+        """Return the entry's columns. Ids are ints (Iceberg spec, "Manifests"), but pyiceberg 0.12 writes longs."""
         entry = super()._with_partition(format_version)
         ids = ListType(element_id=136, element_type=IntegerType(), element_required=True)
         return Schema(

@@ -1,4 +1,4 @@
-"""Which table an asset is stored in, and which partitions a run is about."""
+"""The table in which an asset is stored, and the partitions of a run."""
 
 import re
 from typing import Any
@@ -43,17 +43,17 @@ def test_a_table_is_named_by_its_asset_unless_the_definition_names_it(
     assert table_of(dg.AssetKey(key), metadata, namespace, subject="a").parts == table
 
 
-def test_the_output_of_an_op_has_to_name_its_table() -> None:
+def test_an_op_s_output_must_name_its_table() -> None:
     with pytest.raises(MetadataKeyError, match="expected the table's name in its metadata, as `iceberg/table`"):
         table_of(None, {"schema": "a"}, "db", subject="the output 'result' of op")
 
 
-def test_each_output_of_a_dynamic_op_has_a_table_of_its_own() -> None:
+def test_each_dynamic_output_has_its_own_table() -> None:
     found = table_of(None, {"iceberg/table": "a.t"}, None, mapping_key="k1", subject="a")
     assert found == TableIdentifier(("a",), "t__k1")
 
 
-def test_a_day_is_a_window_of_its_zone_through_the_change_of_its_clocks() -> None:
+def test_a_day_is_a_window_in_its_time_zone_across_clock_changes() -> None:
     days = scope(DAYS, ["2013-03-10", "2013-11-03"])
     assert [slices[0].window for slices in days.partitions] == [
         TimeWindow(utc(2013, 3, 10, 5), utc(2013, 3, 11, 4)),
@@ -76,7 +76,7 @@ def test_a_day_is_a_window_of_its_zone_through_the_change_of_its_clocks() -> Non
         (dg.MonthlyPartitionsDefinition("2013-01-01", day_offset=15), "2013-01-15", "day"),
     ],
 )
-def test_the_schedule_of_the_partitions_is_the_granule(
+def test_the_granule_follows_the_partitions_schedule(
     definition: dg.PartitionsDefinition, key: str, granule: str
 ) -> None:
     (dimension,) = scope(definition, [key]).dimensions
@@ -91,7 +91,7 @@ def test_static_and_dynamic_keys_have_no_windows() -> None:
         assert [(slices[0].key, slices[0].window) for slices in carriers.partitions] == [("B|6", None)]
 
 
-def test_keys_of_several_dimensions_are_taken_apart() -> None:
+def test_multi_partition_keys_are_split_into_dimensions() -> None:
     pairs = scope(BOTH, ["AA|2013-01-01", "UA|2013-01-02"], {"day": "ts", "carrier": "c"})
     assert [(item.name, item.column) for item in pairs.dimensions] == [("carrier", "c"), ("day", "ts")]
     assert [tuple(item.key for item in slices) for slices in pairs.partitions] == [
@@ -117,12 +117,12 @@ def test_keys_of_several_dimensions_are_taken_apart() -> None:
         (BOTH, None, 'add metadata {"partition_expr": {"carrier": "<column>", "day": "<column>"}} to the asset'),
     ],
 )
-def test_a_partition_expr_that_does_not_fit_is_refused(definition: Any, columns: Any, message: str) -> None:
+def test_an_unsuitable_partition_expr_is_refused(definition: Any, columns: Any, message: str) -> None:
     with pytest.raises(PartitioningError, match=re.escape(message)):
         scope(definition, [], columns)
 
 
-def test_dagsters_wrappers_are_taken_off() -> None:
+def test_metadata_values_are_unwrapped() -> None:
     metadata = {"a": dg.MetadataValue.text("x"), "b": 1, "c": dg.MetadataValue.json(["y"])}
     assert plain_metadata(metadata) == {"a": "x", "b": 1, "c": ["y"]}
     assert plain_metadata(None) == {}

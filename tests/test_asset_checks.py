@@ -19,25 +19,25 @@ def evaluated(lake: Lake, *definitions: Any, **kwargs: Any) -> dg.AssetCheckEval
 
 
 def checked(lake: Lake, asset: dg.AssetsDefinition, **options: Any) -> dg.AssetCheckEvaluation:
-    """The evaluation of the asset's check alone; nothing is materialized."""
+    """Return the evaluation of the asset's check. Nothing is materialized."""
     [check] = build_table_checks([asset], **options)
     selection = dg.AssetSelection.checks(check)
     return evaluated(lake, asset, check, selection=selection)
 
 
-def test_a_table_as_defined_passes_in_the_run_that_writes_it(classic_lake: Lake) -> None:
+def test_a_table_that_matches_passes_in_the_run_that_writes_it(classic_lake: Lake) -> None:
     asset = frame_asset("t", "select 1 as id", metadata={"iceberg/table_properties": {"write.format.default": "orc"}})
     evaluation = evaluated(classic_lake, asset, *build_table_checks([asset]))
     assert (evaluation.passed, evaluation.description) == (True, "db.t matches the definition")
 
 
-def test_a_table_that_is_not_there_yet_passes(classic_lake: Lake) -> None:
+def test_a_missing_table_passes(classic_lake: Lake) -> None:
     evaluation = checked(classic_lake, frame_asset("t", "select 1 as id"))
     assert evaluation.passed
     assert "does not exist yet" in str(evaluation.description)
 
 
-def test_a_namespace_that_nobody_will_make_is_an_error(classic_lake: Lake) -> None:
+def test_a_missing_namespace_is_an_error_without_auto_create(classic_lake: Lake) -> None:
     asset, careful = frame_asset("t", "select 1 as id"), classic_lake.with_options(auto_create_namespace=False)
     evaluation = checked(careful, asset)
     assert (evaluation.passed, evaluation.severity) == (False, dg.AssetCheckSeverity.ERROR)
@@ -46,7 +46,7 @@ def test_a_namespace_that_nobody_will_make_is_an_error(classic_lake: Lake) -> No
     assert checked(careful, asset).passed
 
 
-def test_what_the_next_write_changes_is_a_warning(classic_lake: Lake) -> None:
+def test_a_change_by_the_next_write_is_a_warning(classic_lake: Lake) -> None:
     asset = frame_asset("t", "select 1 as id")
     classic_lake.materialize(asset)
     evaluation = checked(classic_lake, frame_asset("t", "select 1 as id", metadata={"iceberg/partition_by": ["id"]}))
@@ -54,7 +54,7 @@ def test_what_the_next_write_changes_is_a_warning(classic_lake: Lake) -> None:
     assert evaluation.description == "db.t: add partition field id"
 
 
-def test_what_somebody_else_changed_is_seen(classic_lake: Lake) -> None:
+def test_a_change_by_another_program_is_detected(classic_lake: Lake) -> None:
     columns = dg.TableSchema(columns=[dg.TableColumn("id", "int")])
     asset = frame_asset("t", "select 1 as id", metadata={"dagster/column_schema": columns})
     classic_lake.materialize(asset)
@@ -66,21 +66,21 @@ def test_what_somebody_else_changed_is_seen(classic_lake: Lake) -> None:
     assert "the table has the column 'note'" in str(evaluation.description)
 
 
-def test_what_the_next_write_would_refuse_is_an_error(classic_lake: Lake) -> None:
+def test_a_difference_that_the_next_write_would_refuse_is_an_error(classic_lake: Lake) -> None:
     classic_lake.materialize(frame_asset("t", "select 1 as id", key_prefix="a"))
     evaluation = checked(classic_lake, frame_asset("t", "select 1 as id", key_prefix="b"))
     assert (evaluation.passed, evaluation.severity) == (False, dg.AssetCheckSeverity.ERROR)
     assert "found a table of the asset 'a/t'" in str(evaluation.description)
 
 
-def test_a_partitioned_asset_without_a_column_is_an_error(classic_lake: Lake) -> None:
+def test_a_partitioned_asset_without_partition_expr_is_an_error(classic_lake: Lake) -> None:
     asset = frame_asset("t", "select 1 as id", partitions_def=dg.StaticPartitionsDefinition(["x"]))
     evaluation = checked(classic_lake, asset)
     assert evaluation.severity == dg.AssetCheckSeverity.ERROR
     assert "`partition_expr`" in str(evaluation.description)
 
 
-def test_the_catalog_is_tried_where_that_is_asked_for(lake: Lake) -> None:
+def test_the_catalog_is_checked_on_request(lake: Lake) -> None:
     evaluation = checked(lake, frame_asset("t", "select 1 as id"), extent="catalog")
     assert evaluation.passed, evaluation.description
     table = evaluation.metadata["iceberg/findings"]

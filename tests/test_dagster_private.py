@@ -1,4 +1,4 @@
-"""The semi-private calls of Dagster, against a real run: each test fails when Dagster changes what it stands for."""
+"""Semi-private calls of Dagster in a real run. A test fails if Dagster changes the call's behavior."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-01-05")
 
 
 class Spy(dg.IOManager):
-    """Calls the functions from inside `handle_output` and `load_input`, and keeps what they return."""
+    """Calls the functions from `handle_output` and `load_input` and keeps the results."""
 
     def __init__(self) -> None:
         self.facts: dict[str, dagster_private.StepFacts | None] = {}
@@ -55,7 +55,7 @@ def daily() -> int:
     return 1
 
 
-def test_the_step_is_known_to_outputs_and_inputs(instance: dg.DagsterInstance) -> None:
+def test_outputs_and_inputs_know_their_step(instance: dg.DagsterInstance) -> None:
     spy = Spy()
     result = dg.materialize([up, down], resources={"io_manager": spy}, instance=instance, tags={"team": "a"})
     for facts in (spy.facts["output"], spy.facts["input"]):
@@ -96,7 +96,7 @@ def test_the_data_version_and_the_snapshot_are_recorded(instance: dg.DagsterInst
     assert dagster_private.recorded_snapshots(instance, "no-such-run", up.key, ()) == frozenset()
 
 
-def test_partitions_of_a_range_have_metadata_of_their_own(instance: dg.DagsterInstance) -> None:
+def test_each_partition_of_a_range_has_its_own_metadata(instance: dg.DagsterInstance) -> None:
     tags = {"dagster/asset_partition_range_start": "2013-01-01", "dagster/asset_partition_range_end": "2013-01-03"}
     result = dg.materialize([daily], resources={"io_manager": Spy()}, instance=instance, tags=tags)
     rows = {item.partition: item.metadata["rows"].value for item in result.asset_materializations_for_node("daily")}
@@ -115,7 +115,7 @@ def test_the_start_of_a_run_is_known(instance: dg.DagsterInstance) -> None:
     assert dagster_private.run_started_at_ms(instance, "no-such-run") is None
 
 
-def test_an_event_of_a_step_is_read_again(instance: dg.DagsterInstance) -> None:
+def test_an_event_of_a_step_can_be_read(instance: dg.DagsterInstance) -> None:
     class Recording(Spy):
         def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
             facts = dagster_private.step_facts(context)
@@ -146,7 +146,7 @@ def test_a_failed_blocking_check_is_known(instance: dg.DagsterInstance) -> None:
         assert not dagster_private.has_failed_blocking_check(instance, result.run_id, dg.AssetKey("other"))
 
 
-def test_the_runs_that_a_run_resumes_are_its_ancestors_while_each_resumes_the_next(
+def test_resumed_runs_are_the_ancestors_up_to_the_first_full_run(
     instance: dg.DagsterInstance,
 ) -> None:
     def run_of(parent: str | None, *, resumes: bool) -> str:
@@ -173,7 +173,7 @@ def test_the_runs_that_a_run_resumes_are_its_ancestors_while_each_resumes_the_ne
     assert third != gone
 
 
-def test_the_tags_of_a_resumed_run_are_dagster_s_own() -> None:
+def test_resumed_runs_still_have_dagster_s_tags() -> None:
     from dagster._core.storage import tags
 
     assert dagster_private.PARENT_RUN_TAG == tags.PARENT_RUN_ID_TAG
@@ -181,7 +181,7 @@ def test_the_tags_of_a_resumed_run_are_dagster_s_own() -> None:
     assert tags.ASSET_RESUME_RETRY_TAG in dagster_private.RESUME_TAGS
 
 
-def test_definitions_are_found_that_a_function_makes() -> None:
+def test_definitions_made_by_a_function_are_found() -> None:
     module = ModuleType("location")
 
     @dg.definitions

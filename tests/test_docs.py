@@ -1,4 +1,4 @@
-"""The documentation: its examples load, its links lead somewhere, its reference is the code's."""
+"""The documentation: examples load, links resolve, the reference matches the code."""
 
 import importlib.util
 import re
@@ -51,7 +51,7 @@ def test_python_in_the_documentation_loads(page: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_relative_links_lead_somewhere(page: Path) -> None:
+def test_relative_links_resolve(page: Path) -> None:
     for link in links(page):
         path, _, anchor = link.partition("#")
         target = page.parent / path if path else page
@@ -59,12 +59,12 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
-def test_the_reference_is_what_the_code_says() -> None:
+def test_the_reference_matches_the_code() -> None:
     module = generator()
     assert module.PAGE.read_text(encoding="utf-8") == module.page(), "run: python docs/generate_reference.py"
 
 
-def test_the_generator_tells_a_page_that_is_out_of_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_generator_detects_an_outdated_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = generator()
     monkeypatch.setattr(module, "PAGE", tmp_path / "reference.md")
     module.PAGE.write_text("something else", encoding="utf-8")

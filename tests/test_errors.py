@@ -1,4 +1,4 @@
-"""The tree of errors: its shape, its messages, what may be retried."""
+"""The tree of errors: its shape, its messages, and which errors allow retries."""
 
 import inspect
 import re
@@ -34,7 +34,7 @@ RETRIED = {
 
 
 def drawing() -> dict[str, str]:
-    """Return each class that the docstring draws, with the one that it hangs from."""
+    """Return each class in the docstring's tree with its parent."""
     parents: list[tuple[int, str]] = []
     tree = {}
     for line in (errors.__doc__ or "").splitlines():
@@ -53,12 +53,12 @@ def test_the_tree_is_as_the_docstring_draws_it() -> None:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_every_error_says_whether_trying_again_may_help(name: str) -> None:
+def test_every_error_says_whether_it_allows_retries(name: str) -> None:
     assert CLASSES[name].allows_retries == (name in RETRIED)
 
 
 @pytest.mark.parametrize(("name", "builtin"), BUILTINS.items())
-def test_an_error_is_also_the_builtin_that_people_catch(name: str, builtin: type[Exception]) -> None:
+def test_an_error_is_also_the_builtin_that_users_catch(name: str, builtin: type[Exception]) -> None:
     assert builtin in CLASSES[name].__bases__
 
 
@@ -81,12 +81,12 @@ def test_a_missing_package_is_named_with_what_to_install() -> None:
     )
 
 
-def test_a_metadata_key_is_named_with_its_place() -> None:
+def test_a_metadata_key_is_named_with_its_subject() -> None:
     error = errors.MetadataKeyError.of_value("iceberg/limit", "the input", expected="a number of rows", found="'x'")
     assert str(error) == "Cannot use `iceberg/limit` of the input: expected a number of rows, found 'x'."
 
 
-def test_every_refusal_of_a_room_is_raised_there() -> None:
+def test_every_refusal_is_raised_somewhere() -> None:
     files = {path: path.read_text(encoding="utf-8") for path in Path(errors.__file__).parent.rglob("*.py")}
     refusals = {
         f"{path.stem}.{name}"

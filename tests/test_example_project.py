@@ -53,7 +53,7 @@ def test_the_definitions_are_loadable() -> None:
     dg.Definitions.validate_loadable(defs)
 
 
-def test_every_asset_says_what_it_is_and_whose() -> None:
+def test_every_asset_has_a_description_and_owners() -> None:
     specs = defs.resolve_all_asset_specs()
     assert len(specs) == 9
     for spec in specs:
@@ -104,14 +104,14 @@ class Project(NamedTuple):
         return self.spark.pyiceberg_catalog.load_table((NAMESPACE, name))
 
     def keys(self, name: str, *columns: str) -> list[tuple[str, ...]]:
-        """The columns of all rows, as text and sorted."""
+        """Return these columns of all rows, as text and sorted."""
         rows = self.table(name).scan(selected_fields=columns).to_arrow().select(columns).to_pylist()
         return sorted(tuple(text(value) for value in row.values()) for row in rows)
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    """The days on which the clocks change, and the day before one of them, materialized in a lake of their own."""
+    """A lake with the days on which the clocks change and the day before one of them."""
     resources = resources_in(tmp_path_factory.mktemp("lake"))
     with dg.DagsterInstance.local_temp(str(tmp_path_factory.mktemp("instance"))) as instance:
         project = Project(resources["spark"], resources, instance)
@@ -161,7 +161,7 @@ def test_a_month_reads_its_days_and_the_report_shows_a_plot(project: Project) ->
 
 
 @pytest.mark.spark
-def test_the_demo_shows_what_a_snapshot_was_read_from(project: Project) -> None:
+def test_the_demo_shows_a_snapshot_s_upstream(project: Project) -> None:
     table = project.table("daily_delays")
     output = Console(width=100, file=io.StringIO())
     output.print(demo.history(table))
@@ -172,12 +172,12 @@ def test_the_demo_shows_what_a_snapshot_was_read_from(project: Project) -> None:
 
 
 def _flights_snapshot(project: Project) -> int:
-    """The snapshot of flights that `daily_delays` of November were made from: the last but one."""
+    """Return the snapshot of flights that November's `daily_delays` were computed from: the last but one."""
     return sorted(project.table("flights").snapshots(), key=lambda snapshot: snapshot.timestamp_ms)[-2].snapshot_id
 
 
 def source_rows(name: str, days: list[str], columns: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """The columns of the file's rows in those New York days, as text and sorted."""
+    """Return these columns of the file's rows on these New York days, as text and sorted."""
     return sorted(tuple(row[column] for column in columns) for row in _read(name) if _new_york_day(row) in days)
 
 
@@ -194,7 +194,7 @@ def _new_york_day(row: dict[str, str]) -> str:
 
 
 def text(value: Any) -> str:
-    """A value as the files write it."""
+    """Return a value as written in the files."""
     if value is None:
         return "NA"
     return value.strftime("%Y-%m-%dT%H:%M:%SZ") if isinstance(value, dt.datetime) else str(value)

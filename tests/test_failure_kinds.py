@@ -1,4 +1,4 @@
-"""What the kinds of failures mean: each has its words, and a client that says it."""
+"""Kinds of failures: each has a message and a client that recognizes it."""
 
 import pytest
 
@@ -13,12 +13,12 @@ IN_SPARK = {recogniser.kind for recogniser in spark_failures.RECOGNISERS}
 IN_CATALOG = {kind for kind, _ in (*catalog_failures.RECOGNISERS, *credentials.RECOGNISERS)}
 
 
-def test_every_kind_is_recognised_by_a_client() -> None:
+def test_every_kind_is_recognized_by_a_client() -> None:
     assert IN_SPARK | IN_CATALOG | {FailureKind.AWS_PROFILE_MISSING, FailureKind.ENGINE_FAILED} == set(FailureKind)
 
 
 @pytest.mark.parametrize("kind", FailureKind, ids=lambda kind: kind.label)
-def test_a_kind_is_told_in_one_sentence_and_an_imperative(kind: FailureKind) -> None:
+def test_a_kind_has_one_sentence_and_an_imperative_hint(kind: FailureKind) -> None:
     error = kind.refusal("find", "db.t", "this")
     assert str(error).startswith(f"Cannot find db.t: expected {kind.expected}, found this.")
     assert kind.hint is None or (kind.hint.endswith(".") and kind.hint[0].islower())
@@ -37,7 +37,5 @@ def test_a_kind_is_told_in_one_sentence_and_an_imperative(kind: FailureKind) -> 
         (FailureKind.CONNECTION_LOST, "prepare", errors.CatalogUnavailableError),
     ],
 )
-def test_what_was_being_done_may_decide_the_error(
-    kind: FailureKind, action: str, error: type[IcebergSparkError]
-) -> None:
+def test_the_error_may_depend_on_the_action(kind: FailureKind, action: str, error: type[IcebergSparkError]) -> None:
     assert type(kind.refusal(action, "db.t", "this")) is error

@@ -1,4 +1,4 @@
-"""What a step has read is remembered until its place is needed."""
+"""The reads of a step are remembered until newer steps take their place."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -33,7 +33,7 @@ def test_loading_an_input_again_replaces_its_entry() -> None:
     assert ledger.reads_of("run", "step") == (read(2),)
 
 
-def test_the_step_that_read_longest_ago_goes_first() -> None:
+def test_the_least_recent_step_is_forgotten_first() -> None:
     ledger = Ledger()
     ledger.record("run", "busy", "first", read(-1))
     for number in range(_MAXIMUM_STEPS):

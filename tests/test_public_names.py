@@ -1,4 +1,4 @@
-"""What the package exports, and what importing it does not do."""
+"""The package's exports, and what importing it must not load."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ def test_the_command_line_shows_its_help_without_dagster() -> None:
     assert probe.stdout.strip() == "False", probe.stderr
 
 
-def test_the_public_names_are_sorted_and_there() -> None:
+def test_the_public_names_are_sorted_and_importable() -> None:
     names = dagster_iceberg_spark.__all__
     assert names == sorted(set(names))
     assert all(getattr(dagster_iceberg_spark, name).__module__.startswith("dagster_iceberg_spark") for name in names)
@@ -49,11 +49,11 @@ def test_every_error_is_public() -> None:
 @pytest.mark.parametrize(
     "name", ["IcebergPySparkIOManager", "IcebergSparkResource", "SqlCatalog", "metadata_for_table"]
 )
-def test_what_users_meet_first_is_documented_with_an_example(name: str) -> None:
+def test_the_main_classes_are_documented_with_an_example(name: str) -> None:
     assert ">>> " in (getattr(dagster_iceberg_spark, name).__doc__ or "")
 
 
-def test_loading_definitions_imports_nothing_that_only_a_run_needs_and_starts_no_java() -> None:
+def test_loading_definitions_imports_only_what_it_needs_and_starts_no_java() -> None:
     probe = subprocess.run(
         [sys.executable, "-c", PROBE, *NEEDED_LATER], capture_output=True, text=True, timeout=60, check=False
     )

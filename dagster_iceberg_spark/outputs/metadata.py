@@ -7,13 +7,15 @@ from typing import Any, Final, Literal, TypeAlias
 import dagster as dg
 
 from dagster_iceberg_spark.table.commit import Commit
-from dagster_iceberg_spark.table.lineage import CARRIES_OVER, MERGED_ROWS, WRITE_DISPOSITION
+from dagster_iceberg_spark.table.lineage import CARRIES_OVER, COUNTED_ROWS, MERGED_ROWS, WRITE_DISPOSITION
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot
 
 _MARKUP: Final = re.compile(r"[\\\[\]<>&`]|://")
 """Characters that begin a link, an image, an element or an entity in Markdown. A backslash escapes them."""
+
+_MERGE_COUNTS: Final = "spark.merge-into."
 
 DataVersionPolicy: TypeAlias = Literal["auto", "snapshot", "dagster"]
 
@@ -96,32 +98,23 @@ def column_schema(schema: Schema, column_docs: Mapping[str, str]) -> dg.TableSch
 
 
 def _merge_counts(commit: Commit) -> dict[str, int]:
-    """Return how many rows a merge changed, from Iceberg's `spark.merge-into.` summary.
-
-    `replace_where` does not match rows by their keys and has no such counts.
-    """
-    summary = commit.snapshot.summary
-    is_counted = commit.counts.unchanged is not None or any(key.startswith("spark.merge-into.") for key in summary)
-    if summary.get(WRITE_DISPOSITION) != "merge" or not is_counted:
+    """Return how many rows a merge changed. `replace_where` does not match rows by their keys and has no such counts."""
+    summary, unchanged = commit.snapshot.summary, commit.counts.unchanged
+    is_counted = COUNTED_ROWS.format("inserted") in summary
+    is_known = is_counted or unchanged is not None or any(key.startswith(_MERGE_COUNTS) for key in summary)
+    if summary.get(WRITE_DISPOSITION) != "merge" or not is_known:
         return {}
-    inserted, updated = (commit.snapshot.count(MERGED_ROWS.format(done)) for done in ("inserted", "updated"))
-    counts = {
-        "iceberg/merge_inserted_rows": inserted,
-        "iceberg/merge_updated_rows": updated,
-        "iceberg/merge_deleted_rows": _deleted_rows(commit.snapshot, inserted),
-    }
-    unchanged = commit.counts.unchanged
-    return counts if unchanged is None else {**counts, "iceberg/merge_unchanged_rows": unchanged}
+    name = COUNTED_ROWS if is_counted else MERGED_ROWS
+    found = {done: commit.snapshot.count(name.format(done)) for done in ("inserted", "updated", "deleted")}
+    if is_counted:
+        found["deleted"] = _deleted_rows(commit.snapshot, found["inserted"])
+    if unchanged is not None:
+        found["unchanged"] = unchanged
+    return {f"iceberg/merge_{done}_rows": count for done, count in found.items()}
 
 
 def _deleted_rows(merged: Snapshot, inserted: int) -> int:
-    """Return how many rows a MERGE deleted. Before Spark 4.1, the snapshot does not have the number itself.
-
-    The rows that the MERGE removed, without those that it wrote again or updated, are the deleted rows.
-    """
-    deleted = MERGED_ROWS.format("deleted")
-    if deleted in merged.summary or MERGED_ROWS.format("inserted") not in merged.summary:
-        return merged.count(deleted)
+    """Return how many rows a MERGE deleted: those that it removed, without those that it updated or wrote again."""
     positions = merged.count("added-position-deletes") - merged.count("removed-position-deletes")
     return merged.count("deleted-records") + positions - (merged.count("added-records") - inserted)
 

@@ -55,7 +55,7 @@ from dagster_iceberg_spark.spark.session import IcebergSession, configured
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.spark.versions.spark_4_1 import MergeWriter
 from dagster_iceberg_spark.table.commit import RowCounts
-from dagster_iceberg_spark.table.lineage import MERGED_ROWS
+from dagster_iceberg_spark.table.lineage import COUNTED_ROWS
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, all_of
 from dagster_iceberg_spark.table.schema import Field, Schema
 from dagster_iceberg_spark.table.snapshot import Snapshot
@@ -103,7 +103,7 @@ def merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
 
 def _properties(session: IcebergSession, plan: WritePlan, *, inserted: int, updated: int) -> dict[str, str]:
     """Return the properties of the snapshot of a MERGE, with the row counts that Spark adds itself from 4.1 on."""
-    counts = {MERGED_ROWS.format("inserted"): str(inserted), MERGED_ROWS.format("updated"): str(updated)}
+    counts = {COUNTED_ROWS.format("inserted"): str(inserted), COUNTED_ROWS.format("updated"): str(updated)}
     return {**plan.snapshot_properties, **({} if version_of(session.spark).counts_merged_rows else counts)}
 
 

@@ -32,6 +32,8 @@ CARRIES_OVER: Final = "dagster_iceberg_spark.carries_over"
 """On a snapshot that rewrote rows of other partitions too. Its row counts include them."""
 MERGED_ROWS: Final = "spark.merge-into.num-target-rows-{}"
 """On the snapshot of a MERGE, by Spark 4.1: the numbers of rows that it `inserted`, `updated` and `deleted`."""
+COUNTED_ROWS: Final = "dagster_iceberg_spark.merge_{}_rows"
+"""On the snapshot of a MERGE of an older Spark: the numbers of rows that it `inserted` and `updated`."""
 
 OWNER_PROPERTY: Final = "dagster.asset_key"
 """Table property: the asset that owns the table."""

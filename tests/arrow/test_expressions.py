@@ -1,4 +1,4 @@
-"""Predicates as pyiceberg's expressions keep the same rows."""
+"""Predicates and the pyiceberg expressions made from them keep the same rows."""
 
 import datetime as dt
 from decimal import Decimal
@@ -52,7 +52,7 @@ VALUES: dict[str, list[LiteralValue]] = {
     "t": [utc(1969, 12, 31, 23), utc(2024, 1, 1), utc(2024, 1, 1, 0, 0, 0, 1)],
     "f": [-1.5, 0.0, 0.1, 1e300, float("inf"), float("nan")],
 }
-"""Values of one column of each type that rows can be told apart by."""
+"""Values for one column of each type that a predicate can compare."""
 SCHEMA = Schema(
     NestedField(1, "n", LongType()),
     NestedField(2, "s", StringType()),
@@ -107,7 +107,7 @@ ARROW_SCHEMA = pa.schema(
 
 
 def kept(rows: list[dict[str, Any]], expression: BooleanExpression) -> list[int]:
-    """Return the numbers of the rows that pyiceberg's own filter keeps."""
+    """Return the row numbers that pyiceberg's own filter keeps."""
     numbered = pa.Table.from_pylist(rows, schema=ARROW_SCHEMA).append_column(
         "row", pa.array(range(len(rows)), pa.int64())
     )
@@ -118,17 +118,17 @@ def kept(rows: list[dict[str, Any]], expression: BooleanExpression) -> list[int]
 
 @settings(max_examples=80)
 @given(PREDICATES, ROWS)
-def test_pyiceberg_keeps_the_rows_that_the_predicate_means(predicate: Predicate, rows: list[dict[str, Any]]) -> None:
+def test_pyiceberg_keeps_the_rows_that_the_predicate_matches(predicate: Predicate, rows: list[dict[str, Any]]) -> None:
     expected = [number for number, row in enumerate(rows) if matches(predicate, row)]
     assert kept(rows, expression_of(predicate)) == expected
 
 
-def test_constants_are_constants() -> None:
+def test_constant_predicates_are_constant_expressions() -> None:
     assert (expression_of(EVERY_ROW), expression_of(NO_ROW)) == (AlwaysTrue(), AlwaysFalse())
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kathmandu"])
-def test_an_instant_means_itself_in_every_zone(zone: str) -> None:
+def test_an_instant_is_the_same_in_every_time_zone(zone: str) -> None:
     rows = [{"t": utc(2024, 1, 1)}, {"t": utc(2024, 1, 2, 12)}, {"t": utc(2024, 1, 3)}]
     expression = expression_of(Comparison("t", ">=", local(zone, 2024, 1, 2)))
     assert kept(rows, expression) == [1, 2]

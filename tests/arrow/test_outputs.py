@@ -1,4 +1,4 @@
-"""What an asset returns, as Arrow batches."""
+"""An asset's return value as Arrow batches."""
 
 from collections.abc import Iterator
 
@@ -11,12 +11,12 @@ BATCH = pa.record_batch({"id": [1]})
 
 
 class OwnError(Exception):
-    """One of the user's."""
+    """An error class of the user."""
 
 
 @pytest.mark.parametrize("error", [ValueError("bad row"), TypeError("x"), pa.ArrowInvalid("x"), OwnError("x")])
 @pytest.mark.parametrize("batches_before", [0, 1])
-def test_what_the_user_s_own_code_raises_stays_what_it_is(error: Exception, batches_before: int) -> None:
+def test_errors_of_the_user_s_code_are_not_translated(error: Exception, batches_before: int) -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         yield from [BATCH] * batches_before
         raise error

@@ -1,4 +1,4 @@
-"""Loads without a JVM: what the catalog's deadline bounds, and what it does not."""
+"""Loads without a JVM: what the catalog's timeout covers, missing tables and damaged files."""
 
 import socket
 import time
@@ -27,8 +27,8 @@ ARROW = INPUT_TYPES[0]
 
 
 @pytest.fixture
-def distant(tmp_path: Path) -> Iterator[CatalogDescription]:
-    """A catalog behind a host, as a server's is."""
+def remote_catalog(tmp_path: Path) -> Iterator[CatalogDescription]:
+    """A catalog with a host, as on a server."""
     local = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")).describe()
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -47,10 +47,10 @@ def plan_of(description: CatalogDescription) -> ReadPlan:
     return plan_read(state, PartitionScope(), ReadOptions())
 
 
-def test_rows_are_read_for_longer_than_the_catalog_may_take_to_answer(
-    distant: CatalogDescription, monkeypatch: pytest.MonkeyPatch
+def test_reading_rows_may_take_longer_than_the_catalog_s_timeout(
+    remote_catalog: CatalogDescription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = plan_of(distant)
+    plan = plan_of(remote_catalog)
     monkeypatch.setattr(look_module, "ANSWER_TIMEOUT_SECONDS", 0.5)
     to_arrow = DataScan.to_arrow
 
@@ -59,22 +59,22 @@ def test_rows_are_read_for_longer_than_the_catalog_may_take_to_answer(
         return to_arrow(self)
 
     monkeypatch.setattr(DataScan, "to_arrow", slow)
-    assert read(distant, {"": plan}, ARROW, no_spark)[""].column("n").to_pylist() == [1, 2, 3]
+    assert read(remote_catalog, {"": plan}, ARROW, no_spark)[""].column("n").to_pylist() == [1, 2, 3]
 
 
 def no_spark(_: Any) -> Any:
-    pytest.fail("only a changelog is told by Spark")
+    pytest.fail("only a changelog is read by Spark")
 
 
-def test_a_table_that_went_away_since_the_look_is_missed(distant: CatalogDescription) -> None:
-    plan = plan_of(distant)
-    open_catalog(distant).drop_table(NUMBERS.parts)
+def test_a_table_dropped_after_the_plan_is_missing(remote_catalog: CatalogDescription) -> None:
+    plan = plan_of(remote_catalog)
+    open_catalog(remote_catalog).drop_table(NUMBERS.parts)
     with pytest.raises(UpstreamMissingError, match=r"Cannot read db\.numbers: expected the table .* found none"):
-        read(distant, {"": plan}, ARROW, no_spark)
+        read(remote_catalog, {"": plan}, ARROW, no_spark)
 
 
 @pytest.mark.parametrize("known", [known for known in INPUT_TYPES if not known.needs_columns], ids=lambda it: it.path)
-def test_no_rows_are_an_empty_one_of_each_type(known: Any) -> None:
+def test_no_rows_are_an_empty_object_of_each_type(known: Any) -> None:
     nothing = no_rows(known, subject="db.numbers")
     assert input_type_of(type(nothing)) is known
 
@@ -91,14 +91,14 @@ def test_no_rows_are_an_empty_one_of_each_type(known: Any) -> None:
         (None, r"every file that the table's metadata names, found .* Hint: if its snapshot has expired"),
     ],
 )
-def test_a_damaged_file_is_named_whenever_it_is_read(
-    distant: CatalogDescription, known: Any, content: bytes | None, message: str
+def test_a_damaged_file_is_named_in_the_error(
+    remote_catalog: CatalogDescription, known: Any, content: bytes | None, message: str
 ) -> None:
-    plan = plan_of(distant)
-    (task,) = open_catalog(distant).load_table(NUMBERS.parts).scan().plan_files()
+    plan = plan_of(remote_catalog)
+    (task,) = open_catalog(remote_catalog).load_table(NUMBERS.parts).scan().plan_files()
     file = Path(task.file.file_path.removeprefix("file://"))
     file.unlink() if content is None else file.write_bytes(content)
     with pytest.raises(InvestigationError, match=message) as caught:
-        list(read(distant, {"": plan}, known, no_spark)[""])
+        list(read(remote_catalog, {"": plan}, known, no_spark)[""])
     assert file.name in str(caught.value)
     assert "<Buffer>" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The files of a scan, and those of many."""
+"""The files of one scan and of many."""
 
 import datetime as dt
 from pathlib import Path
@@ -59,20 +59,18 @@ def plan_of(description: CatalogDescription, scope: PartitionScope, **options: A
 
 
 def no_spark(_: Any) -> Any:
-    pytest.fail("only a changelog is told by Spark")
+    pytest.fail("only a changelog is read by Spark")
 
 
 @pytest.mark.parametrize("condition", [None, "n < 30", "day < '2024-01-31' or n = 7"])
-def test_a_partition_of_null_is_none_of_many_windows(lake: CatalogDescription, condition: str | None) -> None:
+def test_a_null_partition_is_in_none_of_many_windows(lake: CatalogDescription, condition: str | None) -> None:
     odd = range(1, DAYS, 2)
     assert len(odd) > MAXIMUM_TERMS
     loaded = read(lake, {"": plan_of(lake, scope_of(*odd), row_filter=condition)}, INPUT_TYPES[0], no_spark)[""]
     assert sorted(loaded.column("n").to_pylist()) == [day for day in odd if condition is None or day < 30]
 
 
-def test_the_manifests_are_read_once_for_all_partitions(
-    lake: CatalogDescription, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_manifests_are_read_once_for_all_partitions(lake: CatalogDescription, monkeypatch: pytest.MonkeyPatch) -> None:
     scope, opened = scope_of(*range(-1, DAYS)), []
     genuine = ManifestFile.fetch_manifest_entry
 

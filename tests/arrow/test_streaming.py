@@ -1,4 +1,4 @@
-"""How many files are read side by side."""
+"""How many files are read at the same time."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,7 @@ MB = 1024 * 1024
 
 
 class Scan:
-    """A scan that remembers which files are read at once; each has one batch of a few rows of that width."""
+    """A scan that records which files are read at once. Each file has one batch of a few rows of the given width."""
 
     def __init__(self, *, bytes_of_row: int) -> None:
         self.groups: list[int] = []
@@ -35,14 +35,12 @@ def file_of(*, stored: int, rows: int) -> Any:
         (1000, 10, 100, [20]),
         (READ_AHEAD_BYTES, 10, 100, [1] * 20),
         (READ_AHEAD_BYTES // 4, 10, 100, [4] * 5),
-        (1000, MB, 100, [1] * 20),  # which compress well
-        (1000, MB // 64, 100, [8, 12]),  # as wide as nobody knows yet, and then as they are
+        (1000, MB, 100, [1] * 20),  # files that compress well
+        (1000, MB // 64, 100, [8, 12]),  # the width of a row is unknown at first
         (1000, READ_AHEAD_DECODED_BYTES // 5000, 4000, [9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]),
     ],
 )
-def test_files_are_read_side_by_side_as_far_as_they_are_small(
-    stored: int, rows: int, bytes_of_row: int, groups: list[int]
-) -> None:
+def test_small_files_are_read_concurrently(stored: int, rows: int, bytes_of_row: int, groups: list[int]) -> None:
     scan: Any = Scan(bytes_of_row=bytes_of_row)
     files = [file_of(stored=stored, rows=rows)] * 20
     assert len(list(batches_of(scan, SimpleNamespace(), files))) == 20  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Uuids as texts."""
+"""UUIDs as strings."""
 
 import uuid
 from typing import Any
@@ -22,7 +22,7 @@ def texts(values: list[Any]) -> list[str | None]:
 
 
 @pytest.mark.parametrize("values", [[], [None], VALUES], ids=len)
-def test_they_are_written_as_python_does(values: list[uuid.UUID | None]) -> None:
+def test_uuids_are_written_as_in_python(values: list[uuid.UUID | None]) -> None:
     batch = with_texts(pa.record_batch({"u": uuids(values), "n": pa.array(range(len(values)), pa.int64())}))
     assert batch.schema == pa.schema([("u", pa.string()), ("n", pa.int64())])
     assert batch.column("u").to_pylist() == texts(values)
@@ -30,8 +30,8 @@ def test_they_are_written_as_python_does(values: list[uuid.UUID | None]) -> None
 
 @pytest.mark.parametrize("kind", [pa.ListArray, pa.LargeListArray])
 @pytest.mark.parametrize("start", [0, 1])
-def test_those_inside_of_others_too(kind: Any, start: int) -> None:
-    """Also of a slice, as a large row group comes in."""
+def test_nested_uuids_are_written_as_text(kind: Any, start: int) -> None:
+    """Also in a slice, as Arrow returns parts of a large row group."""
     offsets = [0, 2, None, 4]
     lists = kind.from_arrays(offsets, uuids(VALUES))
     structs = pa.StructArray.from_arrays([uuids(VALUES[:3])], ["x"], mask=pa.array([False, True, False]))
@@ -43,6 +43,6 @@ def test_those_inside_of_others_too(kind: Any, start: int) -> None:
     assert batch.column("m").to_pylist() == [[(one, None)], [(other, one)], None][start:]
 
 
-def test_a_batch_without_any_is_left_as_it_is() -> None:
+def test_a_batch_without_uuids_is_not_changed() -> None:
     batch = pa.record_batch({"l": pa.array([[1], None])})
     assert with_texts(batch) is batch

@@ -1,4 +1,4 @@
-"""What boto3 finds, and what becomes of what it does not."""
+"""AWS keys that boto3 finds, and errors if it finds none."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ ROLE = "arn:aws:iam::123456789012:role/lake"
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_keys_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagster_iceberg_spark.catalog.aws_credentials._sessions", {})
 
 
@@ -33,19 +33,19 @@ def test_given_keys_are_used_as_they_are() -> None:
     assert current_keys(AwsIdentity(keys=KEYS)) == KEYS
 
 
-def test_the_environment_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_found_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAENVIRONMENT")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hushhush")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "hushtoken")
     assert current_keys(AwsIdentity()) == AwsKeys("AKIAENVIRONMENT", "hushhush", "hushtoken")
 
 
-def test_nothing_found_is_no_error_yet() -> None:
+def test_missing_keys_are_not_an_error_yet() -> None:
     assert current_keys(AwsIdentity()) is None
     assert current_keys(AwsIdentity(role_arn=ROLE)) is None
 
 
-def test_what_is_found_later_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_appear_later_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert current_keys(AwsIdentity()) is None
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAENVIRONMENT")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hushhush")
@@ -66,7 +66,7 @@ def test_what_is_found_later_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-def test_keys_that_cannot_be_fetched_say_what_to_do(
+def test_errors_of_fetching_keys_are_translated(
     raised: Exception, becomes: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: Any) -> None:
@@ -83,7 +83,7 @@ def test_a_profile_gives_keys_and_region(profiles: None) -> None:
     assert region_of(description(lake)) == "eu-north-1"
 
 
-def test_a_profile_that_does_not_exist_is_named(profiles: None) -> None:
+def test_a_missing_profile_is_named(profiles: None) -> None:
     with pytest.raises(ConfigurationError, match=r"expected a profile .*, found The config profile \(nope\)"):
         current_keys(AwsIdentity(profile="nope"))
 
@@ -100,19 +100,17 @@ def description(identity: AwsIdentity | None, **properties: Any) -> CatalogDescr
         ({}, None),
     ],
 )
-def test_the_region_is_what_is_configured_or_what_any_service_takes(
-    properties: dict[str, str], region: str | None
-) -> None:
+def test_the_region_is_configured_or_any_region_for_an_endpoint(properties: dict[str, str], region: str | None) -> None:
     assert region_of(description(AwsIdentity(), **properties)) == region
 
 
-def test_a_role_that_cannot_be_named_so_is_the_configuration_s_fault() -> None:
+def test_an_invalid_role_is_a_configuration_error() -> None:
     identity = AwsIdentity(keys=KEYS, role_arn=ROLE, external_id="x")
     with pytest.raises(ConfigurationError, match=r"Cannot assume the AWS role .*: expected a role that can exist"):
         current_keys(identity)
 
 
-def test_a_service_that_does_not_answer_may_be_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_service_is_a_transient_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     with pytest.raises(CatalogUnavailableError, match="expected a service that hands out keys"):

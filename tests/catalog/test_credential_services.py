@@ -1,4 +1,4 @@
-"""Keys that a service of AWS hands out: to a container, to an instance, to who has logged in by SSO."""
+"""Keys from AWS services: for containers, for EC2 instances and for users who have logged in with SSO."""
 
 import datetime as dt
 import hashlib
@@ -20,10 +20,10 @@ TOKEN = "hush-of-the-service"
 
 
 class KeyService:
-    """Hands out keys, each time others, as the services of AWS do; to those who show the token.
+    """Hands out new keys for each request with the token, as the AWS services do.
 
     Attributes:
-        asked: Paths of what was asked.
+        asked: The paths of the requests.
         lasts: How long keys are valid.
     """
 
@@ -61,7 +61,7 @@ class KeyService:
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def answer_to(self, path: str) -> bytes:
-        """As the AWS documentation has it for containers, instances (IMDSv2) and `GetRoleCredentials`."""
+        """Answer as documented by AWS for containers, instances (IMDSv2) and `GetRoleCredentials`."""
         if path == "/latest/meta-data/iam/security-credentials/":
             return b"lake-role"
         number = len(self.asked)
@@ -134,7 +134,7 @@ def sso(service: KeyService, directory: Path) -> Mapping[str, str]:
 
 
 @pytest.mark.parametrize("way", [container, instance, sso], ids=lambda way: way.__name__)
-def test_keys_of_a_service_are_found_kept_and_renewed(
+def test_keys_from_a_service_are_found_cached_and_renewed(
     service: KeyService, way: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in way(service, tmp_path).items():
@@ -145,10 +145,10 @@ def test_keys_of_a_service_are_found_kept_and_renewed(
     assert isinstance(first, AwsKeys)
     assert (first.access_key_id[:4], first.secret_access_key, first.session_token) == ("ASIA", "hushhush", "hushtoken")
     assert current_keys(identity) == first
-    if way is instance:  # whose keys botocore takes for valid a while longer, as the service may be slow to renew them
+    if way is instance:  # botocore extends the validity of these keys, since the service may renew them late
         return
     service.lasts = dt.timedelta(minutes=1)
-    hurried = AwsIdentity(role_session_name=f"{way.__name__} in a hurry")
+    hurried = AwsIdentity(role_session_name=f"{way.__name__} expiring")
     expiring = current_keys(hurried)
     service.lasts = dt.timedelta(hours=1)
     renewed = current_keys(hurried)

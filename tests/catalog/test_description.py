@@ -1,4 +1,4 @@
-"""A catalog described once."""
+"""Descriptions of catalogs."""
 
 import pytest
 
@@ -15,22 +15,22 @@ SECRETIVE = CatalogDescription(
 )
 
 
-def test_no_text_of_a_description_shows_a_secret() -> None:
+def test_the_text_of_a_description_shows_no_secret() -> None:
     assert "hunter2" not in repr(SECRETIVE) + str(SECRETIVE)
     assert str(SECRETIVE) == "REST catalog 'lake' at http://h"
 
 
-def test_secrets_are_removed_as_they_are_and_short_ones_are_left() -> None:
+def test_secrets_are_redacted_but_very_short_ones_are_not() -> None:
     assert SECRETIVE.redact("hunter2 hunter2") == "******** ********"
     assert SECRETIVE.redact("a.b* aXbb xy") == "******** aXbb xy"
 
 
-def test_a_description_is_told_apart_by_its_secrets_too() -> None:
+def test_the_identity_of_a_description_includes_its_secrets() -> None:
     other = CatalogDescription(
         "lake", "REST catalog", "http://h", {"type": "rest"}, {"token": "other"}, {"type": "rest"}
     )
     assert other.identity != SECRETIVE.identity
-    assert other.identity is other.identity, "worked out once: every look at a table asks for it"
+    assert other.identity is other.identity, "computed once, since every load of a table needs it"
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def test_a_description_is_told_apart_by_its_secrets_too() -> None:
         "connection-string",
     ],
 )
-def test_a_name_tells_a_secret(name: str) -> None:
+def test_names_of_secrets_are_recognized(name: str) -> None:
     assert holds_secret(name)
 
 
 @pytest.mark.parametrize(
     "name", ["adls.account-name", "gcs.project-id", "adls.auth.shared-key.account.name", "io-impl"]
 )
-def test_a_name_tells_what_is_no_secret(name: str) -> None:
+def test_names_of_non_secrets_are_recognized(name: str) -> None:
     assert not holds_secret(name)

@@ -1,4 +1,4 @@
-"""What the errors of pyiceberg, the SQL driver and the store become: one of each kind, as they were seen."""
+"""Classifying errors of pyiceberg, the SQL driver and the store. Each kind has an example that was observed."""
 
 import zlib
 
@@ -189,16 +189,16 @@ CASES = [(kind, error) for kind, raised in FAILURES.items() for error in raised]
 
 
 @pytest.mark.parametrize(("kind", "error"), CASES, ids=lambda value: getattr(value, "label", ""))
-def test_an_error_of_the_catalog_is_of_a_kind(kind: FailureKind, error: Exception) -> None:
+def test_a_catalog_error_is_classified(kind: FailureKind, error: Exception) -> None:
     assert isinstance(error, catalog_errors())
     assert kind_of(error) is kind
 
 
-def test_every_recogniser_applies_to_an_error_of_the_table() -> None:
+def test_every_recognizer_applies_to_a_listed_error() -> None:
     first = {next(recogniser for recogniser in RECOGNISERS if recogniser[1](error)) for _, error in CASES}
     assert first == set(RECOGNISERS)
 
 
-def test_what_is_no_failure_of_the_catalog_has_no_kind() -> None:
+def test_an_error_that_is_not_the_catalog_s_has_no_kind() -> None:
     assert kind_of(ModuleNotFoundError("No module named 'theirs'", name="theirs")) is None
     assert kind_of(pa.ArrowInvalid("Casting from timestamp[us] to timestamp[ns] would result in out of bounds")) is None

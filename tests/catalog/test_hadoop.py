@@ -1,4 +1,4 @@
-"""The newest metadata of a table in a directory."""
+"""Finding the newest metadata file of a table in a directory."""
 
 import gzip
 import json
@@ -21,7 +21,7 @@ T = TableIdentifier(("a", "b"), "t")
 
 @pytest.fixture
 def metadata(tmp_path: Path) -> Path:
-    """The directory of the metadata of `a.b.t`, which has none yet."""
+    """The empty metadata directory of the table `a.b.t`."""
     directory = tmp_path / "wh" / "a" / "b" / "t" / "metadata"
     directory.mkdir(parents=True)
     return directory
@@ -53,14 +53,16 @@ def version_of(description: CatalogDescription) -> str:
     return table.properties["version"]
 
 
-def test_the_hint_says_where_to_begin(description: CatalogDescription, metadata: Path, document: str) -> None:
+def test_the_search_starts_at_the_version_hint(description: CatalogDescription, metadata: Path, document: str) -> None:
     for version in (3, 4):
         put(metadata, document, version)
     (metadata / "version-hint.text").write_text("4")
     assert version_of(description) == "4"
 
 
-def test_a_hint_that_is_late_is_passed(description: CatalogDescription, metadata: Path, document: str) -> None:
+def test_versions_after_an_outdated_hint_are_found(
+    description: CatalogDescription, metadata: Path, document: str
+) -> None:
     for version in (1, 2, 3):
         put(metadata, document, version)
     (metadata / "version-hint.text").write_text("1")
@@ -71,7 +73,7 @@ def test_a_hint_that_is_late_is_passed(description: CatalogDescription, metadata
 def test_without_a_hint_the_directory_is_listed(
     description: CatalogDescription, metadata: Path, document: str, hint: str | None
 ) -> None:
-    """Old versions may be deleted, so that the first one need not be there."""
+    """Old versions may have been deleted, so the first one may be missing."""
     for version in (9, 10):
         put(metadata, document, version)
     if hint is not None:
@@ -85,16 +87,14 @@ def test_metadata_may_be_compressed(description: CatalogDescription, metadata: P
     assert version_of(description) == "2"
 
 
-def test_no_metadata_is_no_table(description: CatalogDescription, metadata: Path) -> None:
+def test_a_directory_without_metadata_is_not_a_table(description: CatalogDescription, metadata: Path) -> None:
     assert look(description, T) is None
     assert not open_catalog(description).table_exists(T.parts)
     with pytest.raises(NoSuchTableError, match=r"a\.b\.t"):
         open_catalog(description).load_table(T.parts)
 
 
-def test_a_hint_to_nothing_is_not_taken_for_a_table_that_is_missing(
-    description: CatalogDescription, metadata: Path
-) -> None:
+def test_a_hint_to_a_missing_file_is_not_a_missing_table(description: CatalogDescription, metadata: Path) -> None:
     (metadata / "version-hint.text").write_text("7")
     with pytest.raises(InvestigationError, match=r"v7\.metadata\.json"):
         look(description, T)

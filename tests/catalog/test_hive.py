@@ -1,4 +1,4 @@
-"""A Hive Metastore without a JVM: what is refused before anything is asked, and where connections go."""
+"""A Hive Metastore without a JVM: what is refused before any request, and which address is used."""
 
 import importlib.util
 import subprocess
@@ -29,7 +29,7 @@ print(sorted({name.split(".")[0] for name in sys.modules} & {"thrift", "hive_met
 
 
 class Metastore:
-    """Answers for one table of plain Hive, and says of no other that it is there."""
+    """A metastore with one plain Hive table and no other."""
 
     def __init__(self) -> None:
         self.users: list[str] = []
@@ -54,7 +54,7 @@ def metastore() -> Metastore:
 
 @pytest.fixture
 def address(metastore: Metastore) -> Iterator[str]:
-    """Where the metastore answers, until the test ends."""
+    """The metastore's address, until the test ends."""
     server = MetastoreProtocol(lambda: metastore)
     yield server.uri
     server.close()
@@ -69,39 +69,39 @@ def hive(uri: str, **fields: Any) -> Any:
     return HiveCatalog(uri=uri, warehouse="/w", **fields).describe()
 
 
-def test_a_table_that_is_not_there_is_none(address: str) -> None:
+def test_a_missing_table_is_none(address: str) -> None:
     assert look(hive(address), T) is None
 
 
-def test_the_first_address_that_answers_is_asked(address: str) -> None:
+def test_the_first_address_that_responds_is_used(address: str) -> None:
     assert look(hive(f"thrift://127.0.0.1:{free_port()},{address}"), T) is None
 
 
-def test_a_metastore_that_no_address_has_is_unavailable() -> None:
+def test_a_metastore_without_a_responding_address_is_unavailable() -> None:
     nowhere = f"thrift://127.0.0.1:{free_port()},thrift://127.0.0.1:{free_port()}"
     with pytest.raises(CatalogUnavailableError, match="a server that accepts connections within 5 s"):
         look(hive(nowhere), T)
 
 
-def test_a_table_of_plain_hive_is_refused(address: str) -> None:
+def test_a_plain_hive_table_is_refused(address: str) -> None:
     with pytest.raises(NotAnIcebergTableError, match=r"Property table_type missing.*choose another name"):
         look(hive(address), TableIdentifier(("db",), "plain"))
 
 
-def test_several_threads_look_at_once(address: str, metastore: Metastore) -> None:
+def test_several_threads_can_load_tables_at_once(address: str, metastore: Metastore) -> None:
     description, threads = hive(address), 4
     assert look(description, T) is None
     metastore.together = threading.Barrier(threads)
     found: list[Any] = []
-    looks = [threading.Thread(target=lambda: found.append(look(description, T))) for _ in range(threads)]
-    for thread in looks:
+    loads = [threading.Thread(target=lambda: found.append(look(description, T))) for _ in range(threads)]
+    for thread in loads:
         thread.start()
-    for thread in looks:
+    for thread in loads:
         thread.join()
     assert found == [None] * threads
 
 
-def test_the_metastore_is_told_the_user(address: str, metastore: Metastore) -> None:
+def test_the_user_is_sent_to_the_metastore(address: str, metastore: Metastore) -> None:
     look(hive(address, properties={"ugi": "me:us"}), T)
     assert metastore.users == ["me"]
 
@@ -118,7 +118,7 @@ def test_a_namespace_of_several_levels_is_refused() -> None:
         ("puresasl", {"kerberos_principal": "hive/_HOST@A"}, r"install `pyiceberg\[hive-kerberos\]`"),
     ],
 )
-def test_a_client_that_is_not_installed_is_named(
+def test_a_missing_client_package_is_named(
     address: str, missing: str, fields: dict[str, Any], extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = importlib.util.find_spec
@@ -127,6 +127,6 @@ def test_a_client_that_is_not_installed_is_named(
         look(hive(address, **fields), T)
 
 
-def test_a_catalog_that_nobody_opens_needs_no_client() -> None:
+def test_describing_a_hive_catalog_needs_no_client() -> None:
     probe = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=60, check=False)
     assert (probe.returncode, probe.stdout.strip()) == (0, "[]"), probe.stderr

@@ -1,4 +1,4 @@
-"""What a failed write has left, against tables that pyiceberg wrote and files that stand for Spark's."""
+"""Files that a failed write has left behind, in tables written by pyiceberg, with empty files as Spark's."""
 
 import datetime as dt
 from pathlib import Path
@@ -36,34 +36,34 @@ def data_directory(table: Table) -> Path:
     return Path(table.location().removeprefix("file://"), "data")
 
 
-def left(table: Table, write: str, task: int, partition: str = "") -> str:
+def leave_file(table: Table, write: str, task: int, partition: str = "") -> str:
     path = data_directory(table) / partition / f"{task:05d}-{task}-{write}-0-00001.parquet"
     path.parent.mkdir(exist_ok=True)
     path.touch()
     return str(path)
 
 
-def test_new_files_of_no_snapshot_are_found(lake: CatalogDescription, table: Table) -> None:
-    mine = [left(table, WRITE, 0), left(table, WRITE, 1, "day=2013-01-01")]
-    other = left(table, OTHER, 7)
+def test_new_files_without_a_snapshot_are_found(lake: CatalogDescription, table: Table) -> None:
+    mine = [leave_file(table, WRITE, 0), leave_file(table, WRITE, 1, "day=2013-01-01")]
+    other = leave_file(table, OTHER, 7)
     assert leftovers(lake, TABLE, LONG_AGO) == sorted([*mine, other])
 
 
-def test_files_that_were_there_before_are_not_the_write_s(lake: CatalogDescription, table: Table) -> None:
-    left(table, WRITE, 0)
+def test_older_files_are_not_leftovers_of_the_write(lake: CatalogDescription, table: Table) -> None:
+    leave_file(table, WRITE, 0)
     assert leftovers(lake, TABLE, dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=1)) == []
 
 
-def test_files_of_a_snapshot_and_files_of_others_are_none(lake: CatalogDescription, table: Table) -> None:
+def test_files_of_snapshots_and_other_files_are_not_leftovers(lake: CatalogDescription, table: Table) -> None:
     (data_directory(table) / "notes.txt").touch()
     assert leftovers(lake, TABLE, LONG_AGO) == []
 
 
-def test_a_directory_that_is_too_big_is_not_listed_to_its_end(lake: CatalogDescription, table: Table) -> None:
-    left(table, WRITE, 0, "day=2013-01-01")
+def test_a_large_directory_is_not_listed_completely(lake: CatalogDescription, table: Table) -> None:
+    leave_file(table, WRITE, 0, "day=2013-01-01")
     assert leftovers(lake, TABLE, LONG_AGO, maximum_entries=1) == []
     assert leftovers(lake, TABLE, LONG_AGO, maximum_seconds=0) == []
 
 
-def test_a_table_that_is_not_there_has_none(lake: CatalogDescription) -> None:
+def test_a_missing_table_has_no_leftovers(lake: CatalogDescription) -> None:
     assert leftovers(lake, TABLE, LONG_AGO) == []

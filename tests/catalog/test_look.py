@@ -1,4 +1,4 @@
-"""The fresh look at a table, against pyiceberg's own catalog on SQLite and small servers that answer badly."""
+"""Loading a table's current state, from pyiceberg's own catalog on SQLite and from small servers that misbehave."""
 
 import datetime as dt
 import http.server
@@ -94,12 +94,12 @@ def rest(port: int) -> CatalogDescription:
     return RestCatalog(uri=f"http://127.0.0.1:{port}", properties={"token": "hunter2"}).describe()
 
 
-def test_a_table_that_is_not_there_is_none(lake: CatalogDescription, catalog: Catalog) -> None:
+def test_a_missing_table_is_none(lake: CatalogDescription, catalog: Catalog) -> None:
     assert look(lake, FLIGHTS) is None
     assert look(lake, TableIdentifier(("no", "where"), "flights")) is None
 
 
-def test_a_look_sees_what_the_table_is(lake: CatalogDescription, catalog: Catalog) -> None:
+def test_the_table_s_definition_is_loaded(lake: CatalogDescription, catalog: Catalog) -> None:
     spec = PartitionSpec(
         PartitionField(1, 1000, DayTransform(), "d"), PartitionField(2, 1001, BucketTransform(4), "shard")
     )
@@ -122,7 +122,7 @@ def test_a_look_sees_what_the_table_is(lake: CatalogDescription, catalog: Catalo
     assert (state.snapshots, state.refs, state.head()) == ({}, {}, None)
 
 
-def test_a_look_sees_every_snapshot_and_its_summary(lake: CatalogDescription, catalog: Catalog) -> None:
+def test_every_snapshot_is_loaded_with_its_summary(lake: CatalogDescription, catalog: Catalog) -> None:
     table = catalog.create_table(("nyc", "flights"), COLUMNS)
     table.append(rows(row(NOON, "AA")), snapshot_properties={"dagster.run_id": "first"})
     table.append(rows(row(NOON, "UA"), row(NOON, "DL")), snapshot_properties={"dagster.run_id": "second"})
@@ -138,7 +138,7 @@ def test_a_look_sees_every_snapshot_and_its_summary(lake: CatalogDescription, ca
 
 
 @pytest.mark.parametrize("is_pointed_at", [True, False])
-def test_a_look_sees_when_main_came_to_stand_on_what(
+def test_the_snapshot_log_of_main_is_loaded(
     lake: CatalogDescription, catalog: Catalog, is_pointed_at: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = catalog.create_table(("nyc", "flights"), COLUMNS)
@@ -154,7 +154,7 @@ def test_a_look_sees_when_main_came_to_stand_on_what(
     assert [number for _, number in state.snapshot_log][::2] == [first.snapshot_id] * 2
 
 
-def test_a_look_is_fresh(lake: CatalogDescription, catalog: Catalog) -> None:
+def test_each_load_sees_the_current_state(lake: CatalogDescription, catalog: Catalog) -> None:
     table = catalog.create_table(("nyc", "flights"), COLUMNS)
     before = look(lake, FLIGHTS)
     elsewhere = load_catalog(lake.name, **lake.pyiceberg_properties)
@@ -165,7 +165,7 @@ def test_a_look_is_fresh(lake: CatalogDescription, catalog: Catalog) -> None:
     assert (len(before.snapshots), len(after.snapshots), table.current_snapshot()) == (0, 1, None)
 
 
-def test_old_schemas_and_specs_stay_known(lake: CatalogDescription, catalog: Catalog) -> None:
+def test_old_schemas_and_specs_are_loaded(lake: CatalogDescription, catalog: Catalog) -> None:
     spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "carrier"))
     table = catalog.create_table(("nyc", "flights"), COLUMNS, partition_spec=spec)
     with table.update_spec() as update:
@@ -196,7 +196,7 @@ def test_the_bounds_of_files_are_read_from_the_manifests(lake: CatalogDescriptio
     }
 
 
-def test_the_partition_of_a_file_bounds_it_where_metrics_are_off(lake: CatalogDescription, catalog: Catalog) -> None:
+def test_partition_values_bound_a_file_without_metrics(lake: CatalogDescription, catalog: Catalog) -> None:
     spec = PartitionSpec(
         PartitionField(1, 1000, DayTransform(), "d"), PartitionField(2, 1001, IdentityTransform(), "c")
     )
@@ -211,7 +211,7 @@ def test_the_partition_of_a_file_bounds_it_where_metrics_are_off(lake: CatalogDe
     assert second.bounds["id"] == ColumnBounds(None, None, may_hold_null=True)
 
 
-def test_only_the_files_of_the_snapshot_that_is_asked_for_are_seen(lake: CatalogDescription, catalog: Catalog) -> None:
+def test_only_files_of_the_requested_snapshot_are_returned(lake: CatalogDescription, catalog: Catalog) -> None:
     table = catalog.create_table(("nyc", "flights"), COLUMNS)
     table.append(rows(row(NOON, "AA")))
     table.append(rows(row(EVENING, "AA")))
@@ -219,11 +219,11 @@ def test_only_the_files_of_the_snapshot_that_is_asked_for_are_seen(lake: Catalog
     assert [len(data_files(lake, FLIGHTS, item, ["ts"])) for item in (first, second)] == [1, 2]
 
 
-def test_one_description_is_one_catalog(lake: CatalogDescription) -> None:
+def test_equal_descriptions_share_a_catalog(lake: CatalogDescription) -> None:
     assert open_catalog(lake) is open_catalog(lake)
 
 
-def test_a_file_that_is_no_database_is_to_be_looked_into(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_needs_investigation(tmp_path: Path) -> None:
     (tmp_path / "catalog.db").write_text("not a database, whatever else it is")
     description = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path)).describe()
     with pytest.raises(
@@ -236,16 +236,16 @@ def metadata_file(table: Table) -> Path:
     return Path(table.metadata_location.removeprefix("file://"))
 
 
-def test_a_table_whose_metadata_file_is_gone_is_to_be_looked_into(lake: CatalogDescription, catalog: Catalog) -> None:
+def test_a_missing_metadata_file_needs_investigation(lake: CatalogDescription, catalog: Catalog) -> None:
     metadata_file(catalog.create_table(("nyc", "flights"), COLUMNS)).unlink()
     with pytest.raises(InvestigationError, match=r"Cannot look at nyc\.flights .*found \[Errno 2\].* Hint: "):
         look(lake, FLIGHTS)
 
 
-def test_a_metadata_file_that_was_deleted_after_a_commit_is_not_missed(
+def test_a_metadata_file_deleted_by_a_concurrent_commit_is_no_error(
     lake: CatalogDescription, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another writer commits between the question where the file is and the reading of it."""
+    """Another writer commits between the catalog's response and the read of the file."""
     table = catalog.create_table(("nyc", "flights"), COLUMNS)
     stale = table.metadata_location
     table.append(rows(row(NOON, "AA")))
@@ -260,7 +260,7 @@ def test_a_metadata_file_that_was_deleted_after_a_commit_is_not_missed(
 @pytest.mark.parametrize(
     ("content", "found"), [(b"", "EOF"), (b'{"format-', "EOF"), (b"\x1f\x8b\x08", "Compressed file ended")]
 )
-def test_a_metadata_file_that_is_cut_off_is_to_be_looked_into(
+def test_a_truncated_metadata_file_needs_investigation(
     lake: CatalogDescription, catalog: Catalog, content: bytes, found: str
 ) -> None:
     path = metadata_file(catalog.create_table(("nyc", "flights"), COLUMNS))
@@ -270,7 +270,7 @@ def test_a_metadata_file_that_is_cut_off_is_to_be_looked_into(
 
 
 @pytest.mark.parametrize("content", ["[]", "null", "3"])
-def test_a_metadata_file_that_is_no_object_is_to_be_looked_into(
+def test_a_metadata_file_that_is_not_a_json_object_needs_investigation(
     lake: CatalogDescription, catalog: Catalog, content: str
 ) -> None:
     metadata_file(catalog.create_table(("nyc", "flights"), COLUMNS)).write_text(content)
@@ -281,7 +281,7 @@ def test_a_metadata_file_that_is_no_object_is_to_be_looked_into(
         look(lake, FLIGHTS)
 
 
-def test_a_metadata_file_of_something_else_is_no_table(lake: CatalogDescription, catalog: Catalog) -> None:
+def test_other_json_is_not_an_iceberg_table(lake: CatalogDescription, catalog: Catalog) -> None:
     metadata_file(catalog.create_table(("nyc", "flights"), COLUMNS)).write_text("{}")
     with pytest.raises(NotAnIcebergTableError, match=r"Cannot use nyc\.flights"):
         look(lake, FLIGHTS)
@@ -289,7 +289,7 @@ def test_a_metadata_file_of_something_else_is_no_table(lake: CatalogDescription,
 
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
-    """A server that accepts connections and never answers; its clients are let go in the end."""
+    """A server that accepts connections and never responds. It closes them at the end of the test."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         accepted: list[socket.socket] = []
         server.settimeout(0.1)
@@ -321,7 +321,7 @@ def closed_port() -> int:
     [rest, lambda port: SqlCatalog(uri=f"postgresql://me:hunter2@127.0.0.1:{port}/x", warehouse="/w").describe()],
     ids=["rest", "postgresql"],
 )
-def test_a_dead_host_is_found_in_seconds(describe: Callable[[int], CatalogDescription]) -> None:
+def test_a_dead_host_fails_within_seconds(describe: Callable[[int], CatalogDescription]) -> None:
     started = time.monotonic()
     with pytest.raises(CatalogUnavailableError, match="Hint: check host and port in the catalog's `uri`") as caught:
         look(describe(closed_port()), FLIGHTS)
@@ -329,9 +329,7 @@ def test_a_dead_host_is_found_in_seconds(describe: Callable[[int], CatalogDescri
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_server_that_stays_silent_is_waited_for_so_long(
-    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_server_fails_at_the_timeout(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(look_module, "ANSWER_TIMEOUT_SECONDS", 0.3)
     started = time.monotonic()
     with pytest.raises(CatalogUnavailableError, match="found a connection that stays silent"):
@@ -341,7 +339,7 @@ def test_a_server_that_stays_silent_is_waited_for_so_long(
 
 @pytest.fixture
 def answering() -> Iterator[Callable[..., CatalogDescription]]:
-    """A REST catalog that answers every question about a table with one status and one document."""
+    """A REST catalog that answers every request for a table with the same status and document."""
     servers: list[http.server.ThreadingHTTPServer] = []
 
     def serve(status: int, document: Any, silences: Iterable[threading.Event] = ()) -> CatalogDescription:
@@ -419,7 +417,7 @@ def refusal(code: int, kind: str, message: str = "no") -> dict[str, Any]:
         ),
     ],
 )
-def test_what_a_server_refuses_is_an_error_of_ours_without_the_secret(
+def test_errors_of_a_server_are_translated_without_secrets(
     answering: Callable[..., CatalogDescription], status: int, document: Any, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message) as caught:
@@ -427,12 +425,12 @@ def test_what_a_server_refuses_is_an_error_of_ours_without_the_secret(
     assert "hunter2" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_server_that_knows_no_such_table_says_none(answering: Callable[..., CatalogDescription]) -> None:
+def test_a_table_unknown_to_the_server_is_none(answering: Callable[..., CatalogDescription]) -> None:
     assert look(answering(404, refusal(404, "NoSuchTableException")), FLIGHTS) is None
     assert look(answering(404, refusal(404, "NoSuchNamespaceException")), FLIGHTS) is None
 
 
-def test_one_silent_catalog_does_not_hold_up_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_catalog_does_not_block_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(look_module, "ANSWER_TIMEOUT_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as server:
         silent = RestCatalog(uri=f"http://127.0.0.1:{server.getsockname()[1]}").describe()
@@ -445,7 +443,7 @@ def test_one_silent_catalog_does_not_hold_up_another(tmp_path: Path, monkeypatch
         assert not thread.is_alive()
 
 
-def test_a_catalog_that_was_silent_once_is_reached_by_the_next_question(
+def test_a_catalog_that_was_silent_once_is_reached_by_the_next_request(
     answering: Callable[..., CatalogDescription], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silence = threading.Event()
@@ -460,13 +458,13 @@ def test_a_catalog_that_was_silent_once_is_reached_by_the_next_question(
         silence.set()
 
 
-def test_threads_that_open_a_new_catalog_at_once_share_it(lake: CatalogDescription) -> None:
+def test_threads_that_open_a_catalog_at_once_share_it(lake: CatalogDescription) -> None:
     with ThreadPoolExecutor(8) as threads:
         opened = set(threads.map(lambda _: id(open_catalog(lake)), range(8)))
     assert opened == {id(open_catalog(lake))}
 
 
-def test_a_catalog_that_was_deleted_is_let_go_of_when_another_is_opened(tmp_path: Path) -> None:
+def test_a_deleted_catalog_is_released_when_another_is_opened(tmp_path: Path) -> None:
     def opened(name: str) -> CatalogDescription:
         catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/{name}/catalog.db", warehouse=str(tmp_path / name))
         description = catalog.describe()

@@ -1,4 +1,4 @@
-"""The older snapshots of a catalog that shows the newest alone, without its server."""
+"""Older snapshots in a catalog that shows only the newest, without its server."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ API = "http://nessie/api"
 
 
 class Nessie(RestCatalog):
-    """A catalog whose history is a list of metadata files, newest first, two in a page."""
+    """A catalog whose history is a list of metadata files, newest first, two per page."""
 
     def __init__(self, locations: list[str], **properties: str) -> None:
         self.properties = {"nessie.core-base-uri": f"{API}/", **properties}
@@ -51,7 +51,7 @@ def _put(location: str) -> dict[str, Any]:
 
 @pytest.fixture
 def versions(tmp_path: Path) -> list[Table]:
-    """A table after each of four appends, newest first, and the empty one."""
+    """The versions of a table after each of four appends, newest first, and the empty table."""
     catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}")
     catalog.create_namespace("db")
     found = [catalog.create_table(NAME, Schema(NestedField(1, "id", LongType())))]
@@ -63,7 +63,7 @@ def versions(tmp_path: Path) -> list[Table]:
 
 
 def shown(versions: list[Table], *, of: int = 0) -> Table:
-    """The newest version as Nessie shows it: with its own snapshot, which has no parent."""
+    """The newest version as Nessie shows it: with only its own snapshot, which has no parent."""
     return Table(NAME, alone(versions[of]), versions[of].metadata_location, versions[of].io, history(versions))
 
 
@@ -88,7 +88,7 @@ def ids(versions: list[Table]) -> list[int]:
     return [item.metadata.current_snapshot_id for item in versions if item.metadata.current_snapshot_id is not None]
 
 
-def test_the_history_goes_back_to_what_is_asked_for_and_to_the_first_snapshot_at_most(versions: list[Table]) -> None:
+def test_the_history_goes_back_to_the_requested_or_the_first_snapshot(versions: list[Table]) -> None:
     table, known = shown(versions), ids(versions)
     assert line(table, lambda snapshot: snapshot.snapshot_id == known[2]) == [*known[:3], None]
     assert line(table, lambda snapshot: False) == [*known, None]
@@ -97,21 +97,21 @@ def test_the_history_goes_back_to_what_is_asked_for_and_to_the_first_snapshot_at
 
 
 @pytest.mark.parametrize("back_to", [None, lambda snapshot: True])
-def test_nobody_is_asked_for_what_is_shown(versions: list[Table], back_to: Any) -> None:
+def test_a_history_that_is_shown_needs_no_request(versions: list[Table], back_to: Any) -> None:
     table = shown(versions)
     assert line(table, back_to) == [ids(versions)[0], None]
     assert table.catalog.asked == []  # type: ignore[attr-defined]
 
 
-def test_a_snapshot_that_the_next_was_not_made_upon_is_none_of_the_line(versions: list[Table]) -> None:
-    """As where two writers made the first snapshot, and one of them is lost."""
+def test_a_snapshot_that_is_not_the_next_one_s_parent_is_skipped(versions: list[Table]) -> None:
+    """As if two writers had created the first snapshot and one of the snapshots was lost."""
     table, known = shown(versions, of=1), ids(versions)
     twin: Any = Nessie([versions[index].metadata_location for index in (1, 0, 2, 3, 4)])
     table = Table(NAME, table.metadata, table.metadata_location, table.io, twin)
     assert line(table, lambda snapshot: False) == [*known[1:], None]
 
 
-def test_where_files_are_gone_the_history_says_that_there_was_more(versions: list[Table]) -> None:
+def test_the_history_is_marked_incomplete_at_missing_files(versions: list[Table]) -> None:
     table, known = shown(versions), ids(versions)
     Path(versions[2].metadata_location.removeprefix("file://")).unlink()
 
@@ -121,7 +121,7 @@ def test_where_files_are_gone_the_history_says_that_there_was_more(versions: lis
     assert line(table, older) == [*known[:2], 0]
 
 
-def test_a_version_shows_its_snapshot(versions: list[Table]) -> None:
+def test_an_earlier_version_of_the_table_shows_its_snapshot(versions: list[Table]) -> None:
     table, known = shown(versions), ids(versions)
     found = version_of(table, known[2])
     assert found.metadata.current_snapshot_id == known[2]
@@ -129,7 +129,7 @@ def test_a_version_shows_its_snapshot(versions: list[Table]) -> None:
     assert version_of(table, 7) is table
 
 
-def test_a_history_that_is_refused_is_an_error(versions: list[Table]) -> None:
+def test_a_refused_history_request_is_an_error(versions: list[Table]) -> None:
     table: Any = shown(versions)
     table.catalog.status = 401
     with pytest.raises(requests.HTTPError):
@@ -137,7 +137,7 @@ def test_a_history_that_is_refused_is_an_error(versions: list[Table]) -> None:
 
 
 @pytest.mark.parametrize("lacks", ["the API", "the commit", "a history"])
-def test_a_catalog_that_tells_of_no_history_is_taken_as_it_is(versions: list[Table], lacks: str) -> None:
+def test_a_catalog_without_a_history_is_used_as_is(versions: list[Table], lacks: str) -> None:
     table = versions[0] if lacks == "a history" else shown(versions)
     if lacks == "the API":
         table.catalog.properties.clear()

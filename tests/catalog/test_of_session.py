@@ -1,4 +1,4 @@
-"""What a session says of a catalog, told to pyiceberg."""
+"""Turning a session's configuration of a catalog into pyiceberg's."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ GLUE = {"type": "glue", "warehouse": "s3://lake", "glue.id": "1"}
 KEYS = {"s3.access-key-id": "AKIA", "s3.secret-access-key": "hunter2"}
 
 
-def told(conf: dict[str, str], **properties: str) -> CatalogDescription:
+def resolve(conf: dict[str, str], **properties: str) -> CatalogDescription:
     named = SparkCatalogByName(name="prod", properties=properties).describe()
     catalog = {"": "org.apache.iceberg.spark.SparkCatalog", **{f".{key}": value for key, value in conf.items()}}
     return resolved(
@@ -99,24 +99,24 @@ def told(conf: dict[str, str], **properties: str) -> CatalogDescription:
     ],
 )
 def test_each_kind_of_catalog_is_opened_by_pyiceberg_too(conf: dict[str, str], expected: dict[str, Any]) -> None:
-    assert told(conf).pyiceberg_properties == expected
+    assert resolve(conf).pyiceberg_properties == expected
 
 
-def test_each_address_of_a_metastore_may_answer() -> None:
-    description = told({"type": "hive", "uri": "thrift://a:9084,thrift://b"})
+def test_every_address_of_a_metastore_is_used() -> None:
+    description = resolve({"type": "hive", "uri": "thrift://a:9084,thrift://b"})
     assert (description.host, description.other_hosts) == (("a", 9084), (("b", 9083),))
     assert description.is_hive
 
 
-def test_own_properties_win() -> None:
+def test_explicit_properties_override_the_session_s() -> None:
     assert (
-        told({"type": "rest", "uri": "http://inside"}, uri="http://outside").pyiceberg_properties["uri"]
+        resolve({"type": "rest", "uri": "http://inside"}, uri="http://outside").pyiceberg_properties["uri"]
         == "http://outside"
     )
 
 
-def test_secrets_of_the_session_are_hidden() -> None:
-    description = told(
+def test_secrets_of_the_session_are_redacted() -> None:
+    description = resolve(
         {"type": "jdbc", "uri": "jdbc:postgresql://db/lake", "jdbc.user": "u", "jdbc.password": "hunter2"}
     )
     assert "hunter2" not in repr(description)
@@ -124,9 +124,9 @@ def test_secrets_of_the_session_are_hidden() -> None:
     assert description.host == ("db", 5432)
 
 
-def test_keys_that_the_session_does_not_hold_are_found_by_boto3() -> None:
-    assert told({"type": "glue", "warehouse": "s3://lake", **S3}).aws is not None
-    assert told({"type": "glue", "warehouse": "s3://lake", **S3, **KEYS}).aws is None
+def test_keys_missing_in_the_session_are_found_by_boto3() -> None:
+    assert resolve({"type": "glue", "warehouse": "s3://lake", **S3}).aws is not None
+    assert resolve({"type": "glue", "warehouse": "s3://lake", **S3, **KEYS}).aws is None
 
 
 @pytest.mark.parametrize(
@@ -136,37 +136,37 @@ def test_keys_that_the_session_does_not_hold_are_found_by_boto3() -> None:
         ({"type": "jdbc", "uri": "jdbc:oracle:thin:@db"}, "one of oracle"),
     ],
 )
-def test_a_catalog_that_pyiceberg_does_not_have_is_refused(conf: dict[str, str], message: str) -> None:
+def test_a_catalog_that_pyiceberg_lacks_is_refused(conf: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        told(conf)
+        resolve(conf)
 
 
-def test_a_catalog_of_another_kind_is_opened_as_the_properties_say() -> None:
-    description = told({"catalog-impl": "com.example.Catalog"}, type="rest", uri="http://r")
+def test_properties_can_replace_a_catalog_that_pyiceberg_lacks() -> None:
+    description = resolve({"catalog-impl": "com.example.Catalog"}, type="rest", uri="http://r")
     assert description.pyiceberg_properties == {"type": "rest", "uri": "http://r"}
 
 
-def test_a_session_without_that_catalog_says_which_it_has() -> None:
+def test_a_missing_catalog_is_named_with_the_session_s_catalogs() -> None:
     named = SparkCatalogByName(name="prod").describe()
     conf = {"spark.sql.catalog.lake": "x", "spark.sql.catalog.lake.uri": "y"}
     with pytest.raises(ConfigurationError, match="found the catalogs lake"):
         resolved(named, conf)
 
 
-def test_a_password_in_a_jdbc_uri_is_hidden_as_it_is_written_and_as_it_is_meant() -> None:
-    description = told({"type": "jdbc", "uri": "jdbc:postgresql://db/lake?user=u&password=p@ss%2Fw"})
+def test_a_password_in_a_jdbc_uri_is_redacted_encoded_and_decoded() -> None:
+    description = resolve({"type": "jdbc", "uri": "jdbc:postgresql://db/lake?user=u&password=p@ss%2Fw"})
     assert "p@ss" not in repr(description)
     for spelling in ("p@ss%2Fw", "p@ss/w", "p%40ss%2Fw"):
         assert spelling not in description.redact(f"FATAL: {spelling} is wrong")
 
 
-def test_a_rest_catalog_on_s3_is_signed_for_by_what_boto3_finds_unless_it_hands_out_keys() -> None:
+def test_s3_keys_are_found_by_boto3_unless_the_rest_catalog_vends_them() -> None:
     rest = {"type": "rest", "uri": "http://r", **S3}
-    assert told(rest).aws is not None
-    assert told({**rest, "header.X-Iceberg-Access-Delegation": "vended-credentials"}).aws is None
+    assert resolve(rest).aws is not None
+    assert resolve({**rest, "header.X-Iceberg-Access-Delegation": "vended-credentials"}).aws is None
 
 
-def test_a_metastore_of_the_cluster_s_is_found_where_the_session_says_so() -> None:
+def test_the_cluster_s_metastore_is_found_in_the_session_s_configuration() -> None:
     named, conf = (
         SparkCatalogByName(name="prod"),
         {"spark.sql.catalog.prod": "x", "spark.sql.catalog.prod.type": "hive"},

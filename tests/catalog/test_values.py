@@ -1,4 +1,4 @@
-"""Values of manifests as the values of predicates."""
+"""Converting values of manifests into values of predicates."""
 
 import datetime as dt
 from decimal import Decimal
@@ -47,21 +47,21 @@ TRANSFORMS = st.sampled_from(["identity", "year", "month", "day", "hour"])
         (TimestamptzType(), -(2**62), None),
     ],
 )
-def test_a_stored_value_has_the_form_of_a_literal_or_none(column_type: PrimitiveType, stored: Any, value: Any) -> None:
+def test_a_stored_value_becomes_a_literal_or_none(column_type: PrimitiveType, stored: Any, value: Any) -> None:
     found = python_value(stored, column_type)
     assert found == value
     assert type(found) is type(value)
 
 
 @given(st.datetimes(dt.datetime(1600, 1, 1), dt.datetime(2500, 1, 1)))  # noqa: DTZ001
-def test_a_bound_survives_being_stored(value: dt.datetime) -> None:
+def test_a_bound_round_trips_through_storage(value: dt.datetime) -> None:
     micros = (value - EPOCH) // dt.timedelta(microseconds=1)
     stored = from_bytes(TimestampType(), to_bytes(TimestampType(), micros))
     assert python_value(stored, TimestampType()) == value
 
 
 @given(st.datetimes(dt.datetime(1600, 1, 1), dt.datetime(2500, 1, 1)), TRANSFORMS)  # noqa: DTZ001
-def test_the_bounds_of_a_partition_hold_its_values_and_no_others(value: dt.datetime, transform: str) -> None:
+def test_the_bounds_of_a_time_partition_are_exact(value: dt.datetime, transform: str) -> None:
     micros = (value - EPOCH) // dt.timedelta(microseconds=1)
     apply = their_transform(transform).transform(TimestampType())
     bounds = bounds_of_value(parse_transform(transform), apply(micros), TimestampType())
@@ -83,18 +83,18 @@ def test_the_bounds_of_dates_are_dates(value: dt.date, transform: str) -> None:
 
 
 @pytest.mark.parametrize("transform", ["bucket[4]", "truncate[3]", "void"])
-def test_a_partition_that_does_not_tell_its_values_has_no_bounds(transform: str) -> None:
+def test_bucket_truncate_and_void_partitions_have_no_bounds(transform: str) -> None:
     assert bounds_of_value(parse_transform(transform), 3, LongType()) is None
 
 
 @pytest.mark.parametrize(
     ("transform", "value"), [("year", 10**6), ("hour", 10**12), ("month", 10**9), ("identity", 10**18)]
 )
-def test_a_time_beyond_the_calendar_has_no_bounds(transform: str, value: int) -> None:
+def test_a_time_outside_python_s_calendar_has_no_bounds(transform: str, value: int) -> None:
     assert bounds_of_value(parse_transform(transform), value, TimestampType()) is None
 
 
-def test_an_instant_stays_one() -> None:
+def test_bounds_of_timestamptz_are_instants() -> None:
     assert bounds_of_value(parse_transform("day"), 0, TimestamptzType()) == (
         utc(1970, 1, 1), utc(1970, 1, 1, 23, 59, 59, 999999),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A resource that is tried out before an asset uses it."""
+"""Checking a resource before an asset uses it."""
 
 import socket
 import threading
@@ -46,7 +46,7 @@ def namespaces(lake: Lake) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.spark
-def test_what_works_is_said_and_nothing_is_left(lake: Lake) -> None:
+def test_a_working_resource_passes_and_nothing_is_left_behind(lake: Lake) -> None:
     report = lake.spark.check()
     assert outcomes(report) == dict.fromkeys([*STEPS, "clean up"], "ok"), str(report)
     session = next(finding for finding in report.findings if finding.step == "session")
@@ -59,7 +59,7 @@ def test_what_works_is_said_and_nothing_is_left(lake: Lake) -> None:
 
 
 @pytest.mark.spark
-def test_a_namespace_that_is_there_stays_with_its_tables(classic_lake: Lake) -> None:
+def test_an_existing_namespace_keeps_its_tables(classic_lake: Lake) -> None:
     classic_lake.materialize(frame_asset("t", "select 1 as id"))
     report = classic_lake.spark.check(namespace="db")
     assert report.is_fit
@@ -69,8 +69,8 @@ def test_a_namespace_that_is_there_stays_with_its_tables(classic_lake: Lake) -> 
 
 
 @pytest.mark.spark
-def test_a_namespace_that_is_asked_for_is_neither_made_nor_dropped(tmp_path: Path) -> None:
-    """In a directory as a catalog, where the namespace is a directory too."""
+def test_a_requested_namespace_is_neither_created_nor_dropped(tmp_path: Path) -> None:
+    """The catalog is a directory, so that the namespace is a directory too."""
     catalog = HadoopCatalog(warehouse=str(tmp_path))
     spark = IcebergSparkResource(catalog=catalog, spark_config=SPARK_CONF)
     report = spark.check(namespace="scratch")
@@ -85,9 +85,7 @@ def test_a_namespace_that_is_asked_for_is_neither_made_nor_dropped(tmp_path: Pat
 
 @pytest.mark.full
 @pytest.mark.spark
-def test_a_write_that_comes_too_late_is_waited_for_before_it_is_cleaned_up(
-    classic_lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clean_up_waits_for_a_late_write(classic_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     written, may_write = probe.write_rows, threading.Event()
 
     def late(*args: Any, **kwargs: Any) -> str:
@@ -106,7 +104,7 @@ def test_a_write_that_comes_too_late_is_waited_for_before_it_is_cleaned_up(
 
 
 @pytest.mark.spark
-def test_what_a_failed_step_has_left_is_dropped(classic_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_step_s_table_is_dropped(classic_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
         raise IcebergSparkError("Cannot read.")
 
@@ -118,7 +116,7 @@ def test_what_a_failed_step_has_left_is_dropped(classic_lake: Lake, monkeypatch:
 
 
 @pytest.mark.spark
-def test_a_reader_who_stops_in_the_middle_leaves_nothing(classic_lake: Lake) -> None:
+def test_closing_the_findings_early_leaves_nothing_behind(classic_lake: Lake) -> None:
     findings = classic_lake.spark.findings()
     assert isinstance(findings, Iterator)
     for finding in findings:
@@ -129,7 +127,7 @@ def test_a_reader_who_stops_in_the_middle_leaves_nothing(classic_lake: Lake) -> 
 
 
 @pytest.mark.spark
-def test_a_warehouse_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_warehouse_is_named(tmp_path: Path) -> None:
     (tmp_path / "wh").write_text("a file")
     catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh"))
     report = IcebergSparkResource(catalog=catalog, spark_config=SPARK_CONF).check()
@@ -138,7 +136,7 @@ def test_a_warehouse_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert outcomes(report)["clean up"] == "ok", str(report)
 
 
-def test_a_host_that_nobody_listens_on_fails_before_any_jvm_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_host_fails_before_a_jvm_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         uri = f"http://127.0.0.1:{reserved.getsockname()[1]}"
@@ -149,7 +147,7 @@ def test_a_host_that_nobody_listens_on_fails_before_any_jvm_starts(monkeypatch: 
     assert "`uri`" in report.failures[0].setting
 
 
-def test_a_connect_server_that_is_down_is_found_of_a_catalog_that_only_it_knows() -> None:
+def test_a_connect_server_that_is_down_fails_the_check_of_its_catalog() -> None:
     spark = IcebergSparkResource(remote="sc://127.0.0.1:1", catalog=SparkCatalogByName(name="prod"))
     report = spark.check()
     assert [finding.step for finding in report.failures] == ["session"]
@@ -160,7 +158,7 @@ def test_a_connect_server_that_is_down_is_found_of_a_catalog_that_only_it_knows(
     assert table.outcome == "failed"
 
 
-def test_a_machine_without_java_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_check_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path))
     report = IcebergSparkResource(catalog=catalog).check()
@@ -168,7 +166,7 @@ def test_a_machine_without_java_is_told_what_to_install(tmp_path: Path, monkeypa
     assert "install Java 17" in report.failures[0].found
 
 
-def test_a_wrong_configuration_is_the_first_finding_and_shows_no_password() -> None:
+def test_a_wrong_configuration_is_reported_without_the_password() -> None:
     report = IcebergSparkResource(catalog=SqlCatalog(uri="oracle://u:hunter2@db/x", warehouse="lake")).check()
     assert [finding.step for finding in report.failures] == ["configuration"]
     assert "hunter2" not in str(report)

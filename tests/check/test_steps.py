@@ -1,4 +1,4 @@
-"""Steps that are taken one after the other."""
+"""Steps of a check, run one after the other."""
 
 import threading
 
@@ -24,7 +24,7 @@ FIRST = Step("first", lambda: "fine", "nothing")
 THIRD = Step("third", lambda: "never", "nothing")
 
 
-def test_a_step_that_fails_is_the_last_and_names_the_setting() -> None:
+def test_a_failed_step_is_the_last_and_names_the_setting() -> None:
     report = taken(FIRST, failing(ConfigurationError("Cannot.")), THIRD)
     assert [(item.step, item.outcome) for item in report.findings] == [
         ("first", "ok"),
@@ -37,32 +37,32 @@ def test_a_step_that_fails_is_the_last_and_names_the_setting() -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("hush"), ConfigurationError("hush")])
-def test_whatever_a_step_raises_is_told_without_secrets(error: Exception) -> None:
+def test_errors_of_a_step_are_reported_without_secrets(error: Exception) -> None:
     [finding] = taken(failing(error)).findings
     assert finding.outcome == "failed"
     assert "***" in finding.found
     assert "hush" not in str(finding)
 
 
-def test_a_step_that_stays_silent_fails_when_its_time_is_over() -> None:
+def test_a_hanging_step_fails_at_its_timeout() -> None:
     over = threading.Event()
     [finding] = taken(Step("first", lambda: "late" if over.wait() else "", "the `uri`"), seconds=0.2).findings
     over.set()
     assert finding.found == "Cannot check first: expected an answer within 0 s, found none."
 
 
-def test_a_step_s_own_timeout_is_its_own() -> None:
+def test_a_timeout_raised_by_a_step_is_reported_as_its_error() -> None:
     [finding] = taken(failing(TimeoutError("of the client"))).findings
     assert finding.found == "TimeoutError: of the client"
 
 
-def test_a_difference_is_no_failure() -> None:
+def test_a_difference_is_not_a_failure() -> None:
     report = taken(Step("table", lambda: Answer("another spec", "differs"), ""), FIRST)
     assert (report.is_fit, report.has_differences) == (True, True)
     report.require()
 
 
-def test_a_report_is_plain_values() -> None:
+def test_a_report_consists_of_plain_values() -> None:
     assert CheckReport((Finding("lake", "first", "ok", "fine"),)).document() == {
         "is_fit": True,
         "findings": [

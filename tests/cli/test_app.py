@@ -70,7 +70,7 @@ def added(path: Path, text: str) -> str:
 
 
 @pytest.mark.spark
-def test_a_catalog_of_flags_is_tried_out(tmp_path: Path) -> None:
+def test_a_catalog_given_by_flags_is_checked(tmp_path: Path) -> None:
     conf = [argument for key, value in SPARK_CONF.items() for argument in ("--spark-config", f"{key}={value}")]
     result = check("--kind", "sql", "--uri", f"sqlite:///{tmp_path}/c.db", "--warehouse", str(tmp_path / "wh"), *conf)
     assert result.exit_code == 0, result.output
@@ -98,8 +98,8 @@ def test_a_mistake_in_an_asset_s_metadata_is_found_without_running_it(location: 
 
 @pytest.mark.full
 @pytest.mark.spark
-def test_a_difference_fails_where_that_is_asked_for(location: Path, tmp_path: Path) -> None:
-    """The table is another program's: its properties are not the definition's."""
+def test_a_difference_fails_with_strict(location: Path, tmp_path: Path) -> None:
+    """Another program created the table. Its properties differ from the definition."""
     path = added(location, LAZY)
     run = added(location, "spark_only = spark\n")
     assert path == run
@@ -112,7 +112,7 @@ def test_a_difference_fails_where_that_is_asked_for(location: Path, tmp_path: Pa
     assert (relaxed.exit_code, strict.exit_code) == (0, 1)
 
 
-def test_a_host_that_is_down_ends_with_code_1(
+def test_a_host_that_is_down_exits_with_code_1(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(configuration, "_warned", set())
@@ -130,7 +130,7 @@ def test_a_host_that_is_down_ends_with_code_1(
     assert result.exit_code == 1
     assert outcomes(result)[("lake", "catalog")] == "failed"
     assert "hunter2" not in result.output
-    # Nothing is said of what stands in flags; of what a definition in this process holds, later, it is.
+    # Secrets in flags cause no warning. Secrets in a later definition of this process do.
     assert "A secret stands" not in caplog.text
     OAuth2(client_id="me", client_secret="hunter2")
     assert "`OAuth2.client_secret` holds a literal secret" in caplog.text
@@ -149,7 +149,7 @@ def test_a_host_that_is_down_ends_with_code_1(
         (["-m", "no.such.module"], "No module named 'no'"),
     ],
 )
-def test_a_wrong_question_ends_with_code_2(arguments: list[str], message: str) -> None:
+def test_wrong_arguments_exit_with_code_2(arguments: list[str], message: str) -> None:
     result = check(*arguments)
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
@@ -172,7 +172,7 @@ PYPROJECT = '[tool.dagster]\nmodule_name = "second_of_two"\n'
         ("pyproject.toml", PYPROJECT, ["-d", "{directory}"], ["second"]),
     ],
 )
-def test_code_locations_are_those_of_dagster_s_own_files(
+def test_code_locations_are_found_in_dagster_s_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str, arguments: list[str], expected: list[str]
 ) -> None:
     checked: list[str] = []
@@ -204,7 +204,7 @@ def test_code_locations_are_those_of_dagster_s_own_files(
         ("load_from: 1\n", "expected code locations as Dagster reads them"),
     ],
 )
-def test_files_that_name_nothing_to_load_end_with_code_2(tmp_path: Path, text: str | None, message: str) -> None:
+def test_files_without_code_locations_exit_with_code_2(tmp_path: Path, text: str | None, message: str) -> None:
     if text is not None:
         (tmp_path / "workspace.yaml").write_text(text)
     result = check("-d", str(tmp_path))
@@ -212,7 +212,7 @@ def test_files_that_name_nothing_to_load_end_with_code_2(tmp_path: Path, text: s
     assert message in " ".join(result.output.split())
 
 
-def test_each_example_of_the_help_is_a_line_of_its_own() -> None:
+def test_each_example_in_the_help_is_on_its_own_line() -> None:
     lines = [line.strip() for line in check("--help").output.splitlines()]
     assert "dagster-iceberg-spark check -m my_project.definitions" in lines
     assert "--set authentication.kind=bearer --set authentication.token=env:CATALOG_TOKEN" in lines
@@ -240,7 +240,7 @@ def test_a_code_location_that_cannot_be_checked_says_why(location: Path, text: s
     assert message in " ".join(result.output.split())
 
 
-def test_a_variable_that_is_not_set_is_a_finding(location: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unset_environment_variable_is_a_finding(location: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOT_THERE", raising=False)
     text = location.read_text().replace('uri="sqlite', 'uri=dg.EnvVar("NOT_THERE"), name="sqlite').split(", warehouse")
     location.write_text(text[0].split('name="sqlite')[0] + "warehouse" + text[1])
@@ -250,7 +250,7 @@ def test_a_variable_that_is_not_set_is_a_finding(location: Path, monkeypatch: py
     assert found == "not set in this environment: NOT_THERE of `spark.catalog.uri`"
 
 
-def test_an_embedded_catalog_needs_to_know_the_instance(location: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_embedded_catalog_needs_the_instance(location: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     text = 'defs = dg.Definitions(assets=[flights], resources={"iceberg": IcebergPySparkIOManager(), "spark": spark})\n'
     result = check("-f", added(location, text), "--json")

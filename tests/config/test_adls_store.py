@@ -1,4 +1,4 @@
-"""What a store on Azure says to Spark and to pyiceberg, and who signs."""
+"""Spark's and pyiceberg's properties for a store on Azure, and its credentials."""
 
 import re
 from typing import Any
@@ -19,8 +19,8 @@ def described(warehouse: str = WAREHOUSE, **fields: Any) -> CatalogDescription:
     return SqlCatalog(uri="sqlite:////tmp/lake.db", warehouse=warehouse, store=AdlsStore(**fields)).describe()
 
 
-def told(description: CatalogDescription) -> tuple[dict[str, str], dict[str, Any]]:
-    """What both engines are told of the store."""
+def store_properties(description: CatalogDescription) -> tuple[dict[str, str], dict[str, Any]]:
+    """The store's properties for Spark and for pyiceberg."""
     spark = {**description.spark_properties, **description.spark_secrets}
     known = (spark, description.pyiceberg_properties)
     of_spark, of_pyiceberg = ({key: value for key, value in item.items() if "adls" in key} for item in known)
@@ -28,13 +28,13 @@ def told(description: CatalogDescription) -> tuple[dict[str, str], dict[str, Any
 
 
 @pytest.mark.parametrize("warehouse", [WAREHOUSE, WAREHOUSE.replace("abfss", "abfs")])
-def test_adls_is_opened_with_iceberg_s_client_and_fsspec_s(warehouse: str) -> None:
-    """Nothing given, both clients ask Azure's default chain."""
+def test_adls_uses_iceberg_s_client_and_fsspec(warehouse: str) -> None:
+    """Without credentials, both clients use Azure's default credential chain."""
     description = described(warehouse)
     assert description.spark_properties["io-impl"] == "org.apache.iceberg.azure.adlsv2.ADLSFileIO"
     assert description.pyiceberg_properties["py-io-impl"] == "pyiceberg.io.fsspec.FsspecFileIO"
     assert description.packages == (SQLITE_JDBC, ICEBERG_AZURE_BUNDLE)
-    assert told(description) == ({}, {"adls.account-name": "account"})
+    assert store_properties(description) == ({}, {"adls.account-name": "account"})
     assert (description.is_local, description.needs_region) == (False, False)
 
 
@@ -89,23 +89,23 @@ LOGINS: dict[str, tuple[dict[str, str], dict[str, str], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize(("fields", "spark", "pyiceberg"), LOGINS.values(), ids=list(LOGINS))
-def test_a_login_reaches_both_engines_and_is_shown_nowhere(
+def test_credentials_reach_both_engines_and_are_never_shown(
     fields: dict[str, str], spark: dict[str, str], pyiceberg: dict[str, str]
 ) -> None:
     store: dict[str, Any] = dict(fields)
     description = described(**store)
-    assert told(description) == (spark, {"adls.account-name": "account", **pyiceberg})
+    assert store_properties(description) == (spark, {"adls.account-name": "account", **pyiceberg})
     shown = f"{description!r}{description.spark_properties}{AdlsStore(**store)!r}"
     secrets = [*description.spark_secrets.values(), fields.get("client_secret", "")]
     assert "hush" not in shown + description.redact(" ".join(secrets))
 
 
-def test_every_field_of_the_store_reaches_an_engine() -> None:
+def test_every_field_reaches_an_engine() -> None:
     shown = {name for fields, _, _ in LOGINS.values() for name in fields}
     assert shown | {"kind", "account_name"} == set(AdlsStore.model_fields)
 
 
-def test_a_client_is_known_to_the_jvm_by_its_system_properties() -> None:
+def test_client_credentials_become_system_properties() -> None:
     description = described(**CLIENT)
     assert description.system_properties == {
         "AZURE_TENANT_ID": "t",
@@ -117,22 +117,22 @@ def test_a_client_is_known_to_the_jvm_by_its_system_properties() -> None:
     assert description.identity != described(**{**CLIENT, "client_secret": "other"}).identity
 
 
-def test_a_signature_is_hidden_in_every_spelling() -> None:
+def test_a_sas_token_is_redacted_in_every_encoding() -> None:
     description = described(sas_token="sv=1&sig=hush%2Fhush%3D")
     assert description.redact("sig=hush%2Fhush%3D and hush/hush=") == "sig=******** and ********"
 
 
-def test_a_cloud_of_its_own_is_known_by_the_warehouse_s_host() -> None:
+def test_a_sovereign_cloud_s_host_comes_from_the_warehouse() -> None:
     description = described("abfss://lake@account.dfs.core.chinacloudapi.cn/wh")
     assert description.pyiceberg_properties["adls.account-host"] == "account.blob.core.chinacloudapi.cn"
 
 
-def test_a_catalog_that_knows_the_warehouse_by_name_is_told_the_account() -> None:
+def test_a_warehouse_given_by_name_takes_the_account_from_the_store() -> None:
     store = AdlsStore(account_name="account", account_key="hushhush")
     description = RestCatalog(uri="http://h", warehouse="lake", store=store).describe()
-    assert told(description)[0]["adls.auth.shared-key.account.name"] == "account"
+    assert store_properties(description)[0]["adls.auth.shared-key.account.name"] == "account"
     without = RestCatalog(uri="http://h", warehouse="lake", store=AdlsStore()).describe()
-    assert told(without) == ({}, {})
+    assert store_properties(without) == ({}, {})
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_catalog_that_knows_the_warehouse_by_name_is_told_the_account() -> Non
         (WAREHOUSE, {"connection_string": "AccountName=a"}, "found `AccountName`"),
     ],
 )
-def test_a_store_that_does_not_fit_is_refused(warehouse: str, fields: dict[str, str], message: str) -> None:
+def test_an_unsuitable_store_is_refused(warehouse: str, fields: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(message)) as caught:
         described(warehouse, **fields)
     assert "hush" not in str(caught.value)

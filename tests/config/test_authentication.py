@@ -1,4 +1,4 @@
-"""What each way to log in says to Spark and to pyiceberg."""
+"""Spark's and pyiceberg's properties for each kind of authentication."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def described(login: Any, **fields: Any) -> CatalogDescription:
     return RestCatalog(uri="https://h/api/", authentication=login, **fields).describe()
 
 
-def test_client_credentials_are_asked_for_where_the_catalog_hands_them_out() -> None:
+def test_client_credentials_are_sent_to_the_catalog_s_token_endpoint() -> None:
     description = described(OAuth2(client_id="me", client_secret="hushhush"))
     asked = {"oauth2-server-uri": "https://h/api/v1/oauth/tokens", "scope": "catalog"}
     assert description.spark_properties.items() >= {**asked, "token-exchange-enabled": "false"}.items()
@@ -35,7 +35,7 @@ def test_client_credentials_are_asked_for_where_the_catalog_hands_them_out() -> 
     assert description.redact("hushhush") == "********"
 
 
-def test_client_credentials_may_be_of_another_server() -> None:
+def test_client_credentials_may_be_sent_to_another_server() -> None:
     login = OAuth2(
         client_id="me", client_secret="hushhush", server_uri="https://id/token", scope="s", audience="a", resource="r"
     )
@@ -45,14 +45,14 @@ def test_client_credentials_may_be_of_another_server() -> None:
     assert description.pyiceberg_properties.items() >= asked.items()
 
 
-def test_a_token_is_sent_as_it_is() -> None:
+def test_a_token_is_sent_unchanged() -> None:
     description = described(BearerToken(token="hushhush"))
     assert description.spark_secrets == {"token": "hushhush"}
     assert description.spark_properties["token-refresh-enabled"] == "false"
     assert description.pyiceberg_properties["token"] == "hushhush"
 
 
-def test_a_name_and_a_password_reach_both_engines() -> None:
+def test_username_and_password_reach_both_engines() -> None:
     description = described(BasicAuthentication(username="me", password="hushhush"))
     assert description.spark_properties["rest.auth.basic.username"] == "me"
     assert description.spark_secrets == {"rest.auth.basic.password": "hushhush"}
@@ -63,7 +63,7 @@ def test_a_name_and_a_password_reach_both_engines() -> None:
     assert "hushhush" not in repr(description)
 
 
-def test_requests_may_be_signed_as_aws_s_are() -> None:
+def test_requests_can_be_signed_with_sigv4() -> None:
     description = described(SigV4(region="eu-west-1", service="glue"))
     signing = {"rest.signing-region": "eu-west-1", "rest.signing-name": "glue"}
     assert description.spark_properties.items() >= {**signing, "rest.auth.type": "sigv4"}.items()
@@ -73,7 +73,7 @@ def test_requests_may_be_signed_as_aws_s_are() -> None:
     assert given.spark_secrets == {"rest.access-key-id": "AKIAEXAMPLE", "rest.secret-access-key": "hushhush"}
 
 
-def test_who_signs_for_the_catalog_signs_for_its_store_too() -> None:
+def test_the_catalog_s_aws_credentials_also_apply_to_its_store() -> None:
     assert described(SigV4(credentials=KEYS), store=S3Store()).spark_secrets["s3.access-key-id"] == "AKIAEXAMPLE"
     role = AwsCredentials(role_arn="arn:aws:iam::1:role/lake")
     for other in (KEYS, AwsCredentials(profile="other")):
@@ -83,17 +83,19 @@ def test_who_signs_for_the_catalog_signs_for_its_store_too() -> None:
     assert vended.aws == AwsIdentity(role_arn="arn:aws:iam::1:role/lake")
 
 
-def test_the_region_of_the_catalog_is_the_store_s_unless_that_has_its_own() -> None:
+def test_the_store_has_the_catalog_s_region_unless_it_sets_its_own() -> None:
     assert described(SigV4(region="eu-west-1"), store=S3Store()).spark_properties["client.region"] == "eu-west-1"
     elsewhere = described(SigV4(region="eu-west-1"), store=S3Store(region="us-east-1")).spark_properties
     assert (elsewhere["rest.signing-region"], elsewhere["client.region"]) == ("eu-west-1", "us-east-1")
 
 
-def test_nobody_is_asked_for_keys_that_the_store_has() -> None:
+def test_a_store_with_keys_does_not_request_vended_credentials() -> None:
     header = "header.X-Iceberg-Access-Delegation"
     description = described(NoAuthentication(), store=S3Store(credentials=KEYS))
     assert header not in description.spark_properties
-    assert description.pyiceberg_properties[header] is None, "what pyiceberg would send of itself is taken out"
+    assert description.pyiceberg_properties[header] is None, (
+        "the header that pyiceberg would send by default is removed"
+    )
 
 
 def test_headers_and_prefix_reach_both_engines() -> None:
@@ -150,12 +152,12 @@ PRESETS = [
 @pytest.mark.parametrize(
     ("catalog", "properties"), PRESETS, ids=["polaris", "nessie", "lakekeeper", "unity", "glue", "s3"]
 )
-def test_a_preset_says_what_its_service_asks_for(catalog: RestCatalog, properties: dict[str, str]) -> None:
+def test_a_preset_sets_what_its_service_needs(catalog: RestCatalog, properties: dict[str, str]) -> None:
     assert catalog.describe().spark_properties.items() >= properties.items()
 
 
 @pytest.mark.parametrize(("catalog", "_"), PRESETS[:4], ids=["polaris", "nessie", "lakekeeper", "unity"])
-def test_a_preset_lets_the_catalog_hand_out_the_store_s_keys(catalog: RestCatalog, _: Any) -> None:
+def test_a_preset_lets_the_catalog_vend_credentials(catalog: RestCatalog, _: Any) -> None:
     description = catalog.model_copy(update={"store": S3Store(region="eu-west-1")}).describe()
     header = {"header.X-Iceberg-Access-Delegation": "vended-credentials"}
     assert description.spark_properties.items() >= header.items()
@@ -163,6 +165,6 @@ def test_a_preset_lets_the_catalog_hand_out_the_store_s_keys(catalog: RestCatalo
     assert description.aws is None
 
 
-def test_a_field_given_to_a_preset_wins() -> None:
+def test_a_field_given_to_a_preset_overrides_it() -> None:
     catalog = RestCatalog.nessie("http://n/iceberg", authentication=BearerToken(token="hushhush"), name="other")
     assert (catalog.name, catalog.describe().spark_secrets) == ("other", {"token": "hushhush"})

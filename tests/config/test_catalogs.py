@@ -1,4 +1,4 @@
-"""What holds for every kind of catalog."""
+"""Rules for every kind of catalog."""
 
 import re
 from pathlib import Path
@@ -81,7 +81,7 @@ def test_every_field_is_described(config: type[BaseModel]) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_uri_of_another_kind_is_refused_without_its_password(catalog: Any, found: str) -> None:
+def test_a_uri_of_another_kind_is_refused_without_showing_its_password(catalog: Any, found: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(found)):
         catalog.describe()
 
@@ -105,7 +105,7 @@ def test_a_uri_of_another_kind_is_refused_without_its_password(catalog: Any, fou
     ],
     ids=repr,
 )
-def test_a_password_in_a_uri_that_takes_none_is_refused_unseen(catalog: Any) -> None:
+def test_a_misplaced_password_in_a_uri_is_refused_without_showing_it(catalog: Any) -> None:
     with pytest.raises(ConfigurationError) as caught:
         catalog.describe()
     assert "hunter2" not in str(caught.value) + repr(catalog)

@@ -1,4 +1,4 @@
-"""What every configuration has in common."""
+"""Rules for every configuration class."""
 
 import logging
 import traceback
@@ -22,11 +22,11 @@ from dagster_iceberg_spark.config import configuration
 
 
 @pytest.fixture(autouse=True)
-def _nothing_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_warnings_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(configuration, "_warned", set())
 
 
-def test_a_literal_secret_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_literal_secret_causes_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
         OAuth2(client_id="me", client_secret="hushhush")
         RestCatalog(uri="http://h", headers={"Realm": "lake", "X-Token": "hushhush"})
@@ -38,7 +38,7 @@ def test_a_literal_secret_is_warned_of_once(caplog: pytest.LogCaptureFixture) ->
     ]
 
 
-def test_a_secret_of_the_environment_is_not_warned_of(
+def test_a_secret_from_the_environment_causes_no_warning(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKE_SECRET", "hushhush")
@@ -83,13 +83,13 @@ def test_a_secret_of_the_environment_is_not_warned_of(
         (IcebergPySparkIOManager, {"namespace": ["hushhush"]}, "valid string"),
     ],
 )
-def test_a_secret_in_a_wrong_place_is_not_shown(config: type[BaseModel], fields: dict[str, Any], hint: str) -> None:
+def test_a_misplaced_secret_is_not_shown(config: type[BaseModel], fields: dict[str, Any], hint: str) -> None:
     with pytest.raises(ValueError, match=hint) as caught:
         config(**fields)
     assert "hushhush" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_what_is_shown_of_a_resource_has_no_secrets() -> None:
+def test_the_repr_of_a_resource_shows_no_secrets() -> None:
     config = {"spark.hadoop.fs.s3a.secret.key": "hushhush", "spark.ui.enabled": "false"}
     spark = IcebergSparkResource(spark_config=config, remote="sc://h/;token=hushhush")
     shown = repr(spark) + str(spark) + repr(IcebergPySparkIOManager(spark=spark))

@@ -1,4 +1,4 @@
-"""Where the embedded catalog is."""
+"""The location of the embedded catalog."""
 
 from pathlib import Path
 
@@ -8,14 +8,14 @@ from dagster_iceberg_spark.config.embedded_catalog import EmbeddedCatalog
 from dagster_iceberg_spark.errors import ConfigurationError
 
 
-def test_the_embedded_catalog_lives_under_the_storage_directory(tmp_path: Path) -> None:
+def test_the_embedded_catalog_is_in_the_storage_directory(tmp_path: Path) -> None:
     description = EmbeddedCatalog().of_instance(str(tmp_path)).describe()
     assert description.endpoint == f"{tmp_path}/iceberg/catalog.db"
     assert description.warehouse == f"file://{tmp_path}/iceberg/warehouse"
     assert (tmp_path / "iceberg").is_dir()
 
 
-def test_the_embedded_catalog_may_live_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_embedded_catalog_may_be_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     description = (
         EmbeddedCatalog(name="mine", directory="here", properties={"a": "b"}).of_instance("/nowhere").describe()

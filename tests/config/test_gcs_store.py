@@ -1,4 +1,4 @@
-"""What a store on Google's cloud says to Spark and to pyiceberg."""
+"""Spark's and pyiceberg's properties for a store on Google Cloud."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def without(properties: Any) -> dict[str, Any]:
     return {key: value for key, value in properties.items() if key not in ("type", "uri", "warehouse")}
 
 
-def test_gcs_is_opened_with_iceberg_s_client_and_google_s_default_chain() -> None:
+def test_gcs_uses_iceberg_s_client_and_google_s_default_credentials() -> None:
     description = described("gs://lake/wh", GcsStore())
     assert description.spark_properties["io-impl"] == "org.apache.iceberg.gcp.gcs.GCSFileIO"
     assert without(description.pyiceberg_properties) == {}
@@ -25,7 +25,7 @@ def test_gcs_is_opened_with_iceberg_s_client_and_google_s_default_chain() -> Non
     assert not description.is_local
 
 
-def test_every_field_of_gcs_reaches_both_engines() -> None:
+def test_every_gcs_field_reaches_both_engines() -> None:
     fields = {"project_id": "p", "token": "hush", "endpoint": "http://127.0.0.1:4443/"}
     assert {"kind", *fields} == set(GcsStore.model_fields)
     description = described("gs://lake/wh", GcsStore(**fields))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What a Hadoop store says to Spark and to pyiceberg."""
+"""Spark's and pyiceberg's properties for a Hadoop store."""
 
 from typing import Any
 
@@ -20,14 +20,14 @@ def without(properties: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("warehouse", ["hdfs://namenode/wh", "viewfs://cluster/wh", "s3a://lake/wh", "/tmp/wh"])
-def test_hadoop_opens_what_it_has_a_client_for(warehouse: str) -> None:
+def test_a_hadoop_store_uses_hadoop_s_clients(warehouse: str) -> None:
     description = described(warehouse, HadoopStore())
     assert description.spark_properties["io-impl"] == "org.apache.iceberg.hadoop.HadoopFileIO"
     assert (description.packages, description.aws) == ((SQLITE_JDBC,), None)
     assert description.is_local == warehouse.startswith("/")
 
 
-def test_every_field_of_hadoop_reaches_an_engine() -> None:
+def test_every_hadoop_field_reaches_an_engine() -> None:
     fields: dict[str, Any] = {
         "configuration": {"dfs.nameservices": "lake", "fs.azure.sas.lake.account": "hush"},
     }

@@ -1,4 +1,4 @@
-"""What a Hive Metastore says to Spark and to pyiceberg."""
+"""Spark's and pyiceberg's properties for a Hive Metastore."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def test_a_hive_metastore_reaches_both_engines() -> None:
     assert newer.spark_properties["io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
 
 
-def test_the_principal_of_a_metastore_reaches_both_engines() -> None:
+def test_a_metastore_s_principal_reaches_both_engines() -> None:
     principal = "metastore/_HOST@EXAMPLE.COM"
     description = HiveCatalog(uri="thrift://h", warehouse="/w", kerberos_principal=principal).describe()
     spark, pyiceberg = description.spark_properties, description.pyiceberg_properties
@@ -32,6 +32,6 @@ def test_the_principal_of_a_metastore_reaches_both_engines() -> None:
 
 
 @pytest.mark.parametrize("uri", ["thrift://[::1:9083", "thrift://:9083", "http://m:9083", "thrift://m:port", "m:9083"])
-def test_an_address_that_is_no_metastore_s_is_refused(uri: str) -> None:
+def test_an_invalid_metastore_address_is_refused(uri: str) -> None:
     with pytest.raises(ConfigurationError, match="thrift://host:9083"):
         HiveCatalog(uri=uri, warehouse="/wh").describe()

@@ -1,4 +1,4 @@
-"""What a catalog for tests leaves."""
+"""The in-memory catalog for tests."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ print(directory)
 """
 
 
-def test_a_catalog_in_memory_is_gone_with_its_process() -> None:
+def test_an_in_memory_catalog_ends_with_its_process() -> None:
     answer = subprocess.run(
         [sys.executable, "-c", LEAVES_NOTHING], capture_output=True, text=True, check=True, timeout=60
     )

@@ -1,4 +1,4 @@
-"""What a REST catalog says to Spark and to pyiceberg."""
+"""Spark's and pyiceberg's properties for a REST catalog."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tests.servers.authority import Authority
 
 
 @pytest.mark.parametrize("key", ["token", "credential", "jdbc.PASSWORD", "s3.access-key-id", "s3.secret-access-key"])
-def test_a_property_that_may_hold_a_secret_is_treated_as_one(key: str) -> None:
+def test_a_property_that_may_hold_a_secret_is_treated_as_a_secret(key: str) -> None:
     description = RestCatalog(uri="http://h", properties={key: "hunter2"}).describe()
     assert key not in description.spark_properties
     assert (description.spark_secrets, description.secrets) == ({key: "hunter2"}, ("hunter2",))
@@ -24,7 +24,7 @@ def test_a_property_that_may_hold_a_secret_is_treated_as_one(key: str) -> None:
         ("http://[::1]", ("::1", 80), None),
     ],
 )
-def test_rest_reaches_both_engines(uri: str, host: tuple[str, int], warehouse: str | None) -> None:
+def test_a_rest_catalog_reaches_both_engines(uri: str, host: tuple[str, int], warehouse: str | None) -> None:
     description = RestCatalog(uri=uri, warehouse=warehouse, properties={"header.x": "y"}).describe()
     common = {"type": "rest", "uri": uri, "header.x": "y", **({"warehouse": warehouse} if warehouse else {})}
     timeouts = {"rest.client.connection-timeout-ms": "10000", "rest.client.socket-timeout-ms": "60000"}
@@ -33,7 +33,7 @@ def test_rest_reaches_both_engines(uri: str, host: tuple[str, int], warehouse: s
     assert (description.host, description.warehouse, description.packages) == (host, None, ())
 
 
-def test_a_password_in_a_free_property_is_a_secret() -> None:
+def test_a_password_in_a_custom_property_is_a_secret() -> None:
     properties = {"http.proxy": "http://me:hunter2@proxy"}
     assert RestCatalog(uri="http://h", properties=properties).describe().spark_secrets == properties
 
@@ -43,13 +43,13 @@ def test_no_secret_of_a_rest_catalog_is_shown() -> None:
     assert "hunter2" not in repr(catalog) + str(catalog) + repr(catalog.describe())
 
 
-def test_credentials_in_a_rest_uri_are_refused_unseen() -> None:
+def test_credentials_in_a_rest_uri_are_refused_without_showing_them() -> None:
     with pytest.raises(ConfigurationError) as caught:
         RestCatalog(uri="https://u:hunter2@h").describe()
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_private_authority_reaches_pyiceberg(tmp_path: Path) -> None:
+def test_a_private_certificate_authority_reaches_pyiceberg(tmp_path: Path) -> None:
     bundle = Authority(tmp_path).bundle
     description = RestCatalog(uri="https://h", ca_bundle=str(bundle)).describe()
     assert description.pyiceberg_properties["ssl"] == {"cabundle": str(bundle)}

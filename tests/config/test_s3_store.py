@@ -1,4 +1,4 @@
-"""What a store says to Spark and to pyiceberg, and who signs."""
+"""Spark's and pyiceberg's properties for a store on S3, and its credentials."""
 
 import re
 from typing import Any
@@ -25,13 +25,13 @@ def described(warehouse: str = "s3://lake/wh", **fields: Any) -> CatalogDescript
         ("s3n://lake/wh", {"store": S3Store()}),
     ],
 )
-def test_s3_is_opened_with_iceberg_s_client(warehouse: str, fields: dict[str, Any]) -> None:
+def test_s3_uses_iceberg_s_client(warehouse: str, fields: dict[str, Any]) -> None:
     description = described(warehouse, **fields)
     assert description.spark_properties["io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
     assert (description.packages, description.aws) == ((SQLITE_JDBC, ICEBERG_AWS_BUNDLE), AwsIdentity())
 
 
-def test_properties_win_over_what_the_warehouse_s_scheme_says() -> None:
+def test_properties_override_what_the_warehouse_s_scheme_implies() -> None:
     theirs = described(properties={"io-impl": "com.example.Theirs", "s3.endpoint": "http://h"})
     assert theirs.spark_properties["io-impl"] == "com.example.Theirs"
     assert (theirs.packages, theirs.aws) == ((SQLITE_JDBC,), None)
@@ -40,7 +40,7 @@ def test_properties_win_over_what_the_warehouse_s_scheme_says() -> None:
 
 
 @pytest.mark.parametrize("warehouse", ["/tmp/wh", "file:///tmp/wh", "hdfs://namenode/wh", "gs://lake/wh", "s3a://l/w"])
-def test_other_stores_are_opened_as_the_environment_says(warehouse: str) -> None:
+def test_other_schemes_are_left_to_the_environment(warehouse: str) -> None:
     description = described(warehouse)
     assert "io-impl" not in description.spark_properties
     assert (description.packages, description.aws) == ((SQLITE_JDBC,), None)
@@ -55,12 +55,12 @@ def test_other_stores_are_opened_as_the_environment_says(warehouse: str) -> None
         ("s3://lake", {"store": S3Store(kms_key_id="k")}, "where `kms_key_id` is set, found 'default'"),
     ],
 )
-def test_a_store_that_does_not_fit_is_refused(warehouse: str, fields: dict[str, Any], found: str) -> None:
+def test_an_unsuitable_store_is_refused(warehouse: str, fields: dict[str, Any], found: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(found)):
         described(warehouse, **fields)
 
 
-def test_a_service_that_speaks_s3_reaches_both_engines() -> None:
+def test_an_s3_compatible_service_reaches_both_engines() -> None:
     store = S3Store(endpoint="http://127.0.0.1:9000", path_style_access=True, region="eu-west-1")
     description = described(store=store)
     common = {"s3.endpoint": "http://127.0.0.1:9000", "client.region": "eu-west-1"}
@@ -72,12 +72,12 @@ def test_a_service_that_speaks_s3_reaches_both_engines() -> None:
     assert "s3.path-style-access" not in virtual.spark_properties
 
 
-def test_encryption_is_spark_s_as_the_writer() -> None:
+def test_encryption_is_set_for_spark() -> None:
     description = described(store=S3Store(encryption="kms", kms_key_id="arn:aws:kms:x"))
     assert description.spark_properties.items() >= {"s3.sse.type": "kms", "s3.sse.key": "arn:aws:kms:x"}.items()
 
 
-def test_given_keys_reach_both_engines_and_are_shown_nowhere() -> None:
+def test_given_keys_reach_both_engines_and_are_never_shown() -> None:
     store = S3Store(credentials=AwsCredentials(**KEYS, session_token="hushtoken"))
     description = described(store=store)
     secrets = {
@@ -91,7 +91,7 @@ def test_given_keys_reach_both_engines_and_are_shown_nowhere() -> None:
     assert description.redact("AKIAEXAMPLE hushhush hushtoken") == "******** ******** ********"
 
 
-def test_keys_under_a_role_are_the_role_s_alone() -> None:
+def test_keys_with_a_role_are_only_used_to_assume_it() -> None:
     given = AwsCredentials(**KEYS, role_arn="arn:aws:iam::1:role/lake", external_id="x7", role_session_name="dagster")
     description = described(store=S3Store(credentials=given))
     assert description.spark_secrets == {}
@@ -112,18 +112,18 @@ def test_keys_under_a_role_are_the_role_s_alone() -> None:
         ({"external_id": "x"}, "expected the role's `role_arn`, found `external_id`"),
     ],
 )
-def test_half_of_what_signs_is_refused(fields: dict[str, str], expected: str) -> None:
+def test_incomplete_credentials_are_refused(fields: dict[str, str], expected: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(expected)):
         described(store=S3Store(credentials=AwsCredentials(**fields)))
 
 
-def test_a_store_whose_keys_are_handed_out_needs_nobody_to_sign() -> None:
+def test_a_store_with_vended_credentials_needs_no_identity() -> None:
     properties = S3Store(endpoint="http://h").describe(is_vended=True)
     assert (properties.aws, properties.spark_secrets) == (None, {})
     assert properties.pyiceberg["client.region"] == "us-east-1"
     assert S3Store(credentials=AwsCredentials(**KEYS)).describe(is_vended=True).spark_secrets
 
 
-def test_catalogs_are_told_apart_by_who_signs() -> None:
+def test_the_identity_of_a_catalog_includes_its_credentials() -> None:
     others = [described(), described(store=S3Store(credentials=AwsCredentials(profile="other")))]
     assert len({item.identity for item in others}) == 2

@@ -1,4 +1,4 @@
-"""What a catalog of the session takes."""
+"""The configuration of a session's own catalog."""
 
 import pytest
 
@@ -7,6 +7,6 @@ from dagster_iceberg_spark.config.spark_catalog import SparkCatalogByName
 from dagster_iceberg_spark.errors import ConfigurationError
 
 
-def test_a_session_s_catalog_takes_no_store() -> None:
+def test_a_session_s_catalog_accepts_no_store() -> None:
     with pytest.raises(ConfigurationError, match="the session has one already"):
         SparkCatalogByName(name="prod", store=S3Store()).describe()

@@ -1,4 +1,4 @@
-"""What a SQL catalog says to Spark and to pyiceberg."""
+"""Spark's and pyiceberg's properties for a SQL catalog."""
 
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,9 @@ def test_sqlite_reaches_both_engines(tmp_path: Path) -> None:
     assert path.parent.is_dir()
 
 
-def test_paths_are_absolute_wherever_the_process_moves_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_stay_the_same_when_the_working_directory_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     description = SqlCatalog(uri="sqlite:///lake/catalog.db", warehouse="lake/wh").describe()
     assert description.endpoint == f"{tmp_path}/lake/catalog.db"
@@ -92,7 +94,7 @@ def test_mysql_reaches_both_engines(scheme: str) -> None:
 
 
 @pytest.mark.parametrize("uri", ["mysql://u:hunter2@db/lake?ssl_ca=x", "mysql://u:hunter2@db:port/lake"])
-def test_a_mysql_uri_that_both_clients_cannot_read_is_refused_unseen(uri: str) -> None:
+def test_an_unsupported_mysql_uri_is_refused_without_showing_it(uri: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         SqlCatalog(uri=uri, warehouse="/w").describe()
     assert "hunter2" not in str(caught.value)
@@ -108,14 +110,14 @@ def test_postgresql_needs_neither_port_nor_account(scheme: str) -> None:
 
 
 @given(st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), min_size=1, max_size=12))
-def test_any_password_reaches_both_engines_as_it_is(password: str) -> None:
+def test_any_password_reaches_both_engines_unchanged(password: str) -> None:
     description = postgres(f"postgresql://me:{quote(password, safe='')}@db/lake")
     assert description.spark_secrets["jdbc.password"] == password
     assert unquote(urlsplit(description.pyiceberg_properties["uri"]).password or "") == password
 
 
 @pytest.mark.parametrize("password", ["hunter2", PASSWORD, "ünï", "a b+c"])
-def test_the_password_is_shown_nowhere(password: str) -> None:
+def test_the_password_is_never_shown(password: str) -> None:
     quoted = quote(password, safe="")
     catalog = SqlCatalog(uri=f"postgresql://me:{quoted}@db/lake", warehouse="/w")
     resource = IcebergSparkResource(catalog=catalog)
@@ -128,7 +130,7 @@ def test_the_password_is_shown_nowhere(password: str) -> None:
     assert description.redact(f"a {password} b {quoted} c") == "a ******** b ******** c"
 
 
-def test_secrets_among_the_properties_stay_out_of_what_is_shown() -> None:
+def test_secrets_in_properties_are_not_shown() -> None:
     properties = {"s3.secret-access-key": "hunter2", "s3.endpoint": "http://minio"}
     description = postgres(properties=properties)
     assert description.spark_properties["s3.endpoint"] == "http://minio"
@@ -142,7 +144,7 @@ def test_secrets_among_the_properties_stay_out_of_what_is_shown() -> None:
 @pytest.mark.parametrize(
     "account", [f"me:{mark}{PASSWORD}" for mark in "p/?#[℀"] + ["me:12/x", "me:1?a=b", "m/e:hunter2"]
 )
-def test_a_password_that_is_not_percent_encoded_is_refused_unseen(scheme: str, account: str) -> None:
+def test_a_password_without_percent_encoding_is_refused_without_showing_it(scheme: str, account: str) -> None:
     with pytest.raises(ConfigurationError, match="percent-encode special characters") as caught:
         SqlCatalog(uri=f"{scheme}://{account}@db.example.com/lake", warehouse="/w").describe()
     assert account.partition(":")[2] not in str(caught.value)
@@ -155,26 +157,26 @@ def test_a_property_that_another_field_sets_is_refused(key: str) -> None:
         postgres(properties={key: "x"})
 
 
-def test_catalogs_are_told_apart_by_everything_that_opens_them() -> None:
+def test_the_identity_of_a_catalog_includes_all_its_settings() -> None:
     others = [postgres(), postgres(name="b"), postgres(POSTGRES.replace("6543", "1")), postgres(properties={"a": "b"})]
     others.append(postgres(POSTGRES.replace("p%40", "x")))
     assert len({item.identity for item in others}) == len(others)
     assert postgres().identity == postgres().identity
 
 
-def test_a_secret_of_a_letter_or_two_does_not_blacken_every_word() -> None:
+def test_very_short_secrets_are_not_redacted() -> None:
     assert postgres("postgresql://u:a@db/x").redact("a banana") == "a banana"
 
 
 @pytest.mark.parametrize("uri", ["postgresql://u:p@ss:hunter2/rd@h/db", "postgresql://u@h/db?sslpassword=hunter2"])
-def test_a_postgresql_uri_that_cannot_be_read_is_refused_unseen(uri: str) -> None:
+def test_an_invalid_postgresql_uri_is_refused_without_showing_it(uri: str) -> None:
     catalog = SqlCatalog(uri=uri, warehouse="/w")
     with pytest.raises(ConfigurationError, match="percent-encode") as caught:
         catalog.describe()
     assert "hunter2" not in str(caught.value) + repr(catalog)
 
 
-def test_a_password_among_the_options_of_a_uri_is_a_secret_too() -> None:
+def test_a_password_in_the_uri_s_options_is_a_secret() -> None:
     description = SqlCatalog(uri="postgresql://h/db?user=u&password=hunter2", warehouse="/w").describe()
     assert "hunter2" not in repr(description)
     assert description.spark_secrets == {"jdbc.password": "hunter2"}
@@ -186,6 +188,6 @@ def test_a_sqlite_uri_without_a_file_is_refused(uri: str) -> None:
         SqlCatalog(uri=uri, warehouse="/w").describe()
 
 
-def test_a_directory_that_cannot_be_made_is_named() -> None:
+def test_a_directory_that_cannot_be_created_is_named() -> None:
     with pytest.raises(ConfigurationError, match="/proc/nowhere"):
         SqlCatalog(uri="sqlite:////proc/nowhere/c.db", warehouse="/w").describe()

@@ -1,4 +1,4 @@
-"""What holds for every kind of store."""
+"""Rules for every kind of store."""
 
 import re
 from typing import Any
@@ -21,7 +21,7 @@ def described(warehouse: str, store: StoreConfig, **fields: Any) -> CatalogDescr
         ("s3://lake/wh", HadoopStore(), "a `warehouse` that is a URI of hdfs or viewfs or file"),
     ],
 )
-def test_a_store_that_does_not_fit_is_refused(warehouse: str, store: StoreConfig, expected: str) -> None:
+def test_an_unsuitable_store_is_refused(warehouse: str, store: StoreConfig, expected: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(expected)):
         described(warehouse, store)
 

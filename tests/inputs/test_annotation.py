@@ -1,4 +1,4 @@
-"""What an input's annotation asks for."""
+"""Parsing an input's annotation."""
 
 from typing import Any, Optional, Union
 
@@ -25,5 +25,5 @@ from dagster_iceberg_spark.inputs.annotation import InputAnnotation, parse_annot
     ],
     ids=str,
 )
-def test_optional_and_dict_are_taken_apart(annotation: object, expected: InputAnnotation) -> None:
+def test_optional_and_dict_annotations_are_unwrapped(annotation: object, expected: InputAnnotation) -> None:
     assert parse_annotation(annotation) == expected

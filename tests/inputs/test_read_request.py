@@ -1,4 +1,4 @@
-"""From an InputContext to what is asked of the read."""
+"""Turning an InputContext into a read request."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def output(**context: Any) -> dg.OutputContext:
     return dg.build_output_context(**{"asset_key": KEY, **context})
 
 
-def test_an_input_asks_for_the_table_of_its_upstream_asset() -> None:
+def test_an_input_reads_the_table_of_its_upstream_asset() -> None:
     upstream = output(definition_metadata={"schema": "other"})
     context = dg.build_input_context(
         name="flights",

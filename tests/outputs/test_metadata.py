@@ -1,4 +1,4 @@
-"""From a commit to what Dagster shows of it."""
+"""Turning a commit into Dagster's metadata."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def reported(done: Commit, scope: PartitionScope | None = None) -> dict[str, Any
     return materialization_metadata(done, scope or PartitionScope(), catalog="lake", column_docs={})
 
 
-def test_the_standard_keys_and_the_commit_s_are_reported() -> None:
+def test_standard_keys_and_the_commit_s_keys_are_reported() -> None:
     found = reported(commit(write_seconds=1.23456, retries=2))
     assert found["dagster/table_name"] == "lake.nyc.flights"
     assert found["dagster/uri"] == "file:///lake/nyc/flights"
@@ -48,7 +48,7 @@ def test_the_standard_keys_and_the_commit_s_are_reported() -> None:
         ({"counts": RowCounts(rows=4)}, "iceberg/carried_over_rows", 1),
     ],
 )
-def test_what_there_is_nothing_of_is_not_reported(changes: dict[str, Any], key: str, value: Any) -> None:
+def test_empty_metadata_is_not_reported(changes: dict[str, Any], key: str, value: Any) -> None:
     assert reported(commit(**changes))[key] == value
     assert key not in reported(commit())
 
@@ -63,7 +63,7 @@ def test_what_there_is_nothing_of_is_not_reported(changes: dict[str, Any], key: 
         ({**REPLACE, "dagster.write_disposition": "append"}, daily("2024-01-02"), {}),
     ],
 )
-def test_rows_are_counted_where_the_snapshot_tells_them(
+def test_rows_are_reported_if_the_snapshot_has_their_count(
     summary: dict[str, str], scope: PartitionScope, expected: dict[str, int]
 ) -> None:
     found = reported(commit(summary), scope)
@@ -74,14 +74,25 @@ def test_rows_are_counted_where_the_snapshot_tells_them(
     ("by_partition", "rows", "expected"),
     [({"a": 2, "b": 3}, 5, {"a": 2, "b": 3}), ({"a": 2, "b": 3}, 6, {}), ({}, 5, {})],
 )
-def test_partitions_are_counted_where_the_counts_add_up(
+def test_rows_by_partition_are_reported_if_the_counts_add_up(
     by_partition: dict[str, int], rows: int, expected: dict[str, int]
 ) -> None:
     found = partition_metadata(commit(counts=RowCounts(rows=rows, by_partition=by_partition)))
     assert found == {key: {"dagster/partition_row_count": count} for key, count in expected.items()}
 
 
-def test_what_a_merge_did_to_rows_is_the_engine_s_count() -> None:
+def test_deleted_rows_of_an_older_spark_follow_from_the_rows_of_the_files() -> None:
+    counted = {"dagster_iceberg_spark.merge_inserted_rows": "2", "dagster_iceberg_spark.merge_updated_rows": "3"}
+    summary = {"dagster.write_disposition": "merge", **counted}
+    for files in (
+        {"added-records": "15", "deleted-records": "17"},  # copy-on-write: 10 rows are written again
+        {"added-records": "5", "added-position-deletes": "9", "removed-position-deletes": "2"},
+    ):
+        found = reported(commit({**summary, **files}))
+        assert [found[f"iceberg/merge_{done}_rows"] for done in ("inserted", "updated", "deleted")] == [2, 3, 4]
+
+
+def test_merge_counts_come_from_the_engine() -> None:
     prefix = "spark.merge-into.num-target-rows"
     summary = {"dagster.write_disposition": "merge", f"{prefix}-inserted": "1", f"{prefix}-updated": "2"}
     found = reported(commit(summary, counts=RowCounts(unchanged=4)))
@@ -93,13 +104,11 @@ def test_what_a_merge_did_to_rows_is_the_engine_s_count() -> None:
     ("policy", "code_version", "expected"),
     [("auto", None, "7"), ("auto", "1", None), ("snapshot", "1", "7"), ("dagster", None, None)],
 )
-def test_the_data_version_is_the_snapshot_unless_dagster_has_one(
-    policy: Any, code_version: str | None, expected: str | None
-) -> None:
+def test_the_data_version_follows_the_policy(policy: Any, code_version: str | None, expected: str | None) -> None:
     assert data_version(commit(), policy, code_version=code_version) == expected
 
 
-def test_nothing_in_a_description_of_others_becomes_a_link() -> None:
+def test_column_docs_from_the_table_are_escaped() -> None:
     columns = Schema((Field("a", parse_type("int"), doc="see [x](http://y) & <b>"),))
     [shown] = column_schema(columns, {}).columns
     assert shown.description == r"see \[x\](http\://y) \& \<b\>"

@@ -1,4 +1,4 @@
-"""From an OutputContext to what is asked of the write."""
+"""Turning an OutputContext into a write request."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def written(**context: Any) -> Any:
     )
 
 
-def test_an_output_is_asked_for_with_its_table_and_its_options() -> None:
+def test_a_write_request_has_the_table_and_options() -> None:
     request = written(definition_metadata={"iceberg/write_disposition": "append"})
     assert request.table.identifier == TableIdentifier(("db",), "flights")
     assert (request.table.asset_key, request.table.is_named_explicitly) == ("raw/nyc/flights", False)
@@ -44,13 +44,13 @@ def test_an_output_is_asked_for_with_its_table_and_its_options() -> None:
     assert request.materialization.scope.is_whole_table
 
 
-def test_an_explicit_table_is_known_as_such() -> None:
+def test_an_explicit_table_name_is_marked_as_explicit() -> None:
     request = written(definition_metadata={"iceberg/table": "a.b"})
     assert request.table.is_named_explicitly
     assert request.table.identifier == TableIdentifier(("a",), "b")
 
 
-def test_what_the_run_attaches_wins_over_the_definition() -> None:
+def test_run_metadata_overrides_the_definition() -> None:
     request = written(
         definition_metadata={"iceberg/write_disposition": "append"},
         output_metadata={"iceberg/write_disposition": "replace"},
@@ -58,7 +58,7 @@ def test_what_the_run_attaches_wins_over_the_definition() -> None:
     assert request.table.options.write_disposition == "replace"
 
 
-def test_a_context_that_was_built_by_hand_never_finds_a_commit_of_its_own() -> None:
+def test_a_context_built_by_hand_never_finds_an_earlier_commit() -> None:
     first, second = written(), written()
     assert first.materialization.run_id == RUN_WITHOUT_STEP
     assert first.candidates == ()
@@ -73,7 +73,7 @@ def test_an_output_of_a_partition_owns_its_window() -> None:
     assert request.materialization.scope.dimensions[0].column == "scheduled_at"
 
 
-def test_descriptions_of_columns_become_docs() -> None:
+def test_column_descriptions_become_docs() -> None:
     columns = dg.TableSchema([dg.TableColumn("a", description="the a"), dg.TableColumn("b")])
     request = written(definition_metadata={"dagster/column_schema": columns})
     assert request.table.column_docs == {"a": "the a"}
@@ -81,18 +81,18 @@ def test_descriptions_of_columns_become_docs() -> None:
         written(definition_metadata={"dagster/column_schema": {"a": "x"}})
 
 
-def test_an_unknown_key_is_refused_by_the_name_of_the_asset() -> None:
+def test_an_unknown_key_is_refused_with_the_asset_s_name() -> None:
     with pytest.raises(MetadataKeyError, match=r"the metadata of raw/nyc/flights: .*did you mean `iceberg/branch`"):
         written(definition_metadata={"iceberg/branh": "x"})
 
 
-def test_a_table_of_none_is_not_named() -> None:
+def test_a_table_of_none_is_not_explicit() -> None:
     request = written(definition_metadata={"iceberg/table": None})
     assert not request.table.is_named_explicitly
     assert request.table.identifier == TableIdentifier(("db",), "flights")
 
 
-def test_keys_that_an_asset_does_not_need_are_not_read() -> None:
-    """Another tool's `schema` says nothing of a table that has a name."""
+def test_unneeded_address_keys_are_not_parsed() -> None:
+    """Another tool's `schema` does not matter if `iceberg/table` names the table."""
     request = written(definition_metadata={"iceberg/table": "a.b", "schema": 3, "partition_expr": ["no"]})
     assert request.table.identifier == TableIdentifier(("a",), "b")

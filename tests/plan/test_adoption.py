@@ -1,4 +1,4 @@
-"""Whether a materialization is in the table already: every cell of the table of scenarios (DESIGN.md, section 5)."""
+"""Whether the table already has this materialization: every row of the table in docs/exactly-once.md."""
 
 import dataclasses
 from typing import Any
@@ -14,7 +14,7 @@ from tests.table.samples import chain, daily, snapshot, table
 
 DAY, OTHER_DAY = "2024-01-02", "2024-01-03"
 STARTED = 10_000
-"""When the runs of these tests began, in seconds; a snapshot's id is its age in seconds."""
+"""When the runs of these tests started, in seconds since 1970. A snapshot's id is the second of its commit."""
 RUN, PARENT = "run-2", "run-1"
 
 
@@ -85,29 +85,25 @@ def adopted(adoption: Adoption) -> int | None:
 
 
 @pytest.mark.parametrize("disposition", ALL)
-def test_a_retried_killed_or_resumed_step_adopts_what_no_event_records(disposition: str) -> None:
+def test_a_retried_killed_or_resumed_step_adopts_its_unrecorded_snapshot(disposition: str) -> None:
     assert adopted(decide(OTHERS, commit(S), disposition=disposition)) == S
     assert adopted(decide(OTHERS, commit(S, PARENT), disposition=disposition, candidates=(RUN, PARENT))) == S
 
 
 @pytest.mark.parametrize(("disposition", "expected"), [("replace", None), ("merge", None), ("append", S)])
-def test_a_retried_step_whose_commit_is_recorded_writes_again_but_appends_once(
-    disposition: str, expected: int | None
-) -> None:
+def test_a_retried_step_rewrites_a_recorded_snapshot_but_appends_once(disposition: str, expected: int | None) -> None:
     adoption = decide(commit(S), disposition=disposition, recorded="recorded")
     assert (adopted(adoption), adoption.warning) == (expected, None)
 
 
 @pytest.mark.parametrize(("disposition", "expected"), [("replace", None), ("merge", None), ("append", S)])
-def test_a_resumed_run_writes_again_what_its_parent_has_recorded_but_appends_once(
-    disposition: str, expected: int | None
-) -> None:
+def test_a_resumed_run_rewrites_a_recorded_snapshot_but_appends_once(disposition: str, expected: int | None) -> None:
     adoption = decide(commit(S, PARENT), disposition=disposition, candidates=(RUN, PARENT), recorded="recorded")
     assert (adopted(adoption), adoption.warning) == (expected, None)
 
 
 @pytest.mark.parametrize("disposition", ALL)
-def test_a_resumed_run_writes_again_what_a_blocking_check_has_rejected(disposition: str) -> None:
+def test_a_resumed_run_rewrites_a_snapshot_that_failed_a_blocking_check(disposition: str) -> None:
     adoption = decide(commit(S, PARENT), disposition=disposition, candidates=(RUN, PARENT), recorded="rejected")
     assert adoption.snapshot is None
     if disposition == "append":
@@ -120,8 +116,8 @@ def test_a_resumed_run_writes_again_what_a_blocking_check_has_rejected(dispositi
 
 
 @pytest.mark.parametrize("disposition", ALL)
-def test_an_append_is_not_repeated_where_the_history_no_longer_tells(disposition: str) -> None:
-    """Snapshots from the start of the run on are expired: one of them may have been the append."""
+def test_an_append_is_not_repeated_if_the_history_is_incomplete(disposition: str) -> None:
+    """The snapshots since the start of the run have expired. One of them may have been the append."""
     cut = dataclasses.replace(OTHERS, parent_snapshot_id=STARTED + 1)
     tried = [dataclasses.replace(candidate(RUN), has_begun=False), candidate(PARENT)]
     if disposition != "append":
@@ -131,7 +127,7 @@ def test_an_append_is_not_repeated_where_the_history_no_longer_tells(disposition
         CommitOutcomeUnknownError, match=rf"start of run {PARENT}, .* snapshots from 1970-01-01T02:48:19"
     ):
         decide(state=table(snapshots=[cut]), disposition=disposition, tokens=tried)
-    # Nobody has begun before; the history goes back to before the run; it is whole.
+    # No earlier attempt has started; the history reaches back to before the run; the history is complete.
     assert adopted(decide(state=table(snapshots=[cut]), disposition=disposition, tokens=tried[:1])) is None
     old = dataclasses.replace(snapshot(STARTED - 700), parent_snapshot_id=1)
     younger = dataclasses.replace(OTHERS, parent_snapshot_id=old.snapshot_id)
@@ -139,7 +135,7 @@ def test_an_append_is_not_repeated_where_the_history_no_longer_tells(disposition
     assert adopted(decide(OTHERS, disposition=disposition, tokens=tried)) is None
 
 
-def test_a_resumed_append_of_other_code_appends_again_what_its_parent_has_recorded() -> None:
+def test_a_resumed_run_with_new_code_appends_again_after_a_recorded_append() -> None:
     adoption = decide(
         commit(S, PARENT), disposition="append", candidates=(RUN, PARENT), recorded="recorded", code_version="v2"
     )
@@ -149,7 +145,7 @@ def test_a_resumed_append_of_other_code_appends_again_what_its_parent_has_record
     )
 
 
-def test_one_commit_of_a_token_is_no_twin() -> None:
+def test_a_token_with_one_commit_has_no_twins() -> None:
     found = commit(S)
     assert refuse_twins(table().identifier, [found], disposition="append") is None
     warning = refuse_twins(table().identifier, [commit(S + 1), found], disposition="replace")
@@ -158,12 +154,12 @@ def test_one_commit_of_a_token_is_no_twin() -> None:
 
 
 @pytest.mark.parametrize("disposition", ALL)
-def test_a_new_run_does_not_look_for_its_parent(disposition: str) -> None:
+def test_a_new_run_does_not_search_for_a_parent_s_snapshot(disposition: str) -> None:
     assert decide(commit(S, PARENT), disposition=disposition) == Adoption()
 
 
 @pytest.mark.parametrize("disposition", ALL)
-def test_without_a_token_to_look_for_the_rows_are_written(disposition: str) -> None:
+def test_without_a_token_the_rows_are_written(disposition: str) -> None:
     assert decide(commit(S), disposition=disposition, candidates=()) == Adoption()
 
 
@@ -189,7 +185,7 @@ def test_a_snapshot_that_was_rolled_back_is_written_again(disposition: str) -> N
         (snapshot(S + 1, operation="delete"), False),
     ],
 )
-def test_a_rewrite_is_adopted_only_if_nothing_but_compaction_and_other_partitions_came_after(
+def test_a_rewrite_is_adopted_if_only_compaction_and_other_partitions_followed(
     younger: Snapshot, is_left_alone: bool
 ) -> None:
     for disposition in REWRITES:
@@ -197,13 +193,13 @@ def test_a_rewrite_is_adopted_only_if_nothing_but_compaction_and_other_partition
     assert adopted(decide(commit(S), younger, disposition="append")) == S
 
 
-def test_one_foreign_commit_among_harmless_ones_is_enough_to_write_again() -> None:
+def test_one_conflicting_commit_among_harmless_ones_causes_a_rewrite() -> None:
     harmless = snapshot(S + 1, operation="replace"), commit(S + 3, "run-3", keys=OTHER_DAY, commit_token="x")
     assert adopted(decide(commit(S), *harmless)) == S
     assert adopted(decide(commit(S), harmless[0], snapshot(S + 2), harmless[1])) is None
 
 
-def test_any_later_materialization_touches_a_table_without_partitions() -> None:
+def test_any_later_materialization_affects_an_unpartitioned_table() -> None:
     for_all = token(RUN)
     later = commit(S + 1, "run-3", keys=None, commit_token="x")
     assert adopted(decide(commit(S, keys=None, commit_token=for_all), scope=PartitionScope())) == S
@@ -214,13 +210,13 @@ def test_any_later_materialization_touches_a_table_without_partitions() -> None:
 
 @pytest.mark.parametrize("disposition", REWRITES)
 @pytest.mark.parametrize(("stored", "current"), [("v1", "v2"), (None, "v1"), ("v1", None)])
-def test_other_code_writes_again(disposition: str, stored: str | None, current: str | None) -> None:
+def test_a_new_code_version_writes_again(disposition: str, stored: str | None, current: str | None) -> None:
     found = commit(S, code_version=stored)
     assert adopted(decide(found, disposition=disposition, code_version=current)) is None
     assert adopted(decide(found, disposition=disposition, code_version=stored)) == S
 
 
-def test_an_unrecorded_append_of_other_code_is_to_be_looked_into() -> None:
+def test_an_unrecorded_append_of_another_code_version_needs_investigation() -> None:
     with pytest.raises(OrphanedCommitError) as caught:
         decide(commit(S), disposition="append", code_version="v2")
     assert f"found snapshot {S} of run {RUN} with code version 'v1', this one is 'v2'." in str(caught.value)
@@ -232,12 +228,12 @@ def test_two_appends_with_one_token_are_an_error_that_names_both() -> None:
         decide(commit(S), snapshot(S + 1), commit(S + 2), disposition="append")
 
 
-def test_the_youngest_of_several_rewrites_with_one_token_is_adopted() -> None:
+def test_the_newest_of_several_rewrites_with_one_token_is_adopted() -> None:
     for disposition in REWRITES:
         assert adopted(decide(commit(S), commit(S + 2), disposition=disposition)) == S + 2
 
 
-def test_this_runs_commit_is_found_before_its_parents() -> None:
+def test_the_run_s_own_commit_takes_precedence_over_its_parent_s() -> None:
     adoption = decide(commit(S, PARENT), commit(S + 1, RUN), candidates=(RUN, PARENT))
     assert adopted(adoption) == S + 1
 
@@ -248,11 +244,11 @@ def test_the_search_ends_ten_minutes_before_the_oldest_candidate_began(age: int,
     assert (adopted(decide(commit(age, PARENT), tokens=tokens)) == age) == is_found
 
 
-def test_where_the_start_of_a_run_is_not_known_the_whole_history_is_searched() -> None:
+def test_the_whole_history_is_searched_if_the_run_s_start_is_unknown() -> None:
     assert adopted(decide(commit(5), tokens=[candidate(RUN, started=None)])) == 5
 
 
-def test_the_outputs_of_one_step_have_a_token_each() -> None:
+def test_each_output_of_a_step_has_its_own_token() -> None:
     sibling = commit(S, commit_token=token(RUN, output="other_output"))
     assert decide(sibling) == Adoption()
 
@@ -267,7 +263,7 @@ def test_a_table_without_snapshots_is_written() -> None:
     assert decide(state=empty) == Adoption()
 
 
-def test_dagster_is_asked_about_the_snapshot_that_was_found() -> None:
+def test_dagster_is_asked_only_about_the_snapshot_found() -> None:
     asked: list[int] = []
 
     def record_of(snapshot_id: int) -> Record:
@@ -280,7 +276,7 @@ def test_dagster_is_asked_about_the_snapshot_that_was_found() -> None:
     assert asked == [S]
 
 
-def test_only_the_branch_that_is_written_counts() -> None:
+def test_only_the_target_branch_is_searched() -> None:
     history = chain(snapshot(1), commit(S))
     state = table(snapshots=history, refs={"main": S, "audit": 1})
     found = decide_adoption(

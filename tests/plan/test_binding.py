@@ -1,4 +1,4 @@
-"""From partitions to rows: what a partition means in a column of each type."""
+"""Binding partitions to rows: what a partition means for each column type."""
 
 import datetime as dt
 import re
@@ -49,12 +49,12 @@ def formatted(fmt: str, key: str) -> PartitionScope:
         ("string", Values("ts", ("2013-11-03",))),
     ],
 )
-def test_a_day_means_what_the_type_of_its_column_can_say(column_type: str, expected: Intervals | Values) -> None:
+def test_the_column_type_determines_what_a_day_means(column_type: str, expected: Intervals | Values) -> None:
     assert bound(daily("2013-11-03", zone=NEW_YORK), ts=column_type).boxes == ((expected,),)
 
 
 @pytest.mark.parametrize("column_type", ["int", "long"])
-def test_a_day_in_a_column_of_integers_is_its_key(column_type: str) -> None:
+def test_a_day_in_an_integer_column_is_its_key(column_type: str) -> None:
     assert bound(formatted("%Y%m%d", "20131102"), ts=column_type).boxes == ((Values("ts", (20131102,)),),)
 
 
@@ -71,7 +71,7 @@ def test_a_day_in_a_column_of_integers_is_its_key(column_type: str) -> None:
         ("date", "2024-01-31", dt.date(2024, 1, 31)),
     ],
 )
-def test_a_key_is_read_by_the_type_of_its_column(column_type: str, key: str, value: Any) -> None:
+def test_a_key_is_parsed_as_the_column_type(column_type: str, key: str, value: Any) -> None:
     (constraint,) = bound(keyed(key), carrier=column_type).boxes[0]
     assert constraint == Values("carrier", (value,))
     assert type(constraint.values[0]) is type(value)
@@ -96,30 +96,30 @@ def test_a_key_is_read_by_the_type_of_its_column(column_type: str, key: str, val
         ("binary", "1"),
     ],
 )
-def test_a_key_that_two_texts_could_mean_or_that_is_no_value_is_refused(column_type: str, key: str) -> None:
+def test_a_key_that_is_not_a_canonical_value_is_refused(column_type: str, key: str) -> None:
     with pytest.raises(PartitioningError) as caught:
         bound(keyed(key), carrier=column_type)
     assert f"values of 'carrier', of type {column_type}, found the key {key!r}" in str(caught.value)
 
 
 @pytest.mark.parametrize("column_type", ["boolean", "double", "decimal(9, 0)", "binary"])
-def test_time_windows_in_a_column_without_time_are_refused(column_type: str) -> None:
+def test_time_windows_are_refused_for_a_column_without_time(column_type: str) -> None:
     with pytest.raises(PartitioningError, match=re.escape(f"found 'ts' of type {column_type}.")):
         bound(daily("2013-11-03"), ts=column_type)
 
 
 @pytest.mark.parametrize(("fmt", "key"), [("%Y-%m-%d", "2013-11-02"), ("%Y-%m", "2013-11"), ("%d %B", "02 November")])
-def test_integers_need_keys_of_digits(fmt: str, key: str) -> None:
+def test_an_integer_column_needs_numeric_keys(fmt: str, key: str) -> None:
     with pytest.raises(PartitioningError, match=f"keys made of digits for the int column 'ts', found the key '{key}'"):
         bound(formatted(fmt, key), ts="int")
 
 
-def test_hours_in_a_column_of_dates_are_refused() -> None:
+def test_hours_are_refused_for_a_date_column() -> None:
     with pytest.raises(PartitioningError, match="expected partitions made of whole days for the date column 'ts'"):
         bound(hours(utc(2013, 11, 1, 5)), ts="date")
 
 
-def test_a_repeated_hour_is_refused_by_a_wall_clock_and_told_apart_by_an_instant() -> None:
+def test_a_repeated_hour_is_refused_for_timestamp_and_exact_for_timestamptz() -> None:
     first, second = local(NEW_YORK, 2013, 11, 3, 1), local(NEW_YORK, 2013, 11, 3, 1, fold=1)
     start = first.astimezone(dt.timezone.utc)
     expected = Intervals("ts", ((start, start + HOUR),))
@@ -128,13 +128,13 @@ def test_a_repeated_hour_is_refused_by_a_wall_clock_and_told_apart_by_an_instant
         bound(hours(second.astimezone(dt.timezone.utc)), ts="timestamp")
 
 
-def test_both_halves_of_a_repeated_hour_together_are_one_window_of_the_wall_clock() -> None:
+def test_both_occurrences_of_a_repeated_hour_together_are_one_timestamp_window() -> None:
     start = local(NEW_YORK, 2013, 11, 3, 1).astimezone(dt.timezone.utc)
     expected = Intervals("ts", ((wall(2013, 11, 3, 1), wall(2013, 11, 3, 2)),))
     assert bound(hours(start, start + HOUR), ts="timestamp").boxes == ((expected,),)
 
 
-def test_a_missing_column_is_named_with_those_that_are_there() -> None:
+def test_a_missing_column_is_named_with_the_existing_ones() -> None:
     with pytest.raises(PartitioningError) as caught:
         bound(daily("2013-11-03"), scheduled_at="timestamptz", carrier="string")
     assert str(caught.value) == (
@@ -144,17 +144,17 @@ def test_a_missing_column_is_named_with_those_that_are_there() -> None:
     )
 
 
-def test_the_columns_own_spelling_is_used() -> None:
+def test_the_schema_s_spelling_of_a_column_is_used() -> None:
     assert bound(daily("2013-11-03"), TS="timestamptz").columns == ("TS",)
 
 
-def test_no_partitions_definition_is_the_whole_table_and_no_partition_is_no_row() -> None:
+def test_no_partitions_definition_owns_every_row_and_no_partition_owns_none() -> None:
     whole, nothing = bound(PartitionScope()), bound(daily(), ts="date")
     assert (whole.is_whole_table, whole.predicate(), whole.columns) == (True, EVERY_ROW, ())
     assert (nothing.is_whole_table, nothing.predicate()) == (False, NO_ROW)
 
 
-def test_keys_that_mean_one_value_are_not_repeated() -> None:
+def test_keys_with_equal_values_are_not_repeated() -> None:
     assert bound(keyed("1", "2", "1"), carrier="int").boxes == ((Values("carrier", (1, 2)),),)
 
 
@@ -172,7 +172,7 @@ def test_a_row_belongs_to_the_scope_if_its_instant_lies_in_a_window(days: set[st
 @given(
     st.sets(st.tuples(st.sampled_from(["AA", "UA", "DL"]), st.sampled_from(["2013-11-01", "2013-11-02", "2013-11-05"])))
 )
-def test_pairs_of_key_and_day_are_owned_as_pairs(pairs: set[tuple[str, str]]) -> None:
+def test_multi_partitions_own_exact_pairs_of_key_and_day(pairs: set[tuple[str, str]]) -> None:
     predicate = bound(keys_by_day(pairs), ts="timestamptz", carrier="string").predicate()
     for carrier in ("AA", "UA", "DL", None):
         for number in range(6):
@@ -186,7 +186,7 @@ def test_null_belongs_to_no_partition() -> None:
     assert not matches(predicate, {"ts": None})
 
 
-def test_each_partition_is_told_apart_by_its_own_key() -> None:
+def test_each_partition_is_bound_under_its_own_key() -> None:
     bound_days = bind_each_partition(daily("2013-11-01", "2013-11-02"), schema(ts="timestamptz"), subject="t")
     noon = {"ts": utc(2013, 11, 2, 12)}
     assert [(key, matches(day.predicate(), noon)) for key, day in bound_days] == [

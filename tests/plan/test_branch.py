@@ -1,4 +1,4 @@
-"""What a write to a branch leaves to `main`."""
+"""What a write to a branch must not change in `main`."""
 
 from dataclasses import replace
 from typing import Any
@@ -30,14 +30,14 @@ def state(branch_schema: int = 0) -> TableState:
     )
 
 
-def test_a_branch_that_is_not_there_is_created() -> None:
+def test_a_missing_branch_is_created() -> None:
     assert new_branch(options("new"), state()) == (CreateBranch("new"),)
     assert new_branch(options("audit"), None) == (CreateBranch("audit"),)
     assert new_branch(options("audit"), state()) == ()
     assert new_branch(options("main"), None) == ()
 
 
-def test_a_branch_takes_no_column_from_main() -> None:
+def test_a_branch_write_cannot_drop_or_rename_a_column_of_main() -> None:
     drop = DropColumn(("a",))
     with pytest.raises(ConfigurationError, match="the branch 'audit', found that it would drop column a"):
         refuse_losses_of_main(options(), state(), [drop], subject="t")
@@ -50,7 +50,7 @@ def test_a_branch_takes_no_column_from_main() -> None:
 
 
 @pytest.mark.parametrize(("column", "found"), [("new", "was renamed"), ("b", "was added")])
-def test_stored_rows_of_a_branch_are_not_looked_for_by_a_column_that_it_does_not_know(column: str, found: str) -> None:
+def test_an_outdated_branch_cannot_be_filtered_by_a_newer_column(column: str, found: str) -> None:
     with pytest.raises(
         ConfigurationError, match=f"has the column '{column}', found one from before the column {found}"
     ):

@@ -1,4 +1,4 @@
-"""Edges of time windows in the calendar of their zone, compared with a grid of instants."""
+"""Edges of time windows in the calendar of their time zone, compared with a grid of instants."""
 
 import datetime as dt
 from zoneinfo import ZoneInfo
@@ -19,7 +19,7 @@ CHANGES = {
     "Asia/Kathmandu": [utc(1985, 12, 31, 18, 30)],
     "UTC": [utc(2024, 1, 1)],
 }
-"""Zones with instants at which their clocks change: at midnight, by half an hour, by a quarter of one, never."""
+"""Zones and instants at which their clocks change: at midnight, by half an hour, by a quarter of an hour, never."""
 STEP = dt.timedelta(minutes=15)
 RESOLUTION = dt.timedelta(microseconds=1)
 EDGES = st.sampled_from(
@@ -32,8 +32,8 @@ EDGES = st.sampled_from(
 )
 
 
-def walls_around(zone: str, edge: dt.datetime) -> tuple[list[dt.datetime], list[dt.datetime]]:
-    """Return the wall clocks of three hours before the edge and of three hours from it on."""
+def wall_clocks_around(zone: str, edge: dt.datetime) -> tuple[list[dt.datetime], list[dt.datetime]]:
+    """Return the local times in the three hours before the edge and in the three hours from the edge on."""
     grid = [edge + number * dt.timedelta(minutes=5) for number in range(-36, 37)]
     instants = sorted({*grid, *(instant - RESOLUTION for instant in grid)})
     read = [(instant, instant.astimezone(ZoneInfo(zone)).replace(tzinfo=None)) for instant in instants]
@@ -68,15 +68,15 @@ def walls_around(zone: str, edge: dt.datetime) -> tuple[list[dt.datetime], list[
         ("@annually", "year"),
     ],
 )
-def test_a_schedule_has_the_coarsest_granule_that_its_windows_are_made_of(cron_schedule: str, granule: str) -> None:
+def test_a_schedule_has_the_coarsest_granule_that_divides_its_windows(cron_schedule: str, granule: str) -> None:
     assert coarsest_granule(cron_schedule) == granule
 
 
 @settings(max_examples=150)
 @given(EDGES)
-def test_a_wall_clock_edge_separates_what_is_before_from_what_is_after(case: tuple[str, dt.datetime]) -> None:
+def test_a_wall_clock_edge_separates_earlier_from_later_times(case: tuple[str, dt.datetime]) -> None:
     zone, edge = case
-    before, after = walls_around(zone, edge)
+    before, after = wall_clocks_around(zone, edge)
     found = wall_clock_edge(edge, zone)
     if found is None:
         assert max(before) >= min(after), "a wall clock that separates them exists"
@@ -91,7 +91,7 @@ def test_a_wall_clock_edge_separates_what_is_before_from_what_is_after(case: tup
 @given(EDGES)
 def test_a_date_edge_separates_two_days(case: tuple[str, dt.datetime]) -> None:
     zone, edge = case
-    before, after = walls_around(zone, edge)
+    before, after = wall_clocks_around(zone, edge)
     found = date_edge(edge, zone)
     last, first = max(clock.date() for clock in before), min(clock.date() for clock in after)
     assert found == (first if last < first else None)

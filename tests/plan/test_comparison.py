@@ -1,4 +1,4 @@
-"""A table and its definition, compared before there is a frame."""
+"""Comparing a table with its definition, without a DataFrame."""
 
 from typing import Any
 
@@ -42,13 +42,11 @@ def found(definition: DefinedTable, **changes: Any) -> tuple[str, ...]:
         defined("TS", partition_by=["days(ts)"]),
         defined(types={"ts": "timestamptz", "carrier": "string", "delay": "int"}),
         defined(types={"ts": "TIMESTAMP", "carrier": "string", "delay": "Integer"}),
-        defined(
-            types={"ts": "string", "carrier": "string", "delay": "string"}
-        ),  # what a column says of itself by default
+        defined(types={"ts": "string", "carrier": "string", "delay": "string"}),  # the defaults of a column
         defined(takes_over="old/flights"),
     ],
 )
-def test_a_table_as_its_definition_says_has_no_differences(definition: DefinedTable) -> None:
+def test_a_table_that_matches_its_definition_has_no_differences(definition: DefinedTable) -> None:
     assert found(definition) == ()
 
 
@@ -86,11 +84,11 @@ def test_a_table_as_its_definition_says_has_no_differences(definition: DefinedTa
         (defined(docs={"delay": "Minutes."}), "describe column delay"),
     ],
 )
-def test_a_difference_is_told_in_words(definition: DefinedTable, difference: str) -> None:
+def test_a_difference_is_described(definition: DefinedTable, difference: str) -> None:
     assert found(definition) == (difference,)
 
 
-def test_columns_that_are_to_be_renamed_are_found_under_their_old_names() -> None:
+def test_columns_with_a_pending_rename_are_found_by_their_old_names() -> None:
     definition = defined(
         "at",
         renames={"ts": "at"},
@@ -120,7 +118,7 @@ def test_a_table_without_an_owner_gets_one() -> None:
         (defined(format_version=1), {}, ConfigurationError),
     ],
 )
-def test_what_the_next_write_would_refuse_is_refused(
+def test_a_comparison_refuses_whatever_the_next_write_would_refuse(
     definition: DefinedTable, changes: dict[str, Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error, match=r"flights"):

@@ -1,4 +1,4 @@
-"""What the definition says of the table itself, beside what the table has."""
+"""The table's definition compared with the existing table."""
 
 from dataclasses import replace
 from typing import Any
@@ -39,7 +39,7 @@ def options(**given: Any) -> WriteOptions:
     return parse_write_options({f"iceberg/{name}": value for name, value in given.items()}, subject="a")
 
 
-def test_properties_that_differ_are_set_and_those_of_none_removed() -> None:
+def test_different_properties_are_set_and_none_removes_them() -> None:
     asked = TableRequest(
         TABLE,
         "nyc/flights",
@@ -67,18 +67,20 @@ def test_properties_that_differ_are_set_and_those_of_none_removed() -> None:
         ({}, {"p": True}, True),
     ],
 )
-def test_a_property_counts_as_it_will_be(stored: dict[str, str] | None, wanted: dict[str, Any], expected: bool) -> None:
+def test_a_switch_has_the_value_that_the_write_will_set(
+    stored: dict[str, str] | None, wanted: dict[str, Any], expected: bool
+) -> None:
     state = None if stored is None else table(STORED, properties=stored)
     assert is_switched_on("p", options(table_properties=wanted), state) == expected
 
 
-def test_a_table_that_checks_nothing_is_refused() -> None:
+def test_a_table_that_accepts_any_schema_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="under which Spark checks neither columns nor NULL"):
         refuse_any_schema(options(), table(STORED, properties={ACCEPT_ANY_SCHEMA: "true"}), subject="t")
 
 
 @pytest.mark.parametrize("name", WAP_SETTINGS)
-def test_a_session_that_stages_its_writes_is_refused(name: str) -> None:
+def test_a_session_with_wap_settings_is_refused(name: str) -> None:
     refuse_staging(dict.fromkeys(WAP_SETTINGS), subject="t")
     with pytest.raises(ConfigurationError, match=name):
         refuse_staging({name: "audit"}, subject="t")
@@ -94,7 +96,7 @@ def test_a_session_that_stages_its_writes_is_refused(name: str) -> None:
         ([], (SortField("v"),), ()),
     ],
 )
-def test_the_order_changes_where_it_is_another(wanted: Any, stored: tuple[SortField, ...], changed: Any) -> None:
+def test_a_different_sort_order_is_set(wanted: Any, stored: tuple[SortField, ...], changed: Any) -> None:
     state = replace(table(replace(STORED, is_case_sensitive=False), specs=[spec("day(at)")]), sort_order=stored)
     asked = options() if wanted is None else options(sort_by=wanted)
     expected = [] if changed is None else [SetSortOrder(changed, is_partitioned=True)]
@@ -120,7 +122,7 @@ def test_identifier_fields_are_required_columns_of_the_table() -> None:
             list(identifier_changes(options(identifier_fields=[name]), state, subject="t"))
 
 
-def test_columns_that_the_layout_needs_are_protected() -> None:
+def test_columns_used_by_the_layout_are_protected() -> None:
     state = replace(
         table(STORED, specs=[spec("day(at)"), spec("bucket(4, id)", spec_id=1)]), sort_order=(SortField("v"),)
     )
@@ -139,14 +141,14 @@ def test_columns_that_the_layout_needs_are_protected() -> None:
         ({"branch": "v1"}, "a tag of that name"),
     ],
 )
-def test_another_place_or_an_older_format_is_refused(asked: dict[str, Any], found: str) -> None:
+def test_another_location_or_an_older_format_is_refused(asked: dict[str, Any], found: str) -> None:
     state = table(STORED, snapshots=[snapshot(7)], refs={"main": 7, "v1": 7})
     check_place(options(location="file:/lake/nyc/flights/", format_version=2), state, subject="t")
     with pytest.raises(ConfigurationError, match=found):
         check_place(options(**asked), state, subject="t")
 
 
-def test_a_merge_stores_its_validity_and_not_its_marks() -> None:
+def test_a_merge_stores_validity_columns_but_not_marker_columns() -> None:
     rules = {"strategy": "scd2", "is_current": "now", "hard_delete": "gone"}
     assert stored_columns(options(**MERGE, merge=rules), FRAME).names == (
         "id",
@@ -160,7 +162,7 @@ def test_a_merge_stores_its_validity_and_not_its_marks() -> None:
 
 
 @pytest.mark.parametrize(("column", "allowed"), [("valid_from", True), ("valid_to", False), ("now", False)])
-def test_the_package_fills_the_validity_itself(column: str, allowed: bool) -> None:
+def test_a_frame_may_not_contain_columns_that_the_merge_fills(column: str, allowed: bool) -> None:
     asked = options(**MERGE, merge={"strategy": "scd2", "is_current": "now"})
     frame = Schema((*FRAME, *schema(**{column: "timestamptz"})))
     if allowed:
@@ -174,13 +176,13 @@ def test_the_package_fills_the_validity_itself(column: str, allowed: bool) -> No
     "needed",
     [{"merge_keys": ["gone"]}, {"sort_by": ["gone"]}, {"partition_by": ["gone"]}, {"required_columns": ["gone"]}],
 )
-def test_a_mark_is_needed_for_nothing_else(needed: dict[str, Any]) -> None:
+def test_a_marker_column_cannot_have_another_use(needed: dict[str, Any]) -> None:
     asked = options(**{**MERGE, "merge": {"hard_delete": "gone"}, **needed})
     with pytest.raises(ConfigurationError, match="found 'gone', which"):
         check_marker(asked, (), FRAME, subject="t")
 
 
-def test_required_columns_are_the_definition_s_where_the_table_is_older() -> None:
+def test_required_columns_of_the_definition_apply_to_an_existing_table() -> None:
     asked = options(required_columns=["id", "v"])
     assert required_by_definition(asked, FRAME, table(STORED)) == ("v",)
     assert required_by_definition(asked, FRAME, None) == ()
@@ -190,6 +192,6 @@ def test_required_columns_are_the_definition_s_where_the_table_is_older() -> Non
     "named",
     [{"identifier_fields": ["no"]}, {"required_columns": ["no"]}, {"sort_by": ["no"]}, {**MERGE, "merge_keys": ["no"]}],
 )
-def test_a_column_that_neither_has_is_named(named: dict[str, Any]) -> None:
+def test_a_column_in_neither_frame_nor_table_is_named(named: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="the column 'no'"):
         check_columns(options(**named), FRAME, table(STORED), subject="t")

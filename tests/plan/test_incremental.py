@@ -1,4 +1,4 @@
-"""How far an asset has read, by the snapshots of its own table; which scan finds what is new."""
+"""How far an asset has read, according to its own table's snapshots, and which scan finds the new rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -42,7 +42,7 @@ def table(snapshots: Sequence[Snapshot]) -> TableState:
 
 
 def line(*summaries: Mapping[str, str], first_parent: int | None = None) -> TableState:
-    """A history of one snapshot after the other, whose ids count from 1."""
+    """A linear history of snapshots with the ids 1, 2, 3, ..."""
     parents = [first_parent, *range(1, len(summaries))][: len(summaries)]
     return table(
         [
@@ -102,7 +102,7 @@ def position_after(
     return position_of(own, read(None, *of), of)
 
 
-def test_the_newest_of_the_asset_s_own_snapshots_tells() -> None:
+def test_the_asset_s_newest_snapshot_determines_the_position() -> None:
     assert position_after(None) == after()
     assert position_after(line()) == after()
     assert position_after(line({}, wrote(asset="other"))) == after()
@@ -112,14 +112,14 @@ def test_the_newest_of_the_asset_s_own_snapshots_tells() -> None:
     assert position_after(line(wrote(read(7)), wrote(read(None)))) == after(7)
 
 
-def test_what_was_read_under_the_asset_s_former_key_counts() -> None:
+def test_reads_under_the_asset_s_former_key_count() -> None:
     state = line(wrote(read(7), asset="old"), wrote(asset="other"))
     own = OutputTable("own", "main", PartitionScope(), state, lambda _: False, lambda _: False, former="old")
     assert position_of(own, read(None), ()) == after(7)
     assert position_of(replace(own, former=None), read(None), ()) == after()
 
 
-def test_a_plain_read_counts_as_one_of_everything_until_then() -> None:
+def test_a_plain_read_counts_as_a_read_of_all_earlier_changes() -> None:
     plain = UpstreamRead("up", "db.up", 7, None)
     assert position_after(line(wrote(plain))) == after(7)
     assert position_after(line(wrote(plain, read(6)))) == after(6)
@@ -138,12 +138,10 @@ def test_a_plain_read_counts_as_one_of_everything_until_then() -> None:
         ({"iceberg/row_filter": "a > 1"}, {"iceberg/row_filter": "a > 1"}, True),
         ({}, {"iceberg/row_filter": "a > 1"}, True),
         ({"iceberg/row_filter": "a > 1", "iceberg/limit": 1}, {"iceberg/row_filter": "a > 1"}, False),
-        ({"iceberg/row_filter": "a > 1", **CHANGES}, {}, True),  # among what is new, it chooses for good
+        ({"iceberg/row_filter": "a > 1", **CHANGES}, {}, True),  # a filter of changes drops the other rows for good
     ],
 )
-def test_a_read_that_left_rows_out_is_no_beginning(
-    then: dict[str, Any], now: dict[str, Any], *, is_basis: bool
-) -> None:
+def test_a_partial_read_is_not_a_starting_point(then: dict[str, Any], now: dict[str, Any], *, is_basis: bool) -> None:
     earlier, asked = (parse_read_options(item, subject="up") for item in (then, {**now, **CHANGES}))
     own = OutputTable(
         "own",
@@ -160,13 +158,13 @@ def test_a_read_that_left_rows_out_is_no_beginning(
         assert "has not read all rows of db.up (iceberg/" in unclear(found)
 
 
-def test_two_inputs_of_one_table_read_on_by_themselves() -> None:
+def test_two_inputs_of_one_table_have_separate_positions() -> None:
     assert position_after(line(wrote(read(7), read(9, input_name="another")))) == after(7)
     found = position_after(line(wrote(read(7, input_name="one"), read(9, input_name="another"))))
     assert "more than one state of them" in unclear(found)
 
 
-def test_a_renamed_table_or_asset_is_read_on_where_the_input_is_the_same() -> None:
+def test_a_renamed_table_or_asset_continues_if_the_input_is_the_same() -> None:
     moved = UpstreamRead("up", "db.elsewhere", 7, None, kind="changes", input_name="up")
     assert position_after(line(wrote(moved))) == after(7)
     renamed = UpstreamRead("old", "db.up", 7, None, kind="changes", input_name="up")
@@ -175,17 +173,17 @@ def test_a_renamed_table_or_asset_is_read_on_where_the_input_is_the_same() -> No
     assert position_after(line(wrote(shared))) == after()
 
 
-def test_an_earlier_attempt_s_range_is_read_again() -> None:
+def test_a_retry_reads_the_earlier_attempt_s_range_again() -> None:
     again = position_after(line(wrote(read(7)), wrote(read(9, since=7), token="mine")))
     assert again == after(7, until=9)
 
 
-def test_a_history_that_is_cut_off_is_unclear_where_nothing_younger_tells() -> None:
+def test_an_expired_history_is_unclear_unless_a_newer_snapshot_has_a_position() -> None:
     assert position_after(line(wrote(read(7)), first_parent=99)) == after(7)
     assert "older ones have expired" in unclear(position_after(line(wrote(), first_parent=99)))
 
 
-def test_too_many_inputs_still_list_those_of_changes() -> None:
+def test_inputs_of_changes_are_listed_even_if_there_are_too_many_inputs() -> None:
     many = [UpstreamRead(f"asset_{number}", f"db.table_{number}", number, None) for number in range(100)]
     document = upstream_document([*many, read(7)])
     assert (len(document) < 500, has_all_reads(document)) == (True, False)
@@ -207,7 +205,7 @@ def test_too_many_inputs_still_list_those_of_changes() -> None:
         ([f"{number:03}" for number in range(365)], ["100"], "unclear"),
     ],
 )
-def test_of_other_partitions_nothing_is_read_yet(earlier: list[str], now: list[str], expected: Any) -> None:
+def test_reads_by_other_partitions_do_not_count(earlier: list[str], now: list[str], expected: Any) -> None:
     answer = position_after(line(wrote(read(7, *earlier))), *now)
     assert ("unclear" if isinstance(answer, str) else answer.since) == expected
 
@@ -225,14 +223,14 @@ def test_of_other_partitions_nothing_is_read_yet(earlier: list[str], now: list[s
         ([f"{number:03}" for number in range(365)], ["100"], 1, 7),
     ],
 )
-def test_each_partition_of_the_asset_reads_on_by_itself(
+def test_each_partition_of_the_asset_has_its_own_position(
     earlier: list[str], own: list[str], recorded: int, expected: Any
 ) -> None:
     answer = position_after(line(wrote(read(7), keys_of=keys(*earlier))), scope=keys(*own), recorded=recorded)
     assert ("unclear" if isinstance(answer, str) else answer.since) == expected
 
 
-def test_outputs_of_one_step_have_read_equally_far() -> None:
+def test_outputs_of_one_step_must_agree_on_the_position() -> None:
     now = after()
     assert agreed([], now) == agreed([None], now) == now
     assert agreed([after(7), after(7)], now) == after(7)
@@ -243,7 +241,7 @@ def test_outputs_of_one_step_have_read_equally_far() -> None:
     assert "10, 9" in unclear(agreed([after(10), after(7, until=9)], now))
 
 
-def test_a_range_is_a_line_of_ancestors() -> None:
+def test_a_range_of_snapshots_follows_the_ancestors() -> None:
     state = line({}, {}, {})
     assert [item.snapshot_id for item in snapshots_since(state, 1, 3) or ()] == [2, 3]
     assert snapshots_since(state, 3, 3) == ()
@@ -268,11 +266,11 @@ def snapshot(operation: str, **summary: str) -> Snapshot:
         (snapshot("delete"), True),
     ],
 )
-def test_what_may_have_removed_rows(item: Snapshot, deletes: bool) -> None:
+def test_snapshots_that_may_have_removed_rows_are_recognized(item: Snapshot, deletes: bool) -> None:
     assert may_delete(item) is deletes
 
 
-def test_the_scan_that_finds_what_is_new() -> None:
+def test_the_scan_is_chosen_by_the_snapshots_in_the_range() -> None:
     clean = {"total_delete_files": "0"}
     append, overwrite = snapshot("append", **clean), snapshot("overwrite", **clean)
     assert scan_of("changes", []) == scan_of("changelog", []) == "nothing"
@@ -283,7 +281,7 @@ def test_the_scan_that_finds_what_is_new() -> None:
     assert scan_of("changes", [snapshot("overwrite")]) == "files"
 
 
-def test_how_many_of_the_keys_a_description_is_of() -> None:
+def test_a_description_of_keys_covers_all_some_or_none() -> None:
     assert share_of("a", ["a"]) == "all"
     assert share_of('["a", "b"]', ["a", "c"]) == "some"
     assert share_of('["a", "b"]', ["c"]) == "none"
@@ -293,6 +291,6 @@ def test_how_many_of_the_keys_a_description_is_of() -> None:
 
 
 @pytest.mark.parametrize(("read", "expected"), [([1, 3, 2], 3), ([2], 2), ([9, 3], 9), ([2, 9, 1], 2)])
-def test_the_furthest_of_several_reads_is_the_last_in_the_history(read: list[int], expected: int) -> None:
+def test_the_furthest_read_is_the_latest_in_the_history(read: list[int], expected: int) -> None:
     assert furthest(line({}, {}, {}), read) == expected
     assert furthest(None, read) == read[0]

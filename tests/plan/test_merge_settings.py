@@ -1,4 +1,4 @@
-"""What a MERGE is run with, by its size."""
+"""Spark settings of a MERGE, by its size."""
 
 from dagster_iceberg_spark.plan.merge_settings import (
     GROUP_FILTER,
@@ -12,12 +12,12 @@ from dagster_iceberg_spark.plan.merge_settings import (
 SIZE = MergeSize(files=3, stored_rows=100, batch_rows=10, batch_bytes=1000)
 
 
-def test_files_are_looked_for_unless_each_of_them_changes() -> None:
+def test_files_are_filtered_unless_all_of_them_change() -> None:
     assert GROUP_FILTER not in merge_settings(SIZE, changed_files=2, shuffle_partitions=1)
     assert merge_settings(SIZE, changed_files=3, shuffle_partitions=1) == {GROUP_FILTER: "false"}
 
 
-def test_a_shuffle_has_no_more_partitions_than_its_rows_need() -> None:
+def test_a_small_merge_uses_few_shuffle_partitions() -> None:
     rows_of_a_gigabyte = MergeSize(files=3, stored_rows=2**20, batch_rows=1, batch_bytes=1024)
     needed = 2**30 // PARTITION_BYTES + 1
     for given, wanted in ((200, needed), (needed, None), (4, None)):
@@ -28,12 +28,12 @@ def test_a_shuffle_has_no_more_partitions_than_its_rows_need() -> None:
     }
 
 
-def test_stored_rows_are_as_wide_as_the_table() -> None:
+def test_the_size_of_stored_rows_depends_on_the_table_s_width() -> None:
     narrow = MergeSize(files=1, stored_rows=10, batch_rows=10, batch_bytes=1000, column_ratio=3)
     assert narrow.shuffled_bytes == 4000
 
 
-def test_a_batch_of_unknown_size_changes_no_shuffle() -> None:
+def test_a_batch_of_unknown_size_keeps_the_shuffle_settings() -> None:
     unknown = MergeSize(files=3, stored_rows=100, batch_rows=10, batch_bytes=None)
     assert merge_settings(unknown, changed_files=0, shuffle_partitions=200) == {}
     empty = MergeSize(files=3, stored_rows=100, batch_rows=0, batch_bytes=0)

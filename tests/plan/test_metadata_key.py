@@ -1,4 +1,4 @@
-"""A metadata key stands once: its name, its values, how they are parsed, and its default."""
+"""A metadata key is defined once: its name, its values, how they are parsed, and its default."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ def test_a_key_is_named_after_its_field_unless_it_has_a_name() -> None:
 
 
 @pytest.mark.parametrize("metadata", [{}, {"iceberg/mode": None, "owner": None, "another": 1}])
-def test_what_is_not_given_has_its_default(metadata: dict[str, Any]) -> None:
+def test_a_missing_key_has_its_default(metadata: dict[str, Any]) -> None:
     assert read_metadata(Options, metadata, subject="a") == Options("fast", None, {})
 
 
@@ -48,13 +48,13 @@ def test_each_value_is_parsed() -> None:
         ({"iceberg/tags": []}, "Cannot use `iceberg/tags` of a: expected tags, found [], which is not a dict."),
     ],
 )
-def test_a_value_that_a_key_does_not_take_is_refused(metadata: dict[str, Any], message: str) -> None:
+def test_an_invalid_value_is_refused(metadata: dict[str, Any], message: str) -> None:
     with pytest.raises(MetadataKeyError) as caught:
         read_metadata(Options, metadata, subject="a")
     assert str(caught.value) == message
 
 
-def test_only_keys_with_the_prefix_can_be_unknown() -> None:
+def test_only_prefixed_keys_can_be_unknown() -> None:
     known = {item.name: item for item in keys_of(Options)}
     found = dict(unknown_keys({"iceberg/mod": 1, "iceberg/zzz": 1, "mod": 1, "iceberg/tags": 1}, known))
     assert found == {

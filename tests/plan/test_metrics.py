@@ -1,4 +1,4 @@
-"""Which columns need whole bounds in the metadata of files, and what is advised where they have none."""
+"""Which columns need full bounds in the metadata of files, and the advice if they have none."""
 
 import pytest
 
@@ -14,7 +14,7 @@ DEFAULT = "write.metadata.metrics.default"
 LONG = "a carrier of more than 16 characters"
 
 
-def test_a_column_s_whole_bounds_are_a_table_property() -> None:
+def test_full_column_bounds_are_a_table_property() -> None:
     assert whole_bounds(["ts", "carrier"]) == {"write.metadata.metrics.column.ts": "full", COLUMN: "full"}
 
 
@@ -34,7 +34,7 @@ def test_a_column_s_whole_bounds_are_a_table_property() -> None:
         (MANY, "AA", {COLUMN: "full"}, False),
     ],
 )
-def test_bounds_that_are_cut_or_missing_are_advised_on(
+def test_truncated_or_missing_bounds_cause_advice(
     columns: Schema, key: str, properties: dict[str, str], is_advised: bool
 ) -> None:
     owned = bind_scope(keyed(key), columns, subject="nyc.flights")
@@ -43,6 +43,6 @@ def test_bounds_that_are_cut_or_missing_are_advised_on(
     assert found is None or f"`{COLUMN}` = `full`" in found
 
 
-def test_times_are_never_cut() -> None:
+def test_bounds_of_timestamps_are_never_truncated() -> None:
     owned = bind_scope(daily("2024-01-02"), FEW, subject="nyc.flights")
     assert advice(owned, FEW, {DEFAULT: "truncate(1)"}, TABLE) is None

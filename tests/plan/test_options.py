@@ -1,4 +1,4 @@
-"""Metadata and configuration, parsed once, by one precedence."""
+"""Metadata and configuration, parsed once, with one precedence."""
 
 import re
 from typing import Any, get_args
@@ -33,7 +33,7 @@ PRECEDENCE = {
     "table_properties": ({"a": "run"}, {"a": "definition"}, {"a": "config"}, {}),
     "write_options": ({"write-format": "orc"}, {"write-format": "avro"}, {"write-format": "parquet"}, {}),
 }
-"""Each option that the IO manager configures, with values of run, definition, configuration, default."""
+"""Each option of the IO manager, with the values of run, definition, configuration and default."""
 MERGE_KEYS = {"iceberg/merge_keys": ["id"]}
 _PREFIXED = {name for name in OUTPUT_KEYS if name.startswith("iceberg/")}
 
@@ -44,7 +44,7 @@ def parsed(definition: dict[str, Any], run: dict[str, Any] | None = None, **conf
 
 @pytest.mark.parametrize("option", PRECEDENCE)
 @pytest.mark.parametrize("first", range(4))
-def test_the_run_wins_over_the_definition_over_the_configuration_over_the_default(option: str, first: int) -> None:
+def test_run_overrides_definition_overrides_configuration_overrides_default(option: str, first: int) -> None:
     levels = PRECEDENCE[option]
     key = f"iceberg/{option}"
     run = {key: levels[0]} if first <= 0 else {}
@@ -125,7 +125,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, nearest:
         assert nearest in str(caught.value)
 
 
-def test_keys_of_others_and_of_the_packages_own_reports_are_left_alone() -> None:
+def test_foreign_keys_and_reported_keys_are_ignored() -> None:
     check_keys(
         {"dagster/uri": 1, "owner": "me", "iceberg": 2, **dict.fromkeys(RESULT_KEYS), **dict.fromkeys(OUTPUT_KEYS)},
         subject="a",
@@ -204,19 +204,15 @@ def test_keys_of_others_and_of_the_packages_own_reports_are_left_alone() -> None
         ("iceberg/takes_over", ["old", "key"], "found ['old', 'key']"),
     ],
 )
-def test_a_value_that_a_key_does_not_take_is_refused_by_the_keys_name(key: str, value: Any, found: str) -> None:
+def test_an_invalid_value_is_refused_with_the_key_s_name(key: str, value: Any, found: str) -> None:
     with pytest.raises(MetadataKeyError) as caught:
         parsed({key: value})
     assert f"`{key}` of nyc/flights" in str(caught.value)
     assert found in str(caught.value)
 
 
-def test_every_key_of_an_output_is_refused_with_a_bad_value_somewhere_above() -> None:
-    cases = next(
-        m
-        for m in test_a_value_that_a_key_does_not_take_is_refused_by_the_keys_name.pytestmark
-        if m.name == "parametrize"
-    )
+def test_every_output_key_has_a_test_of_an_invalid_value() -> None:
+    cases = next(m for m in test_an_invalid_value_is_refused_with_the_key_s_name.pytestmark if m.name == "parametrize")
     assert {key for key, *_ in cases.args[1]} == _PREFIXED - {"iceberg/table"}
 
 
@@ -235,7 +231,7 @@ def test_addresses_are_read_from_the_definition() -> None:
     assert read_metadata(TableAddress, {"partition_expr": "ts"}, subject="a").partition_expr == "ts"
 
 
-def test_addresses_that_are_not_given_are_none() -> None:
+def test_a_missing_address_is_none() -> None:
     assert read_metadata(TableAddress, {}, subject="a") == TableAddress()
 
 
@@ -249,13 +245,13 @@ def test_addresses_that_are_not_given_are_none() -> None:
         ("partition_expr", ""),
     ],
 )
-def test_an_address_that_is_none_is_refused(key: str, value: Any) -> None:
+def test_an_invalid_address_is_refused(key: str, value: Any) -> None:
     with pytest.raises(MetadataKeyError, match=f"Cannot use `{key}` of a: expected"):
         read_metadata(TableAddress, {key: value}, subject="a")
 
 
 @pytest.mark.parametrize("key", ADDRESSING_KEYS)
-def test_a_run_cannot_say_where_the_table_is(key: str) -> None:
+def test_run_metadata_cannot_change_the_table_s_address(key: str) -> None:
     with pytest.raises(MetadataKeyError, match=f"expected `{key}` in the asset's definition only"):
         parsed({}, {key: "a.b"})
     with pytest.raises(MetadataKeyError, match=f"`{key}`"):
@@ -263,11 +259,11 @@ def test_a_run_cannot_say_where_the_table_is(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ADDRESSING_KEYS)
-def test_a_run_may_repeat_what_the_definition_says(key: str) -> None:
+def test_run_metadata_may_repeat_the_definition(key: str) -> None:
     assert parsed({key: "a.b"}, {key: "a.b"}) == parsed({key: "a.b"})
 
 
-def test_merging_needs_keys() -> None:
+def test_a_merge_needs_keys() -> None:
     with pytest.raises(
         MetadataKeyError, match="expected the columns that identify a row in `iceberg/merge_keys`, found none"
     ):
@@ -275,11 +271,11 @@ def test_merging_needs_keys() -> None:
 
 
 @pytest.mark.parametrize("strategy", sorted({*get_args(MergeStrategy)} - {"replace_where"}))
-def test_a_strategy_alone_is_its_name(strategy: str) -> None:
+def test_a_strategy_can_be_given_by_its_name_alone(strategy: str) -> None:
     assert parsed({"iceberg/merge": strategy}).merge == MergeRules(strategy=strategy)  # type: ignore[arg-type]
 
 
-def test_a_condition_needs_no_keys() -> None:
+def test_replace_where_needs_no_keys() -> None:
     options = parse_write_options(
         {"iceberg/write_disposition": "merge", "iceberg/merge": {"strategy": "replace_where", "where": "v > 1"}},
         subject="nyc/flights",
@@ -296,13 +292,13 @@ def test_a_condition_needs_no_keys() -> None:
         ({"strategy": "replace_where", "where": "v > 1", "null_keys": "match"}, "found `null_keys`"),
     ],
 )
-def test_a_condition_stands_alone(rules: Any, found: str) -> None:
+def test_replace_where_excludes_other_merge_options(rules: Any, found: str) -> None:
     with pytest.raises(MetadataKeyError) as caught:
         parsed({"iceberg/merge": rules})
     assert found in str(caught.value)
 
 
-def test_an_option_of_a_merge_that_is_off_contradicts_nothing() -> None:
+def test_a_disabled_merge_option_is_compatible_with_every_strategy() -> None:
     off = {"strategy": "insert_only", "sync": False, "hard_delete": None, "update_columns": None}
     assert parsed({"iceberg/merge": off}).merge == MergeRules(strategy="insert_only")
 
@@ -313,7 +309,7 @@ def test_every_write_option_of_iceberg_is_passed_on(name: str) -> None:
 
 
 @pytest.mark.parametrize("disposition", get_args(WriteDisposition))
-def test_every_disposition_is_a_choice(disposition: str) -> None:
+def test_every_disposition_is_accepted(disposition: str) -> None:
     assert parsed({"iceberg/write_disposition": disposition}).write_disposition == disposition
 
 
@@ -345,18 +341,18 @@ def arguments(metadata: dict[str, Any]) -> dict[str, Any]:
     return {key.removeprefix("iceberg/"): value for key, value in metadata.items()}
 
 
-def test_the_typed_helper_writes_the_dict_that_one_would_write_by_hand() -> None:
+def test_the_typed_helper_builds_the_same_dict_as_by_hand() -> None:
     assert metadata_for_table(**arguments(FULL)) == FULL
     assert set(FULL) == set(OUTPUT_KEYS)
 
 
 @pytest.mark.parametrize("key", FULL)
-def test_the_typed_helper_writes_only_what_is_given(key: str) -> None:
+def test_the_typed_helper_omits_options_that_are_not_given(key: str) -> None:
     if key != "iceberg/write_disposition":
         assert metadata_for_table(**arguments({key: FULL[key]})) == {key: FULL[key]}
 
 
-def test_the_typed_helper_copies_what_it_is_given() -> None:
+def test_the_typed_helper_copies_its_arguments() -> None:
     given = {"partition_by": ("day(ts)",), "table_properties": {"a": "b"}}
     metadata = metadata_for_table(**given)  # type: ignore[arg-type]
     given["table_properties"]["a"] = "changed"  # type: ignore[index]
@@ -376,17 +372,17 @@ def test_the_typed_helper_copies_what_it_is_given() -> None:
     ],
     ids=str,
 )
-def test_the_typed_helper_refuses_what_the_keys_do_not_take(bad: dict[str, Any]) -> None:
+def test_the_typed_helper_refuses_invalid_values(bad: dict[str, Any]) -> None:
     with pytest.raises(MetadataKeyError, match="Cannot "):
         metadata_for_table(**bad)
 
 
-def test_every_constant_of_a_key_is_a_known_key() -> None:
+def test_every_key_constant_is_a_known_key() -> None:
     constants = {value for name, value in vars(module).items() if name.isupper() and isinstance(value, str)}
     assert {value for value in constants if value.startswith("iceberg/") and value != "iceberg/"} <= _PREFIXED
 
 
-def test_renames_may_be_a_history() -> None:
+def test_renames_may_list_several_former_names() -> None:
     given = {"a": "b", "b": "c", "x": "c", "s.a": "b", "t.a": "b"}
     options = parse_write_options({"iceberg/renames": given}, subject="a")
     assert options.renames == {"a": "c", "b": "c", "x": "c", "s.a": "b", "t.a": "b"}
@@ -400,12 +396,12 @@ def test_renames_may_be_a_history() -> None:
         ({"iceberg/table_properties": {"format-version": None, "a": "b"}}, None),
     ],
 )
-def test_the_format_is_no_property_that_a_table_has(given: dict[str, Any], version: int | None) -> None:
-    """As one it would be set again in every run."""
+def test_the_format_version_is_not_kept_as_a_table_property(given: dict[str, Any], version: int | None) -> None:
+    """As a property it would be set again in every run."""
     options = parse_write_options(given, subject="nyc.flights")
     assert (options.format_version, options.table_properties) == (version, {"a": "b"})
 
 
 @pytest.mark.parametrize("key", ADDRESSING_KEYS)
-def test_a_run_that_says_none_says_nothing(key: str) -> None:
+def test_none_in_run_metadata_keeps_the_definition_s_value(key: str) -> None:
     assert parsed({key: "a.b"}, {key: None}) == parsed({key: "a.b"})

@@ -1,4 +1,4 @@
-"""What a replace overwrites: no file only in part, and never less than what the run owns."""
+"""What a replace overwrites: only whole files, and at least the rows that the run owns."""
 
 import datetime as dt
 from typing import Any
@@ -45,7 +45,7 @@ def hour(number: int) -> dt.datetime:
 
 
 def described(rows: list[dict[str, Any]], *, known: bool, nulls_known: bool) -> tuple[DataFile, ManifestDataFile]:
-    """Return what a manifest says of those rows, for the plan and for Iceberg's own evaluators."""
+    """Return these rows as a manifest describes them, for the plan and for pyiceberg's own evaluators."""
     bounds, lower, upper, nulls = {}, {}, {}, {}
     for field in (ICEBERG_COLUMNS.find_field("ts"), ICEBERG_COLUMNS.find_field("carrier")):
         values = [row[field.name] for row in rows]
@@ -125,13 +125,13 @@ SCOPES = st.one_of(
         (PartitionScope(), [[]], True),
     ],
 )
-def test_a_scope_follows_a_spec_whose_partitions_lie_inside_or_outside_of_it(
+def test_a_spec_follows_a_scope_if_each_partition_is_inside_or_outside(
     scope: PartitionScope, specs: list[list[str]], follows: bool
 ) -> None:
     assert follows_spec(bound(scope), [spec(*fields) for fields in specs]) == follows
 
 
-def test_a_removed_field_of_format_version_1_is_not_followed() -> None:
+def test_a_void_field_does_not_follow_the_scope() -> None:
     removed = spec("day(ts)").fields[0]
     void = type(removed)(removed.column, type(removed.transform)("void"))
     assert not follows_spec(bound(daily("2024-01-02")), [type(spec())((void,))])
@@ -139,7 +139,7 @@ def test_a_removed_field_of_format_version_1_is_not_followed() -> None:
 
 @settings(max_examples=150)
 @given(SCOPES, FILES)
-def test_the_engine_finds_every_file_wholly_inside_or_outside_of_the_filter(
+def test_iceberg_finds_every_file_entirely_inside_or_outside_the_filter(
     scope: PartitionScope, files: list[tuple[list[dict[str, Any]], bool, bool]]
 ) -> None:
     contents = [described(rows, known=known, nulls_known=nulls_known) for rows, known, nulls_known in files]
@@ -156,7 +156,7 @@ def test_the_engine_finds_every_file_wholly_inside_or_outside_of_the_filter(
 
 @settings(max_examples=150)
 @given(SCOPES, FILES)
-def test_what_is_left_of_a_scope_for_a_file_means_the_same_for_its_rows(
+def test_a_scope_narrowed_to_a_file_matches_the_same_rows_of_it(
     scope: PartitionScope, files: list[tuple[list[dict[str, Any]], bool, bool]]
 ) -> None:
     whole = bound(scope)
@@ -167,7 +167,7 @@ def test_what_is_left_of_a_scope_for_a_file_means_the_same_for_its_rows(
         assert sum(len(box) for box in left.boxes) <= sum(len(box) for box in whole.boxes)
 
 
-def test_a_file_inside_of_the_scope_needs_no_filter_and_one_outside_is_not_read() -> None:
+def test_a_file_inside_the_scope_needs_no_filter_and_one_outside_is_not_read() -> None:
     days = bound(daily("2024-01-01", "2024-01-03"))
     assert within_file(days, file(hour(0), hour(23))).is_whole_table
     assert within_file(days, file(hour(24), hour(47))).boxes == ()
@@ -177,7 +177,7 @@ def test_a_file_inside_of_the_scope_needs_no_filter_and_one_outside_is_not_read(
 
 @settings(max_examples=150)
 @given(SCOPES, ROWS)
-def test_a_hull_holds_its_scope_in_few_terms(scope: PartitionScope, row: dict[str, Any]) -> None:
+def test_a_hull_contains_its_scope_in_one_box(scope: PartitionScope, row: dict[str, Any]) -> None:
     outline = hull(bound(scope))
     assert len(outline.boxes) == 1
     assert matches(outline.predicate(), row) or not matches(bound(scope).predicate(), row)
@@ -185,9 +185,7 @@ def test_a_hull_holds_its_scope_in_few_terms(scope: PartitionScope, row: dict[st
 
 @settings(max_examples=100)
 @given(SCOPES, ROWS)
-def test_without_files_the_scope_is_overwritten_as_it_is(
-    scope: PartitionScope, row: dict[str, LiteralValue | None]
-) -> None:
+def test_without_files_the_filter_is_the_scope(scope: PartitionScope, row: dict[str, LiteralValue | None]) -> None:
     coverage = cover(bound(scope), [])
     assert coverage.filter == coverage.owned
     assert not coverage.carries_over
@@ -216,12 +214,12 @@ def kept(predicate: Predicate, *instants: dt.datetime | None) -> list[bool]:
         (file(utc(2024, 1, 5), utc(2024, 1, 5), null=True), False),
     ],
 )
-def test_a_file_straddles_a_day_if_it_may_hold_rows_of_both_sides(data_file: DataFile, straddles: bool) -> None:
+def test_a_file_straddles_a_day_if_it_may_hold_rows_inside_and_outside(data_file: DataFile, straddles: bool) -> None:
     coverage = cover(bound(daily("2024-01-02")), [data_file])
     assert (coverage.straddling_files, coverage.carries_over) == (int(straddles), straddles)
 
 
-def test_the_scope_grows_from_file_to_file_and_no_further() -> None:
+def test_the_filter_grows_only_over_overlapping_files() -> None:
     chain = [
         file(NOON, NOON + 24 * HOUR),
         file(NOON + 20 * HOUR, NOON + 48 * HOUR),
@@ -239,7 +237,7 @@ def test_the_scope_grows_from_file_to_file_and_no_further() -> None:
 
 
 @pytest.mark.parametrize("step", [1, -1, 7], ids=["upwards", "downwards", "mixed"])
-def test_a_long_chain_of_files_is_followed_in_a_few_turns(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+def test_a_long_chain_of_overlapping_files_needs_few_passes(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     count, middle = 300, 150
     chain = [file(NOON + number * HOUR, NOON + number * HOUR + 1.5 * HOUR) for number in range(-middle, middle)]
     in_order = [chain[number * step % count] for number in range(count)]
@@ -257,11 +255,11 @@ def test_a_long_chain_of_files_is_followed_in_a_few_turns(monkeypatch: pytest.Mo
     assert len(asked) <= 4 * count
 
 
-def test_a_file_of_unknown_values_makes_the_whole_column_be_overwritten() -> None:
+def test_a_file_without_bounds_drops_its_column_from_the_filter() -> None:
     assert cover(bound(daily("2024-01-02")), [file(None, None)]).filter == EVERY_ROW
 
 
-def test_dates_grow_by_whole_days() -> None:
+def test_a_date_filter_grows_by_whole_days() -> None:
     first, last = dt.date(2024, 1, 2), dt.date(2024, 1, 4)
     data_file = DataFile("f", {"day": ColumnBounds(first, last, may_hold_null=False)})
     coverage = cover(bound(daily("2024-01-02", column="day")), [data_file])
@@ -280,7 +278,7 @@ BUCKETS = spec("bucket(4, carrier)")
 
 
 def cut(bucket: int, **known: Any) -> DataFile:
-    """A file of one bucket, of whose texts only the first letters are known, which all files share."""
+    """A file of one bucket. Its string bounds are truncated to the first letters, which are the same in all files."""
     bounds = ColumnBounds("A", "Z", may_hold_null=False, partitions={BUCKET: bucket})
     return DataFile("f", {"carrier": bounds}, **known)
 
@@ -288,7 +286,7 @@ def cut(bucket: int, **known: Any) -> DataFile:
 CUT_FILES = [cut(2), cut(1, may_be_owned=False), cut(3, may_be_owned=False)]
 
 
-def test_buckets_tell_files_apart_whose_bounds_do_not() -> None:
+def test_buckets_separate_files_with_equal_bounds() -> None:
     coverage = cover(bound(keyed("AA")), CUT_FILES, [BUCKETS])
     assert coverage.straddling_files == 1
     assert coverage.filter == any_of([InPartitions("carrier", BUCKET, (2,)), coverage.owned])
@@ -298,7 +296,7 @@ def test_buckets_tell_files_apart_whose_bounds_do_not() -> None:
 @pytest.mark.parametrize(
     "specs",
     [[BUCKETS, spec("bucket(4, carrier)", "carrier")], [BUCKETS, spec("day(ts)")], [spec("bucket(8, carrier)")], []],
-    ids=["the values too", "an older one without", "others", "unknown"],
+    ids=["identity too", "an older spec without buckets", "other bucket count", "unknown specs"],
 )
-def test_buckets_tell_nothing_unless_each_spec_has_them_and_none_the_values(specs: list[PartitionSpec]) -> None:
+def test_buckets_are_used_only_if_every_spec_has_them_without_the_values(specs: list[PartitionSpec]) -> None:
     assert cover(bound(keyed("AA")), CUT_FILES, specs).filter == EVERY_ROW

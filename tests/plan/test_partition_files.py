@@ -1,4 +1,4 @@
-"""The files of each of many partitions."""
+"""Finding the files of each of many partitions."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,7 +37,9 @@ SCOPES = st.lists(st.lists(BOXES, max_size=3).map(lambda boxes: BoundScope(tuple
 
 
 @given(SCOPES, FILES)
-def test_they_are_the_files_that_may_have_rows_of_it(partitions: list[BoundScope], files: list[DataFile]) -> None:
+def test_partition_files_are_the_files_that_may_hold_its_rows(
+    partitions: list[BoundScope], files: list[DataFile]
+) -> None:
     expected = [
         [position for position, file in enumerate(files) if within_file(scope, file).boxes] for scope in partitions
     ]

@@ -41,7 +41,7 @@ def spec_changes(wanted: list[str] | None, *current: str, policy: str = "evolve"
         ([], ["day(ts)", "c"], ["day(ts)", "c"], []),
     ],
 )
-def test_a_spec_changes_by_what_differs(
+def test_only_fields_that_differ_change_the_spec(
     wanted: list[str] | None, current: list[str], dropped: list[str], added: list[str]
 ) -> None:
     expected = [
@@ -60,7 +60,7 @@ def test_a_spec_that_may_not_evolve_is_refused_with_both_specs() -> None:
     assert spec_changes(["day(ts)"], "day(ts)", policy="error") == ()
 
 
-def test_a_field_gets_the_name_that_is_asked_for_and_else_keeps_its_own() -> None:
+def test_a_field_keeps_its_name_unless_another_is_given() -> None:
     held = "bucket(8, id) as shard"
     renamed = RenamePartitionField(parse_partition_field(held), "part")
     assert spec_changes(["bucket(8, id) as part"], held) == (renamed,)
@@ -88,7 +88,7 @@ def test_partition_fields_get_their_columns_own_names() -> None:
         ("ts", "the bare column 'ts', which makes a partition of every instant. Hint: write \"day(ts)\"."),
     ],
 )
-def test_a_partition_field_that_cannot_be_is_refused(field: str, message: str) -> None:
+def test_an_impossible_partition_field_is_refused(field: str, message: str) -> None:
     columns = schema(ts="timestamptz", day="date", id="long", f="double")
     with pytest.raises(PartitioningError, match=re.escape(message)):
         check_transforms([parse_partition_field(field)], columns, subject="t")
@@ -104,7 +104,7 @@ def test_a_partition_field_that_cannot_be_is_refused(field: str, message: str) -
         (["id", "bucket(4, id)", "year(ts)", "year(other)"], None),
     ],
 )
-def test_a_partition_field_that_follows_from_another_is_refused(fields: list[str], found: str | None) -> None:
+def test_a_redundant_partition_field_is_refused(fields: list[str], found: str | None) -> None:
     parsed = [parse_partition_field(field) for field in fields]
     if found is None:
         refuse_redundant_fields(parsed, subject="t")
@@ -123,7 +123,7 @@ def test_a_partition_field_that_follows_from_another_is_refused(fields: list[str
         (["id", "id as other", "day(ts)", "truncate(2, s)"], None),
     ],
 )
-def test_a_name_of_a_partition_field_that_is_taken_is_refused(fields: list[str], found: str | None) -> None:
+def test_a_partition_field_name_that_is_taken_is_refused(fields: list[str], found: str | None) -> None:
     parsed, columns = (
         [parse_partition_field(field) for field in fields],
         schema(ts="date", id="int", s_bucket="int").fields,

@@ -47,7 +47,7 @@ def test_tables_with_unusual_names_keep_directories_of_their_own() -> None:
         "",
     ],
 )
-def test_a_template_that_would_place_two_tables_in_one_directory_is_refused(template: str) -> None:
+def test_a_template_that_could_place_two_tables_in_one_directory_is_refused(template: str) -> None:
     with pytest.raises(ConfigurationError, match="`table_location`"):
         LocationTemplate(template)
 
@@ -65,7 +65,7 @@ def test_a_relative_template_needs_a_warehouse() -> None:
         (TableIdentifier(("ny c",), "flights"), "s3://wh", "s3://wh/ny_c/flights-3ae2ae4d70f0"),
     ],
 )
-def test_the_catalog_places_tables_but_for_those_whose_names_do_harm(
+def test_the_catalog_places_tables_except_those_with_harmful_names(
     identifier: TableIdentifier, warehouse: str | None, location: str | None
 ) -> None:
     found = default_location(identifier, warehouse)
@@ -73,5 +73,5 @@ def test_the_catalog_places_tables_but_for_those_whose_names_do_harm(
 
 
 @pytest.mark.parametrize("sign", ["#", "?"])
-def test_plain_pyiceberg_still_cuts_a_path_at_it(sign: str) -> None:
+def test_pyiceberg_still_truncates_a_path_at_this_character(sign: str) -> None:
     assert PyArrowFileIO.parse_location(f"s3://lake/db/t{sign}1/data")[2] == "lake/db/t"

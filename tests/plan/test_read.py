@@ -24,7 +24,7 @@ def seconds(number: float) -> dt.datetime:
 
 
 def history() -> TableState:
-    """Return a table of the snapshots 10, 20 and 30, committed at as many seconds; 10 had a column less."""
+    """Return a table with the snapshots 10, 20 and 30, committed at these seconds. Snapshot 10 lacks a column."""
     items = chain(
         *(Snapshot(number, None, number * 1000, "append", {}, schema_id=int(number > 10)) for number in (10, 20, 30))
     )
@@ -48,7 +48,7 @@ def history() -> TableState:
         (ReadOptions(as_of=seconds(24), ref="audit"), 20),
     ],
 )
-def test_an_input_is_pinned_to_the_snapshot_that_it_asks_for(options: ReadOptions, snapshot_id: int) -> None:
+def test_an_input_is_pinned_to_the_requested_snapshot(options: ReadOptions, snapshot_id: int) -> None:
     assert plan_read(history(), WHOLE, options).snapshot_id == snapshot_id
 
 
@@ -60,11 +60,13 @@ def test_an_input_is_pinned_to_the_snapshot_that_it_asks_for(options: ReadOption
         ([(10, 10), (20, 20), (30, 30), (40, 10)], 35, 30),  # rolled back at 40
         ([(10, 10), (20, 20), (30, 30), (40, 10)], 40, 10),
         ([(10, 10), (20, 20), (30, 30), (40, 10), (50, 20)], 45, 10),  # and brought back at 50
-        ([(10, 10), (21, 30), (20, 20)], 22, 20),  # by a clock that goes slow
+        ([(10, 10), (21, 30), (20, 20)], 22, 20),  # committed by a slow clock
         ([(30, 30)], 30, 30),
     ],
 )
-def test_an_instant_shows_what_main_showed_then(log: list[tuple[float, int]], second: float, snapshot_id: int) -> None:
+def test_as_of_reads_what_main_showed_at_that_time(
+    log: list[tuple[float, int]], second: float, snapshot_id: int
+) -> None:
     state = replace(history(), snapshot_log=tuple((int(at * 1000), number) for at, number in log))
     assert plan_read(state, WHOLE, ReadOptions(as_of=seconds(second))).snapshot_id == snapshot_id
     assert plan_read(state, WHOLE, ReadOptions(as_of=seconds(second), ref="main")).snapshot_id == snapshot_id
@@ -73,18 +75,18 @@ def test_an_instant_shows_what_main_showed_then(log: list[tuple[float, int]], se
 @pytest.mark.parametrize(
     ("log", "second"),
     [
-        ([(30, 30)], 29.999),  # the log begins later
+        ([(30, 30)], 29.999),  # the log starts later
         ([(10, 10), (15, 15), (20, 20)], 19),  # 15 has expired
-        ([(5, 25), (10, 10), (20, 20)], 9),  # what was between 25 and 10 has been taken out of the log
+        ([(5, 25), (10, 10), (20, 20)], 9),  # the log has lost the entries between 25 and 10
     ],
 )
-def test_what_main_showed_and_has_expired_is_missing(log: list[tuple[int, int]], second: float) -> None:
+def test_as_of_refuses_a_snapshot_that_has_expired(log: list[tuple[int, int]], second: float) -> None:
     state = replace(history(), snapshot_log=tuple((at * 1000, number) for at, number in log))
     with pytest.raises(UpstreamMissingError, match="expected the snapshot that 'main' had at 1970-01-01T00:00:"):
         plan_read(state, WHOLE, ReadOptions(as_of=seconds(second)))
 
 
-def test_an_instant_is_a_snapshot_s_to_the_millisecond() -> None:
+def test_as_of_finds_snapshots_to_the_millisecond() -> None:
     items = chain(*(Snapshot(number, None, 1_700_000_000_000 + number, "append", {}) for number in range(1000)))
     state = table(NEW, snapshots=items, snapshot_log=[(item.committed_at_ms, item.snapshot_id) for item in items])
     found = [
@@ -96,7 +98,7 @@ def test_an_instant_is_a_snapshot_s_to_the_millisecond() -> None:
     assert found == list(range(1000))
 
 
-def test_the_zone_of_an_instant_does_not_matter() -> None:
+def test_the_time_zone_of_as_of_does_not_matter() -> None:
     tokyo = seconds(20).astimezone(dt.timezone(dt.timedelta(hours=9)))
     assert plan_read(history(), WHOLE, ReadOptions(as_of=tokyo)).snapshot_id == 20
 
@@ -113,7 +115,7 @@ def test_the_zone_of_an_instant_does_not_matter() -> None:
         ),
     ],
 )
-def test_what_is_not_there_has_to_be_materialized_first(options: ReadOptions, message: str) -> None:
+def test_a_missing_table_must_be_materialized_first(options: ReadOptions, message: str) -> None:
     with pytest.raises(UpstreamMissingError, match=re.escape(f"Cannot read nyc.flights: {message}")):
         plan_read(history(), WHOLE, options)
 
@@ -126,25 +128,25 @@ def test_a_table_without_snapshots_has_columns_and_no_rows() -> None:
         plan_read(table(NEW), WHOLE, ReadOptions(ref="audit"))
 
 
-def test_columns_are_read_in_the_order_that_is_asked_by_the_tables_names() -> None:
+def test_columns_are_read_in_the_requested_order_with_the_table_s_names() -> None:
     plan = plan_read(history(), WHOLE, ReadOptions(columns=("DELAY", "ts")))
     assert (plan.columns, plan.is_whole_row) == (("Delay", "ts"), False)
     assert plan_read(history(), WHOLE, ReadOptions()).is_whole_row
 
 
-def test_an_old_snapshot_has_the_columns_that_it_had() -> None:
+def test_an_old_snapshot_has_its_old_columns() -> None:
     plan = plan_read(history(), WHOLE, ReadOptions(snapshot_id=10))
     assert (plan.columns, plan.schema) == (OLD.names, OLD)
     assert plan_read(history(), WHOLE, ReadOptions()).columns == NEW.names
 
 
 @pytest.mark.parametrize("columns", [("Delay", "Delay"), ("ts", "Delay", "TS")])
-def test_a_column_is_asked_for_once(columns: tuple[str, ...]) -> None:
+def test_a_column_may_be_requested_only_once(columns: tuple[str, ...]) -> None:
     with pytest.raises(MetadataKeyError, match=r"Cannot use `columns` of .*: expected each column once, found"):
         plan_read(history(), WHOLE, ReadOptions(columns=columns))
 
 
-def test_only_the_rows_of_the_partitions_are_read() -> None:
+def test_only_rows_of_the_requested_partitions_are_read() -> None:
     plan = plan_read(history(), daily("2024-01-02"), ReadOptions())
     assert [matches(plan.predicate, {"ts": ts}) for ts in (utc(2024, 1, 2), utc(2024, 1, 3))] == [True, False]
     assert not reads_everything(plan)
@@ -152,12 +154,12 @@ def test_only_the_rows_of_the_partitions_are_read() -> None:
     assert reads_everything(plan_read(history(), WHOLE, ReadOptions()))
 
 
-def test_partitions_need_their_column_in_the_snapshot_that_is_read() -> None:
+def test_the_snapshot_must_have_the_partition_column() -> None:
     with pytest.raises(PartitioningError, match="expected the column 'Delay'"):
         plan_read(history(), daily("2024-01-02", column="Delay"), ReadOptions(snapshot_id=10))
 
 
-def test_partitions_are_found_by_the_name_that_their_column_had_then() -> None:
+def test_partitions_are_found_by_the_column_s_name_in_the_snapshot() -> None:
     before = NEW.like(replace(field, field_id=number) for number, field in enumerate(NEW, start=1))
     now = NEW.like(replace(field, name={"ts": "at", "carrier": "ts"}.get(field.name, field.name)) for field in before)
     state = replace(history(), schema=now, schemas={0: before, 1: now})

@@ -1,4 +1,4 @@
-"""What an input asks for, and where it may say so."""
+"""Options of an input, and where they may be set."""
 
 from typing import Any
 
@@ -48,13 +48,13 @@ def test_the_metadata_of_an_input_is_read(metadata: dict[str, Any], expected: Re
         ({"columns": {"a": 1}}, "`columns` of the metadata of flights"),
     ],
 )
-def test_metadata_that_an_input_does_not_take_is_refused(metadata: dict[str, Any], message: str) -> None:
+def test_invalid_input_metadata_is_refused(metadata: dict[str, Any], message: str) -> None:
     with pytest.raises(MetadataKeyError) as caught:
         parse_read_options(metadata, subject="flights")
     assert message in str(caught.value)
 
 
-def test_an_unlike_key_is_refused_with_all_that_there_are() -> None:
+def test_an_unknown_key_without_a_close_match_is_refused_with_all_keys() -> None:
     with pytest.raises(MetadataKeyError, match=f"Hint: the keys are {', '.join(INPUT_KEYS)}"):
         parse_read_options({"iceberg/zzzzzzzzzzzzzzzzzzzzzzzzzzzzzz": 1}, subject="flights")
 
@@ -68,7 +68,7 @@ def test_an_unlike_key_is_refused_with_all_that_there_are() -> None:
         ({"iceberg/missing": "empty"}, ReadOptions(missing="empty")),
     ],
 )
-def test_each_key_is_an_option_of_its_own(metadata: dict[str, Any], expected: ReadOptions) -> None:
+def test_each_key_sets_its_own_option(metadata: dict[str, Any], expected: ReadOptions) -> None:
     assert parse_read_options(metadata, subject="flights") == expected
 
 
@@ -81,7 +81,7 @@ def test_each_key_is_an_option_of_its_own(metadata: dict[str, Any], expected: Re
         ({"iceberg/row_filter": ""}, "expected a condition in SQL, found ''"),
     ],
 )
-def test_a_value_that_a_key_does_not_take_is_refused(metadata: dict[str, Any], message: str) -> None:
+def test_an_invalid_value_is_refused(metadata: dict[str, Any], message: str) -> None:
     with pytest.raises(MetadataKeyError) as caught:
         parse_read_options(metadata, subject="flights")
     assert message in str(caught.value)
@@ -99,7 +99,7 @@ FIXED = {"iceberg/snapshot_id": 1, "columns": ["a"]}
         ({"snapshot_id": "7"}, None, ReadOptions(columns=("a",), snapshot_id=7)),
     ],
 )
-def test_what_the_run_says_of_when_to_read_replaces_what_the_definition_says(
+def test_the_run_s_choice_of_snapshot_replaces_the_definition_s(
     config: dict[str, Any] | None, tags: dict[str, str] | None, expected: ReadOptions
 ) -> None:
     assert parse_read_options(FIXED, subject="flights", config=config, tags=tags) == expected
@@ -113,12 +113,12 @@ def test_what_the_run_says_of_when_to_read_replaces_what_the_definition_says(
         ({"iceberg/as_of": "noon"}, "Cannot use `iceberg/as_of` of the run's tags"),
     ],
 )
-def test_a_wrong_tag_is_refused(tags: dict[str, str], message: str) -> None:
+def test_an_invalid_tag_is_refused(tags: dict[str, str], message: str) -> None:
     with pytest.raises(MetadataKeyError) as caught:
         parse_read_options({}, subject="flights", tags=tags)
     assert message in str(caught.value)
 
 
-def test_a_key_without_prefix_is_the_hint_for_one_with_it() -> None:
+def test_a_wrongly_prefixed_key_gets_a_hint() -> None:
     with pytest.raises(MetadataKeyError, match="did you mean `columns`"):
         parse_read_options({"iceberg/columns": ["a"]}, subject="flights")

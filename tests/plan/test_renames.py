@@ -1,4 +1,4 @@
-"""Renames that the table has yet to see: until then everything is said by its own names."""
+"""Pending renames: until they are applied, everything uses the table's current names."""
 
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ def test_a_frame_may_write_the_new_name_in_another_case() -> None:
         (schema(b="int"), schema(a="int", b="int"), "expected a table with either 'a' or 'b' .* found both"),
     ],
 )
-def test_a_rename_that_leaves_two_columns_is_refused(frame: Schema, table: Schema, found: str) -> None:
+def test_a_rename_is_refused_if_the_table_has_both_names(frame: Schema, table: Schema, found: str) -> None:
     with pytest.raises(SchemaMismatchError, match=found):
         names(frame, table, a="b")
 
@@ -62,7 +62,7 @@ def test_fields_of_structs_lists_and_maps_are_renamed_by_their_path() -> None:
     assert found.of_schema(columns("new", "new", "new")) == columns("x", "y", "z")
 
 
-def test_everything_that_names_a_column_is_said_by_the_tables_names() -> None:
+def test_options_and_scope_use_the_table_s_column_names() -> None:
     found = names(schema(b="int", id="int"), schema(a="int", id="int"), a="b")
     metadata = {
         "iceberg/partition_by": ["bucket(4, b)", "id"],
@@ -81,7 +81,7 @@ def test_everything_that_names_a_column_is_said_by_the_tables_names() -> None:
     assert found.of_scope(scope).dimensions == (Dimension(None, "a"),)
 
 
-def test_without_a_pending_rename_nothing_is_touched() -> None:
+def test_without_a_pending_rename_nothing_changes() -> None:
     options, scope, frame = parse_write_options({}, subject="t"), PartitionScope(), schema(a="int")
     nothing = StoredNames()
     assert nothing.of_options(options) is options
@@ -89,7 +89,7 @@ def test_without_a_pending_rename_nothing_is_touched() -> None:
     assert nothing.of_schema(frame) is frame
 
 
-def test_of_several_former_names_the_table_may_have_one() -> None:
+def test_the_table_may_have_only_one_of_several_former_names() -> None:
     assert names(schema(c="int"), schema(b="int"), a="c", b="c").changes == (RenameColumn(("b",), "c"),)
     with pytest.raises(SchemaMismatchError, match="expected a table with either 'b' or 'a'"):
         names(schema(c="int"), schema(a="int", b="int"), a="c", b="c")

@@ -1,4 +1,4 @@
-"""Conditions in SQL: what they mean, and what is refused."""
+"""Conditions in SQL: what they mean, and which are refused."""
 
 import datetime as dt
 from decimal import Decimal
@@ -148,7 +148,7 @@ def read(condition: str) -> Any:
         ("st.a in (1, 2) or st.in.z is true", True, None),
     ],
 )
-def test_a_condition_means_what_spark_means(condition: str, *, of_row: bool, of_nulls: bool | None) -> None:
+def test_a_condition_means_what_it_means_in_spark(condition: str, *, of_row: bool, of_nulls: bool | None) -> None:
     predicate = read(condition)
     assert (truth(predicate, ROW), truth(predicate, NULLS)) == (of_row, of_nulls)
 
@@ -220,7 +220,7 @@ def test_a_condition_means_what_spark_means(condition: str, *, of_row: bool, of_
         ("s is distinct from 'x'", "expected a comparison of a column with constants"),
     ],
 )
-def test_what_engines_may_take_differently_is_refused(condition: str, message: str) -> None:
+def test_a_condition_that_engines_may_read_differently_is_refused(condition: str, message: str) -> None:
     with pytest.raises(MetadataKeyError) as caught:
         read(condition)
     assert message in str(caught.value)

@@ -1,4 +1,4 @@
-"""When the versions of a history begin, and which batches come too late for it."""
+"""When the versions of a history begin, and which batches are too old."""
 
 import datetime as dt
 from dataclasses import replace
@@ -47,7 +47,7 @@ def test_a_boundary_of_the_partition_needs_one_window(scope: PartitionScope) -> 
         boundary_of(replace(SCD2, boundary="partition"), materialization(scope), WHOLE, subject="t")
 
 
-def test_runs_that_own_a_part_end_no_versions_of_the_whole_table() -> None:
+def test_a_partitioned_run_cannot_retire_versions_of_the_whole_table() -> None:
     part = bind_scope(keyed("AA"), COLUMNS, subject="t")
     rules = replace(SCD2, retire="all")
     assert boundary_of(rules, materialization(keyed("AA")), WHOLE, subject="t") == utc(2024, 5, 5)
@@ -56,7 +56,7 @@ def test_runs_that_own_a_part_end_no_versions_of_the_whole_table() -> None:
 
 
 def written(scope: PartitionScope, boundary: dt.datetime) -> TableState:
-    """A table with a history of that scope up to the boundary."""
+    """A table with a history for that scope up to the boundary."""
     own = bind_scope(scope, COLUMNS, subject="t")
     summary = {**materialization(scope).properties(), **history_properties(boundary, own)}
     return table(COLUMNS, snapshots=[replace(snapshot(7), summary=summary)])
@@ -70,7 +70,7 @@ def written(scope: PartitionScope, boundary: dt.datetime) -> TableState:
         (keyed("AA"), utc(2024, 1, 4), False),
         (keyed("DL"), utc(2024, 1, 2), False),
     ],
-    ids=["earlier", "the same again", "later", "earlier, of other rows"],
+    ids=["earlier", "the same again", "later", "earlier, for other rows"],
 )
 def test_a_batch_from_before_the_last_boundary_of_its_rows_is_refused(
     scope: PartitionScope, boundary: dt.datetime, is_late: bool

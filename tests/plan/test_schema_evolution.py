@@ -1,4 +1,4 @@
-"""How a table has to change so that a frame fits, and what is refused."""
+"""How a table changes so that a DataFrame fits, and what is refused."""
 
 import itertools
 import re
@@ -77,7 +77,7 @@ THEIR_TYPES: list[TheirType] = [
     BooleanType(), IntegerType(), LongType(), FloatType(), DoubleType(), DateType(), TimeType(), TimestampType(),
     TimestamptzType(), StringType(), UUIDType(), TheirDecimal(9, 2), TheirDecimal(12, 2), TheirDecimal(38, 2),
 ]  # fmt: skip
-"""Decimals of one scale only: pyiceberg's `promote` compares a scale with itself, and lets any other pass."""
+"""Decimals with one scale only: pyiceberg's `promote` compares a scale with itself, and allows any change of scale."""
 
 
 def struct(**fields: str | IcebergType) -> StructType:
@@ -127,7 +127,7 @@ def changes(frame: Schema, table: Schema, *, policy: str = "add_columns", **docs
         (schema(m=MapType(INT, INT)), schema(m=MapType(LONG, INT)), ()),
     ],
 )  # fmt: skip
-def test_a_frame_adds_what_is_new_and_widens_what_is_narrower(
+def test_a_frame_adds_new_columns_and_widens_narrower_ones(
     frame: Schema, table: Schema, expected: tuple[TableUpdate, ...]
 ) -> None:
     assert changes(frame, table) == expected
@@ -151,7 +151,7 @@ def test_a_frame_adds_what_is_new_and_widens_what_is_narrower(
     ],
     ids=str,
 )
-def test_what_a_column_cannot_hold_unchanged_is_refused(frame: str | IcebergType, table: str | IcebergType) -> None:
+def test_a_type_that_would_change_values_is_refused(frame: str | IcebergType, table: str | IcebergType) -> None:
     with pytest.raises(SchemaMismatchError) as caught:
         changes(schema(a=frame), schema(a=table))
     frame_type, table_type = schema(a=frame).fields[0].type, schema(a=table).fields[0].type
@@ -160,7 +160,7 @@ def test_what_a_column_cannot_hold_unchanged_is_refused(frame: str | IcebergType
 
 
 @pytest.mark.parametrize(("frame", "table"), [("timestamp", "timestamptz"), ("timestamptz", "timestamp")])
-def test_a_wall_clock_does_not_become_an_instant_by_the_sessions_zone(frame: str, table: str) -> None:
+def test_a_timestamp_without_zone_is_not_converted_by_the_session_s_zone(frame: str, table: str) -> None:
     with pytest.raises(SchemaMismatchError, match="convert it with an explicit zone"):
         changes(schema(a=frame), schema(a=table))
 
@@ -172,14 +172,14 @@ def test_a_wall_clock_does_not_become_an_instant_by_the_sessions_zone(frame: str
         (schema(s=struct(x="int")), schema(s=struct(x="int", y="int!")), "s.y"),
     ],
 )
-def test_a_required_column_that_the_frame_does_not_have_is_refused(frame: Schema, table: Schema, column: str) -> None:
+def test_a_frame_without_a_required_column_is_refused(frame: Schema, table: Schema, column: str) -> None:
     with pytest.raises(
         SchemaMismatchError, match=re.escape(f"expected the required column {column!r}, found a DataFrame")
     ):
         changes(frame, table)
 
 
-def test_a_new_column_of_nothing_but_null_is_refused_with_a_cast() -> None:
+def test_a_new_column_of_type_void_is_refused_and_the_hint_is_a_cast() -> None:
     with pytest.raises(SchemaMismatchError) as caught:
         changes(schema(a="int", b="unknown"), schema(a="int"))
     assert "expected a type for the new column 'b'" in str(caught.value)
@@ -202,7 +202,7 @@ def test_strict_refuses_any_difference_and_names_the_first(frame: Schema, found:
         changes(frame, schema(a="int", s=struct(x="int")), policy="strict")
 
 
-def test_strict_takes_what_is_no_difference_and_still_writes_docs() -> None:
+def test_strict_allows_equal_columns_and_writes_column_docs() -> None:
     table = schema(a="int!", b=ListType(parse_type("int")), c=MapType(STRING, INT))
     frame = schema(c=MapType(STRING, INT), A="int", b=ListType(parse_type("int")))
     assert changes(frame, table, policy="strict", a="the a") == (DescribeColumn(("a",), "the a"),)
@@ -233,13 +233,13 @@ def full(frame: Schema, table: Schema, **protected: str) -> tuple[tuple[TableUpd
         ),
     ],
 )
-def test_full_makes_the_columns_those_of_the_frame_and_loses_nothing_before_the_data_is_there(
+def test_full_adopts_the_frame_s_columns_and_drops_only_after_the_commit(
     frame: Schema, table: Schema, before: tuple[TableUpdate, ...], after: tuple[TableUpdate, ...]
 ) -> None:
     assert full(frame, table) == (before, after)
 
 
-def test_structs_that_lack_fields_are_completed() -> None:
+def test_missing_struct_fields_are_added() -> None:
     table = schema(s=struct(x="int", y="string"), l=ListType(struct(x="int", y="int")), a="int", b="int")
     frame = schema(a="int", s=struct(Y="string", new="int"), l=ListType(struct(y="int", x="int")))
     assert completed_columns(frame, table) == {"s": struct(Y="string", new="int", x="int")}
@@ -247,7 +247,7 @@ def test_structs_that_lack_fields_are_completed() -> None:
 
 
 @pytest.mark.parametrize(("held", "dropped"), [("b", "b"), ("s.x", "s"), ("s.x", "s.x")])
-def test_full_drops_no_column_that_the_tables_layout_needs(held: str, dropped: str) -> None:
+def test_full_does_not_drop_a_column_used_by_the_layout(held: str, dropped: str) -> None:
     fields: dict[str, str | IcebergType] = {"a": "int", "b": "int", "s": struct(x="int", y="int")}
     kept = {name: value for name, value in fields.items() if name != dropped}
     if dropped == "s.x":
@@ -257,7 +257,7 @@ def test_full_drops_no_column_that_the_tables_layout_needs(held: str, dropped: s
     full(schema(**kept), schema(**fields), bb="is another column")
 
 
-def test_full_refuses_a_type_that_does_not_widen() -> None:
+def test_full_refuses_a_type_that_cannot_be_widened() -> None:
     with pytest.raises(SchemaMismatchError, match="expected the column 'a' of type int, or of a narrower one"):
         full(schema(a="string"), schema(a="int"))
 
@@ -268,7 +268,7 @@ def test_only_descriptions_that_differ_are_written() -> None:
     assert found == (DescribeColumn(("a",), "new"),)
 
 
-def test_a_new_table_gets_the_descriptions_that_are_given_and_keeps_others() -> None:
+def test_a_new_table_gets_the_given_descriptions_and_keeps_the_frame_s() -> None:
     described = with_docs(Schema((Field("a", INT, doc="frame"), Field("b", INT, doc="frame"))), {"a": "asset"})
     assert [field.doc for field in described] == ["asset", "frame"]
 
@@ -282,7 +282,7 @@ def test_a_new_table_gets_the_descriptions_that_are_given_and_keeps_others() -> 
         (("a", "a"), True, "'a' and 'a'"),
     ],
 )
-def test_one_name_for_two_columns_is_refused(
+def test_two_columns_with_the_same_name_are_refused(
     names: tuple[str, ...], is_case_sensitive: bool, refused: str | None
 ) -> None:
     frame = Schema(tuple(Field(name, INT) for name in names), is_case_sensitive=is_case_sensitive)
@@ -301,7 +301,7 @@ def test_one_name_for_two_columns_is_refused(
         (MapType(INT, struct(b=struct(a="int", A="int"))), "the fields 'a' and 'A' of 's.value.b'"),
     ],
 )
-def test_one_name_for_two_fields_of_a_struct_is_refused(column: IcebergType, found: str) -> None:
+def test_two_struct_fields_with_the_same_name_are_refused(column: IcebergType, found: str) -> None:
     frame = Schema((Field("s", column), Field("S2", struct(a="int"))))
     with pytest.raises(SchemaMismatchError, match=f"found {found}"):
         refuse_repeated_columns(frame, subject="t")
@@ -317,7 +317,7 @@ def test_one_name_for_two_fields_of_a_struct_is_refused(column: IcebergType, fou
         (MapType(INT, INT), "a.value"),
     ],
 )
-def test_two_columns_of_one_dotted_path_are_refused(column: IcebergType, dotted: str) -> None:
+def test_two_columns_with_the_same_dotted_path_are_refused(column: IcebergType, dotted: str) -> None:
     one, other = Field("a", column), Field(dotted, INT)
     for frame, table in ((Schema((one, other)), None), (Schema((one,)), Schema((other,)))):
         with pytest.raises(SchemaMismatchError, match=r"found .*`a.* Hint: rename the column that has a dot"):
@@ -331,7 +331,7 @@ def test_a_reserved_column_is_refused(name: str) -> None:
         refuse_reserved_columns(Schema((Field("a", INT), Field(name, INT))), subject="t")
 
 
-def test_a_reserved_name_is_free_inside_of_a_struct_and_in_another_case() -> None:
+def test_a_reserved_name_is_allowed_in_a_struct_or_in_another_case() -> None:
     refuse_reserved_columns(schema(_FILE="int", s=struct(_file="int")), subject="t")
 
 
@@ -378,7 +378,7 @@ def test_names_are_compared_as_the_session_compares_them() -> None:
         ("date", "unknown", False),
     ],
 )
-def test_a_type_holds_every_value_of_another_or_not(source: str, target: str, expected: bool) -> None:
+def test_a_lossless_target_type_holds_every_value_of_the_source(source: str, target: str, expected: bool) -> None:
     assert is_lossless(parse_type(source), parse_type(target)) == expected
 
 
@@ -393,7 +393,7 @@ def test_iceberg_promotes_what_pyiceberg_promotes(before: TheirType, after: Thei
 
 
 def holds(kind: str, value: Fraction) -> bool:
-    """Whether the value is one of the type's, in plain Python."""
+    """Return whether the type can hold the value, in plain Python."""
     if kind in ("int", "long"):
         bits = 31 if kind == "int" else 63
         return value.denominator == 1 and -(2**bits) <= value < 2**bits
@@ -427,7 +427,7 @@ UUID_AND_FIXED = schema(
 
 
 @pytest.mark.parametrize("policy", ["strict", "add_columns"])
-def test_texts_and_binary_stand_for_values_of_types_that_spark_lacks(policy: SchemaEvolution) -> None:
+def test_strings_and_binary_are_stored_as_uuid_and_fixed(policy: SchemaEvolution) -> None:
     frame = schema(u="string", f="binary", s=struct(x="int", u="string"), l=ListType(STRING), m=MapType(STRING, BINARY))
     assert plan_schema_changes(frame, UUID_AND_FIXED, policy=policy, docs={}, subject="t") == SchemaChanges()
     assert columns_to_check(frame, UUID_AND_FIXED) == {
@@ -438,13 +438,13 @@ def test_texts_and_binary_stand_for_values_of_types_that_spark_lacks(policy: Sch
 
 
 @pytest.mark.parametrize(("name", "given"), [("u", "binary"), ("f", "string"), ("u", "int"), ("l", "string")])
-def test_nothing_else_does(name: str, given: str) -> None:
+def test_no_other_types_are_stored_as_uuid_or_fixed(name: str, given: str) -> None:
     with pytest.raises(SchemaMismatchError):
         changes(schema(**{name: given}), UUID_AND_FIXED)
 
 
 @pytest.mark.parametrize(("source", "target"), list(itertools.permutations(NUMBERS, 2)))
-def test_a_number_is_stored_in_a_type_that_holds_every_one_of_its_own(source: str, target: str) -> None:
+def test_a_number_is_stored_in_a_type_that_holds_all_its_values(source: str, target: str) -> None:
     verdict = storage_verdict(parse_type(source), parse_type(target))
     if verdict == "stored":
         assert all(holds(target, Fraction(value)) for value in NUMBERS[source])
@@ -480,12 +480,12 @@ def test_the_scale_of_a_decimal_is_never_changed() -> None:
         (CreateBranch("audit"), "create branch audit"),
     ],
 )
-def test_every_change_has_words(change: TableUpdate, words: str) -> None:
+def test_every_change_has_a_description(change: TableUpdate, words: str) -> None:
     assert str(change) == words
 
 
 KEY = StructType((Field("x", INT, field_id=7, is_required=True), Field("y", ListType(LONG), field_id=8)))
-"""A key as a table has it, with the ids and the promises that a frame's lacks."""
+"""A key type as a table stores it, with the field ids and required fields that a DataFrame lacks."""
 
 
 @pytest.mark.parametrize(
@@ -504,7 +504,7 @@ KEY = StructType((Field("x", INT, field_id=7, is_required=True), Field("y", List
     ],
     ids=str,
 )
-def test_the_keys_of_a_map_do_not_change(given: IcebergType, stored: IcebergType, *, fits: bool) -> None:
+def test_the_key_type_of_a_map_cannot_change(given: IcebergType, stored: IcebergType, *, fits: bool) -> None:
     frame, table = (schema(m=MapType(key, INT)) for key in (given, stored))
     if fits:
         assert changes(frame, table) == ()

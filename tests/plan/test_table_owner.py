@@ -1,4 +1,4 @@
-"""Whose table it is, and what assets that share one leave to each other."""
+"""Who owns a table, and what assets that share a table must not change."""
 
 from typing import Any
 
@@ -57,18 +57,18 @@ def test_a_table_belongs_to_one_asset_unless_both_name_it(
         check_ownership(request, owned(**properties))
 
 
-def test_a_table_that_is_not_there_belongs_to_nobody() -> None:
+def test_a_missing_table_has_no_owner() -> None:
     check_ownership(asked_by("eu/flights"), None)
 
 
-def test_an_asset_takes_over_the_table_of_its_former_key_alone() -> None:
+def test_an_asset_takes_over_only_the_table_of_its_former_key() -> None:
     state = owned(**{OWNER_PROPERTY: "nyc/flights"})
     assert owner_of(asked_by("us/flights", takes_over="nyc/flights"), state) == "us/flights"
     with pytest.raises(TableOwnershipError, match="not of 'old/flights'"):
         check_ownership(asked_by("us/flights", takes_over="old/flights"), state)
 
 
-def test_the_layout_of_a_shared_table_is_its_owner_s_to_change() -> None:
+def test_only_the_owner_changes_the_layout_of_a_shared_table() -> None:
     state = owned(**SHARED, **{SHARERS_PROPERTY: '["eu/flights"]'})
     refuse_disagreement(asked_by("nyc/flights", named=True), state, [BY_CARRIER], [])
     with pytest.raises(TableOwnershipError, match="define the table's layout in its owner, 'nyc/flights'"):
@@ -76,7 +76,7 @@ def test_the_layout_of_a_shared_table_is_its_owner_s_to_change() -> None:
 
 
 @pytest.mark.parametrize("asset_key", ["nyc/flights", "eu/flights"])
-def test_no_column_of_a_shared_table_is_dropped(asset_key: str) -> None:
+def test_columns_of_a_shared_table_are_not_dropped(asset_key: str) -> None:
     state = owned(**SHARED, **{SHARERS_PROPERTY: '["eu/flights"]'})
     with pytest.raises(TableOwnershipError, match="neither dropped nor renamed"):
         refuse_disagreement(asked_by(asset_key, named=True), state, [], [DropColumn(("carrier",))])

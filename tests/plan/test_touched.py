@@ -1,4 +1,4 @@
-"""The partitions that rows fall in, as the rows that are in them."""
+"""Turning the table partitions that a batch touches into a scope."""
 
 import datetime as dt
 from decimal import Decimal
@@ -86,7 +86,7 @@ def scope_of(spec: list[str], partitions: list[tuple[Any, ...]]) -> BoundScope:
         (["n"], [], [], [{"n": 1}, {"n": None}]),
     ],
 )
-def test_the_rows_of_the_partitions_and_no_others(
+def test_the_scope_matches_exactly_the_rows_of_the_partitions(
     spec: list[str], partitions: list[tuple[Any, ...]], inside: list[dict[str, Any]], outside: list[dict[str, Any]]
 ) -> None:
     predicate = scope_of(spec, partitions).predicate()
@@ -95,7 +95,7 @@ def test_the_rows_of_the_partitions_and_no_others(
 
 
 @pytest.mark.parametrize("spec", [["n"], ["day(t)"], ["month(d)", "s"]])
-def test_whole_partitions_need_no_look_at_files(spec: list[str]) -> None:
+def test_whole_partitions_follow_the_spec(spec: list[str]) -> None:
     fields = tuple(parse_partition_field(text) for text in spec)
     one: tuple[Any, ...] = tuple("x" if text == "s" else 3 for text in spec)
     none: tuple[Any, ...] = (None,) * len(spec)
@@ -104,7 +104,7 @@ def test_whole_partitions_need_no_look_at_files(spec: list[str]) -> None:
 
 
 @pytest.mark.parametrize("spec", ["bucket(4, n)", "truncate(5, n)", "bucket(4, s)", "truncate(2, s)"])
-def test_what_a_transform_puts_together(spec: str) -> None:
+def test_bucket_and_truncate_match_rows_of_the_same_partition(spec: str) -> None:
     column, transform = spec[-2], parse_partition_field(spec).transform
     rows: list[dict[str, Any]] = [
         {column: None},
@@ -118,18 +118,18 @@ def test_what_a_transform_puts_together(spec: str) -> None:
     assert [row for row in rows if matches(scope_of([spec], [(None,)]).predicate(), row)] == [{column: None}]
 
 
-def test_what_values_tell_is_not_told_again() -> None:
-    """Iceberg 1.12 takes a filter by a bucket for one by the value, where a spec has both."""
+def test_a_bucket_is_not_used_beside_the_value_itself() -> None:
+    """Iceberg 1.12 misreads a filter by bucket as one by value if a spec has both."""
     fields = [parse_partition_field(text) for text in ("bucket(4, n)", "n", "day(t)", "bucket(2, s)")]
-    told_by = with_columns(fields, SCHEMA, subject="db.t")
-    assert [str(field) for field, _ in told_by] == ["n", "day(t)", "bucket(2, s)"]
+    used = with_columns(fields, SCHEMA, subject="db.t")
+    assert [str(field) for field, _ in used] == ["n", "day(t)", "bucket(2, s)"]
     scope = scope_of(["bucket(4, n)"], [(1,)])
     assert follows_spec(scope, [PartitionSpec((fields[0],))])
     assert not follows_spec(scope, [PartitionSpec((fields[0], fields[1]))])
     assert not follows_spec(scope, [PartitionSpec((parse_partition_field("bucket(8, n)"),))])
 
 
-def test_neighbours_are_one_interval() -> None:
+def test_adjacent_partitions_are_one_interval() -> None:
     (box,) = scope_of(["day(t)"], [(2,), (0,), (1,)]).boxes
     (constraint,) = box
     assert constraint.intervals == ((utc(1970, 1, 1), utc(1970, 1, 4)),)  # type: ignore[union-attr]
@@ -145,7 +145,7 @@ def test_neighbours_are_one_interval() -> None:
         ("nope", "of no such column in the DataFrame"),
     ],
 )
-def test_what_spark_cannot_tell_is_refused(spec: str, message: str) -> None:
+def test_a_partition_field_that_spark_cannot_evaluate_is_refused(spec: str, message: str) -> None:
     with pytest.raises(PartitioningError) as caught:
         scope_of([spec], [(1,)])
     assert message in str(caught.value)
@@ -159,7 +159,7 @@ def test_the_end_of_the_calendar_is_refused() -> None:
 
 
 class TestNulls:
-    """NULL is a value of its own: files of nothing but NULL are replaced, files that have some straddle."""
+    """NULL is a separate value: a file of only NULLs is replaced, a file with some NULLs straddles."""
 
     ALL = DataFile("all", {"n": ColumnBounds(None, None, may_hold_null=True, is_null=True)})
     SOME = DataFile("some", {"n": ColumnBounds(1, 1, may_hold_null=True)})
@@ -169,7 +169,9 @@ class TestNulls:
         ("partitions", "straddling"),
         [([(None,)], [False, True, False]), ([(1,)], [False, True, False]), ([(None,), (1,)], [False, True, False])],
     )
-    def test_a_file_with_both_straddles(self, partitions: list[tuple[Any, ...]], straddling: list[bool]) -> None:
+    def test_a_file_with_null_and_values_straddles(
+        self, partitions: list[tuple[Any, ...]], straddling: list[bool]
+    ) -> None:
         scope = scope_of(["n"], partitions)
         found = [cover(scope, [file]).carries_over for file in (self.ALL, self.SOME, self.NONE)]
         assert found == straddling

@@ -1,4 +1,4 @@
-"""Conditions as rows that can be replaced."""
+"""Conditions as scopes that can be replaced."""
 
 import datetime as dt
 from decimal import Decimal
@@ -60,14 +60,14 @@ CONDITIONS = st.recursive(
 
 
 @given(CONDITIONS, st.lists(ROWS, max_size=6))
-def test_the_rows_are_those_of_the_condition(condition: str, rows: list[dict[str, Any]]) -> None:
+def test_the_scope_matches_the_rows_of_the_condition(condition: str, rows: list[dict[str, Any]]) -> None:
     scope = where_scope(condition, SCHEMA, subject="db.t").predicate()
     wanted = row_filter(condition, SCHEMA, key="k", subject="db.t")
     assert [matches(scope, row) for row in rows] == [matches(wanted, row) for row in rows]
 
 
 def described(rows: list[dict[str, Any]]) -> DataFile:
-    """The bounds of a file of those rows."""
+    """Return a file with the bounds of these rows."""
     bounds = {}
     for column in "nsd":
         known = [row[column] for row in rows if row[column] is not None]
@@ -78,8 +78,8 @@ def described(rows: list[dict[str, Any]]) -> DataFile:
 
 
 @given(CONDITIONS, st.lists(st.lists(ROWS, min_size=1, max_size=4), min_size=1, max_size=3))
-def test_no_file_is_partly_matched_by_what_is_overwritten(condition: str, files: list[list[dict[str, Any]]]) -> None:
-    """And no row of the condition is left, whatever lies in the files."""
+def test_the_overwrite_filter_matches_no_file_partially(condition: str, files: list[list[dict[str, Any]]]) -> None:
+    """No matching row is left either, whatever rows the files hold."""
     scope = where_scope(condition, SCHEMA, subject="db.t")
     described_files = [described(rows) for rows in files]
     coverage = cover(scope, described_files)
@@ -96,7 +96,7 @@ def test_no_file_is_partly_matched_by_what_is_overwritten(condition: str, files:
 @pytest.mark.parametrize(
     "condition", ["n <> 1", "NOT n = 1", "s LIKE 'a%'", "f > 1", "isnan(f)", "f <= 1.5", "b IS TRUE"]
 )
-def test_what_cannot_be_told_by_values_and_ranges_is_refused(condition: str) -> None:
+def test_only_values_and_ranges_are_allowed_in_a_condition(condition: str) -> None:
     with pytest.raises(MetadataKeyError, match="expected =, <, <=, >, >=, BETWEEN, IN and IS NULL"):
         where_scope(condition, SCHEMA, subject="db.t")
 
@@ -114,11 +114,11 @@ def test_what_cannot_be_told_by_values_and_ranges_is_refused(condition: str) -> 
         ("d <= '9999-12-30'", {"d": dt.date(9999, 12, 30)}),
     ],
 )
-def test_other_types(condition: str, row: dict[str, Any]) -> None:
+def test_conditions_work_on_other_types(condition: str, row: dict[str, Any]) -> None:
     assert matches(where_scope(condition, SCHEMA, subject="db.t").predicate(), row)
 
 
-def test_the_ends_of_a_range_of_decimals_are_exact() -> None:
+def test_decimal_ranges_have_exact_bounds() -> None:
     rows = [{"p": Decimal(number)} for number in ("-0.01", "0.00", "1.50", "1.51", "9999999.99")]
     for condition, expected in {
         "p > 0 AND p <= 1.5": [False, False, True, False, False],
@@ -129,20 +129,20 @@ def test_the_ends_of_a_range_of_decimals_are_exact() -> None:
         assert [matches(scope, row) for row in rows] == expected
 
 
-def test_more_combinations_than_anybody_writes_are_refused() -> None:
+def test_too_many_combinations_are_refused() -> None:
     many = " AND ".join(["(n = 1 OR s = 'a')"] * 12)
     with pytest.raises(MetadataKeyError):
         where_scope(f"({many}) AND ({many.replace('1', '2').replace('a', 'b')})", SCHEMA, subject="db.t")
 
 
-def test_intervals_without_end_are_joined() -> None:
+def test_unbounded_intervals_are_merged() -> None:
     assert union_of([(5, None), (None, 1), (1, 3), (4, 6)]) == ((None, 3), (4, None))
     assert union_of([(None, None), (1, 2)]) == ((None, None),)
 
 
 @pytest.mark.parametrize(("kind", "greatest"), [(INT, 2**31 - 1), (LONG, 2**63 - 1)])
-def test_a_range_to_the_greatest_integer_has_no_end(kind: IcebergType, greatest: int) -> None:
-    """Spark makes something else of a comparison with what comes after it, which Iceberg cannot evaluate."""
+def test_a_range_up_to_the_largest_integer_is_unbounded(kind: IcebergType, greatest: int) -> None:
+    """Spark rewrites a comparison with the next integer into one that Iceberg cannot evaluate."""
     columns = Schema((Field("n", kind),))
     below, above = (where_scope(f"n {order} {greatest}", columns, subject="db.t") for order in ("<=", ">"))
     assert below == BoundScope(((Intervals("n", ((None, None),)),),))

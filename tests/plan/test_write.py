@@ -1,4 +1,4 @@
-"""The plan of one write: everything that is decided before anything is done."""
+"""The plan of one write: everything that is decided before anything happens."""
 
 from dataclasses import replace
 from typing import Any
@@ -105,7 +105,7 @@ def test_a_new_table_is_created_with_its_owner_and_the_default_partitioning() ->
     assert (create.location, create.sort_by) == (None, ())
 
 
-def test_the_options_of_a_new_table_win_over_the_packages_own() -> None:
+def test_the_user_s_options_override_the_package_s_for_a_new_table() -> None:
     create = planned(
         format_version=3,
         location="s3://t",
@@ -126,7 +126,7 @@ def test_the_options_of_a_new_table_win_over_the_packages_own() -> None:
     assert [field.column for field in create.sort_by] == ["delay"]
 
 
-def test_an_option_for_the_bounds_of_a_partition_column_wins() -> None:
+def test_a_user_s_metrics_mode_for_a_partition_column_is_kept() -> None:
     create = planned(table_properties={"write.metadata.metrics.column.ts": "counts"}).create
     assert create is not None
     assert create.properties["write.metadata.metrics.column.ts"] == "counts"
@@ -144,9 +144,9 @@ WIDE = schema(**{f"c{number}": "long" for number in range(100)}, ts="timestamptz
         (WIDE, BOUNDS, False),
         (FRAME, {"write.metadata.metrics.column.ts": "none"}, True),
     ],
-    ids=["among the first", "the 101st column", "a mode for all", "whole bounds", "no bounds"],
+    ids=["among the first", "the 101st column", "a default mode", "full bounds", "no bounds"],
 )
-def test_what_keeps_other_rows_from_being_written_again_is_told(
+def test_advice_is_given_if_missing_bounds_cause_rewrites(
     frame: Schema, properties: dict[str, str], has_advice: bool
 ) -> None:
     state = existing(frame, "bucket(4, ts)", properties={**OWNED, **properties})
@@ -156,14 +156,14 @@ def test_what_keeps_other_rows_from_being_written_again_is_told(
 
 
 @pytest.mark.parametrize(("key", "has_advice"), [("a" * 16, False), ("a" * 17, True)])
-def test_bounds_of_long_texts_are_cut(key: str, has_advice: bool) -> None:
+def test_bounds_of_long_strings_are_truncated(key: str, has_advice: bool) -> None:
     frame = schema(carrier="string")
     cut = DataFile("f", {"carrier": ColumnBounds("a" * 16, "b", may_hold_null=False)})
     advice = planned(existing(frame, "bucket(4, carrier)"), keyed(key), frame, [cut]).advice
     assert (advice is not None) is has_advice
 
 
-def test_a_table_that_is_named_explicitly_says_so_and_an_op_owns_nothing() -> None:
+def test_an_explicit_table_name_is_recorded_and_an_op_owns_no_table() -> None:
     named, op = planned(named=True).create, planned(asset_key=None).create
     assert named is not None
     assert op is not None
@@ -171,13 +171,13 @@ def test_a_table_that_is_named_explicitly_says_so_and_an_op_owns_nothing() -> No
     assert op.properties == {**CREATION_PROPERTIES, **BOUNDS}
 
 
-def test_an_existing_table_that_fits_is_changed_in_nothing() -> None:
+def test_an_existing_table_that_fits_is_not_changed() -> None:
     plan = planned(existing())
     assert (plan.create, plan.changes) == (None, ())
     assert (plan.identifier, plan.branch) == (TABLE, "main")
 
 
-def test_what_a_frame_brings_is_planned_in_order() -> None:
+def test_changes_for_a_frame_are_planned_in_order() -> None:
     plan = planned(
         existing(schema(ts="timestamptz", carrier="string"), properties={"mine": "1"}),
         partition_by=["hour(ts)", "delay"],
@@ -196,7 +196,7 @@ def test_a_table_without_partition_by_keeps_its_own_spec() -> None:
     assert planned(existing(FRAME, "bucket(4, carrier)")).changes == ()
 
 
-def test_a_column_that_only_the_table_has_may_partition_it() -> None:
+def test_a_column_that_the_frame_lacks_may_partition_the_table() -> None:
     state = existing(schema(ts="timestamptz", region="string"))
     plan = planned(state, frame=schema(ts="timestamptz"), partition_by=["day(ts)", "region"])
     assert plan.changes == (AddPartitionField(parse_partition_field("region")),)
@@ -224,13 +224,13 @@ def test_a_named_field_of_a_new_table_is_added_after_its_creation() -> None:
     assert plan.changes == (AddPartitionField(parse_partition_field("bucket(4, delay) as shard")),)
 
 
-def test_two_dimensions_in_one_column_make_one_field() -> None:
+def test_two_dimensions_on_one_column_make_one_field() -> None:
     create = planned(scope=keys_by_day([("AA", "2024-01-02")], column="carrier")).create
     assert create is not None
     assert [str(field) for field in create.spec.fields] == ["carrier"]
 
 
-def test_a_replace_overwrites_the_scope_upon_the_current_snapshot() -> None:
+def test_a_replace_overwrites_the_scope_based_on_the_current_snapshot() -> None:
     action = planned(existing()).action
     assert isinstance(action, Overwrite)
     assert action.base_snapshot_id == 7
@@ -252,7 +252,7 @@ def test_a_new_branch_is_created_once() -> None:
     assert planned(there, branch="audit").changes == ()
 
 
-def test_a_branch_is_overwritten_upon_its_own_head() -> None:
+def test_a_branch_is_overwritten_based_on_its_own_head() -> None:
     state = existing(snapshots=[snapshot(7), snapshot(8)], refs={"main": 8, "audit": 7}, branches=["main", "audit"])
     plan = planned(state, branch="audit")
     assert isinstance(plan.action, Overwrite)
@@ -268,7 +268,7 @@ def test_files_that_straddle_the_scope_are_carried_over() -> None:
     assert not planned(existing(), files=None).carries_over
 
 
-def test_an_append_adds_and_a_merge_updates_inside_of_the_scope() -> None:
+def test_an_append_adds_and_a_merge_updates_inside_the_scope() -> None:
     assert planned(existing(), write_disposition="append").action == Append()
     merge = planned(existing(), write_disposition="merge", merge_keys=["carrier"]).action
     assert isinstance(merge, Merge)
@@ -276,7 +276,7 @@ def test_an_append_adds_and_a_merge_updates_inside_of_the_scope() -> None:
     assert [matches(merge.scope, {"ts": ts}) for ts in (NOON, utc(2024, 1, 3))] == [True, False]
 
 
-def test_without_partitions_a_replace_overwrites_every_row_and_guards_none() -> None:
+def test_a_replace_without_partitions_overwrites_every_row_unguarded() -> None:
     plan = planned(existing(), scope=PartitionScope())
     assert isinstance(plan.action, Overwrite)
     assert plan.action.coverage.filter == EVERY_ROW
@@ -294,7 +294,7 @@ def test_rows_of_other_partitions_are_guarded_in_every_disposition(disposition: 
     assert [matches(guard.owned, {"ts": ts}) for ts in (NOON, utc(2024, 1, 1), None)] == [True, False, False]
 
 
-def test_the_type_of_the_table_says_what_a_partition_means() -> None:
+def test_partition_keys_are_bound_to_the_table_s_column_type() -> None:
     frame = schema(key="int", ts="timestamptz")
     guard = planned(existing(schema(key="long", ts="timestamptz")), scope=keyed("42", column="KEY"), frame=frame).guard
     assert guard is not None
@@ -364,7 +364,7 @@ def test_a_shared_table_keeps_its_first_owner() -> None:
         (DAY, {}, {"write_options": {"write-format": "orc"}}, {**SINGLE_PARTITION_OPTIONS, "write-format": "orc"}),
     ],
 )
-def test_one_partition_is_spread_over_tasks_unless_the_user_decides(
+def test_one_partition_is_spread_over_tasks_unless_configured_otherwise(
     scope: PartitionScope, properties: dict[str, str], options: dict[str, Any], expected: dict[str, str]
 ) -> None:
     assert planned(existing(properties={**OWNED, **properties}), scope, **options).write_options == expected
@@ -379,7 +379,7 @@ def test_one_partition_is_spread_over_tasks_unless_the_user_decides(
         (None, {"isolation-level": "serializable"}, None),
     ],
 )
-def test_a_replace_looks_for_conflicts_after_the_snapshot_that_it_was_planned_on(
+def test_a_replace_validates_against_the_snapshot_it_was_planned_on(
     state: TableState | None, asked: dict[str, str], since: str | None
 ) -> None:
     assert planned(state, write_options=asked).write_options.get("validate-from-snapshot-id") == since
@@ -396,14 +396,14 @@ def test_the_rows_of_a_few_partitions_are_counted(count: int, counted: int) -> N
     assert all(matches(rows, {"carrier": key}) for key, rows in plan.counted_partitions)
 
 
-def test_the_new_files_tell_the_rows_of_partitions_that_follow_the_spec() -> None:
+def test_rows_of_partitions_that_follow_the_spec_are_counted_from_new_files() -> None:
     plan = planned(scope=keyed("a", "b"))
     assert plan.counted_partitions == ()
     assert [key for key, _ in plan.listed_partitions] == ["a", "b"]
 
 
 @pytest.mark.parametrize("disposition", ["append", "merge"])
-def test_only_a_replace_counts_partitions(disposition: str) -> None:
+def test_only_a_replace_counts_rows_by_partition(disposition: str) -> None:
     plan = planned(scope=keyed("a", "b"), write_disposition=disposition, merge_keys=("carrier",))
     assert (plan.counted_partitions, plan.listed_partitions) == ((), ())
 
@@ -440,7 +440,7 @@ def test_the_snapshot_says_who_made_it() -> None:
         (table(FRAME, specs=[spec("month(ts)"), spec("day(ts)", spec_id=1)], snapshots=[snapshot(7)]), DAY, {}, True),
     ],
 )
-def test_files_are_looked_at_only_where_a_replace_may_straddle_them(
+def test_files_are_inspected_only_if_a_replace_may_straddle_them(
     state: TableState | None, scope: PartitionScope, asked: dict[str, Any], expected: bool
 ) -> None:
     assert bool(drafted(state, scope, **asked).file_columns()) == expected
@@ -482,7 +482,7 @@ def test_a_new_table_is_refused_before_it_is_created(
         ("false", None, False),
     ],
 )
-def test_a_table_whose_columns_spark_does_not_check_is_refused(
+def test_a_write_with_accept_any_schema_is_refused(
     stored: str | None, asked: dict[str, Any] | None, is_refused: bool
 ) -> None:
     state = None if stored is None else existing(properties={**OWNED, "write.spark.accept-any-schema": stored})
@@ -524,9 +524,7 @@ def test_an_asset_that_shares_a_table_leaves_its_layout_to_the_owner(asked: dict
         (OWNED, False),
     ],
 )
-def test_columns_of_a_table_that_several_assets_write_are_not_dropped(
-    properties: dict[str, str], is_refused: bool
-) -> None:
+def test_full_evolution_keeps_columns_of_a_shared_table(properties: dict[str, str], is_refused: bool) -> None:
     state = existing(properties=properties)
     asked: dict[str, Any] = {"named": True, "schema_evolution": "full"}
     if is_refused:
@@ -537,8 +535,8 @@ def test_columns_of_a_table_that_several_assets_write_are_not_dropped(
 
 
 @pytest.mark.parametrize("transform", ["identity", "bucket[4]", "truncate[2]", "void"])
-def test_a_column_that_sorts_the_files_is_dropped_after_its_order_alone(transform: str) -> None:
-    """Another engine may sort by a transform's value."""
+def test_a_sort_column_is_dropped_only_after_its_sort_order(transform: str) -> None:
+    """Another engine may sort by a transform of the column."""
     state = replace(existing(), sort_order=(SortField("delay", transform=transform),))
     narrow = schema(ts="timestamptz", carrier="string")
     with pytest.raises(SchemaMismatchError, match="the column 'delay', by which the table's files are sorted"):
@@ -547,8 +545,8 @@ def test_a_column_that_sorts_the_files_is_dropped_after_its_order_alone(transfor
     assert plan.changes == (SetSortOrder((), is_partitioned=True),)
 
 
-def test_what_waited_for_the_data_is_planned_on_the_columns_of_the_plan() -> None:
-    """Another writer has added a column since, and one under the name of a column that was dropped."""
+def test_deferred_changes_apply_only_to_the_planned_columns() -> None:
+    """Another writer has since added a column, and another under the name of a dropped column."""
     fields = (
         Field("ts", TIMESTAMPTZ, field_id=1),
         Field("old", STRING, field_id=2),
@@ -562,28 +560,28 @@ def test_what_waited_for_the_data_is_planned_on_the_columns_of_the_plan() -> Non
     assert plan_finish(request(), schema(at="int"), existing(now), planned_on) == ()
 
 
-def test_a_frame_without_columns_makes_no_table() -> None:
+def test_a_frame_without_columns_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="expected at least one column, found a DataFrame without columns"):
         planned(scope=PartitionScope(), frame=Schema(()))
 
 
-def test_the_frame_needs_its_partition_column_even_if_the_table_has_it() -> None:
+def test_the_frame_must_have_the_partition_column_even_if_the_table_has_it() -> None:
     with pytest.raises(PartitioningError, match="found the columns carrier"):
         planned(existing(), frame=schema(carrier="string"))
 
 
-def test_an_unset_merge_key_is_no_matter_of_other_dispositions() -> None:
+def test_merge_keys_are_ignored_by_other_dispositions() -> None:
     assert planned(merge_keys=["no"]).create is not None
 
 
-def test_the_configuration_alone_can_make_the_plan() -> None:
+def test_a_write_can_be_planned_from_configuration_alone() -> None:
     options = parse_write_options({}, None, {"write_disposition": "append"}, subject="a")
     asked = TableRequest(TABLE, "nyc/flights", is_named_explicitly=False, options=options)
     assert draft_write(asked, materialization(DAY), FRAME, None).plan().action == Append()
 
 
 @pytest.mark.parametrize("disposition", ["replace", "append", "merge"])
-def test_only_a_merge_looks_beyond_its_partitions_for_a_history(disposition: str) -> None:
+def test_only_an_scd2_merge_extends_beyond_its_partitions(disposition: str) -> None:
     rules = {"strategy": "scd2", "valid_from": "ts", "boundary": "partition"}
     plan = planned(existing(), write_disposition=disposition, merge_keys=["carrier"], merge=rules)
     assert plan.guard is not None
@@ -595,7 +593,7 @@ def test_only_a_merge_looks_beyond_its_partitions_for_a_history(disposition: str
 
 
 @pytest.mark.parametrize(("lower", "upper", "is_asked"), [("A", "Z", True), ("AA", "AA", False), ("DL", "UA", False)])
-def test_partitions_are_asked_only_where_bounds_do_not_tell(lower: str, upper: str, is_asked: bool) -> None:
+def test_rows_are_searched_by_partition_only_if_bounds_are_inconclusive(lower: str, upper: str, is_asked: bool) -> None:
     state = existing(FRAME, "bucket(4, carrier)")
     data_file = DataFile("f", {"carrier": ColumnBounds(lower, upper, may_hold_null=False)})
     rows = drafted(state, keyed("AA")).rows_to_find_by_partition([data_file])

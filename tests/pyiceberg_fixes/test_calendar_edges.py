@@ -1,4 +1,4 @@
-"""Filters at the edge of the calendar."""
+"""Filters at the last date of Python's calendar."""
 
 import datetime as dt
 
@@ -25,10 +25,10 @@ def table(catalog: SqlCatalog, request: pytest.FixtureRequest) -> Table:
 
 
 @pytest.mark.parametrize(("rows", "files"), [(EDGE, 2), (INSIDE, 1)], ids=["edge", "inside"])
-def test_files_are_planned_by_the_filter_or_by_a_wider_one(table: Table, rows: str, files: int) -> None:
+def test_files_are_planned_with_the_filter_or_a_wider_one(table: Table, rows: str, files: int) -> None:
     assert len(plan_files(table.scan(row_filter=rows), table.scan)) == files
 
 
-def test_plain_pyiceberg_still_overflows(table: Table) -> None:
+def test_pyiceberg_still_overflows(table: Table) -> None:
     with pytest.raises(OverflowError, match="date value out of range"):
         list(table.scan(row_filter=EDGE).plan_files())

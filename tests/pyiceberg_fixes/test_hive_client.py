@@ -17,7 +17,7 @@ DATABASES = ["db"]
 
 
 class Metastore:
-    """Knows its databases."""
+    """A metastore that lists its databases."""
 
     def get_all_databases(self) -> list[str]:
         return DATABASES
@@ -40,21 +40,21 @@ def ask(client: Any) -> list[str]:
     return databases
 
 
-def test_a_thread_has_a_connection_of_its_own(address: str) -> None:
+def test_each_thread_has_its_own_connection(address: str) -> None:
     client = HiveClient({"uri": address}, default_port=METASTORE_PORT)
     with client as connection, ThreadPoolExecutor(1) as other_thread:
         assert other_thread.submit(ask, client).result(30) == DATABASES
         assert connection.get_all_databases() == DATABASES
 
 
-def test_the_first_address_that_accepts_is_asked(address: str) -> None:
+def test_the_first_address_that_accepts_is_used(address: str) -> None:
     assert (
         ask(HiveClient({"uri": f"thrift://127.0.0.1:{free_port()},{address}"}, default_port=METASTORE_PORT))
         == DATABASES
     )
 
 
-def test_plain_pyiceberg_still_shares_a_connection(address: str) -> None:
+def test_pyiceberg_still_shares_a_connection(address: str) -> None:
     client = plain(address)
     assert ask(client) == DATABASES
     first = client.__enter__()
@@ -62,10 +62,10 @@ def test_plain_pyiceberg_still_shares_a_connection(address: str) -> None:
         other_thread.submit(client.__enter__).result(30)
     shared = client._transport
     client.__exit__(None, None, None)
-    assert not shared.isOpen()  # which the other thread opened
+    assert not shared.isOpen()  # the other thread's connection
     first._iprot.trans.close()
 
 
-def test_plain_pyiceberg_still_asks_one_address(address: str) -> None:
+def test_pyiceberg_still_uses_one_address(address: str) -> None:
     with pytest.raises(TTransportException, match="Could not connect"):
         ask(plain(f"thrift://127.0.0.1:{free_port()},{address}"))

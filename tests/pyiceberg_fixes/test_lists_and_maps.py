@@ -34,7 +34,7 @@ def _fixed() -> None:
 
 
 def rows_read(catalog: SqlCatalog, rows: list[dict[str, Any]], file: Path) -> tuple[pa.Table, pa.Table]:
-    """The rows, and what is read of them once a field of each struct has another name."""
+    """Write rows, rename a field of each struct, and return the rows written and the rows read."""
     whole = pa.Table.from_pylist(rows, schema=SCHEMA)
     parquet.write_table(whole, file)
     table = catalog.create_table("db.t", schema=SCHEMA)
@@ -52,8 +52,8 @@ def renamed(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("rows", [3, 140_000])
-def test_they_are_read_as_they_were_written(catalog: SqlCatalog, rows: int, tmp_path: Path) -> None:
-    """Also from row groups of more rows than Arrow hands out at once, of which it gives slices."""
+def test_lists_and_maps_are_read_as_written(catalog: SqlCatalog, rows: int, tmp_path: Path) -> None:
+    """Also from row groups that are larger than one of Arrow's batches, which Arrow returns in slices."""
     given = [{**ROWS[index % 3], "id": index} for index in range(rows)]
     whole, found = rows_read(catalog, given, tmp_path / "rows.parquet")
     for name in SCHEMA.names:
@@ -67,13 +67,13 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["l", "m"])
-def test_plain_pyiceberg_still_reads_null_as_empty(plain: None, catalog: SqlCatalog, name: str, tmp_path: Path) -> None:
+def test_pyiceberg_still_reads_null_as_empty(plain: None, catalog: SqlCatalog, name: str, tmp_path: Path) -> None:
     _, found = rows_read(catalog, ROWS, tmp_path / "rows.parquet")
     assert found.column(name).to_pylist()[0] == []
 
 
 @pytest.mark.parametrize(("name", "read"), [("ll", [[{"y": None}], None]), ("mm", [("k", [("k", {"y": None})])])])
-def test_plain_pyiceberg_still_matches_nested_structs_by_name(
+def test_pyiceberg_still_matches_nested_structs_by_name(
     plain: None, catalog: SqlCatalog, name: str, read: Any, tmp_path: Path
 ) -> None:
     _, found = rows_read(catalog, ROWS, tmp_path / "rows.parquet")

@@ -1,4 +1,4 @@
-"""Files with a field id missing inside of one column."""
+"""Files in which a nested field of a column has no field id."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ VARIANT = pa.struct([pa.field("metadata", pa.binary()), pa.field("value", pa.bin
 
 @pytest.fixture
 def table(catalog: SqlCatalog, tmp_path: Path) -> Table:
-    """A table without a name mapping, whose one file has a column that the table lacks: the parts have no ids."""
+    """A table without a name mapping. Its file has a column that the table lacks, and nested fields without ids."""
     missing_field_ids.install()
     table = catalog.create_table("db.t", schema=pa.schema([("id", pa.int64())]))
     table.append(pa.table({"id": [1, 2]}))
@@ -31,7 +31,7 @@ def test_the_other_columns_are_read(table: Table) -> None:
     assert table.scan().to_arrow().to_pydict() == {"id": [1, 2]}
 
 
-def test_plain_pyiceberg_still_refuses_the_file(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pyiceberg_still_refuses_the_file(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = pyiceberg_arrow.pyarrow_to_schema.__wrapped__  # type: ignore[attr-defined]
     monkeypatch.setattr(pyiceberg_arrow, "pyarrow_to_schema", plain)
     with pytest.raises(ValueError, match="Parquet file does not have field-ids"):

@@ -1,4 +1,4 @@
-"""Filters over promoted columns, as pyiceberg evaluates them in files of both types."""
+"""Filters on promoted columns, evaluated by pyiceberg in files with either type."""
 
 from decimal import Decimal
 from itertools import combinations
@@ -54,7 +54,7 @@ def rows_of(columns: dict[str, tuple[pa.DataType, list[Any]]]) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def widened(tmp_path_factory: pytest.TempPathFactory) -> Table:
-    """A table with a file of the narrow types and one of the wide ones."""
+    """A table with a file of the narrow types and a file of the wide types."""
     narrowed_literals.install()
     directory = tmp_path_factory.mktemp("lake")
     catalog = load_catalog("lake", type="sql", uri=f"sqlite:///{directory}/c.db", warehouse=f"file://{directory}")
@@ -77,8 +77,8 @@ def predicates(column: str) -> list[Predicate]:
 
 
 @pytest.mark.parametrize("column", list(NARROW))
-def test_literals_are_compared_as_they_are(widened: Table, column: str) -> None:
-    """Whatever type the column has in a file that is older than its promotion."""
+def test_literals_are_compared_without_narrowing(widened: Table, column: str) -> None:
+    """Also in files from before the column was promoted."""
     held = [*rows_of(NARROW).column(column).to_pylist(), *rows_of(WIDE).column(column).to_pylist()]
     for predicate in predicates(column):
         for asked in (predicate, Not(predicate)):
@@ -95,7 +95,7 @@ def test_literals_are_compared_as_they_are(widened: Table, column: str) -> None:
     ],
     ids=["loses a float", "keeps NULL"],
 )
-def test_plain_pyiceberg_still_narrows_literals(
+def test_pyiceberg_still_narrows_literals(
     widened: Table, asked: Any, value: Any, rows: int, rows_expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def found() -> int:

@@ -1,4 +1,4 @@
-"""Filters over a partition of NULL."""
+"""Filters on a partition with the value NULL."""
 
 import pyarrow as pa
 import pytest
@@ -19,7 +19,7 @@ COMPARISONS = {
 
 @pytest.fixture
 def table(catalog: SqlCatalog) -> Table:
-    """A table with one file of a NULL partition, and one of a value."""
+    """A table with one file in the NULL partition and one in another."""
     null_partitions.install()
     table = catalog.create_table("db.t", schema=pa.schema([("p", pa.int64())]))
     with table.update_spec() as update:
@@ -29,7 +29,7 @@ def table(catalog: SqlCatalog) -> Table:
 
 
 def rows_of(name: str) -> str:
-    """A filter by which the file of NULL is read, so that pyiceberg works out its residual."""
+    """Return a filter that includes the NULL partition, so that pyiceberg computes its residual."""
     return f"p is null or p {COMPARISONS[name]} 0"
 
 
@@ -40,7 +40,7 @@ def test_a_comparison_with_null_is_not_true(table: Table, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMPARISONS)
-def test_plain_pyiceberg_still_fails(table: Table, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pyiceberg_still_fails(table: Table, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     visit = f"visit_{name}"
     monkeypatch.setattr(ResidualVisitor, visit, getattr(ResidualVisitor, visit).__wrapped__)
     with pytest.raises(TypeError, match="NoneType"):

@@ -1,4 +1,4 @@
-"""Files whose requests the catalog signs."""
+"""File access with requests that the catalog signs."""
 
 import asyncio
 import sys
@@ -15,18 +15,18 @@ from dagster_iceberg_spark.pyiceberg_fixes.remote_signing import SigningFileIO
 PROPERTIES = {"uri": "http://127.0.0.1:1", "s3.endpoint": "http://127.0.0.1:2", "client.region": "eu-central-1"}
 
 
-def test_each_table_has_a_file_system_of_its_own_for_all_threads() -> None:
-    """Another table's may have another signer: what s3fs caches by its arguments is not shared."""
+def test_each_table_has_its_own_file_system_for_all_threads() -> None:
+    """Tables may have different signers, so they do not share the file systems that s3fs caches by arguments."""
     one, other = SigningFileIO(PROPERTIES), SigningFileIO(PROPERTIES)
     assert one.get_fs("s3") is one.get_fs("s3a")
     assert one.get_fs("s3") is not other.get_fs("s3")
 
 
-def test_other_files_are_read_as_ever() -> None:
+def test_other_files_have_their_usual_file_system() -> None:
     assert SigningFileIO(PROPERTIES).get_fs("file").protocol == ("file", "local")
 
 
-def test_the_library_that_lets_others_sign_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_s3fs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "s3fs", None)
     with pytest.raises(ConfigurationError, match=r"install `dagster-iceberg-spark\[remote-signing\]`"):
         SigningFileIO(PROPERTIES).get_fs("s3")
@@ -34,14 +34,14 @@ def test_the_library_that_lets_others_sign_is_named(monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def signed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The requests that the catalog was asked to sign."""
+    """The requests sent to the catalog for signing."""
     requests: list[Any] = []
     monkeypatch.setattr(S3V4RestSigner, "__call__", lambda _, request, **__: requests.append(request))
     return requests
 
 
 def sign_by_new_client(files: FsspecFileIO) -> None:
-    """Let a client sign that s3fs makes after the file system, as it does in its own event loop."""
+    """Sign with a client that s3fs creates after the file system, as it does in its own event loop."""
     store = files.get_fs("s3")
     store.connect(refresh=True)
 
@@ -63,12 +63,12 @@ def plain() -> FsspecFileIO:
     return FsspecFileIO({**PROPERTIES, "s3.signer": "S3V4RestSigner"})
 
 
-def test_plain_pyiceberg_still_shares_the_client_that_it_takes_the_signer_from() -> None:
+def test_pyiceberg_still_shares_clients_between_signers() -> None:
     """https://github.com/apache/iceberg-python/issues/3896"""
     assert plain().get_fs("s3") is plain().get_fs("s3")
 
 
-def test_plain_pyiceberg_still_has_clients_without_signer(signed: list[Any]) -> None:
+def test_pyiceberg_still_has_clients_without_signer(signed: list[Any]) -> None:
     """https://github.com/apache/iceberg-python/issues/3625"""
     sign_by_new_client(plain())
     assert signed == []

@@ -25,9 +25,9 @@ def ids(table: Table, predicate: Any) -> list[int]:
     return found
 
 
-def test_they_are_null_where_the_struct_is(table: Table) -> None:
+def test_required_fields_are_null_if_their_struct_is_null(table: Table) -> None:
     assert (ids(table, IsNullInStruct), ids(table, NotNullInStruct)) == ([2], [1])
 
 
-def test_plain_pyiceberg_still_takes_them_for_never_null(table: Table) -> None:
+def test_pyiceberg_still_assumes_required_fields_are_never_null(table: Table) -> None:
     assert (ids(table, IsNull), ids(table, NotNull)) == ([], [1, 2])

@@ -1,4 +1,4 @@
-"""Two that open a new SQL catalog at once."""
+"""Two processes that open a new SQL catalog at the same time."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ TABLES: Any = (IcebergTables.__table__, IcebergNamespaceProperties.__table__)
 
 @pytest.fixture
 def properties(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A new catalog, whose tables somebody else creates right before pyiceberg does."""
+    """A new catalog. Another process creates its tables right before pyiceberg does."""
     path = tmp_path / "c.db"
 
     def create_first(target: Any, *_: Any, **__: Any) -> None:
@@ -34,10 +34,10 @@ def properties(tmp_path: Path) -> Iterator[dict[str, str]]:
         event.remove(table, "before_create", create_first)
 
 
-def test_it_is_opened_by_both(properties: dict[str, str]) -> None:
+def test_a_catalog_created_concurrently_is_opened(properties: dict[str, str]) -> None:
     assert load_catalog("lake", **properties).list_namespaces() == []
 
 
-def test_plain_pyiceberg_still_fails(properties: dict[str, str]) -> None:
+def test_pyiceberg_still_fails(properties: dict[str, str]) -> None:
     with pytest.raises(OperationalError, match="already exists"):
         pyiceberg_load_catalog("lake", **properties)

@@ -1,4 +1,4 @@
-"""Tables with a column of a type that pyiceberg does not have."""
+"""Tables with a column of a type that pyiceberg does not support."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ REFUSALS = (ValidationError, MetadataValidationError)
 
 @pytest.fixture
 def stored(catalog: SqlCatalog) -> dict[str, Any]:
-    """The metadata of the table `db.t`, whose columns are an int and a variant."""
+    """The metadata of the table `db.t`, with an int and a variant column."""
     table = catalog.create_table("db.t", schema=pa.schema([("id", pa.int32())]))
     file = Path(table.metadata_location.removeprefix("file://"))
     document: dict[str, Any] = json.loads(file.read_text())
@@ -28,18 +28,18 @@ def stored(catalog: SqlCatalog) -> dict[str, Any]:
     return document
 
 
-def test_the_other_columns_are_loaded_and_the_metadata_is_whole(catalog: SqlCatalog, stored: dict[str, Any]) -> None:
+def test_the_other_columns_and_the_whole_metadata_are_loaded(catalog: SqlCatalog, stored: dict[str, Any]) -> None:
     loaded = load_table(catalog, ("db", "t"))
     assert loaded.table.schema().column_names == ["id"]
     assert loaded.document == stored
 
 
-def test_a_table_of_known_types_is_loaded_as_it_is(catalog: SqlCatalog) -> None:
+def test_a_table_with_known_types_is_loaded_unchanged(catalog: SqlCatalog) -> None:
     catalog.create_table("db.known", schema=pa.schema([("id", pa.int32())]))
     assert load_table(catalog, ("db", "known")).document is None
 
 
-def test_plain_pyiceberg_still_refuses_the_table(catalog: SqlCatalog, stored: dict[str, Any]) -> None:
+def test_pyiceberg_still_refuses_the_table(catalog: SqlCatalog, stored: dict[str, Any]) -> None:
     """Also after the table was loaded without the column."""
     load_table(catalog, ("db", "t"))
     with pytest.raises(REFUSALS, match="Unsupported field type: 'variant'"):
@@ -49,7 +49,7 @@ def test_plain_pyiceberg_still_refuses_the_table(catalog: SqlCatalog, stored: di
         TableResponse.model_validate_json(answer)
 
 
-def test_a_column_is_unknown_for_what_is_inside_of_it() -> None:
+def test_a_column_with_a_nested_unknown_type_is_unknown() -> None:
     variant = PrimitiveType("variant")
     fields = [Field("i", INT), Field("v", variant), Field("l", ListType(variant))]
     assert unknown_columns(fields) == ("v", "l")

@@ -1,4 +1,4 @@
-"""What the engine's errors become: one error of each kind, as Spark was seen to raise it (ENGINE.md)."""
+"""Translating the engine's errors. Each kind has an example that Spark was observed to raise."""
 
 from collections.abc import Callable
 
@@ -45,7 +45,7 @@ of a second line
 
 
 class FakeThrowable:
-    """A Java exception, as py4j shows it."""
+    """A Java exception as py4j shows it."""
 
     def __init__(self, name: str, message: str | None, cause: "FakeThrowable | None" = None) -> None:
         self._name, self._message, self._cause = name, message, cause
@@ -64,7 +64,7 @@ class FakeThrowable:
 
 
 def java(*causes: tuple[str, str | None]) -> Py4JJavaError:
-    """Return a classic session's error of those Java exceptions, the outermost first."""
+    """Return a classic session's error with these Java exceptions, the outermost first."""
     throwable = None
     for name, message in reversed(causes):
         throwable = FakeThrowable(name, message, throwable)
@@ -74,27 +74,27 @@ def java(*causes: tuple[str, str | None]) -> Py4JJavaError:
 
 
 def iceberg(name: str, message: str | None, *causes: tuple[str, str | None]) -> Py4JJavaError:
-    """Return a classic session's error of one of Iceberg's own exceptions."""
+    """Return a classic session's error with one of Iceberg's exceptions."""
     return java((f"{ICEBERG}{name}", message), *causes)
 
 
 def connect(name: str, message: str) -> UnknownException:
-    """Return a Spark Connect client's error of a Java exception."""
+    """Return a Spark Connect client's error for a Java exception."""
     return UnknownException(f"({name}) {message}\n\nJVM stacktrace:\n{name}: {message}\n\tat CommitFailedException.x")
 
 
 def sqlite(message: str, action: str = "Unknown failure") -> Py4JJavaError:
-    """Return a classic session's error of the SQLite catalog."""
+    """Return a classic session's error from the SQLite catalog."""
     return java(("org.apache.iceberg.jdbc.UncheckedSQLException", action), ("org.sqlite.SQLiteException", message))
 
 
 def postgresql(message: str) -> Py4JJavaError:
-    """Return a classic session's error of a catalog in PostgreSQL."""
+    """Return a classic session's error from a PostgreSQL catalog."""
     return iceberg("UncheckedSQLException", "Failed to connect", ("org.postgresql.util.PSQLException", message))
 
 
 def connect_caused_by(*causes: tuple[str, str]) -> UnknownException:
-    """Return a Connect client's error whose causes are in the server's stack, which the client does not show."""
+    """Return a Connect client's error with causes only in the server's stack trace, which the client does not show."""
     stack = "".join(f"\nCaused by: {name}: {message}\n\tat a.B.c(B.java:1)" for name, message in causes)
     return UnknownException("(x.Y) Unknown failure", server_stacktrace=f"x.Y\n\tat a.B.c(B.java:1){stack}")
 
@@ -477,24 +477,24 @@ FAILURES: dict[tuple[FailureKind, type[errors.IcebergSparkError]], list[Exceptio
         Py4JError("An error occurred while calling o1"),
     ],
 }
-"""Errors by their kind and the error that they become."""
+"""Errors by their kind and by the error class that they become."""
 CASES = [(kind, error, becomes) for (kind, becomes), raised in FAILURES.items() for error in raised]
 
 
 @pytest.mark.parametrize(("kind", "error", "becomes"), CASES, ids=lambda value: getattr(value, "label", ""))
-def test_an_error_of_the_engine_becomes_one_of_the_package(
+def test_an_engine_error_becomes_an_error_of_the_package(
     kind: FailureKind, error: Exception, becomes: type[errors.IcebergSparkError]
 ) -> None:
     assert kind_of(inspect_failure(error)) is kind
     assert type(translated(error, action="write", subject="db.t")) is becomes
 
 
-def test_every_recogniser_applies_to_an_error_of_the_table() -> None:
+def test_every_recognizer_applies_to_a_listed_error() -> None:
     first = {next((it for it in RECOGNISERS if it.recognises(inspect_failure(error))), None) for _, error, _ in CASES}
     assert first == {*RECOGNISERS, None}
 
 
-def test_every_error_of_the_table_is_what_the_engine_raises() -> None:
+def test_every_listed_error_is_an_engine_error() -> None:
     assert all(isinstance(error, ENGINE_ERRORS) for _, error, _ in CASES)
 
 
@@ -521,7 +521,7 @@ def test_every_error_of_the_table_is_what_the_engine_raises() -> None:
         ),
     ],
 )
-def test_what_can_only_mean_one_thing_wins_over_what_is_broad(
+def test_a_specific_sign_takes_precedence_over_a_broad_one(
     names: tuple[str, ...], text: str, kind: FailureKind
 ) -> None:
     assert kind_of(inspect_failure(java(*((name, text) for name in names)))) is kind
@@ -545,7 +545,7 @@ def test_the_error_of_a_python_function_is_in_the_message(traceback: str, found:
     assert found in str(translated(wrapped, action="write", subject="db.t"))
 
 
-def test_what_grpc_says_is_told_by_its_details() -> None:
+def test_a_grpc_error_is_summarized_by_its_details() -> None:
     summary = inspect_failure(SparkConnectGrpcException(UNAVAILABLE)).summary
     assert summary == "UNAVAILABLE: failed to connect to all addresses; last error: Socket closed"
 
@@ -557,12 +557,12 @@ def test_only_a_write_has_an_outcome_that_may_be_unknown(action: str) -> None:
 
 
 @pytest.mark.parametrize("action", ["prepare", "read", "open"])
-def test_only_a_write_comes_after_the_credentials_were_taken(action: str) -> None:
+def test_only_a_write_can_find_expired_credentials(action: str) -> None:
     error = iceberg("NotAuthorizedException", "x")
     assert type(translated(error, action=action, subject="t")) is errors.ConfigurationError
 
 
-def test_a_table_that_is_not_there_when_it_is_read_has_to_be_materialized() -> None:
+def test_reading_a_missing_table_is_an_upstream_error() -> None:
     error = spark("TABLE_OR_VIEW_NOT_FOUND", "x", AnalysisException)
     assert type(translated(error, action="read", subject="t")) is errors.UpstreamMissingError
 
@@ -576,12 +576,12 @@ def test_the_message_shows_the_first_line_and_no_stack() -> None:
     )
 
 
-def test_the_stack_of_the_server_is_not_looked_into() -> None:
+def test_the_server_s_stack_trace_is_ignored() -> None:
     assert kind_of(inspect_failure(connect("x.Y", "boom"))) is FailureKind.ENGINE_FAILED
 
 
 @pytest.mark.parametrize("raised", [java, lambda *causes: connect(*causes[-1])], ids=["classic", "connect"])
-def test_a_stack_in_a_message_is_not_looked_into_either(raised: Callable[..., Exception]) -> None:
+def test_a_stack_trace_in_a_message_is_ignored(raised: Callable[..., Exception]) -> None:
     message = (
         "Could not connect to meta store using any of the URIs provided. Most recent failure: "
         "org.apache.thrift.transport.TTransportException: java.net.ConnectException: Connection refused\n"
@@ -594,7 +594,7 @@ def test_a_stack_in_a_message_is_not_looked_into_either(raised: Callable[..., Ex
     assert "SparkCatalog" not in inspect_failure(error).text
 
 
-def test_the_message_names_the_deepest_causes_and_not_what_only_wraps_them() -> None:
+def test_the_message_names_the_deepest_causes_without_their_wrappers() -> None:
     wrapped = ("java.util.concurrent.ExecutionException", "Job aborted due to stage failure")
     causes = (("a.A", "Failed to fetch file: x.parquet"), ("b.B", "Reached the end of stream with 5 bytes left"))
     awaited = ("org.apache.spark.SparkException", "Exception thrown in awaitResult: ")
@@ -603,14 +603,14 @@ def test_the_message_names_the_deepest_causes_and_not_what_only_wraps_them() -> 
     assert "Unknown failure; b.B:" in str(translated(connect_caused_by(*causes), action="write", subject="t"))
 
 
-def test_secrets_are_removed_from_what_was_found() -> None:
+def test_secrets_are_removed_from_the_message() -> None:
     error = java(("x.Y", "no login for hunter2"))
     redacted = translated(error, action="write", subject="t", redact=lambda text: text.replace("hunter2", "***"))
     assert "hunter2" not in str(redacted)
     assert "found no login for ***" in str(redacted)
 
 
-def test_the_causes_are_told_with_their_classes_and_never_without_end() -> None:
+def test_causes_are_listed_with_their_classes_up_to_a_limit() -> None:
     failure = inspect_failure(java(("a.A", "outer"), ("b.B", None)))
     assert failure.text == "outer\n| caused by: b.B: b.B"
     assert failure.class_names == ("a.A", "b.B", "Py4JJavaError")
@@ -637,7 +637,7 @@ ROWS = {
 
 @pytest.mark.parametrize("ending", [" SQLSTATE: P0001", "", "\n\nJVM stacktrace:\nx"])
 @pytest.mark.parametrize(("row", "found"), ROWS.values(), ids=list(ROWS))
-def test_the_row_outside_is_told_by_its_values(row: str, found: str, ending: str) -> None:
+def test_the_row_outside_is_shown_with_its_values(row: str, found: str, ending: str) -> None:
     error = spark("USER_RAISED_EXCEPTION", f"{OUTSIDE_MARKER}{row}{OUTSIDE_END}{ending}")
     message = str(translated(error, action="write", subject="t"))
     assert message.startswith(
@@ -652,11 +652,11 @@ def test_the_row_outside_is_found_among_the_causes_of_a_classic_session() -> Non
 
 
 @pytest.mark.parametrize("error", [RuntimeError("x"), ValueError("")])
-def test_any_error_at_all_has_a_translation(error: Exception) -> None:
+def test_every_error_has_a_translation(error: Exception) -> None:
     message = str(translated(error, action="write", subject="t"))
     assert f"found {str(error) or 'no message'}" in message
 
 
-def test_what_azure_says_is_told_by_its_code() -> None:
+def test_an_azure_error_is_summarized_with_its_code() -> None:
     refused = java(("java.io.IOException", "x"), ("com.azure.storage.blob.models.BlobStorageException", AZURE_REFUSES))
     assert "AuthorizationFailure: Server failed to authenticate the request." in inspect_failure(refused).summary

@@ -1,4 +1,4 @@
-"""What an asset returns, as a frame that is written."""
+"""An asset's return value as a DataFrame to write."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ def batches(error: Exception | None = None) -> Iterator[pa.RecordBatch]:
         raise error
 
 
-def test_spark_s_errors_in_the_user_s_generator_are_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_errors_in_the_user_s_generator_are_not_translated(monkeypatch: pytest.MonkeyPatch) -> None:
     own, engine_s = AnalysisException("theirs"), AnalysisException("the engine's")
 
     @contextmanager

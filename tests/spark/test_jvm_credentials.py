@@ -1,4 +1,4 @@
-"""Credentials in a JVM's system properties, without a JVM."""
+"""Credentials in a JVM's system properties, tested without a JVM."""
 
 import time
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ FIRST, SECOND = AwsKeys("ASIA1", "hush1", "token1"), AwsKeys("ASIA2", "hush2", "
 
 
 class FakeContext:
-    """A SparkContext, as far as system properties go."""
+    """A SparkContext with only system properties."""
 
     def __init__(self, master: str = "local[2]") -> None:
         self.master = master
@@ -44,7 +44,7 @@ def jvm(monkeypatch: pytest.MonkeyPatch) -> JvmIdentity:
     return jvm
 
 
-def test_the_jvm_has_the_keys(jvm: JvmIdentity) -> None:
+def test_the_keys_become_system_properties(jvm: JvmIdentity) -> None:
     context = FakeContext()
     jvm.take(LAKE, context, FIRST)
     assert context.properties == {
@@ -66,7 +66,7 @@ def test_a_second_identity_in_one_jvm_is_refused(jvm: JvmIdentity) -> None:
     jvm.take(AwsIdentity(profile="other"), FakeContext(), FIRST)
 
 
-def test_keys_that_change_reach_the_jvm_even_after_an_outage(jvm: JvmIdentity, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_renewed_keys_reach_the_jvm_even_after_an_outage(jvm: JvmIdentity, monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[AwsKeys | Exception] = [CatalogUnavailableError("no answer"), SECOND]
 
     def current(identity: AwsIdentity) -> AwsKeys:
@@ -84,10 +84,10 @@ def test_keys_that_change_reach_the_jvm_even_after_an_outage(jvm: JvmIdentity, m
     while context.properties["aws.accessKeyId"] == "ASIA1" and time.monotonic() < deadline:
         time.sleep(0.01)
     assert context.properties["aws.sessionToken"] == "token2"
-    jvm.take(AwsIdentity(), FakeContext(), PERMANENT)  # another JVM: the thread of the first one ends
+    jvm.take(AwsIdentity(), FakeContext(), PERMANENT)  # another JVM, so that the thread of the first one ends
 
 
-def said(
+def properties_for(
     master: str, monkeypatch: pytest.MonkeyPatch, *, region: str | None = "eu-west-1", **fields: Any
 ) -> dict[str, str]:
     monkeypatch.setattr(credentials, "is_connect", lambda _: False)
@@ -97,42 +97,40 @@ def said(
     return dict(aws_properties(session, description(**fields)))
 
 
-def test_a_local_session_finds_the_keys_in_its_jvm(jvm: JvmIdentity, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not by a provider: that would come before keys of the store's own, and before those that a catalog hands out."""
-    told: list[Any] = []
-    monkeypatch.setattr(JvmIdentity, "take", lambda _, *what: told.append(what))
-    assert said("local[2]", monkeypatch) == {"client.region": "eu-west-1"}
-    assert [(identity, keys) for identity, _, keys in told] == [(LAKE, PERMANENT)]
-    assert said("local[2]", monkeypatch, aws=AwsIdentity(keys=PERMANENT)) == {"client.region": "eu-west-1"}
-    assert len(told) == 1, "given keys stand in the properties"
+def test_a_local_session_takes_the_keys_from_its_jvm(jvm: JvmIdentity, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A credentials provider would take precedence over the store's own keys and over vended credentials."""
+    taken: list[Any] = []
+    monkeypatch.setattr(JvmIdentity, "take", lambda _, *what: taken.append(what))
+    assert properties_for("local[2]", monkeypatch) == {"client.region": "eu-west-1"}
+    assert [(identity, keys) for identity, _, keys in taken] == [(LAKE, PERMANENT)]
+    assert properties_for("local[2]", monkeypatch, aws=AwsIdentity(keys=PERMANENT)) == {"client.region": "eu-west-1"}
+    assert len(taken) == 1, "given keys are passed as properties"
     glue = {"type": "glue"}
-    assert said("local", monkeypatch, aws=AwsIdentity(keys=PERMANENT), spark_properties=glue)
-    assert len(told) == 2, "Glue's client has no properties for them"
+    assert properties_for("local", monkeypatch, aws=AwsIdentity(keys=PERMANENT), spark_properties=glue)
+    assert len(taken) == 2, "Glue's client has no properties for them"
 
 
-def test_keys_that_glue_cannot_be_given_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_glue_keys_for_the_nodes_of_a_cluster_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigurationError, match="expected keys that Spark's nodes have by themselves"):
-        said("yarn", monkeypatch, aws=AwsIdentity(keys=PERMANENT), spark_properties={"type": "glue"})
+        properties_for("yarn", monkeypatch, aws=AwsIdentity(keys=PERMANENT), spark_properties={"type": "glue"})
 
 
 def test_a_role_needs_a_region_on_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     role = AwsIdentity(role_arn="arn:aws:iam::1:role/lake")
     with pytest.raises(ConfigurationError, match="expected a `region` for the role, found none"):
-        said("yarn", monkeypatch, region=None, aws=role)
+        properties_for("yarn", monkeypatch, region=None, aws=role)
 
 
-def test_requests_to_a_rest_catalog_are_signed_for_the_region_that_is_found(
-    jvm: JvmIdentity, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rest_requests_are_signed_for_the_region_found(jvm: JvmIdentity, monkeypatch: pytest.MonkeyPatch) -> None:
     signed = {"type": "rest", "rest.auth.type": "sigv4"}
-    assert said("local", monkeypatch, spark_properties=signed)["rest.signing-region"] == "eu-west-1"
+    assert properties_for("local", monkeypatch, spark_properties=signed)["rest.signing-region"] == "eu-west-1"
     given = {**signed, "rest.signing-region": "us-east-1"}
-    assert "rest.signing-region" not in said("local", monkeypatch, spark_properties=given)
+    assert "rest.signing-region" not in properties_for("local", monkeypatch, spark_properties=given)
 
 
-def test_the_nodes_of_a_cluster_assume_the_role_themselves(jvm: JvmIdentity, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_nodes_assume_the_role_themselves(jvm: JvmIdentity, monkeypatch: pytest.MonkeyPatch) -> None:
     role = AwsIdentity(role_arn="arn:aws:iam::1:role/lake", external_id="x7", role_session_name="dagster")
-    assert said("yarn", monkeypatch, aws=role) == {
+    assert properties_for("yarn", monkeypatch, aws=role) == {
         "client.region": "eu-west-1",
         "client.factory": "org.apache.iceberg.aws.AssumeRoleAwsClientFactory",
         "client.assume-role.arn": "arn:aws:iam::1:role/lake",
@@ -140,10 +138,10 @@ def test_the_nodes_of_a_cluster_assume_the_role_themselves(jvm: JvmIdentity, mon
         "client.assume-role.external-id": "x7",
         "client.assume-role.session-name": "dagster",
     }
-    assert said("yarn", monkeypatch) == {"client.region": "eu-west-1"}
+    assert properties_for("yarn", monkeypatch) == {"client.region": "eu-west-1"}
 
 
-def test_a_catalog_without_aws_is_told_nothing() -> None:
+def test_a_catalog_without_aws_has_no_aws_properties() -> None:
     session: Any = None
     assert aws_properties(session, description(aws=None)) == {}
 
@@ -152,21 +150,21 @@ CLIENT = {"AZURE_CLIENT_ID": "c", "AZURE_CLIENT_SECRET": "hush"}
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> JvmProperties:
+def jvm_properties(monkeypatch: pytest.MonkeyPatch) -> JvmProperties:
     monkeypatch.setattr(credentials, "is_connect", lambda _: False)
-    told = JvmProperties()
-    monkeypatch.setattr(credentials, "_jvm_properties", told)
-    return told
+    properties = JvmProperties()
+    monkeypatch.setattr(credentials, "_jvm_properties", properties)
+    return properties
 
 
-def test_a_local_jvm_is_told_what_iceberg_has_no_property_for(told: JvmProperties) -> None:
+def test_system_properties_are_set_in_a_local_jvm(jvm_properties: JvmProperties) -> None:
     session: Any = SimpleNamespace(sparkContext=FakeContext())
     for catalog in (description(), description(system_properties=CLIENT), description()):
         tell_jvm(session, catalog)
     assert session.sparkContext.properties == CLIENT
 
 
-def test_a_second_client_in_one_jvm_is_refused(told: JvmProperties) -> None:
+def test_a_second_client_in_one_jvm_is_refused(jvm_properties: JvmProperties) -> None:
     first: Any = SimpleNamespace(sparkContext=FakeContext())
     second: Any = SimpleNamespace(sparkContext=FakeContext())
     tell_jvm(first, description(system_properties=CLIENT))
@@ -178,7 +176,7 @@ def test_a_second_client_in_one_jvm_is_refused(told: JvmProperties) -> None:
     assert second.sparkContext.properties["AZURE_CLIENT_SECRET"] == "hush2"
 
 
-def test_nodes_that_cannot_be_told_are_refused(told: JvmProperties) -> None:
+def test_system_properties_for_cluster_nodes_are_refused(jvm_properties: JvmProperties) -> None:
     session: Any = SimpleNamespace(sparkContext=FakeContext("yarn"))
     with pytest.raises(ConfigurationError, match="are not told AZURE_CLIENT_ID, AZURE_CLIENT_SECRET"):
         tell_jvm(session, description(system_properties=CLIENT))

@@ -1,11 +1,11 @@
-"""A sign of life at a rate that a person can read."""
+"""Progress messages at a readable rate."""
 
 import pytest
 
 from dagster_iceberg_spark.spark import progress
 
 
-def test_lines_come_once_per_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_logged_once_per_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([0.0, 1.0, 10.0, 12.0, 20.5])
     monkeypatch.setattr("time.monotonic", lambda: next(now))
     lines: list[str] = []

@@ -1,11 +1,11 @@
-"""A session of Spark Connect that nobody holds any more is collected, and nothing waits for it."""
+"""Garbage collection of a Spark Connect session, which must not wait for the server."""
 
 from pathlib import Path
 
 from dagster_iceberg_spark.spark.session import _leave_to_its_stop
 
 
-def test_garbage_is_collected_without_closing_what_other_sessions_share() -> None:
+def test_garbage_collection_of_a_session_does_not_close_it() -> None:
     closed: list[str] = []
 
     class Session:
@@ -15,7 +15,7 @@ def test_garbage_is_collected_without_closing_what_other_sessions_share() -> Non
         def stop(self) -> None:
             closed.append("by its owner")
 
-    for _ in range(2):  # a second time nothing is done
+    for _ in range(2):  # the second call does nothing
         _leave_to_its_stop(Session)
     session = Session()
     session.stop()
@@ -23,8 +23,8 @@ def test_garbage_is_collected_without_closing_what_other_sessions_share() -> Non
     assert closed == ["by its owner"]
 
 
-def test_spark_connect_has_the_finalizer_that_is_taken() -> None:
-    """Where it has none any more, neither has this."""
+def test_spark_connect_sessions_still_have_a_finalizer() -> None:
+    """If pyspark removes the finalizer, this package's workaround can be removed too."""
     from pyspark.sql.connect import session
 
     assert "def __del__(self)" in Path(session.__file__).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The texts of SQL: what they say, and that no name breaks out of its quotes."""
+"""SQL statements: their text, and that names stay inside their quotes."""
 
 import pytest
 
@@ -57,7 +57,7 @@ def test_a_name_cannot_leave_its_backticks(name: str, quoted: str) -> None:
     ("value", "literal"),
     [("a", "'a'"), ("it's", r"'it\'s'"), ("a\\", r"'a\\'"), ("\\'", r"'\\\''"), ('say "x"', "'say \"x\"'"), ("", "''")],
 )
-def test_a_text_cannot_leave_its_quotes(value: str, literal: str) -> None:
+def test_a_string_cannot_leave_its_quotes(value: str, literal: str) -> None:
     assert sql.text(value) == literal
 
 
@@ -70,7 +70,7 @@ def test_a_text_cannot_leave_its_quotes(value: str, literal: str) -> None:
         (TableIdentifier(("a.b", "c"), "d e"), "main", "`lake`.`a.b`.`c`.`d e`"),
     ],
 )
-def test_a_branch_is_one_more_part_of_the_name(identifier: TableIdentifier, branch: str, name: str) -> None:
+def test_a_branch_is_another_part_of_the_name(identifier: TableIdentifier, branch: str, name: str) -> None:
     assert sql.table_name("lake", identifier, branch) == name
 
 
@@ -97,11 +97,11 @@ def test_a_branch_is_one_more_part_of_the_name(identifier: TableIdentifier, bran
     ],
     ids=str,
 )
-def test_types_have_sparks_names(column_type: IcebergType, name: str) -> None:
+def test_types_have_spark_s_names(column_type: IcebergType, name: str) -> None:
     assert sql.type_name(column_type) == name
 
 
-def test_a_table_is_created_once_with_all_that_it_has() -> None:
+def test_a_table_is_created_in_one_statement() -> None:
     columns = Schema((Field("ts", parse_type("timestamptz"), doc="when"), Field("weird `name`", INT)))
     statement = sql.create_table("lake", FLIGHTS, create(columns, "day(ts)", "c"), "s3://lake/t")
     assert statement == (
@@ -111,7 +111,7 @@ def test_a_table_is_created_once_with_all_that_it_has() -> None:
     )
 
 
-def test_a_table_without_partitions_and_place_has_neither_clause() -> None:
+def test_clauses_for_partitions_and_location_are_optional() -> None:
     statement = sql.create_table("lake", FLIGHTS, create(schema(a="int")), None)
     assert "PARTITIONED" not in statement
     assert "LOCATION" not in statement
@@ -149,11 +149,11 @@ def test_a_table_without_partitions_and_place_has_neither_clause() -> None:
         (CreateBranch("a-b"), "CREATE BRANCH IF NOT EXISTS `a-b`"),
     ],
 )
-def test_every_change_has_its_statement(change: TableUpdate, clause: str) -> None:
+def test_every_change_has_a_statement(change: TableUpdate, clause: str) -> None:
     assert sql.change_table("lake", FLIGHTS, [change]) == [f"ALTER TABLE `lake`.`nyc`.`flights` {clause}"]
 
 
-def test_neighbouring_changes_of_columns_are_one_statement() -> None:
+def test_adjacent_column_changes_are_one_statement() -> None:
     changes: list[TableUpdate] = [
         AddColumn(("a",), INT, "{one}"),
         AddColumn(("b", "c"), STRING),
@@ -179,7 +179,7 @@ def test_neighbouring_changes_of_columns_are_one_statement() -> None:
     ("is_partitioned", "distribution"),
     [(True, "DISTRIBUTED BY PARTITION LOCALLY ORDERED BY"), (False, "LOCALLY ORDERED BY")],
 )
-def test_rows_are_sorted_inside_of_files(is_partitioned: bool, distribution: str) -> None:
+def test_rows_are_sorted_within_files(is_partitioned: bool, distribution: str) -> None:
     order = SetSortOrder((SortField("a b", "desc", "last"), SortField("c")), is_partitioned)
     [statement] = sql.change_table("lake", FLIGHTS, [order])
     assert statement == f"ALTER TABLE `lake`.`nyc`.`flights` WRITE {distribution} `a b` DESC NULLS LAST, `c` ASC"
@@ -197,6 +197,6 @@ def test_a_merge_joins_by_every_key() -> None:
 
 
 @pytest.mark.parametrize("field", ["day(ts)", "bucket(4, id)", "truncate(3, c)", "year(ts)"])
-def test_a_transform_is_written_as_it_is_read_but_quoted(field: str) -> None:
+def test_a_transform_is_written_with_quoted_columns(field: str) -> None:
     (parsed,) = spec(field).fields
     assert sql.transform(parsed).replace("`", "") == field

@@ -1,4 +1,4 @@
-"""What a predicate means, in the plainest Python: the oracle that engines and plans are compared with."""
+"""Evaluates predicates in plain Python: the oracle that engines and plans are compared with."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,12 +25,12 @@ from dagster_iceberg_spark.table.predicate import (
 
 
 def matches(predicate: Predicate, row: Mapping[str, Any]) -> bool:
-    """Say whether a filter with that predicate keeps the row: NULL is kept by no comparison."""
+    """Return whether a filter with this predicate keeps the row. No comparison keeps NULL."""
     return truth(predicate, row) is True
 
 
 def truth(predicate: Predicate, row: Mapping[str, Any]) -> bool | None:  # noqa: C901, PLR0911 - one for each kind
-    """Return what SQL says of the row: true, false, or None for NULL."""
+    """Return the predicate's value in SQL: true, false, or None for NULL."""
     match predicate:
         case Always():
             return predicate == EVERY_ROW
@@ -58,7 +58,7 @@ def truth(predicate: Predicate, row: Mapping[str, Any]) -> bool | None:  # noqa:
 
 
 def value_of(row: Mapping[str, Any], column: Column) -> Any:
-    """Return the value of a column, or of a field of its structs: NULL where one of them is."""
+    """Return the value of a column or nested field. It is NULL if one of its structs is NULL."""
     value: Any = row
     for name in (column,) if isinstance(column, str) else column:
         value = None if value is None else value[name]
@@ -66,7 +66,7 @@ def value_of(row: Mapping[str, Any], column: Column) -> Any:
 
 
 def partition_of(value: Any, transform: Transform) -> Any:
-    """Return what pyiceberg says of an integer, a text or bytes."""
+    """Return the partition value that pyiceberg computes for an integer, a string or bytes."""
     kind = LongType() if isinstance(value, int) else StringType() if isinstance(value, str) else BinaryType()
     return parse_transform(str(transform)).transform(kind)(value)
 
@@ -78,6 +78,6 @@ def _is_nan(value: Any) -> bool:
 def _compared(found: Any, operator: str, value: Any) -> bool | None:
     if found is None:
         return None
-    if _is_nan(found):  # above every number
+    if _is_nan(found):  # NaN is greater than every number
         return operator in (">", ">=")
     return bool({"<": found < value, "<=": found <= value, ">": found > value, ">=": found >= value}[operator])

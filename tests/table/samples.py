@@ -1,4 +1,4 @@
-"""Small values of the vocabulary, made in one line: schemas, scopes, snapshots, tables."""
+"""Sample schemas, scopes, snapshots and tables, each built in one line."""
 
 import datetime as dt
 import itertools
@@ -17,22 +17,22 @@ NEW_YORK = "America/New_York"
 
 
 def utc(*parts: int) -> dt.datetime:
-    """Return an instant by its UTC calendar."""
+    """Return an instant, given in UTC."""
     return dt.datetime(*parts, tzinfo=dt.timezone.utc)  # type: ignore[arg-type, misc]
 
 
 def wall(*parts: int) -> dt.datetime:
-    """Return a wall clock."""
+    """Return a local time without a time zone."""
     return dt.datetime(*parts)  # type: ignore[arg-type]  # noqa: DTZ001 - a wall clock by design
 
 
 def local(zone: str, *parts: int, fold: int = 0) -> dt.datetime:
-    """Return an instant by a zone's calendar."""
+    """Return an instant, given in a time zone."""
     return dt.datetime(*parts, tzinfo=ZoneInfo(zone), fold=fold)  # type: ignore[arg-type, misc]
 
 
 def schema(**columns: str | IcebergType) -> Schema:
-    """Return a schema of optional columns; a type's name that ends with `!` makes a required one."""
+    """Return a schema of optional columns. A type that ends with `!` makes the column required."""
     return Schema(tuple(_field(name, column) for name, column in columns.items()))
 
 
@@ -43,7 +43,7 @@ def _field(name: str, column: str | IcebergType) -> Field:
 
 
 def spec(*fields: str, spec_id: int = 0) -> PartitionSpec:
-    """Return a spec of fields as `iceberg/partition_by` spells them."""
+    """Return a spec with fields as in `iceberg/partition_by`."""
     return PartitionSpec(tuple(parse_partition_field(field) for field in fields), spec_id)
 
 
@@ -55,7 +55,7 @@ def day(key: str, zone: str = "UTC") -> PartitionSlice:
 
 
 def calendar(zone: str = "UTC", fmt: str = "%Y-%m-%d", granule: TimeTransform = "day") -> TimeCalendar:
-    """Return a calendar, by default of days."""
+    """Return a calendar, by default daily."""
     return TimeCalendar(zone, fmt, granule)
 
 
@@ -71,7 +71,7 @@ def keyed(*keys: str, column: str = "carrier") -> PartitionScope:
 
 
 def keys_by_day(pairs: Iterable[tuple[str, str]], *, key_column: str = "carrier", column: str = "ts") -> PartitionScope:
-    """Return a scope of pairs of a static key and a calendar day."""
+    """Return a scope of pairs, each with a static key and a calendar day."""
     pairs = tuple(pairs)
     dimensions = (Dimension("carrier", key_column), Dimension("day", column, calendar()))
     slices = tuple((PartitionSlice(key), day(date)) for key, date in pairs)
@@ -79,7 +79,7 @@ def keys_by_day(pairs: Iterable[tuple[str, str]], *, key_column: str = "carrier"
 
 
 def snapshot(snapshot_id: int, *, parent: int | None = None, operation: str = "overwrite", **summary: Any) -> Snapshot:
-    """Return a snapshot that was committed `snapshot_id` seconds after 1970; underscores stand for `dagster.`."""
+    """Return a snapshot committed `snapshot_id` seconds after 1970. Its summary keys are given without `dagster.`."""
     return Snapshot(
         snapshot_id=snapshot_id,
         parent_snapshot_id=parent,
@@ -90,7 +90,7 @@ def snapshot(snapshot_id: int, *, parent: int | None = None, operation: str = "o
 
 
 def chain(*snapshots: Snapshot) -> tuple[Snapshot, ...]:
-    """Return the snapshots, each made upon the one before it."""
+    """Return the snapshots, each with the previous one as its parent."""
     parents = (None, *(item.snapshot_id for item in snapshots))
     return tuple(
         Snapshot(item.snapshot_id, parent, item.committed_at_ms, item.operation, item.summary, item.schema_id)
@@ -109,7 +109,7 @@ def table(
     branches: Iterable[str] = ("main",),
     snapshot_log: Iterable[tuple[int, int]] = (),
 ) -> TableState:
-    """Return a table's state; `main` is the last of the snapshots."""
+    """Return a table's state. `main` is the last snapshot."""
     heads = {"main": snapshots[-1].snapshot_id} if snapshots else {}
     return TableState(
         identifier=TABLE,

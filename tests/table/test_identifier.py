@@ -20,7 +20,7 @@ PARTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
         ("one", ("one",)),
     ],
 )
-def test_a_dotted_name_is_split_outside_of_backticks(text: str, parts: tuple[str, ...]) -> None:
+def test_a_dotted_name_is_split_outside_backticks(text: str, parts: tuple[str, ...]) -> None:
     assert split_parts(text) == parts
 
 
@@ -40,7 +40,7 @@ def test_the_last_part_is_the_table() -> None:
 
 
 @given(st.lists(PARTS, min_size=2, max_size=4))
-def test_any_name_survives_being_written_and_read(parts: list[str]) -> None:
+def test_every_name_round_trips_as_text(parts: list[str]) -> None:
     identifier = TableIdentifier(tuple(parts[:-1]), parts[-1])
     assert TableIdentifier.parse(str(identifier)) == identifier
     assert identifier.parts == tuple(parts)
@@ -49,5 +49,5 @@ def test_any_name_survives_being_written_and_read(parts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("part", "quoted"), [("flights", "flights"), ("a b", "`a b`"), ("a`b", "`a``b`"), ("ü1", "ü1")]
 )
-def test_only_a_part_that_needs_it_is_quoted(part: str, quoted: str) -> None:
+def test_only_parts_that_need_it_are_quoted(part: str, quoted: str) -> None:
     assert quote_part(part) == quoted

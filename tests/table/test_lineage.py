@@ -1,4 +1,4 @@
-"""What a snapshot says about who made it."""
+"""The lineage in a snapshot's summary."""
 
 import json
 
@@ -34,7 +34,7 @@ def materialization(**changes: object) -> Materialization:
     return Materialization(**given)  # type: ignore[arg-type]
 
 
-def test_every_attempt_has_the_same_token() -> None:
+def test_every_attempt_of_a_materialization_has_the_same_token() -> None:
     assert commit_token(**EVERYTHING) == commit_token(**{**EVERYTHING, "scope": keyed("y", "x")})  # type: ignore[arg-type]
     assert len(commit_token(**EVERYTHING)) == 32  # type: ignore[arg-type]
 
@@ -44,17 +44,17 @@ def test_every_attempt_has_the_same_token() -> None:
     [{"run_id": "r2"}, {"output": "a"}, {"scope": keyed("x")}, {"scope": PartitionScope()}, {"branch": "audit"}],
     ids=str,
 )
-def test_any_other_materialization_has_another_token(change: dict[str, object]) -> None:
+def test_another_materialization_has_another_token(change: dict[str, object]) -> None:
     assert commit_token(**EVERYTHING) != commit_token(**{**EVERYTHING, **change})  # type: ignore[arg-type]
 
 
-def test_parts_of_a_token_do_not_run_into_each_other() -> None:
+def test_parts_of_a_token_are_separated() -> None:
     first = commit_token(run_id="ab", output="c", scope=keyed("x"), branch="main")
     assert first != commit_token(run_id="a", output="bc", scope=keyed("x"), branch="main")
 
 
 @given(st.lists(READS, max_size=30))
-def test_the_document_of_the_inputs_is_bounded_json(reads: list[UpstreamRead]) -> None:
+def test_the_json_of_the_inputs_is_bounded(reads: list[UpstreamRead]) -> None:
     document = upstream_document(reads)
     assert len(document.encode()) <= 2048
     content = json.loads(document)
@@ -68,7 +68,7 @@ def test_inputs_that_fit_are_listed() -> None:
     ]
 
 
-def test_inputs_that_do_not_fit_are_told_apart_by_their_digest() -> None:
+def test_inputs_that_do_not_fit_are_distinguished_by_a_digest() -> None:
     many = [UpstreamRead(f"asset_{number}", "t", number, None) for number in range(99)]
     first, second = json.loads(upstream_document(many)), json.loads(upstream_document([*many[:-1], many[0]]))
     assert first["count"] == second["count"] == 99
@@ -76,7 +76,7 @@ def test_inputs_that_do_not_fit_are_told_apart_by_their_digest() -> None:
 
 
 @pytest.mark.parametrize("disposition", ["replace", "append", "merge"])
-def test_the_snapshot_carries_all_that_is_known_in_every_disposition(disposition: str) -> None:
+def test_the_snapshot_carries_the_whole_lineage_in_every_disposition(disposition: str) -> None:
     assert materialization(write_disposition=disposition).properties() == {
         "dagster.asset_key": "nyc/flights",
         "dagster.run_id": "run-1",
@@ -92,14 +92,14 @@ def test_the_snapshot_carries_all_that_is_known_in_every_disposition(disposition
     }
 
 
-def test_what_is_not_known_is_left_out() -> None:
+def test_unknown_lineage_is_omitted() -> None:
     properties = materialization(job=None, step_key=None, code_version=None, scope=PartitionScope()).properties()
     missing = {lineage.JOB, lineage.STEP_KEY, lineage.CODE_VERSION, lineage.PARTITION_KEYS}
     assert missing.isdisjoint(properties)
     assert properties[lineage.PARTITION_DIGEST] == PartitionScope().digest
 
 
-def test_keys_are_lower_case_and_values_are_texts() -> None:
+def test_keys_are_lower_case_and_values_are_strings() -> None:
     for key, value in materialization().properties().items():
         assert key == key.lower()
         assert isinstance(value, str)

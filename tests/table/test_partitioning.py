@@ -1,4 +1,4 @@
-"""Partition transforms: how they are spelled, what they accept, where partitions begin."""
+"""Partition transforms: how they are spelled, what they accept, where partitions start."""
 
 import datetime as dt
 from typing import Any
@@ -50,7 +50,7 @@ TYPES_OF_SPARK = (
     their_types.MapType(1, their_types.StringType(), 2, their_types.StringType()),
     their_types.StructType(their_types.NestedField(1, "a", their_types.StringType())),
 )
-"""Every type of a table that Spark can create or read, which leaves out those in nanoseconds."""
+"""Every type that Spark can create or read in a table. Types in nanoseconds are missing."""
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,9 @@ TYPES_OF_SPARK = (
         ("class", "class", "identity", None),
     ],
 )
-def test_every_spelling_of_a_partition_field_is_read(text: str, column: str, transform: str, name: str | None) -> None:
+def test_every_spelling_of_a_partition_field_is_parsed(
+    text: str, column: str, transform: str, name: str | None
+) -> None:
     assert parse_partition_field(text) == PartitionField(column, parse_transform(transform), name)
 
 
@@ -103,7 +105,7 @@ def test_every_known_spelling_is_a_transform(spelling: str) -> None:
         ("truncate(0, c)", "expected a width of at least 1, found 0"),
     ],
 )
-def test_a_text_that_is_no_partition_field_is_refused(text: str, message: str) -> None:
+def test_text_that_is_not_a_partition_field_is_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_partition_field(text)
 
@@ -118,16 +120,16 @@ def test_an_unknown_transform_is_named(name: str) -> None:
 @pytest.mark.parametrize(
     "text", ["carrier", "day(ts)", "bucket(8, id)", "truncate(3, c) as prefix", "year(`a.b`) as y"]
 )
-def test_a_partition_field_is_written_as_it_is_read(text: str) -> None:
+def test_a_partition_field_round_trips_as_text(text: str) -> None:
     assert str(parse_partition_field(text)) == text
 
 
 @pytest.mark.parametrize("transform", ["identity", "year", "month", "day", "hour", "bucket[16]", "truncate[4]", "void"])
-def test_a_transform_survives_the_specs_own_form(transform: str) -> None:
+def test_a_transform_round_trips_in_the_spec_s_notation(transform: str) -> None:
     assert str(parse_transform(transform)) == transform
 
 
-def test_a_transform_of_a_later_specification_partitions_nothing_that_is_known() -> None:
+def test_an_unknown_transform_in_a_spec_is_ignored() -> None:
     spec = PartitionSpec((PartitionField("a", parse_transform("hilbert")), PartitionField("b", Transform("day"))))
     assert [field.column for field in spec.live_fields] == ["b"]
     assert spec.on("a") == ()
@@ -138,7 +140,7 @@ def test_a_transform_of_a_later_specification_partitions_nothing_that_is_known()
     "transform",
     ["identity", "year", "month", "day", "hour", "bucket[4]", "truncate[4]"],
 )
-def test_a_transform_accepts_the_types_that_pyiceberg_says_it_does(
+def test_a_transform_accepts_the_same_types_as_in_pyiceberg(
     transform: str, column_type: their_types.IcebergType
 ) -> None:
     document = column_type.model_dump(by_alias=True, mode="json")
@@ -147,19 +149,19 @@ def test_a_transform_accepts_the_types_that_pyiceberg_says_it_does(
 
 
 @given(st.datetimes(dt.datetime(1600, 1, 1), dt.datetime(2500, 1, 1)), st.sampled_from(TIME_TRANSFORMS))  # noqa: DTZ001
-def test_partitions_of_time_begin_where_pyiceberg_says(value: dt.datetime, transform: TimeTransform) -> None:
+def test_time_partitions_start_where_pyiceberg_s_do(value: dt.datetime, transform: TimeTransform) -> None:
     micros = (value - EPOCH) // dt.timedelta(microseconds=1)
     ordinal: Any = TIME_TRANSFORMS_OF_PYICEBERG[transform].transform(their_types.TimestampType())(micros)
     assert granule_start(transform, ordinal) == granule_floor(transform, value)
     assert granule_start(transform, ordinal) <= value < granule_start(transform, ordinal + 1)
 
 
-def test_the_floor_keeps_the_zone_of_an_instant() -> None:
+def test_the_floor_keeps_the_time_zone() -> None:
     instant = dt.datetime(2024, 5, 17, 13, 45, tzinfo=dt.timezone.utc)
     assert granule_floor("month", instant) == dt.datetime(2024, 5, 1, tzinfo=dt.timezone.utc)
 
 
-def test_a_spec_is_described_by_the_fields_that_partition() -> None:
+def test_a_spec_is_described_by_its_live_fields() -> None:
     spec = PartitionSpec((PartitionField("a", Transform("void")), PartitionField("b", Transform("bucket", 4), "shard")))
     assert str(spec) == "bucket(4, b) as shard"
     assert str(PartitionSpec()) == "unpartitioned"

@@ -1,4 +1,4 @@
-"""Predicates as values, and how they are put together."""
+"""Predicates as values, and how they are combined."""
 
 import pytest
 from hypothesis import given

@@ -39,11 +39,11 @@ def document(value: Any) -> Any:
         (document(ADDRESS), "struct<street: string, zip: decimal(5, 0)>"),
     ],
 )
-def test_a_type_reads_as_the_specification_writes_it(document: Any, text: str) -> None:
+def test_a_type_is_written_as_in_the_iceberg_spec(document: Any, text: str) -> None:
     assert str(parse_type(document)) == text
 
 
-def test_every_type_of_pyicebergs_schema_is_read_with_its_id_and_its_doc() -> None:
+def test_every_pyiceberg_type_is_read_with_field_id_and_doc() -> None:
     fields = [theirs.NestedField(100 + i, f"c{i}", column, doc=f"d{i}") for i, column in enumerate(TYPES)]
     read = parse_schema(document(TheirSchema(*fields, schema_id=7)))
     assert read.schema_id == 7
@@ -53,7 +53,7 @@ def test_every_type_of_pyicebergs_schema_is_read_with_its_id_and_its_doc() -> No
     assert [field.type for field in read] == [parse_type(document(column)) for column in TYPES]
 
 
-def test_what_is_required_at_any_depth_is_kept() -> None:
+def test_required_fields_are_kept_at_any_depth() -> None:
     element = parse_type(document(TYPES[7]))
     assert element.is_element_required  # type: ignore[union-attr]
     assert [f.is_required for f in element.element.fields] == [False, True]  # type: ignore[union-attr]
@@ -71,14 +71,14 @@ def test_what_is_required_at_any_depth_is_kept() -> None:
         (("Maße", "Masse"), "MASSE", "Masse"),
     ],
 )
-def test_a_column_is_found_by_its_exact_name_else_by_the_only_one_in_other_case(
+def test_a_column_is_found_by_exact_name_or_else_ignoring_case(
     names: tuple[str, ...], asked: str, found: str | None
 ) -> None:
     field = Schema(tuple(Field(name, parse_type("int")) for name in names)).field(asked)
     assert (field.name if field else None) == found
 
 
-def test_nested_fields_are_walked_by_their_paths() -> None:
+def test_nested_fields_are_listed_with_their_paths() -> None:
     inner = StructType((Field("y", parse_type("int"), field_id=3),))
     columns = Schema((Field("a", parse_type("int"), field_id=1), Field("b", inner, field_id=2)))
     assert [path for path, _ in walk(columns.fields)] == ["a", "b", "b.y"]
@@ -113,7 +113,7 @@ def test_nested_fields_are_walked_by_their_paths() -> None:
         ("\N{GEORGIAN MTAVRULI CAPITAL LETTER AN}", "\N{GEORGIAN LETTER AN}", True),
     ],
 )
-def test_names_are_the_same_where_spark_writes_the_one_into_the_other(one: str, other: str, *, is_same: bool) -> None:
-    """As Spark 4.1 was seen to write a frame of one column into a table of the other, by name."""
+def test_names_are_equal_if_spark_treats_them_as_equal(one: str, other: str, *, is_same: bool) -> None:
+    """Observed in Spark 4.1: a DataFrame with one column name, written by name into a table with the other."""
     assert (folded(one) == folded(other)) == is_same
     assert (Schema((Field(one, parse_type("int")),)).field(other) is not None) == is_same

@@ -1,4 +1,4 @@
-"""Which partitions a run has."""
+"""The partitions of a run."""
 
 import datetime as dt
 import itertools
@@ -32,7 +32,7 @@ def product_scope(partitions: list[tuple[str, ...]]) -> PartitionScope:
 
 
 @given(st.integers(1, 3).flatmap(lambda width: st.lists(st.tuples(*[KEYS] * width), max_size=27)))
-def test_the_boxes_are_an_exact_cover_of_the_partitions(partitions: list[tuple[str, ...]]) -> None:
+def test_the_boxes_cover_exactly_the_partitions(partitions: list[tuple[str, ...]]) -> None:
     boxes = product_scope(partitions).boxes
     covered = [tuple(item.key for item in cell) for box in boxes for cell in itertools.product(*box)]
     assert sorted(covered) == sorted(set(partitions))
@@ -43,7 +43,7 @@ def test_a_full_range_of_several_dimensions_is_one_box() -> None:
     assert len(scope.boxes) == 1
 
 
-def test_one_dimension_is_one_box_and_no_dimension_has_none() -> None:
+def test_one_dimension_is_one_box_and_no_dimension_is_no_box() -> None:
     assert len(keyed("a", "b", "c").boxes) == 1
     assert PartitionScope().boxes == ()
     assert PartitionScope().is_whole_table
@@ -66,12 +66,12 @@ def test_the_digest_is_the_same_in_every_process() -> None:
     assert keyed("a", "b").digest == "3554d2b8a1e34099053865de8576d146"
 
 
-def test_one_key_stands_for_itself_and_a_few_make_a_list() -> None:
+def test_one_key_is_described_by_itself_and_a_few_by_a_list() -> None:
     assert keyed("ü").describe() == "ü"
     assert json.loads(keyed("b", "ü", "a").describe()) == ["a", "b", "ü"]
 
 
-def test_many_keys_are_described_by_the_first_the_last_and_their_number() -> None:
+def test_many_keys_are_described_by_first_last_and_count() -> None:
     days = [f"2024-01-{day:02}" for day in range(1, 29)]
     assert daily(*reversed(days)).describe() == "2024-01-01..2024-01-28 (28)"
     assert daily(*days[:20]).describe().startswith("[")
@@ -79,7 +79,7 @@ def test_many_keys_are_described_by_the_first_the_last_and_their_number() -> Non
 
 
 @given(st.lists(WINDOWS, max_size=8))
-def test_merged_windows_hold_the_same_hours_apart_from_each_other(windows: list[TimeWindow]) -> None:
+def test_merged_windows_cover_the_same_hours_without_touching(windows: list[TimeWindow]) -> None:
     merged = merge_windows(windows)
     hours = [START + dt.timedelta(hours=hour) for hour in range(60)]
     for hour in hours:
@@ -87,13 +87,13 @@ def test_merged_windows_hold_the_same_hours_apart_from_each_other(windows: list[
     assert all(before.end < after.start for before, after in itertools.pairwise(merged))
 
 
-def test_windows_that_touch_are_one() -> None:
+def test_adjacent_windows_are_merged() -> None:
     assert merge_windows([window(2, 4), window(0, 2), window(5, 6)]) == (window(0, 4), window(5, 6))
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, unique=True))
-def test_windows_in_hours_that_a_clock_repeats_are_told_apart(quarters: list[int]) -> None:
-    """Half an hour is repeated, so that a window may end on an earlier wall clock than it starts."""
+def test_windows_in_a_repeated_hour_are_distinct(quarters: list[int]) -> None:
+    """Half an hour is repeated. A window may end at an earlier local time than it starts."""
     start, zone = utc(2024, 4, 6, 11), ZoneInfo("Australia/Lord_Howe")
     edges = [(start + index * dt.timedelta(minutes=15)).astimezone(zone) for index in range(32)]
     merged = merge_windows(TimeWindow(edges[index], edges[index + 1]) for index in quarters)

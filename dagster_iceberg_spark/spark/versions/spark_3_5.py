@@ -7,8 +7,8 @@ from typing import Any, Final
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, types
 
+from dagster_iceberg_spark.spark import session_refusals
 from dagster_iceberg_spark.spark.connect import is_connect
-from dagster_iceberg_spark.spark.session_refusals import unsupported_over_connect
 from dagster_iceberg_spark.spark.versions.spark_4_0 import Spark40
 from dagster_iceberg_spark.spark.versions.spark_4_1 import MergeWriter
 
@@ -66,7 +66,9 @@ class Spark35(Spark40):
         """Reject what the protocol of Spark Connect 3.5 cannot carry."""
         lacking = _LACKING_OVER_CONNECT.get(disposition)
         if lacking is not None and is_connect(session):
-            raise unsupported_over_connect(subject, f"`iceberg/write_disposition` {disposition!r}", lacking)
+            raise session_refusals.unsupported_over_connect(
+                subject, f"`iceberg/write_disposition` {disposition!r}", lacking
+            )
 
     def observation(self, session: Any, name: str) -> Any:
         """Return an observation for a classic session. The client of 3.5 cannot observe a write over Connect."""
@@ -109,7 +111,9 @@ class Spark35(Spark40):
     def on_disk(self, frame: Any) -> DataFrame:
         """Return the DataFrame with its rows in the memory of the executors, or on their disks if it is full."""
         if is_connect(frame.sparkSession):
-            raise unsupported_over_connect("rows of Arrow", "more than 16 MB of them", "no checkpoints")
+            raise session_refusals.unsupported_over_connect(
+                "rows of Arrow", "more than 16 MB of them", "no checkpoints"
+            )
         return frame.localCheckpoint()  # type: ignore[no-any-return]
 
     def overwrite_filter(self, stored: Callable[[], DataFrame], rows: Column) -> Column:
