@@ -98,7 +98,7 @@ def column_schema(schema: Schema, column_docs: Mapping[str, str]) -> dg.TableSch
 
 
 def _merge_counts(commit: Commit) -> dict[str, int]:
-    """Return how many rows a merge changed. `replace_where` does not match rows by their keys and has no such counts."""
+    """Return how many rows a merge changed. `replace_where` matches no keys and has no such counts."""
     summary, unchanged = commit.snapshot.summary, commit.counts.unchanged
     is_counted = COUNTED_ROWS.format("inserted") in summary
     is_known = is_counted or unchanged is not None or any(key.startswith(_MERGE_COUNTS) for key in summary)
