@@ -94,7 +94,7 @@ def test_a_write_is_stopped_where_the_server_comes_back_and_made_again(
         monkeypatch.setattr(commit, "write", writer.write)
         return original(*args, **kwargs)
 
-    monkeypatch.setattr(commit, "resolve_lost_answer", resolve)
+    monkeypatch.setattr(outcome, "resolve_lost_answer", resolve)
     while_it_writes(relay.cut, monkeypatch, seconds=1.0)
     result = lake.materialize(slow_asset(disposition, seconds=15))
     assert_written_once(lake)
