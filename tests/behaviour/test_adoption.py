@@ -91,6 +91,7 @@ def test_each_partition_has_a_token_of_its_own(kept_lake: Lake) -> None:
     assert len(tokens) == len(set(tokens)) == 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ["classic"], indirect=True)
 def test_what_an_adopted_replace_reports_is_what_the_lost_report_would_have_said(kept_lake: Lake) -> None:
     asset = frame_asset(
@@ -125,6 +126,7 @@ def metadata(disposition: str) -> dict[str, Any]:
     return {"iceberg/write_disposition": disposition, "iceberg/merge_keys": ["id"]}
 
 
+@pytest.mark.full
 @only_classic
 @pytest.mark.parametrize(("disposition", "snapshots"), [("replace", 2), ("merge", 2), ("append", 1)])
 def test_a_step_that_fails_after_its_record_and_is_retried_appends_once(
@@ -175,6 +177,7 @@ def test_a_resumed_run_whose_sibling_output_failed_appends_once(
     assert len(kept_lake.summaries("first")) == snapshots
 
 
+@pytest.mark.full
 @only_classic
 @pytest.mark.parametrize(("disposition", "rows"), [("replace", [2]), ("merge", [1, 2]), ("append", [1, 2])])
 def test_a_resumed_run_writes_again_what_a_blocking_check_has_rejected(
@@ -201,6 +204,7 @@ def test_a_resumed_run_writes_again_what_a_blocking_check_has_rejected(
     assert any("a blocking check has rejected" in line for line in lines) == (disposition == "append")
 
 
+@pytest.mark.full
 @only_classic
 @pytest.mark.parametrize("disposition", DISPOSITIONS)
 def test_a_snapshot_that_was_rolled_back_is_written_again(kept_lake: Lake, disposition: str) -> None:
@@ -214,6 +218,7 @@ def test_a_snapshot_that_was_rolled_back_is_written_again(kept_lake: Lake, dispo
     assert kept_lake.rows("t", "id") == ([1] if disposition == "replace" else [0, 1])
 
 
+@pytest.mark.full
 @only_classic
 def test_a_run_that_resumes_a_resumed_run_adopts_what_the_first_one_committed(kept_lake: Lake) -> None:
     """The second run adopts the snapshot and dies before that is recorded."""
@@ -225,6 +230,7 @@ def test_a_run_that_resumes_a_resumed_run_adopts_what_the_first_one_committed(ke
     assert kept_lake.rows("t", "id") == [1]
 
 
+@pytest.mark.full
 @only_classic
 def test_a_split_multi_asset_that_is_resumed_adopts_each_of_its_tables(kept_lake: Lake) -> None:
     """One asset of two is selected, so that its step has another key than before."""
@@ -247,6 +253,7 @@ def test_a_split_multi_asset_that_is_resumed_adopts_each_of_its_tables(kept_lake
     assert (kept_lake.rows("one", "id"), kept_lake.rows("two", "id")) == ([1], [1])
 
 
+@pytest.mark.full
 @only_classic
 @pytest.mark.parametrize(("disposition", "rows"), [("replace", [1]), ("merge", [1]), ("append", [1, 1])])
 def test_one_run_id_twice_on_an_ephemeral_instance_writes_twice(
@@ -260,6 +267,7 @@ def test_one_run_id_twice_on_an_ephemeral_instance_writes_twice(
     assert kept_lake.rows("t", "id") == rows
 
 
+@pytest.mark.full
 @only_classic
 def test_the_outputs_of_a_dynamic_op_are_adopted_each(kept_lake: Lake) -> None:
     @dg.op(out=dg.DynamicOut(io_manager_key="iceberg", metadata={**metadata("append"), "iceberg/table": "db.parts"}))
@@ -280,6 +288,7 @@ def test_the_outputs_of_a_dynamic_op_are_adopted_each(kept_lake: Lake) -> None:
     assert (kept_lake.rows("parts__a", "k"), kept_lake.rows("parts__b", "k")) == (["a"], ["b"])
 
 
+@pytest.mark.full
 @only_classic
 def test_an_interrupted_append_of_other_code_is_left_to_a_person(kept_lake: Lake) -> None:
     def asset(version: str) -> dg.AssetsDefinition:

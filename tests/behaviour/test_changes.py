@@ -484,6 +484,7 @@ def test_the_newest_partition_alone_is_read_whole_and_then_on(lake: Lake) -> Non
     assert lake.rows("copied", "day", "id") == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
 
 
+@pytest.mark.full
 @WAYS
 def test_an_asset_that_is_stored_elsewhere_reads_on_by_the_event_log(lake: Lake, annotation: Any) -> None:
     seen: list[list[int]] = []
@@ -504,6 +505,7 @@ def test_an_asset_that_is_stored_elsewhere_reads_on_by_the_event_log(lake: Lake,
     assert seen == [[1], [2], [2, 3], []]
 
 
+@pytest.mark.full
 def test_what_is_stored_elsewhere_goes_on_from_the_run_that_has_read_furthest(lake: Lake) -> None:
     """Of two that overlap, the one that has read less is recorded last."""
     seen: list[list[int]] = []
@@ -544,6 +546,7 @@ def test_the_changes_that_a_run_has_read_are_read_again_after_a_roll_back(lake: 
     assert lake.rows("copied") == [1, 2, 3]
 
 
+@pytest.mark.full
 def test_changes_end_at_an_instant_and_never_go_back(lake: Lake) -> None:
     reader = copy_of(DataFrame)
     lake.materialize(events("(1)"))
@@ -587,6 +590,7 @@ def test_a_changelog_says_what_came_and_what_went(lake: Lake) -> None:
     assert lake.rows("copied", "id", "_change_type")[-1] == (4, "INSERT")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("annotation", [pa.Table, pa.RecordBatchReader, pd.DataFrame, pl.DataFrame, pl.LazyFrame])
 def test_a_changelog_is_the_same_in_every_type_of_rows(lake: Lake, annotation: Any) -> None:
     """In the types of any other read: instants are of UTC, whatever the session's time zone."""
@@ -668,6 +672,7 @@ def test_a_changelog_over_delete_files_is_an_error_or_a_full_read(lake: Lake) ->
     assert lake.rows("copied") == [1, 2, 3]
 
 
+@pytest.mark.full
 def test_a_limit_would_lose_rows_and_an_op_has_read_nothing(lake: Lake) -> None:
     lake.materialize(events("(1)"))
     error = refused(lake, copy_of(DataFrame, asked={"iceberg/limit": 1}))
@@ -794,6 +799,7 @@ def test_where_own_snapshots_have_expired_dagster_s_event_log_tells(lake: Lake) 
     assert "older ones have expired" in str(error)
 
 
+@pytest.mark.full
 def test_an_upstream_table_that_was_gone_for_a_run_is_not_read_again(lake: Lake) -> None:
     reader = copy_of(
         pa.Table | None, change=lambda rows: pa.table({"id": pa.array([], pa.int32())}) if rows is None else rows
@@ -831,6 +837,7 @@ def test_assets_of_one_run_read_on_by_themselves(lake: Lake) -> None:
     assert seen == {"early": [[1], [2]], "late": [[1, 2], [2]]}
 
 
+@pytest.mark.full
 def test_a_function_that_stores_nothing_reads_on_by_the_event_log(lake: Lake) -> None:
     seen: list[list[int]] = []
 
@@ -845,6 +852,7 @@ def test_a_function_that_stores_nothing_reads_on_by_the_event_log(lake: Lake) ->
     assert seen == [[1], [2]]
 
 
+@pytest.mark.full
 def test_a_table_that_takes_the_place_of_another_store_has_all_rows(lake: Lake) -> None:
     """What the other store had was made of whole reads, and is not in the table."""
     lake.materialize(events("(1)"))

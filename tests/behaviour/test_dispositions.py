@@ -47,11 +47,13 @@ def test_merge_updates_known_keys_and_inserts_new_ones(lake: Lake) -> None:
     assert all("dagster.commit_token" in summary and "dagster.run_id" in summary for summary in summaries)
 
 
+@pytest.mark.full
 def test_merge_of_nothing_makes_a_new_table_with_one_snapshot(lake: Lake) -> None:
     lake.materialize(frame_asset("people", "select 1 as id, 'x' as n where false", metadata=MERGE))
     assert (lake.rows("people", "id"), len(lake.summaries("people"))) == ([], 1)
 
 
+@pytest.mark.full
 def test_merge_of_nothing_is_one_snapshot_and_changes_nothing(lake: Lake) -> None:
     lake.materialize(frame_asset("people", "select 1 as id, 'a' as n", metadata=MERGE))
     lake.materialize(frame_asset("people", "select 1 as id, 'x' as n where false", metadata=MERGE))
@@ -157,6 +159,7 @@ def test_a_refused_first_write_leaves_no_rows(lake: Lake) -> None:
     assert lake.summaries("t") == []
 
 
+@pytest.mark.full
 def test_the_guard_judges_only_rows_that_the_frame_holds(lake: Lake) -> None:
     """A guard that the optimiser moved below a join, an aggregate or a limit would refuse rows that are not there."""
     query = """

@@ -133,6 +133,7 @@ def test_rows_that_say_when_they_begin_find_their_place(lake: Lake) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.full
 def test_a_batch_that_is_older_than_the_history_is_refused(lake: Lake) -> None:
     lake.materialize(history(rows((1, "a")), boundary=3))
     error = error_of(lake.materialize(history(rows((1, "b")), boundary=2), raise_on_error=False))
@@ -141,6 +142,7 @@ def test_a_batch_that_is_older_than_the_history_is_refused(lake: Lake) -> None:
     assert versions(lake) == [(1, "a", 3, None)]
 
 
+@pytest.mark.full
 def test_a_day_before_one_that_is_there_is_refused(lake: Lake) -> None:
     asset = partitioned("select 1 as id, '{key}' as n", DAYS, "valid_from", boundary="partition")
     lake.materialize(asset, partition_key="2024-03-03")
@@ -167,6 +169,7 @@ def test_without_keys_each_row_is_its_own(lake: Lake) -> None:
     assert versions(lake) == [(1, "a", 0, 1), (1, "b", 1, None), (2, None, 0, None)]
 
 
+@pytest.mark.full
 def test_the_start_of_the_run_is_the_boundary(lake: Lake) -> None:
     before = dt.datetime.now(dt.timezone.utc) - dt.timedelta(seconds=1)
     lake.materialize(history(rows((1, "a"))))

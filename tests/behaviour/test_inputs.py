@@ -110,6 +110,7 @@ def test_a_row_filter_looks_into_structs(lake: Lake, condition: str, expected: l
             assert (loaded.column_names, sorted(loaded.column("i").to_pylist())) == (["i"], expected)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [
@@ -178,6 +179,7 @@ def test_a_filter_and_a_limit_apply_within_many_windows(lake: Lake, annotation: 
     assert capture(lake, upstream, annotation, partition_mapping=mapping, input_metadata=asked_less).num_rows == 30
 
 
+@pytest.mark.full
 def test_a_condition_that_is_none_is_refused_by_its_key(lake: Lake) -> None:
     lake.materialize(frame_asset("one", "select 1 as id"))
 
@@ -383,6 +385,7 @@ class TestInstants:
         assert self.values(lake, tags={"iceberg/as_of": rolled_back.isoformat()}) == [3, 4]
         assert self.value(lake) == 1
 
+    @pytest.mark.full
     def test_the_run_s_configuration_says_it_for_one_input(self, lake: Lake, ids: list[int]) -> None:
         """Dagster takes it of inputs that name their IO manager by `input_manager_key`."""
 
@@ -392,6 +395,7 @@ class TestInstants:
         assert self.value(lake, run_config=config(snapshot_id=str(ids[1]))) == 2
         assert self.value(lake, run_config=config(snapshot_id=str(ids[1])), tags={"iceberg/ref": "main"}) == 2
 
+    @pytest.mark.full
     @pytest.mark.parametrize("annotation", [DataFrame, pa.Table, pl.LazyFrame], ids=["spark", "arrow", "lazy"])
     def test_a_filter_is_of_the_columns_that_the_snapshot_had(self, lake: Lake, annotation: Any) -> None:
         upstream = frame_asset("t", "select id as a, id * 10 as b, 'x' as gone from range(8)")
@@ -404,11 +408,13 @@ class TestInstants:
             loaded = capture(lake, upstream, annotation, input_metadata=metadata)
             assert (condition, sorted(loaded.column("a").to_pylist())) == (condition, expected)
 
+    @pytest.mark.full
     def test_what_the_run_says_comes_before_what_the_definition_says(self, lake: Lake, ids: list[int]) -> None:
         fixed = {"iceberg/snapshot_id": ids[0]}
         assert self.value(lake, fixed) == 1
         assert self.value(lake, fixed, tags={"iceberg/ref": "main"}) == 3
 
+    @pytest.mark.full
     def test_a_tag_that_is_none_is_refused(self, lake: Lake, ids: list[int]) -> None:
         assert ids
 
@@ -556,6 +562,7 @@ class TestPartitionsOneByOne:
             self.load(lake, annotation, ["2013-01-02", "2013-01-03"])
         assert '{"iceberg/missing": "empty"}' in str(caught.value)
 
+    @pytest.mark.full
     @BOTH_WAYS
     def test_a_partition_that_was_written_without_rows_is_there(self, lake: Lake, annotation: Any) -> None:
         query = "select timestamp '2013-01-01' as ts, 1 as v where false"
@@ -563,6 +570,7 @@ class TestPartitionsOneByOne:
         lake.materialize(upstream, partition_key="2013-01-03")
         assert self.load(lake, annotation, ["2013-01-03"]) == 0
 
+    @pytest.mark.full
     @BOTH_WAYS
     def test_a_partition_that_others_have_written_is_there(self, lake: Lake, annotation: Any) -> None:
         hours = hours_asset(partitions_def=DAYS)
@@ -592,6 +600,7 @@ class TestPartitionsOneByOne:
         assert counts == [0, 1]
         assert lake.arrow("running").num_rows == 4
 
+    @pytest.mark.full
     def test_what_there_was_before_a_partition_was_written(self, lake: Lake) -> None:
         """Of another time it is not said that anything is missing."""
         hours = hours_asset(partitions_def=DAYS)
@@ -612,6 +621,7 @@ class TestPartitionsOneByOne:
         with pytest.raises(dg.Failure, match="the table of hours in the"):
             self.load(lake, dict[str, annotation], days)
 
+    @pytest.mark.full
     @BOTH_WAYS
     def test_none_stands_for_what_is_not_asked_for_or_not_there_yet(self, lake: Lake, annotation: Any) -> None:
         hours = hours_asset(partitions_def=DAYS)
@@ -621,6 +631,7 @@ class TestPartitionsOneByOne:
         lake.session.sql("create or replace table lake.db.hours (ts timestamp, v int) using iceberg")
         assert self.load(lake, annotation | None, ["2013-01-01"]) is None
 
+    @pytest.mark.full
     def test_an_asset_without_partitions_has_none_one_by_one(self, lake: Lake) -> None:
         upstream = frame_asset("one", "select 1 as id")
         lake.materialize(upstream)
@@ -642,6 +653,7 @@ class TestPartitionsOneByOne:
         assert "expected no limit for an input by partition key, found 3" in str(error)
 
 
+@pytest.mark.full
 def test_files_are_read_when_their_batches_are_asked_for(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A consumer that is slower than the disk does not have the table in memory; small files come side by side."""
     upstream = frame_asset("t", "select id from range(8)", metadata={"iceberg/partition_by": ["id"]})

@@ -82,6 +82,7 @@ def test_the_log_says_what_became_of_an_interrupted_write(lake: Lake, monkeypatc
     assert "Interrupted: the write of db.t is stopped, nothing is committed." in lines
 
 
+@pytest.mark.full
 def test_threads_and_io_managers_on_one_session_do_not_mix_their_snapshot_properties(lake: Lake) -> None:
     """Two IO managers, four threads each, every disposition."""
     managers = [lake.io_manager, IcebergPySparkIOManager(spark=lake.spark, namespace="other")]

@@ -150,6 +150,7 @@ def test_an_input_loads_as_its_annotation_says(lake: Lake, annotation: Any) -> N
     assert (list(row["l"]), row["st"]) == ([1, 2], {"a": 1})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("annotation", ANNOTATIONS, ids=lambda item: f"{item.__module__}.{item.__name__}")
 def test_a_type_that_pyiceberg_lacks_matters_only_where_it_is_asked_for(lake: Lake, annotation: Any) -> None:
     """Spark reads all of the table."""
@@ -172,6 +173,7 @@ def test_a_type_that_pyiceberg_lacks_matters_only_where_it_is_asked_for(lake: La
             capture(lake, upstream, annotation, input_metadata=columns)
 
 
+@pytest.mark.full
 def test_a_table_with_a_type_that_pyiceberg_lacks_is_written_on(lake: Lake) -> None:
     lake.materialize(frame_asset("other", "select 1 as id"))
     lake.session.sql("create table lake.db.t (id int, v variant) using iceberg tblproperties ('format-version'='3')")
@@ -269,6 +271,7 @@ def test_many_windows_that_are_not_next_to_each_other(lake: Lake, annotation: An
     assert found == {day: 23 if day == "2013-03-10" else 24 for day in odd}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("annotation", [DataFrame, pa.Table, pa.RecordBatchReader], ids=["spark", "arrow", "batches"])
 def test_columns_that_changed_since_the_last_snapshot_are_read_as_they_are_now(lake: Lake, annotation: Any) -> None:
     query = "select {start} as ts, 1 as n, 'x' as gone, named_struct('a', 1) as s"
@@ -290,6 +293,7 @@ def test_columns_that_changed_since_the_last_snapshot_are_read_as_they_are_now(l
     assert (chosen.column_names, sorted(chosen.column("n").to_pylist())) == (["at", "n"], [1, 2])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("annotation", [DataFrame, pa.Table, pa.RecordBatchReader], ids=["spark", "arrow", "batches"])
 def test_a_name_that_is_given_again_has_none_of_the_old_values(lake: Lake, annotation: Any) -> None:
     asset = frame_asset(
@@ -364,6 +368,7 @@ def cells_asset() -> dg.AssetsDefinition:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("annotation", [DataFrame, pa.Table], ids=["spark", "arrow"])
 def test_a_set_of_cells_that_is_no_product(lake: Lake, annotation: Any) -> None:
     upstream = cells_asset()
@@ -396,6 +401,7 @@ def test_an_older_snapshot_is_read_by_id_and_by_instant(lake: Lake, annotation: 
         assert capture(lake, upstream, annotation, input_metadata=metadata).to_pylist() == [{"id": 1}]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("annotation", [DataFrame, pa.Table, dict[str, pa.Table]], ids=["spark", "arrow", "each"])
 def test_a_partition_is_read_from_before_its_column_was_renamed(lake: Lake, annotation: Any) -> None:
     """The definition says the name that the column has now."""

@@ -114,6 +114,7 @@ def test_only_files_of_which_a_row_changes_are_written_again(
     assert table(lake) == sorted(kept + changed)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("keys", "stored_rows", "looks_for_files", "written_again"),
     [
@@ -149,6 +150,7 @@ def test_a_merge_looks_for_files_unless_it_changes_each(
 NUMBERS, DATES = ("1", "2", "3"), ("'2024-01-01'", "'2024-01-02'", "'2024-01-03'")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("stored", "given", "keys"),
     [
@@ -168,6 +170,7 @@ def test_keys_of_a_narrower_type_are_looked_for_among_the_table_s(
     assert sorted(classic_lake.rows("t", "v")) == [0, 1, 2]
 
 
+@pytest.mark.full
 def test_a_merge_leaves_no_setting_behind(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merge_settings_module, "MINIMUM_PARTITIONS", 1)
     seen: list[Mapping[str, str]] = []
@@ -256,6 +259,7 @@ def test_a_mark_may_have_an_odd_name_and_other_case(classic_lake: Lake, strategy
         assert table(classic_lake) == left
 
 
+@pytest.mark.full
 def test_a_first_batch_leaves_out_what_it_marks(lake: Lake) -> None:
     lake.materialize(merging(values("(1, 'a', true), (2, 'b', false)", "id, n, gone"), hard_delete="gone"))
     assert table(lake) == [(2, "b")]
@@ -277,6 +281,7 @@ def test_the_newest_of_a_key_s_rows_counts(lake: Lake) -> None:
     assert counts(result) == (1, 1, 0, 0)
 
 
+@pytest.mark.full
 def test_rows_that_come_first_together_are_refused(classic_lake: Lake) -> None:
     classic_lake.materialize(merging(values(STORED)))
     bad = merging(values("(1, 'x', 1), (1, 'y', 1)"), dedup_sort="v desc")
@@ -474,6 +479,7 @@ def test_a_batch_too_large_to_be_copied_meets_each_row_of_a_key(
     assert counts(result) == counted
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rules", [{}, {"when_matched": "source.v > target.v"}, {"strategy": "insert_only"}], ids=str)
 @pytest.mark.parametrize("theirs", ["update", "insert", "delete"])
 def test_what_others_write_right_before_the_merge_is_met(
@@ -571,6 +577,7 @@ def test_keys_of_every_type_are_found_again(classic_lake: Lake, key: str) -> Non
     assert classic_lake.arrow("t").num_rows == 150
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("rules", "found"),
     [
@@ -695,6 +702,7 @@ def test_files_that_cannot_have_a_key_of_the_batch_are_not_opened(
     assert rows == (["a", "a"] if strategy == "insert_only" else ["b", "a"])
 
 
+@pytest.mark.full
 def test_a_batch_is_compared_anew_where_others_have_written(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = pa.schema([("id", pa.int32()), ("n", pa.string()), ("v", pa.int32())])
     unmoved, theirs = module._require_unmoved, [pa.table({"id": [4], "n": ["theirs"], "v": [0]}, schema=schema)]

@@ -36,6 +36,7 @@ def test_partitions_without_rows_stay(lake: Lake) -> None:
     assert [summary["dagster.write_disposition"] for summary in lake.summaries("t")] == ["overwrite_partitions"] * 3
 
 
+@pytest.mark.full
 def test_the_partition_of_false_is_not_that_of_null(lake: Lake) -> None:
     lake.materialize(written(values("(null, 0)", "(false, 1)", "(true, 2)"), "k"))
     lake.materialize(written(values("(false, 3)"), "k"))
@@ -48,6 +49,7 @@ REPLACE_WHERE = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("disposition", [{}, REPLACE_WHERE, OVERWRITE], ids=["replace", "replace_where", "partitions"])
 def test_a_collation_makes_no_texts_equal(lake: Lake, disposition: dict[str, Any]) -> None:
     """What is stored as another text is another partition's row: the guard refuses it, or it replaces its own alone."""
@@ -107,6 +109,7 @@ def test_times_fall_in_the_partitions_of_utc(lake: Lake, transform: str, left: l
     assert sorted(lake.rows("t", "v")) == [*left, 9]
 
 
+@pytest.mark.full
 def test_files_of_an_older_spec_keep_what_is_not_replaced(lake: Lake) -> None:
     """Spark's own dynamic overwrite would leave the old rows beside the new ones."""
     lake.materialize(written(values("('a', 1)", "('b', 2)", "('c', 3)")))
@@ -192,6 +195,7 @@ def test_buckets_and_prefixes_are_replaced_whole(lake: Lake, kind: str, transfor
     assert sorted(lake.rows("t", "v")) == sorted([*stay, 1002, 1003])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("stored", "given", "transform"),
     [
@@ -213,6 +217,7 @@ def test_partitions_are_those_of_the_tables_type(classic_lake: Lake, stored: str
     assert sorted(classic_lake.rows("t", "v")) == sorted([*stay, 1003, 1004])
 
 
+@pytest.mark.full
 def test_partitions_of_a_column_that_gets_wider(classic_lake: Lake) -> None:
     large = 2**40
     classic_lake.materialize(written("select cast(id as int) as k, cast(id as int) as v from range(8)", "k"))
@@ -243,12 +248,14 @@ def test_buckets_and_values_together(lake: Lake) -> None:
     )
 
 
+@pytest.mark.full
 def test_no_value_is_a_partition_of_its_own_among_buckets(lake: Lake) -> None:
     lake.materialize(written(values("('a', 1)", "(null, 2)"), "bucket(4, k)"))
     lake.materialize(written(values("(cast(null as string), 3)"), "bucket(4, k)"))
     assert sorted(lake.rows("t", "v")) == [1, 3]
 
 
+@pytest.mark.full
 def test_a_column_that_has_partitions_of_its_own_values_too(lake: Lake) -> None:
     """Iceberg 1.12 takes a filter by the bucket for one by the value, where a spec has the column itself."""
     everything = "select cast(id as int) as k, cast(id as int) as v from range(20)"

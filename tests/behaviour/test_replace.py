@@ -35,6 +35,7 @@ def test_an_aligned_replace_deletes_files_and_rewrites_none(lake: Lake) -> None:
     assert (last["added-records"], last["deleted-records"], last["deleted-data-files"]) == ("24", "24", "1")
 
 
+@pytest.mark.full
 def test_rows_that_are_deleted_by_equality_stay_deleted(lake: Lake) -> None:
     """Also where they are in a file with rows of the run, whose other rows are carried over."""
     metadata = {"partition_expr": "ts", "iceberg/partition_by": []}
@@ -78,6 +79,7 @@ IN_FRAME = "named_struct('z', 30S, 'y', 20, 'x', 10Y)"
 """The same fields: in another order, and of narrower types."""
 
 
+@pytest.mark.full
 def test_rows_of_others_keep_their_nested_values(lake: Lake) -> None:
     """Fields of structs are matched by name at every depth, also where files are written again."""
 
@@ -229,6 +231,7 @@ def test_every_calendar_is_replaced_exactly(
     assert str(lake.table("edges").spec().fields[0].transform) == transform
 
 
+@pytest.mark.full
 def test_a_range_over_a_repeated_hour_replaces_both_halves(lake: Lake) -> None:
     hours = dg.HourlyPartitionsDefinition("2024-11-03-00:00", timezone="America/New_York")
     metadata = {"partition_expr": "ts", "iceberg/partition_by": ["day(ts)"]}
@@ -282,6 +285,7 @@ def test_the_last_of_many_columns_tells_files_of_long_keys_apart(classic_lake: L
 LONG_KEYS = [f"one of the long keys {number:02}" for number in range(12)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("chosen", [LONG_KEYS[:1], LONG_KEYS[4:7]], ids=["a key", "a range"])
 @pytest.mark.parametrize("metrics", ["truncate(16)", "none"])
 def test_buckets_tell_files_apart_where_bounds_are_cut(lake: Lake, metrics: str, chosen: list[str]) -> None:
@@ -326,6 +330,7 @@ def test_a_new_partition_makes_spark_compile_nothing(classic_lake: Lake) -> None
     assert compiled[2] == compiled[1]
 
 
+@pytest.mark.full
 def test_a_day_is_found_in_an_integer_column_of_its_key(lake: Lake) -> None:
     days = dg.DailyPartitionsDefinition("20130101", fmt="%Y%m%d", end_date="20130110")
     asset = frame_asset("ints", "select {key} as day", partitions_def=days, metadata={"partition_expr": "day"})
@@ -365,6 +370,7 @@ def test_static_keys_of_any_spelling_are_kept_apart(lake: Lake) -> None:
     assert lake.table("regions").properties["write.object-storage.partitioned-paths"] == "false"
 
 
+@pytest.mark.full
 def test_dynamic_keys_of_an_integer_column(lake: Lake) -> None:
     shards = dg.DynamicPartitionsDefinition(name="shards")
     lake.instance.add_dynamic_partitions("shards", ["7", "42"])
@@ -441,6 +447,7 @@ def test_a_changed_partition_by_changes_the_spec_and_keeps_the_scope_exact(lake:
     ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_partition_field_is_renamed_and_its_files_stay(lake: Lake, version: int) -> None:
     def written(field: str) -> dg.ExecuteInProcessResult:
@@ -458,6 +465,7 @@ def test_a_partition_field_is_renamed_and_its_files_stay(lake: Lake, version: in
     assert "iceberg/table_changes" not in metadata_of(written("day(ts)"), "hours")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", ["my table", "dot.ted", "it's", 'say "hi"', "SELECT", "hash#tag", "why?", "ünï", "a`b", "x/y"]
 )

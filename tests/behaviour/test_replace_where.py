@@ -55,6 +55,7 @@ def test_the_rows_of_the_condition_are_replaced(
     assert len(lake.summaries("t")) == 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("spec", [(), ("amount",), ("bucket(2, name)",)], ids=str)
 @pytest.mark.parametrize(
     ("where", "kept"),
@@ -78,6 +79,7 @@ def test_texts_and_decimals_are_told_apart_exactly(
     assert lake.rows("t", "name") == kept
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("spec", [(), ("flag",)], ids=str)
 def test_a_file_of_null_alone_is_not_false(lake: Lake, spec: tuple[str, ...]) -> None:
     by = {"iceberg/partition_by": list(spec), "iceberg/write_disposition": "append"}
@@ -133,6 +135,7 @@ def test_a_condition_over_other_columns_is_refused(lake: Lake) -> None:
     assert "Cannot use `iceberg/merge: where` of db.t: expected one of the columns n, found `m`" in str(error)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("where", ["n < 2", "n <= 1 or s = 's7'", "s < 's3'", "s > 's8' or s < 's0'"])
 @pytest.mark.parametrize("column", ["n", "s"])
 def test_null_is_below_no_value(lake: Lake, where: str, column: str) -> None:

@@ -43,6 +43,7 @@ def test_types_widen_where_iceberg_lets_them(lake: Lake) -> None:
     assert lake.rows("t", "i") == [1, 1, 5_000_000_000]
 
 
+@pytest.mark.full
 def test_changes_of_many_columns_are_two_commits(lake: Lake) -> None:
     append = {"iceberg/write_disposition": "append"}
     lake.materialize(frame_asset("t", "select 1 as a, 2 as b, 3 as c", metadata=append))
@@ -338,6 +339,7 @@ def test_a_merge_keeps_the_fields_of_structs_that_the_batch_lacks(lake: Lake) ->
     assert lake.arrow("t").sort_by("id").column("s").to_pylist() == rows
 
 
+@pytest.mark.full
 def test_a_merge_takes_whole_lists_and_maps_only(lake: Lake) -> None:
     lake.materialize(frame_asset("t", "select 1 as id, array(named_struct('x', 1, 'y', 2)) as l"))
     error = lake.failure(frame_asset("t", "select 1 as id, array(named_struct('x', 3)) as l", metadata=MERGE))
@@ -345,6 +347,7 @@ def test_a_merge_takes_whole_lists_and_maps_only(lake: Lake) -> None:
     assert lake.rows("t", "l") == [[{"x": 1, "y": 2}]]
 
 
+@pytest.mark.full
 def test_full_keeps_the_columns_of_a_write_that_a_row_refuses(lake: Lake) -> None:
     days = dg.DailyPartitionsDefinition("2024-01-01")
     kwargs: dict[str, Any] = {"partitions_def": days, "metadata": {"partition_expr": "day", **FULL}}
@@ -357,6 +360,7 @@ def test_full_keeps_the_columns_of_a_write_that_a_row_refuses(lake: Lake) -> Non
     assert lake.rows("t", "a") == [1]
 
 
+@pytest.mark.full
 def test_rows_that_are_carried_over_have_the_tables_columns_of_now(lake: Lake) -> None:
     """Between the last snapshot and this write columns were dropped, renamed and added again under an old name."""
     days = dg.DailyPartitionsDefinition("2024-01-01")
@@ -374,6 +378,7 @@ def test_rows_that_are_carried_over_have_the_tables_columns_of_now(lake: Lake) -
     ]  # fmt: skip
 
 
+@pytest.mark.full
 def test_full_drops_no_partition_column(lake: Lake) -> None:
     lake.materialize(frame_asset("t", "select 1 as a, 2 as b", metadata={"iceberg/partition_by": ["b"]}))
     error = lake.failure(frame_asset("t", "select 1 as a", metadata=FULL))
@@ -403,6 +408,7 @@ def test_a_column_is_renamed_with_its_values(lake: Lake) -> None:
     assert len(table.specs()) == 1
 
 
+@pytest.mark.full
 def test_a_rename_waits_until_the_rows_are_committed(lake: Lake) -> None:
     lake.materialize(frame_asset("t", "select 1 as a"))
     metadata = {"iceberg/renames": {"a": "b"}, "iceberg/required_columns": ["b"]}
@@ -498,6 +504,7 @@ def test_a_branch_is_written_and_main_stays(lake: Lake) -> None:
     assert branch.to_arrow().column("a").to_pylist() == [2]
 
 
+@pytest.mark.full
 def test_a_new_branch_keeps_what_main_has_beside_the_partition(lake: Lake) -> None:
     """The layout does not follow the days: a file holds rows of both, and the new branch starts with it."""
     metadata = {"partition_expr": "day", "iceberg/partition_by": []}

@@ -25,6 +25,7 @@ def test_a_table_that_must_be_there_is_not_created(lake: Lake) -> None:
     assert lake.rows("t", "id") == [2]
 
 
+@pytest.mark.full
 def test_a_namespace_that_must_be_there_is_not_created(lake: Lake) -> None:
     careful = lake.with_options(auto_create_namespace=False)
     error = careful.failure(ONE)
@@ -61,6 +62,7 @@ def test_namespaces_are_nested(lake: Lake) -> None:
     assert table.location().endswith("/raw/nyc/t")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("template", ["{namespace}/tables/{table}", "{wh}/elsewhere/{namespace}/{table}"])
 def test_tables_are_placed_by_a_template(classic_lake: Lake, template: str) -> None:
     lake = classic_lake
@@ -103,6 +105,7 @@ def test_a_table_that_was_renamed_goes_on_under_the_name_that_the_definition_fol
     assert (lake.rows("moved", "id"), lake.rows("t", "id")) == ([2], [1])
 
 
+@pytest.mark.full
 def test_a_table_that_was_registered_from_its_metadata_is_adopted_with_its_history(lake: Lake) -> None:
     """As one moves tables between catalogs."""
     lake.materialize(ONE)
@@ -130,6 +133,7 @@ def test_a_table_that_others_made_is_adopted_with_what_it_has(lake: Lake) -> Non
     assert (table.properties["team"], table.properties["dagster.asset_key"]) == ("somebody", "t")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["my-lake", "lake_2", "Zürich", "select"])
 def test_a_catalog_whose_name_needs_quoting_is_used(tmp_path: Path, name: str) -> None:
     catalog = SqlCatalog(name=name, uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh"))

@@ -51,7 +51,7 @@ def renamed(value: Any) -> Any:
     return type(value)(map(renamed, value)) if isinstance(value, list | tuple) else value
 
 
-@pytest.mark.parametrize("rows", [3, 140_000])
+@pytest.mark.parametrize("rows", [3, pytest.param(140_000, marks=pytest.mark.full)])
 def test_lists_and_maps_are_read_as_written(catalog: SqlCatalog, rows: int, tmp_path: Path) -> None:
     """Also from row groups that are larger than one of Arrow's batches, which Arrow returns in slices."""
     given = [{**ROWS[index % 3], "id": index} for index in range(rows)]
