@@ -229,7 +229,7 @@ lock() {
         ensure_venv
         install_locked uv
     fi
-    .venv/bin/uv pip compile pyproject.toml --universal --python-version 3.10 --all-extras --generate-hashes \
+    .venv/bin/uv pip compile pyproject.toml --universal --python-version 3.10 --extra dev --generate-hashes \
         --no-emit-index-url --no-emit-find-links --no-annotate --quiet --custom-compile-command "make lock" \
         --output-file requirements.txt "$@"
 }
