@@ -2,8 +2,9 @@
 # Makes a fresh checkout ready: .venv from the lock, Java, the Java libraries that Spark loads.
 # Each step keeps a stamp of what it was made from in .venv, so that a second run does nothing.
 #
-#   scripts/setup.sh          all steps
-#   scripts/setup.sh lock     compile requirements.txt from pyproject.toml (more arguments go to uv)
+#   scripts/setup.sh             all steps
+#   scripts/setup.sh spark 3.5   the same for an older Spark: .venv-spark-3.5 from requirements-spark-3.5.txt
+#   scripts/setup.sh lock        compile the locks from pyproject.toml (more arguments go to uv)
 #
 # PYTHON=/path/to/python chooses the interpreter. What the steps print is in .setup.log, and shown when one fails.
 set -euo pipefail
@@ -12,7 +13,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 top=$(pwd -P)
 log=.setup.log
 fresh_log=yes
-python=.venv/bin/python
+venv=.venv
+python=$venv/bin/python
+requirements=requirements.txt
+pythons="python3 python3.13 python3.12 python3.11 python3.10"
+newest=13 # the newest Python that is supported is 3.13
 versions=dagster_iceberg_spark/versions.py
 
 # Packages of other places are not packages of .venv, and another Spark is not the one in the lock.
@@ -41,8 +46,8 @@ logged() {
 }
 
 # stale STEP KEY: whether the step has to be done, its stamp being another or none.
-stale() { [ "$(cat ".venv/.setup-$1" 2>/dev/null)" != "$2" ]; }
-stamp() { printf '%s' "$2" >".venv/.setup-$1"; }
+stale() { [ "$(cat "$venv/.setup-$1" 2>/dev/null)" != "$2" ]; }
+stamp() { printf '%s' "$2" >"$venv/.setup-$1"; }
 key_of() { printf '%s ' "$top"; cat "$@" | cksum; }
 
 # ------------------------------------------------------------------------------------------------------ system packages
@@ -71,30 +76,33 @@ install_system() {
 
 # ---------------------------------------------------------------------------------------------------------------- Python
 
-is_supported() { "$1" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 14))' >/dev/null 2>&1; }
+is_supported() {
+    "$1" -c "import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, $newest))" >/dev/null 2>&1
+}
 
 find_python() {
     local candidate
     if [ -n "${PYTHON:-}" ]; then
-        is_supported "$PYTHON" || fail "Cannot use PYTHON=$PYTHON: expected Python 3.10 to 3.13, found" \
+        is_supported "$PYTHON" || fail "Cannot use PYTHON=$PYTHON: expected Python 3.10 to 3.$newest, found" \
             "$("$PYTHON" --version 2>&1 || true)"
         printf '%s' "$PYTHON"
         return
     fi
-    for candidate in python3 python3.13 python3.12 python3.11 python3.10; do
+    for candidate in $pythons; do
         if is_supported "$candidate"; then
             command -v "$candidate"
             return
         fi
     done
-    fail "Cannot set up: expected Python 3.10 to 3.13 on the PATH, found $(python3 --version 2>/dev/null || echo none)." \
-        "Hint: install one of them, or name it: make setup PYTHON=/path/to/python3.13"
+    fail "Cannot set up $venv: expected Python 3.10 to 3.$newest on the PATH," \
+        "found $(python3 --version 2>/dev/null || echo none)." \
+        "Hint: install one of them, or name it: make setup PYTHON=/path/to/python3.$newest"
 }
 
 # Made here, not moved or copied; by a supported Python that is still there; with pip.
 is_usable_venv() {
-    case "$(.venv/bin/pip --version 2>/dev/null)" in
-    *" from $top/.venv/"*"(python 3.1"[0-3]")") ;;
+    case "$($venv/bin/pip --version 2>/dev/null)" in
+    *" from $top/$venv/"*"(python 3.1"[0-3]")") ;;
     *) return 1 ;;
     esac
     [ -z "${PYTHON:-}" ] || [ "$("$PYTHON" -V 2>&1)" = "$("$python" -V 2>&1)" ]
@@ -111,9 +119,9 @@ make_venv() {
     if ! has_venv "$base" && may_install; then
         install_system "$base has no venv module" "python$version-venv"
     fi
-    has_venv "$base" || fail "Cannot make .venv: $base (Python $version) has no venv module." \
+    has_venv "$base" || fail "Cannot make $venv: $base (Python $version) has no venv module." \
         "Hint: on Debian and Ubuntu, run: sudo apt-get install python$version-venv"
-    logged "make .venv with $base" "$base" -m venv --clear .venv
+    logged "make $venv with $base" "$base" -m venv --clear $venv
 }
 
 ensure_venv() {
@@ -124,31 +132,31 @@ ensure_venv() {
 
 # install_locked PACKAGE: this one alone, as the lock has it.
 install_locked() {
-    local only=.venv/locked-$1.txt
-    awk -v start="$1==" 'index($0, start) == 1 { found = 1 } found { print; if (!/\\$/) exit }' requirements.txt >"$only"
+    local only=$venv/locked-$1.txt
+    awk -v start="$1==" 'index($0, start) == 1 { found = 1 } found { print; if (!/\\$/) exit }' "$requirements" >"$only"
     logged "install $1" "$python" -m pip install --no-deps --require-hashes -r "$only"
 }
 
 install_packages() {
     local key
-    key=$(key_of requirements.txt)
+    key=$(key_of "$requirements")
     if [ -x "$python" ] && ! stale packages "$key" && { [ -z "${PYTHON:-}" ] || is_usable_venv; }; then return; fi
     ensure_venv
     ensure_java # before the long download: what is missing is better said now
-    say "Downloading the Python packages of requirements.txt (0.8 GB, more than half of it PySpark) into .venv:" \
+    say "Downloading the Python packages of $requirements (0.8 GB, more than half of it PySpark) into $venv:" \
         "some minutes, the first time"
     # PySpark comes as source: what builds it is in the lock too, and there first, so that nothing comes unhashed.
     install_locked setuptools
     # The lock is complete: --no-deps leaves nothing to resolve, which pip does not always manage for hashes with extras
     # (https://github.com/pypa/pip/issues/9644). `pip check` below looks at what came together.
     PIP_USE_PEP517=1 logged "install the Python packages" "$python" -m pip install --no-build-isolation --no-deps \
-        --require-hashes -r requirements.txt
+        --require-hashes -r "$requirements"
     stamp packages "$key"
 }
 
 install_self() {
     local key
-    key=$(key_of pyproject.toml requirements.txt)
+    key=$(key_of pyproject.toml "$requirements")
     stale self "$key" || return 0
     logged "install the package itself" "$python" -m pip install --no-deps --no-build-isolation -e .
     logged "check that the lock is what pyproject.toml asks for (hint: make lock)" "$python" -m pip check
@@ -206,7 +214,7 @@ PYTHON
 fetch_jars() {
     local key wanted
     # Each PySpark may have an Ivy cache of its own.
-    key="$(key_of "$versions") $(grep -E '^pyspark==' requirements.txt)"
+    key="$(key_of "$versions") $(grep -E '^pyspark==' "$requirements")"
     stale jars "$key" || return 0
     ensure_java
     wanted=$(version_of ICEBERG_SPARK_RUNTIME SQLITE_JDBC POSTGRESQL_JDBC)
@@ -229,13 +237,36 @@ lock() {
         ensure_venv
         install_locked uv
     fi
-    .venv/bin/uv pip compile pyproject.toml --universal --python-version 3.10 --extra dev --generate-hashes \
-        --no-emit-index-url --no-emit-find-links --no-annotate --quiet --custom-compile-command "make lock" \
-        --output-file requirements.txt "$@"
+    compile requirements.txt pyproject.toml --extra dev "$@"
+    # The last versions with wheels that Spark 3.5 can use: it has no names of NumPy 2 and pandas 3.
+    printf '%s\n' 'pyspark[connect]==3.5.*' 'numpy<2' 'pandas<3' 'pyarrow<22' |
+        compile requirements-spark-3.5.txt pyproject.toml - --extra test "$@"
+    printf '%s\n' 'pyspark[connect]==4.0.*' |
+        compile requirements-spark-4.0.txt pyproject.toml - --extra test "$@"
+}
+
+# compile LOCK ARGUMENT...: the lock, for all platforms.
+compile() {
+    .venv/bin/uv pip compile "${@:2}" --universal --python-version 3.10 --generate-hashes --no-emit-index-url \
+        --no-emit-find-links --no-annotate --quiet --custom-compile-command "make lock" --output-file "$1"
+}
+
+# An environment beside .venv. PySpark 3.5 imports what Python 3.12 no longer has.
+spark() {
+    venv=.venv-spark-$1
+    python=$venv/bin/python
+    requirements=requirements-spark-$1.txt
+    pythons="python3.11 python3.10 .venv/bin/python python3"
+    newest=11
+    unset PYTHON
+    [ -f "$requirements" ] || fail "Cannot set up Spark $1: expected a version with a lock," \
+        "found $(printf '%s ' requirements-spark-*.txt)"
+    setup
 }
 
 case "${1:-setup}" in
 setup) setup ;;
+spark) spark "$2" ;;
 lock) lock "${@:2}" ;;
-*) fail "Cannot run $1: expected setup or lock." ;;
+*) fail "Cannot run $1: expected setup, spark or lock." ;;
 esac

@@ -186,6 +186,12 @@ def arrow_of(frame: DataFrame) -> pa.Table:
     return version_of(frame.sparkSession).arrow_of(frame)
 
 
+def annotation_of(annotation: Any, lake: Lake) -> Any:
+    """The annotation, or in its place the class of DataFrames over Connect, which was another one in pyspark 3.5."""
+    frame: Any = lake.session.range(0)
+    return type(frame) if annotation is DataFrame and not isinstance(frame, DataFrame) else annotation
+
+
 def resuming(run_id: str) -> dict[str, str]:
     """Return the tags that Dagster gives to a run that resumes a failed run."""
     return {"dagster/parent_run_id": run_id, "dagster/root_run_id": run_id, "dagster/is_resume_retry": "true"}

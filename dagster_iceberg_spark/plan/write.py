@@ -118,6 +118,12 @@ class WriteDraft:
         """Return the fields that the table is partitioned by, each with its column."""
         return with_columns(self.partition_fields, self.columns, subject=self._subject)
 
+    @property
+    def has_one_spec(self) -> bool:
+        """Whether all files of the table are, and will be, partitioned by the same fields."""
+        specs = [PartitionSpec(self.partition_fields), *(self.state.specs.values() if self.state else ())]
+        return len({frozenset((field.column, field.transform) for field in spec.live_fields) for spec in specs}) == 1
+
     def file_columns(self, touched: BoundScope | None = None) -> tuple[str, ...]:
         """Return the columns whose bounds in the data files the plan needs, usually none.
 
@@ -141,7 +147,7 @@ class WriteDraft:
         """Plan the write, with the data files and their bounds of `file_columns`, or None if it needs none."""
         options, state, materialization = self.request.options, self.state, self.materialization
         owned = self._within(touched)
-        action = self._action(owned, files)
+        action = self._action(owned, files, is_by_partition=touched is not None and bool(touched.boxes))
         refuse_outdated_branch(options, state, _columns_to_filter_by(action, owned), subject=self._subject)
         partitions = _partitions_to_count(options, materialization.scope, self.columns, subject=self._subject)
         are_listed = all(follows_spec(part, [PartitionSpec(self.partition_fields)]) for _, part in partitions)
@@ -177,7 +183,7 @@ class WriteDraft:
     def _within(self, touched: BoundScope | None) -> BoundScope:
         return self.owned if touched is None else self.owned.within(touched)
 
-    def _action(self, owned: BoundScope, files: Sequence[DataFile] | None) -> WriteAction:
+    def _action(self, owned: BoundScope, files: Sequence[DataFile] | None, *, is_by_partition: bool) -> WriteAction:
         options, state = self.request.options, self.state
         base = state.base(options.branch) if state else None
         base_id = base.snapshot_id if base else None
@@ -201,7 +207,7 @@ class WriteDraft:
             )
         specs = state.specs.values() if state else ()
         coverage = Coverage(filter=rows, owned=rows) if files is None else cover(owned, files, specs)
-        return Overwrite(coverage=coverage, base_snapshot_id=base_id)
+        return Overwrite(coverage=coverage, base_snapshot_id=base_id, is_by_partition=is_by_partition)
 
 
 def draft_write(

@@ -67,10 +67,14 @@ class Overwrite:
     """Remove the rows that the coverage's filter matches, then add the DataFrame's rows and those carried over.
 
     The carried rows are read from the base snapshot, and the commit validates against it.
+
+    Args:
+        is_by_partition: Whether the filter matches the table's partitions that the DataFrame's rows fall in.
     """
 
     coverage: Coverage
     base_snapshot_id: int | None
+    is_by_partition: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,9 +57,6 @@ def materialize(session: IcebergSession, request: WriteRequest, frame: DataFrame
     """
     with in_session(frame, session.spark, subject=request.subject) as own_frame:
         given = replace(schema_of(own_frame, subject=request.subject), is_case_sensitive=session.is_case_sensitive)
-        version_of(session.spark).require_supported(
-            session.spark, request.table.options.write_disposition, subject=request.subject
-        )
         if is_connect(session.spark):
             stop_earlier(session.spark, request.earlier_attempts(), report=request.report, subject=request.subject)
         attempts, limits = _Attempts(session, request, own_frame, given), request.limits
@@ -194,6 +191,7 @@ class _Attempts:
         names = StoredNames.of(request.table.options.renames, self.given, stored, subject=request.subject)
         materialization = replace(request.materialization, scope=names.of_scope(request.materialization.scope))
         draft = draft_write(request.table.by_names(names), materialization, names.of_schema(self.given), state)
+        version_of(self.session.spark).require_supported(self.session.spark, draft)
         frame, touched = self.frame, None
         if request.table.options.write_disposition == "overwrite_partitions":
             partition_columns = draft.partition_columns()

@@ -14,6 +14,7 @@ from dagster_iceberg_spark.spark.execution import TaggedWork, run_stoppable
 from dagster_iceberg_spark.spark.failures import translating
 from dagster_iceberg_spark.spark.progress import reported_progress
 from dagster_iceberg_spark.spark.session import IcebergSession, active
+from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table.partitioning import PartitionField
 from dagster_iceberg_spark.table.schema import Field
 
@@ -25,7 +26,7 @@ def computed(session: IcebergSession, request: WriteRequest, frame: DataFrame) -
 
     def compute() -> DataFrame:
         with active(session.spark):
-            return frame.localCheckpoint()
+            return version_of(session.spark).computed(frame)
 
     return _run(session, request, compute)
 

@@ -50,7 +50,7 @@ def _overwrite(session: IcebergSession, plan: WritePlan, action: Overwrite, fram
     version = version_of(session.spark)
     rows = _rows(session, version.overwritten(action.coverage.filter))
     rows = version.overwrite_filter(lambda: session.spark.table(target(session, plan)), rows)
-    writer_to(session, plan, complete, extra).overwrite(rows)
+    version.overwrite(session.spark, writer_to(session, plan, complete, extra), rows, action)
 
 
 def _carried_rows(session: IcebergSession, stored: DataFrame, action: Overwrite) -> DataFrame:

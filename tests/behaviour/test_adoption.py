@@ -64,6 +64,7 @@ def test_a_new_run_appends_again(kept_lake: Lake) -> None:
 
 
 @pytest.mark.each_engine
+@pytest.mark.feature("a resumed run finds its snapshot")
 def test_a_resumed_run_adopts_what_its_parent_committed(kept_lake: Lake) -> None:
     asset = frame_asset("t", "select 1 as id", metadata={"iceberg/write_disposition": "append"})
     first = interrupted(kept_lake, breaks=9).materialize(asset, raise_on_error=False)

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from dagster_iceberg_spark.spark import commit, writer
 from dagster_iceberg_spark.spark.columns import functions_of
 from tests.behaviour.test_loads import as_arrow
-from tests.conftest import Lake, StepError, arrow_of, frame_asset, resuming
+from tests.conftest import Lake, StepError, annotation_of, arrow_of, frame_asset, resuming
 
 pytestmark = pytest.mark.spark
 
@@ -72,9 +72,10 @@ def consumed(lake: Lake, name: str = "copied") -> dict[str, Any]:
 
 
 @pytest.mark.each_engine
+@pytest.mark.feature("incremental reads")
 @WAYS
 def test_each_row_is_read_once_and_the_range_is_in_the_lineage(lake: Lake, annotation: Any) -> None:
-    reader = copy_of(annotation)
+    reader = copy_of(annotation_of(annotation, lake))
     lake.materialize(events("(1), (2)"))
     first = lake.head("events").snapshot_id
     read_on(lake, reader)

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.each_engine
+@pytest.mark.feature("append")
 def test_append_adds_rows_once_for_each_run(lake: Lake) -> None:
     asset = frame_asset("log", "select 1 as id", metadata={"iceberg/write_disposition": "append"})
     lake.materialize(asset)
@@ -38,6 +39,7 @@ def test_an_empty_append_is_one_snapshot(lake: Lake) -> None:
 
 
 @pytest.mark.each_engine
+@pytest.mark.feature("merge")
 def test_merge_updates_known_keys_and_inserts_new_ones(lake: Lake) -> None:
     lake.materialize(frame_asset("people", "select * from values (1, 'a'), (2, 'b') as t(id, n)", metadata=MERGE))
     lake.materialize(frame_asset("people", "select * from values (3, 'c'), (2, 'B') as t(id, n)", metadata=MERGE))
@@ -128,6 +130,7 @@ OUTSIDE = {
 
 
 @pytest.mark.each_engine
+@pytest.mark.feature("rows outside of the partition are refused")
 @pytest.mark.parametrize("outside", OUTSIDE.values(), ids=list(OUTSIDE))
 @pytest.mark.parametrize("disposition", ["replace", "append", "merge"])
 def test_rows_outside_of_the_partition_are_refused(lake: Lake, outside: str, disposition: str) -> None:
@@ -193,6 +196,7 @@ def test_rows_outside_are_dropped_and_counted_where_that_is_asked_for(lake: Lake
 
 
 @pytest.mark.each_engine
+@pytest.mark.feature("the lineage of each disposition")
 @pytest.mark.parametrize("disposition", ["replace", "append", "merge"])
 def test_every_disposition_carries_the_whole_lineage(lake: Lake, disposition: str) -> None:
     metadata = {**DAY, "iceberg/write_disposition": disposition, "iceberg/merge_keys": ["id"]}

@@ -53,6 +53,7 @@ def versions(lake: Lake) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.each_engine
+@pytest.mark.feature("merge into a history (scd2)")
 def test_a_change_ends_a_version_and_begins_another(lake: Lake) -> None:
     lake.materialize(history(rows((1, "a"), (2, "b")), boundary=0))
     result = lake.materialize(history(rows((1, "A"), (2, "b"), (3, "c")), boundary=2))

@@ -34,6 +34,7 @@ def wait_until_idle(directory: Path) -> None:
 
 
 @pytest.mark.each_engine
+@pytest.mark.feature("a cancelled run commits nothing")
 @pytest.mark.parametrize("disposition", DISPOSITIONS)
 def test_a_cancelled_run_commits_nothing_and_leaves_the_session_usable(
     lake: Lake, disposition: str, monkeypatch: pytest.MonkeyPatch

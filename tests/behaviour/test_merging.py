@@ -75,6 +75,7 @@ def test_two_thousand_columns_are_compared(classic_lake: Lake) -> None:
 
 
 @pytest.mark.each_engine
+@pytest.mark.feature("merge")
 def test_a_batch_that_changes_nothing_rewrites_no_file(lake: Lake) -> None:
     result = merged(lake, STORED)
     assert counts(result) == (0, 0, 0, 3)
@@ -83,6 +84,7 @@ def test_a_batch_that_changes_nothing_rewrites_no_file(lake: Lake) -> None:
 
 
 @pytest.mark.each_engine
+@pytest.mark.feature("merge")
 @pytest.mark.parametrize(
     ("batch", "written_again", "counted"),
     [

@@ -63,6 +63,7 @@ def streaming(make: Callable[[], Iterator[Any]]) -> dg.AssetsDefinition:
 
 
 @pytest.mark.each_engine
+@pytest.mark.feature("rows of PyArrow, pandas, polars")
 @pytest.mark.parametrize("make", FORMS.values(), ids=list(FORMS))
 def test_rows_of_every_library_are_written(lake: Lake, make: Callable[[], Any]) -> None:
     lake.materialize(returning(make))

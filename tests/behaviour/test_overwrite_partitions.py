@@ -27,6 +27,7 @@ def values(*rows: str) -> str:
 
 
 @pytest.mark.each_engine
+@pytest.mark.feature("overwrite_partitions")
 def test_partitions_without_rows_stay(lake: Lake) -> None:
     lake.materialize(written(values("('a', 1)", "('a', 2)", "('b', 3)", "(null, 4)"), "k"))
     lake.materialize(written(values("('a', 5)", "('c', 6)"), "k"))

@@ -29,6 +29,7 @@ def rows_of(lake: Lake) -> dict[Any, str]:
 
 
 @pytest.mark.each_engine
+@pytest.mark.feature("replace_where")
 @pytest.mark.parametrize("spec", [(), ("n",), ("truncate(4, n)",), ("bucket(2, s)",)], ids=str)
 @pytest.mark.parametrize(
     ("where", "replaced"),

@@ -33,6 +33,7 @@ def test_new_columns_are_added_and_missing_ones_are_null(lake: Lake) -> None:
 
 
 @pytest.mark.each_engine
+@pytest.mark.feature("columns are added and widened")
 def test_types_widen_where_iceberg_lets_them(lake: Lake) -> None:
     append = {"iceberg/write_disposition": "append"}
     first = "select 1 as i, cast(1.5 as float) as f, cast(1 as decimal(5, 2)) as d"

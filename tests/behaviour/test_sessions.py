@@ -89,6 +89,7 @@ def test_a_stopped_session_is_replaced(connect_server: str, tmp_path: Path) -> N
     again.stop()
 
 
+@pytest.mark.since("4.0")  # a client of 3.5 cannot end a session
 @pytest.mark.parametrize("who", ["a new run", "the same run, later"])
 def test_a_session_that_its_server_has_dropped_is_replaced(
     who: str, connect_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -11,6 +11,7 @@ import pytest
 
 from dagster_iceberg_spark import SqlCatalog
 from dagster_iceberg_spark.catalog.look import open_catalog
+from tests.behaviour import spark_versions
 from tests.conftest import Lake, open_lake
 from tests.servers import combinations
 from tests.servers.azurite import Azurite
@@ -172,9 +173,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     stash = session.config.stash
     if stash.get(_TRIED, set()) != combinations.expected():
         return
-    page = combinations.page(stash.get(_PASSED, set()))
+    known, heading, versions = combinations.PAGE.read_text(encoding="utf-8").partition(spark_versions.HEADING)
+    page = f"{combinations.page(stash.get(_PASSED, set()))}\n"
     if os.environ.get(UPDATE):
-        combinations.PAGE.write_text(page, encoding="utf-8")
-    elif page != combinations.PAGE.read_text(encoding="utf-8"):
+        combinations.PAGE.write_text(page + heading + versions, encoding="utf-8")
+    elif page != known:
         sys.stderr.write(f"\n{combinations.PAGE.name} is not what was seen: run it again with {UPDATE}=1\n")
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

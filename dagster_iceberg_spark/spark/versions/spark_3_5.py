@@ -5,19 +5,16 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, types
+from pyspark.sql import Column, DataFrame, DataFrameWriterV2, types
 
+from dagster_iceberg_spark.plan.write import WriteDraft
+from dagster_iceberg_spark.plan.write_plan import Overwrite
 from dagster_iceberg_spark.spark import session_refusals
 from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.versions.spark_4_0 import Spark40
 from dagster_iceberg_spark.spark.versions.spark_4_1 import MergeWriter
 
 _STATIC_INVOKE: Final = "staticinvoke"
-_LACKING_OVER_CONNECT: Final = {
-    "merge": "no checkpoints and no snapshot properties for MERGE",
-    "overwrite_partitions": "no checkpoints, so that the rows could differ from those whose partitions are replaced",
-}
-"""What the protocol of Spark Connect 3.5 lacks, by write disposition."""
 
 
 class Spark35(Spark40):
@@ -62,13 +59,38 @@ class Spark35(Spark40):
         """Report nothing."""
         yield
 
-    def require_supported(self, session: Any, disposition: str, *, subject: str) -> None:
+    def require_supported(self, session: Any, draft: WriteDraft) -> None:
         """Reject what the protocol of Spark Connect 3.5 cannot carry."""
-        lacking = _LACKING_OVER_CONNECT.get(disposition)
-        if lacking is not None and is_connect(session):
+        options, subject = draft.request.options, str(draft.request.identifier)
+        if not is_connect(session):
+            return
+        if options.merges:
             raise session_refusals.unsupported_over_connect(
-                subject, f"`iceberg/write_disposition` {disposition!r}", lacking
+                subject,
+                "`iceberg/write_disposition` 'merge'",
+                "no checkpoints and no snapshot properties for MERGE",
             )
+        if options.write_disposition == "overwrite_partitions" and not draft.has_one_spec:
+            raise session_refusals.unsupported_over_connect(
+                subject,
+                "`iceberg/write_disposition` 'overwrite_partitions' after a change of the partition spec",
+                "no checkpoints",
+            )
+
+    def overwrite(self, session: Any, writer: DataFrameWriterV2, rows: Column, action: Overwrite) -> None:
+        """Replace the rows that the filter matches.
+
+        Over Connect, the rows cannot be computed before they are written. Their partitions are then those that the
+        write itself finds, which are the same for a table with a single partition spec.
+        """
+        if action.is_by_partition and is_connect(session):
+            writer.overwritePartitions()
+        else:
+            writer.overwrite(rows)
+
+    def computed(self, frame: Any) -> DataFrame:
+        """Return the DataFrame with its rows computed once, or as it is over Connect, which has no checkpoints."""
+        return frame if is_connect(frame.sparkSession) else super().computed(frame)
 
     def observation(self, session: Any, name: str) -> Any:
         """Return an observation for a classic session. The client of 3.5 cannot observe a write over Connect."""

@@ -5,8 +5,10 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Observation, SparkSession, types
+from pyspark.sql import Column, DataFrame, DataFrameWriterV2, Observation, SparkSession, types
 
+from dagster_iceberg_spark.plan.write import WriteDraft
+from dagster_iceberg_spark.plan.write_plan import Overwrite
 from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.table.predicate import Predicate
 
@@ -78,17 +80,22 @@ class Spark41:
 
     # Writes
 
-    def require_supported(self, session: Any, disposition: str, *, subject: str) -> None:
+    def require_supported(self, session: Any, draft: WriteDraft) -> None:
         """Reject a write that the session cannot carry out with all promises, before anything is written.
 
-        Args:
-            session: The session of the rows.
-            disposition: The write disposition.
-            subject: The table, for messages.
-
         Raises:
-            ConfigurationError: The session lacks something that the disposition needs.
+            ConfigurationError: The session lacks something that the write needs.
         """
+
+    def overwrite(
+        self,
+        session: Any,  # noqa: ARG002 - older versions ask for it
+        writer: DataFrameWriterV2,
+        rows: Column,
+        action: Overwrite,  # noqa: ARG002
+    ) -> None:
+        """Replace the rows that the filter matches."""
+        writer.overwrite(rows)
 
     # Rows
 
@@ -107,6 +114,10 @@ class Spark41:
     def arrow_of(self, frame: Any) -> Any:
         """Return the DataFrame as an Arrow table."""
         return frame.toArrow()
+
+    def computed(self, frame: DataFrame) -> DataFrame:
+        """Return the DataFrame with its rows computed once, so that each use has the same rows."""
+        return frame.localCheckpoint()
 
     def on_disk(self, frame: Any) -> DataFrame:
         """Return the DataFrame with its rows on the disks of the executors."""
