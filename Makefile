@@ -1,7 +1,7 @@
 # One way in: people, hooks and CI run these verbs. Each sets itself up in .venv; none needs an active environment.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-full test-servers test-long check lint types format bench bench-memory bench-merging lock clean distclean
+.PHONY: help setup demo ui test test-full test-servers test-versions test-long check lint types format bench bench-memory bench-merging lock clean distclean
 
 BIN := .venv/bin
 
@@ -42,10 +42,21 @@ test-full: setup ## Run all other cases of these tests: grids, crashes, and both
 test-servers: setup ## Run the tests against real catalogs and object stores only
 	@$(BIN)/python -m pytest -m "server and not slow" $(ARGS)
 
+OLDER_SPARKS := 3.5 4.0
+TEST_SPARKS := $(OLDER_SPARKS:%=test-spark-%)
+.PHONY: $(TEST_SPARKS)
+
+test-versions: $(TEST_SPARKS) ## Run the tests of behaviour with older versions of Spark, or test-spark-3.5 alone
+
+$(TEST_SPARKS): test-spark-%: setup
+	@bash scripts/setup.sh spark $*
+	@PATH="$(CURDIR)/.venv-spark-$*/bin:$$PATH" VIRTUAL_ENV="$(CURDIR)/.venv-spark-$*" .venv-spark-$*/bin/python \
+		-m pytest -m "spark and not slow and not full and not server" tests/behaviour $(ARGS)
+
 test-long: setup ## Run the slow tests only
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 
-check: lint types test test-full test-servers ## Run all that CI runs
+check: lint types test test-full test-servers test-versions ## Run all that CI runs
 
 lint: setup ## Check style, formatting and which room imports which
 	@$(BIN)/ruff check
@@ -74,7 +85,7 @@ lock: ## Compile requirements.txt from pyproject.toml; newest versions with ARGS
 clean: ## Remove caches, reports, builds, and the demo's runs and tables
 	@rm -rf .dagster_home .tmp_dagster_home_* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@rm -rf .reports .setup.log artifacts build derby.log dist lake metastore_db spark-warehouse
-	@find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
+	@find . -name __pycache__ -type d -not -path './.venv*/*' -prune -exec rm -rf {} +
 
-distclean: clean ## Remove .venv as well
-	@rm -rf .venv
+distclean: clean ## Remove .venv and the environments of older versions of Spark as well
+	@rm -rf .venv .venv-spark-*
