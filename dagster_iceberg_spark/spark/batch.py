@@ -114,7 +114,8 @@ def stage(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
         refused = expressions.refusal_of_nulls(column, f"{NULL_MARKER}{column!r}")
         frame = frame.where(f"CASE WHEN {is_marked} THEN TRUE ELSE {refused} END")
     with active(session.spark):
-        complete = (frame if guard is None or guard.drops else frame.where(refusal(frame, guard))).localCheckpoint()
+        guarded = frame if guard is None or guard.drops else frame.where(refusal(frame, guard))
+        complete = version_of(session.spark).checkpointed(guarded)
     staged, dropped = complete, 0
     if guard is not None and guard.drops:
         # Spark Connect does not return observations of a checkpoint, so the staged rows are counted.
@@ -125,7 +126,7 @@ def stage(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
         keys, order = ", ".join(map(sql.quote, action.keys)), sql.sort_field(action.rules.dedup_sort)
         ranked = staged.selectExpr("*", f"rank() OVER (PARTITION BY {keys} ORDER BY {order}) AS {_RANK}")
         with active(session.spark):
-            staged = ranked.where(f"{_RANK} = 1").drop(_RANK).localCheckpoint()
+            staged = version_of(session.spark).checkpointed(ranked.where(f"{_RANK} = 1").drop(_RANK))
     return _checked(session, plan, action, staged, is_marked, dropped)
 
 

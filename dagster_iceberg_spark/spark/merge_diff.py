@@ -23,6 +23,7 @@ from dagster_iceberg_spark.spark.columns import (
 )
 from dagster_iceberg_spark.spark.destination import target
 from dagster_iceberg_spark.spark.session import IcebergSession, active
+from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table.schema import Field, Schema
 
 SOURCE: Final = "source"
@@ -92,7 +93,7 @@ class MergeDiff:
         if not self.batch.rows and not self.action.rules.has_absentees:
             return self.batch.frame, {}
         with active(self.session.spark):
-            changes = self._changes().localCheckpoint()
+            changes = version_of(self.session.spark).checkpointed(self._changes())
         return changes, {row[0]: int(row[1]) for row in changes.groupBy(CHANGE).count().collect()}
 
     def _changes(self) -> DataFrame:
@@ -192,7 +193,7 @@ class MergeDiff:
         if self.batch.is_small or not self._is_decided_by_files:  # joined cheaply, or only once
             return met
         with active(self.session.spark):
-            return met.localCheckpoint()
+            return version_of(self.session.spark).checkpointed(met)
 
     def _met_keys(self) -> DataFrame:
         """Return the keys of the batch that the table has, each with whether none of its rows changes."""

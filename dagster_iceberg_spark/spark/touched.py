@@ -26,7 +26,7 @@ def computed(session: IcebergSession, request: WriteRequest, frame: DataFrame) -
 
     def compute() -> DataFrame:
         with active(session.spark):
-            return version_of(session.spark).computed(frame)
+            return version_of(session.spark).checkpointed(frame)
 
     return _run(session, request, compute)
 

@@ -88,10 +88,6 @@ class Spark35(Spark40):
         else:
             writer.overwrite(rows)
 
-    def computed(self, frame: Any) -> DataFrame:
-        """Return the DataFrame with its rows computed once, or as it is over Connect, which has no checkpoints."""
-        return frame if is_connect(frame.sparkSession) else super().computed(frame)
-
     def observation(self, session: Any, name: str) -> Any:
         """Return an observation for a classic session. The client of 3.5 cannot observe a write over Connect."""
         return None if is_connect(session) else super().observation(session, name)
@@ -137,6 +133,10 @@ class Spark35(Spark40):
                 "rows of Arrow", "more than 16 MB of them", "no checkpoints"
             )
         return frame.localCheckpoint()  # type: ignore[no-any-return]
+
+    def checkpointed(self, frame: Any) -> DataFrame:
+        """Return the DataFrame with its rows computed once, in one copy, or as it is over Connect: no checkpoints."""
+        return frame if is_connect(frame.sparkSession) else frame.localCheckpoint()  # type: ignore[no-any-return]
 
     def overwrite_filter(self, stored: Callable[[], DataFrame], rows: Column) -> Column:
         """Return the filter with transforms as calls of Iceberg's functions.

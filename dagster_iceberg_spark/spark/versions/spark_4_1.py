@@ -15,6 +15,12 @@ from dagster_iceberg_spark.table.predicate import Predicate
 SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."
 
 
+def loses_executors(session: Any) -> bool:
+    """Return whether the executors of the session are processes apart from its driver."""
+    master = session.conf.get("spark.master", "local")
+    return master != "local" and not master.startswith("local[")
+
+
 class MergeWriter(Protocol):
     """Spark's `MergeIntoWriter`."""
 
@@ -115,15 +121,23 @@ class Spark41:
         """Return the DataFrame as an Arrow table."""
         return frame.toArrow()
 
-    def computed(self, frame: DataFrame) -> DataFrame:
-        """Return the DataFrame with its rows computed once, so that each use has the same rows."""
-        return frame.localCheckpoint()
-
     def on_disk(self, frame: Any) -> DataFrame:
         """Return the DataFrame with its rows on the disks of the executors."""
         from pyspark import StorageLevel
 
-        return frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)  # type: ignore[no-any-return]
+        level = StorageLevel.DISK_ONLY_2 if loses_executors(frame.sparkSession) else StorageLevel.DISK_ONLY
+        return frame.localCheckpoint(storageLevel=level)  # type: ignore[no-any-return]
+
+    def checkpointed(self, frame: Any) -> DataFrame:
+        """Return the DataFrame with its rows computed once, on two executors if the session has a cluster.
+
+        Rows of a checkpoint cannot be computed again: with one copy, a lost executor makes the write fail.
+        """
+        from pyspark import StorageLevel
+
+        if loses_executors(frame.sparkSession):
+            return frame.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK_2)  # type: ignore[no-any-return]
+        return frame.localCheckpoint()  # type: ignore[no-any-return]
 
     def with_all_columns(self, frame: DataFrame, stored: Callable[[], DataFrame]) -> DataFrame:  # noqa: ARG002
         """Return the DataFrame with the columns that the table has and it lacks, if a write needs them.
