@@ -1,7 +1,7 @@
 # One way in: people, hooks and CI run these verbs. Each sets itself up in .venv; none needs an active environment.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-full test-servers test-versions test-long check lint types format bench bench-memory bench-merging lock clean distclean
+.PHONY: help setup demo ui test test-full test-servers test-cluster test-versions test-long check lint types format bench bench-memory bench-merging lock clean distclean
 
 BIN := .venv/bin
 
@@ -40,7 +40,10 @@ test-full: setup ## Run all other cases of these tests: grids, crashes, and both
 	@$(BIN)/python -m pytest -m "full and not slow and not server" $(ARGS)
 
 test-servers: setup ## Run the tests against real catalogs and object stores only
-	@$(BIN)/python -m pytest -m "server and not slow" $(ARGS)
+	@$(BIN)/python -m pytest -m "server and not slow and not cluster" $(ARGS)
+
+test-cluster: setup ## Run the tests on a Spark standalone cluster, which the tests start themselves
+	@$(BIN)/python -m pytest -m cluster $(ARGS)
 
 OLDER_SPARKS := 3.5 4.0
 TEST_SPARKS := $(OLDER_SPARKS:%=test-spark-%)
@@ -56,7 +59,7 @@ $(TEST_SPARKS): test-spark-%: setup
 test-long: setup ## Run the slow tests only
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 
-check: lint types test test-full test-servers test-versions ## Run all that CI runs
+check: lint types test test-full test-servers test-cluster test-versions ## Run all that CI runs
 
 lint: setup ## Check style, formatting and which room imports which
 	@$(BIN)/ruff check

@@ -299,8 +299,9 @@ def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 class ConnectServer:
     """A Spark Connect server that tests can kill and restart on the same port."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, conf: Mapping[str, str] | None = None) -> None:
         self.port = free_port()
+        self._conf = conf or {}
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -312,6 +313,7 @@ class ConnectServer:
         home, log = Path(pyspark.__file__).parent, self._directory / "server.log"
         conf = {
             **{key: value for key, value in SPARK_CONF.items() if not key.startswith("spark.sql.")},
+            **self._conf,
             "spark.sql.extensions": ICEBERG_EXTENSIONS,
             "spark.connect.grpc.binding.port": str(self.port),
             "spark.connect.grpc.binding.address": "127.0.0.1",
