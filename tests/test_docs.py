@@ -1,17 +1,20 @@
 """The documentation: examples load, links resolve, the reference matches the code."""
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 
 CHECKOUT = Path(__file__).parents[1]
 DOCS = CHECKOUT / "docs"
 PAGES = [CHECKOUT / "README.md", CHECKOUT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+_PARSERS = {"json": json.loads, "yaml": yaml.safe_load}
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -48,6 +51,13 @@ def test_python_in_the_documentation_loads(page: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     for number, block in enumerate(python_blocks(page)):
         exec(compile(block, f"{page.name}, block {number}", "exec"), {"__name__": "documentation"})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_configuration_in_the_documentation_parses(page: Path) -> None:
+    for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if language in _PARSERS:
+            assert _PARSERS[language](text)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -81,7 +81,7 @@ class SparkCluster:
         deadline = time.monotonic() + START_SECONDS
         application = session.conf.get("spark.app.id")
         while time.monotonic() < deadline:
-            found = self.executors(application)
+            found = [process for process in self.executors(application) if _stores_blocks(process)]
             if len(found) >= count:
                 return found
             time.sleep(0.2)
@@ -102,3 +102,11 @@ class SparkCluster:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         self._processes.clear()
+
+
+def _stores_blocks(executor: int) -> bool:
+    """Return whether the executor has registered: before, others cannot copy blocks to it."""
+    try:
+        return "Initialized BlockManager" in Path(f"/proc/{executor}/cwd/stderr").read_text()
+    except OSError:  # it has ended
+        return False

@@ -20,6 +20,7 @@ EXECUTORS = {
     "spark.executor.memory": "700m",
     "spark.executor.cores": "1",
     "spark.cores.max": "2",
+    "spark.storage.cachedPeersTtl": "0",  # executors that have just replaced others take copies
     "spark.driver.memory": "1g",
     "spark.jars.packages": ",".join(JARS),
 }
