@@ -60,6 +60,7 @@ _DEFAULTS: Final = {
     "spark.app.name": "dagster",
     "spark.ui.showConsoleProgress": "false",
     "spark.redaction.regex": SENSITIVE_NAMES,
+    "spark.storage.cachedPeersTtl": "0",  # an executor that was alone would keep single copies for a minute
 }
 _JAVA_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
