@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 CHECKOUT = Path(__file__).parents[1]
 DOCS = CHECKOUT / "docs"

@@ -92,7 +92,8 @@ def assert_one_snapshot(lake: Lake, disposition: str) -> None:
 
 def after_first(method: str, fault: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Trigger the fault once the engine has stored rows for the first time. Return what was triggered."""
-    original, done = getattr(Spark41, method), []
+    original = getattr(Spark41, method)
+    done: list[str] = []
 
     def stored(*args: Any) -> Any:
         frame = original(*args)
