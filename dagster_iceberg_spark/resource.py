@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import dagster as dg
@@ -186,7 +187,10 @@ class IcebergSparkResource(dg.ConfigurableResource[Any]):
     )
     remote: str | None = Field(
         default=None,
-        description="Address of a Spark Connect server, `sc://host:port`. Default: a classic session in this process.",
+        description="Address of a Spark Connect server, `sc://host:port`. `local`: a server on this machine that the "
+        "processes of the Dagster instance share, started when it is needed and stopped after 15 idle minutes (pyspark "
+        "4.1). In Python also a function, or an object with `connect_url()`, that returns the address when a session "
+        "is opened. Default: a classic session in this process.",
     )
     jars: Literal["maven", "provided"] = Field(
         default="maven",
@@ -199,6 +203,7 @@ class IcebergSparkResource(dg.ConfigurableResource[Any]):
         "that uses it ends.",
     )
     pyspark: dg.ResourceDependency[Any]
+    endpoint: dg.ResourceDependency[Any]
 
     _user: int | None = PrivateAttr(default=None)
     _storage_directory: str | None = PrivateAttr(default=None)
@@ -210,6 +215,11 @@ class IcebergSparkResource(dg.ConfigurableResource[Any]):
         """Take the fields as keywords. `pyspark` may be a PySparkResource or LazyPySparkResource to wrap."""
         require_fields(type(self), data)
         data.setdefault("pyspark", None)
+        remote = data.get("remote")
+        if callable(remote) or hasattr(remote, "connect_url"):
+            # Dagster copies resources by their fields. Only a dependency may hold a function.
+            data["endpoint"] = data.pop("remote")
+        data.setdefault("endpoint", None)
         super().__init__(**data)
 
     def __repr__(self) -> str:
@@ -341,7 +351,7 @@ class IcebergSparkResource(dg.ConfigurableResource[Any]):
             lambda: self.iceberg_session,
             redact=self.redact,
             jars=self.jars,
-            needs_java=self.remote is None and not self.wraps_session,
+            needs_java=self.remote in {None, "local"} and self.endpoint is None and not self.wraps_session,
             namespace=None if namespace is None else split_parts(namespace),
         )
         yield from steps.findings(self.catalog.name, seconds=seconds)
@@ -359,4 +369,12 @@ class IcebergSparkResource(dg.ConfigurableResource[Any]):
         """Return the settings to open a session of this resource with."""
         from dagster_iceberg_spark.spark.session import SessionSettings
 
-        return SessionSettings(self.configured_description, dict(self.spark_config), self.remote, self.jars)
+        directory = None if self._storage_directory is None else Path(self._storage_directory, "iceberg_spark_server")
+        return SessionSettings(
+            self.configured_description,
+            dict(self.spark_config),
+            self.remote,
+            self.jars,
+            state_directory=directory if self.remote == "local" else None,
+            endpoint=getattr(self.endpoint, "connect_url", self.endpoint),
+        )

@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import threading
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +29,7 @@ from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, inspect_failure
 from dagster_iceberg_spark.spark.failures import kind_of, translated
 from dagster_iceberg_spark.spark.jvm_credentials import aws_properties, tell_jvm
+from dagster_iceberg_spark.spark.local_server import LOCAL, local_url
 from dagster_iceberg_spark.spark.versions import installed, sibling_of, version_of
 from dagster_iceberg_spark.spark.versions.spark_4_1 import SNAPSHOT_PROPERTY
 from dagster_iceberg_spark.timeouts import CONNECT_TIMEOUT_SECONDS, JAVA_VERSION_SECONDS
@@ -72,19 +73,31 @@ class SessionSettings:
     Args:
         catalog: The catalog of the session.
         conf: The Spark configuration of the user.
-        remote: The address `sc://host:port` of a Spark Connect server, or None for a classic session.
+        remote: The address `sc://host:port` of a Spark Connect server, `local` for the server of the state directory,
+            or None for a classic session.
         jars: `maven` if Spark downloads Iceberg's runtime and the catalog's driver, `provided` if they are installed.
+        state_directory: The directory of the local server's state.
+        endpoint: A function that returns the address of a server when a session is opened.
     """
 
     catalog: CatalogDescription
     conf: Mapping[str, str] = field(default_factory=dict)
-    remote: str | None = None
+    remote: str | None = field(default=None, repr=False)
     jars: Jars = "maven"
+    state_directory: Path | None = None
+    endpoint: Callable[[], str] | None = field(default=None, repr=False)
 
     @property
     def identity(self) -> tuple[object, ...]:
         """Settings with equal identities share a session."""
-        return (self.catalog.identity, tuple(sorted(self.conf.items())), self.remote, self.jars)
+        return (
+            self.catalog.identity,
+            tuple(sorted(self.conf.items())),
+            self.remote,
+            self.jars,
+            self.state_directory,
+            self.endpoint,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +162,10 @@ def open_session(settings: SessionSettings) -> IcebergSession:
     """
     installed()
     require_reachable(settings.catalog)
-    if settings.remote is not None:
-        _require_server(settings.remote)
-        return attach_catalog(_remote_session(settings, settings.remote), settings.catalog, conf=settings.conf)
+    remote = _server_url(settings)
+    if remote is not None:
+        _require_server(remote)
+        return attach_catalog(_remote_session(settings, remote), settings.catalog, conf=settings.conf)
     running = _running_context()
     if running is not None:
         beside = _configured(SparkSession(running).newSession(), settings.conf)
@@ -160,6 +174,17 @@ def open_session(settings: SessionSettings) -> IcebergSession:
         raise session_refusals.no_jvm(SPARK_VERSION)
     require_java()
     return attach_catalog(_launch(settings), settings.catalog, owner="us", conf=settings.conf)
+
+
+def _server_url(settings: SessionSettings) -> str | None:
+    """Return the address of the server, which may contain a token. This may start the local server."""
+    if settings.endpoint is not None:
+        return settings.endpoint()
+    if settings.remote != LOCAL:
+        return settings.remote
+    directory = settings.state_directory or Path.home() / ".dagster_iceberg_spark"
+    require_java()
+    return local_url(directory, launch_conf(settings))
 
 
 def _running_context() -> "SparkContext | None":
@@ -292,10 +317,11 @@ def is_alive(session: IcebergSession, settings: SessionSettings) -> bool:
     """Return whether a session with these settings can still be used. This sends a request to a server."""
     if is_closed(session):
         return False
-    if settings.remote is None:
+    if not is_connect(session.spark):
         return True
     try:
-        _require_server(settings.remote)
+        if settings.remote not in {None, LOCAL}:
+            _require_server(str(settings.remote))
         session.spark.conf.get(CASE_SENSITIVE, None)
     except (*ENGINE_ERRORS, CatalogUnavailableError):
         return False
@@ -366,8 +392,11 @@ def _remote_session(settings: SessionSettings, remote: str) -> SparkSession:
             session = SparkSession.builder.remote(remote).create()
         _leave_at_exit(session)
         _leave_to_its_stop(type(session))
+        session.conf.get(CASE_SENSITIVE, None)  # the first request: the server checks the token
         return _configured(session, settings.conf)
     except ENGINE_ERRORS as error:
+        if "UNAUTHENTICATED" in str(error):
+            raise session_refusals.wrong_token(_address(remote)) from error
         raise translated(error, action="attach to", subject=_address(remote)) from error
 
 

@@ -186,3 +186,36 @@ def properties_for_nodes(catalog: str, names: Iterable[str]) -> ConfigurationErr
 
 def _cannot_start(*, expected: str, found: str, hint: str) -> SparkEnvironmentError:
     return SparkEnvironmentError.refusing("start", "Spark", expected=expected, found=found, hint=hint)
+
+
+def no_local_server(found: str) -> SparkEnvironmentError:
+    """Return the error of a pyspark that starts no server with a token."""
+    return SparkEnvironmentError.refusing(
+        "start",
+        "the local Spark Connect server",
+        expected="pyspark 4.1 or newer, whose server checks a token",
+        found=f"pyspark {found}",
+        hint='upgrade pyspark, or leave `remote="local"` out.',
+    )
+
+
+def failed_local_start(log: str) -> SparkEnvironmentError:
+    """Return the error of a local server that did not start."""
+    return SparkEnvironmentError.refusing(
+        "start",
+        "the local Spark Connect server",
+        expected="a server that answers",
+        found=f"a log that ends with\n{log}\n",
+        hint="check Java and `spark_config`.",
+    )
+
+
+def wrong_token(address: str) -> SparkEnvironmentError:
+    """Return the error of a server that rejects the token."""
+    return SparkEnvironmentError.refusing(
+        "attach to",
+        address,
+        expected="a token that the server accepts",
+        found="a wrong token, or none",
+        hint="end the address in `remote` with `/;token=...`, with the token that the server was started with.",
+    )

@@ -1,0 +1,72 @@
+"""Runs the local Spark Connect server and stops it when it is idle. Runs as a script and needs only Python's library.
+
+Processes that use the server hold a shared lock on its use file, which ends with them.
+"""
+
+import fcntl
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+
+def main(directory: Path, name: str, idle_seconds: float, command: list[str]) -> int:
+    """Run the command until it ends, is idle, or is replaced and unused. Return its exit code."""
+    use = directory / f"{name}.use"
+    with (directory / f"{name}.log").open("wb") as log:
+        server = subprocess.Popen(  # noqa: S603
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+        )
+    signal.signal(signal.SIGTERM, lambda *_: server.terminate())
+    used_at = time.time()
+    while server.poll() is None:
+        time.sleep(min(2.0, idle_seconds / 4))
+        with (directory / "start.lock").open("a") as start:
+            fcntl.flock(start, fcntl.LOCK_EX)  # no process decides to use the server meanwhile
+            if _is_used(use):
+                used_at = time.time()
+                continue
+            idle = time.time() - max(used_at, use.stat().st_mtime)
+            current = _is_current(directory, name)
+            if current and idle < idle_seconds:
+                continue
+            if current:
+                (directory / "server.json").unlink()
+            _stop(server)  # while the lock is held: nobody finds a server that is ending
+    for left in directory.glob(f"{name}.*"):
+        if left.suffix != ".log":
+            left.unlink()
+    return server.returncode
+
+
+def _is_used(use: Path) -> bool:
+    with use.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _is_current(directory: Path, name: str) -> bool:
+    """Return whether the server is the recorded one. While it starts, its starter holds the start lock."""
+    try:
+        return bool(json.loads((directory / "server.json").read_text())["name"] == name)
+    except FileNotFoundError:
+        return False
+
+
+def _stop(server: "subprocess.Popen[Any]") -> None:
+    server.terminate()
+    try:
+        server.wait(timeout=20)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), sys.argv[4:]))
