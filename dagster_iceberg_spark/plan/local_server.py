@@ -1,8 +1,10 @@
 """Decides whether a process uses the local Spark Connect server, starts one, or replaces it."""
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
+LOCAL: Final = "local"
+"""The value of `remote` that means the local server."""
 ServerDecision: TypeAlias = Literal["use", "start", "replace"]
 
 

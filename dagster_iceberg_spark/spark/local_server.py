@@ -21,14 +21,19 @@ from dagster_iceberg_spark.plan.local_server import ServerState, decide_server
 from dagster_iceberg_spark.spark import local_watch, session_refusals
 from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME
 
-LOCAL: Final = "local"
 IDLE_SECONDS: Final = 900.0
 _START_SECONDS: Final = 300.0
+_ANSWER_SECONDS: Final = 5.0
+_HTTP2_GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""The preface of a connection and an empty frame of settings."""
 _LOG_LINES: Final = 20
 _MINIMUM: Final = (4, 1)
 _STATIC_SQL: Final = ("spark.sql.extensions", "spark.sql.warehouse.dir", "spark.sql.catalogImplementation")
 _in_use: dict[str, Any] = {}
 """The locked use files of the servers that this process uses. The locks end with the process."""
+
+_watches: Final[list[Any]] = []
+"""The watchers that this process has started and that survive it. Python warns of those that it forgets."""
 
 
 def local_url(directory: Path, conf: Mapping[str, str], *, idle_seconds: float = IDLE_SECONDS) -> str:
@@ -77,11 +82,13 @@ def _read_state(directory: Path) -> ServerState | None:
 
 
 def _answers(port: int) -> bool:
+    """Return whether a server at the port speaks HTTP/2. A JVM that hangs accepts connections but does not answer."""
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=2).close()
+        with socket.create_connection(("127.0.0.1", port), timeout=_ANSWER_SECONDS) as connection:
+            connection.sendall(_HTTP2_GREETING)
+            return len(connection.recv(9)) > 0
     except OSError:
         return False
-    return True
 
 
 def _use(directory: Path, name: str) -> None:
@@ -96,6 +103,7 @@ def _use(directory: Path, name: str) -> None:
 def _start(directory: Path, static: Mapping[str, str], fingerprint: str, idle_seconds: float) -> ServerState:
     state = ServerState(secrets.token_hex(8), _free_port(), fingerprint, secrets.token_urlsafe(32))
     conf = {
+        "spark.log.level": "WARN",
         **static,
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(state.port),
@@ -118,6 +126,7 @@ def _start(directory: Path, static: Mapping[str, str], fingerprint: str, idle_se
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
+    _watches.append(watch)
     deadline = time.monotonic() + _START_SECONDS
     while not _answers(state.port):
         if watch.poll() is not None or time.monotonic() > deadline:

@@ -5,16 +5,18 @@ Processes that use the server hold a shared lock on its use file, which ends wit
 
 import fcntl
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 
 def main(directory: Path, name: str, idle_seconds: float, command: list[str]) -> int:
     """Run the command until it ends, is idle, or is replaced and unused. Return its exit code."""
+    os.umask(0o077)
     use = directory / f"{name}.use"
     with (directory / f"{name}.log").open("wb") as log:
         server = subprocess.Popen(  # noqa: S603
@@ -25,7 +27,9 @@ def main(directory: Path, name: str, idle_seconds: float, command: list[str]) ->
     while server.poll() is None:
         time.sleep(min(2.0, idle_seconds / 4))
         with (directory / "start.lock").open("a") as start:
-            fcntl.flock(start, fcntl.LOCK_EX)  # no process decides to use the server meanwhile
+            # No process decides to use the server meanwhile. A starter that waits for it keeps the lock.
+            if not _locks(start):
+                continue
             if _is_used(use):
                 used_at = time.time()
                 continue
@@ -36,6 +40,11 @@ def main(directory: Path, name: str, idle_seconds: float, command: list[str]) ->
             if current:
                 (directory / "server.json").unlink()
             _stop(server)  # while the lock is held: nobody finds a server that is ending
+    if _is_current(directory, name):
+        with (directory / "start.lock").open("a") as start:
+            fcntl.flock(start, fcntl.LOCK_EX)
+            if _is_current(directory, name):
+                (directory / "server.json").unlink()
     for left in directory.glob(f"{name}.*"):
         if left.suffix != ".log":
             left.unlink()
@@ -44,11 +53,15 @@ def main(directory: Path, name: str, idle_seconds: float, command: list[str]) ->
 
 def _is_used(use: Path) -> bool:
     with use.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+        return not _locks(file)
+
+
+def _locks(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _is_current(directory: Path, name: str) -> bool:

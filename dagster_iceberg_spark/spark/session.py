@@ -24,12 +24,12 @@ from dagster_iceberg_spark.catalog.look import require_reachable
 from dagster_iceberg_spark.catalog.of_session import resolved
 from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflictError
 from dagster_iceberg_spark.failure_kinds import FailureKind
+from dagster_iceberg_spark.plan.local_server import LOCAL
 from dagster_iceberg_spark.spark import session_refusals, sql
 from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, inspect_failure
 from dagster_iceberg_spark.spark.failures import kind_of, translated
 from dagster_iceberg_spark.spark.jvm_credentials import aws_properties, tell_jvm
-from dagster_iceberg_spark.spark.local_server import LOCAL, local_url
 from dagster_iceberg_spark.spark.versions import installed, sibling_of, version_of
 from dagster_iceberg_spark.spark.versions.spark_4_1 import SNAPSHOT_PROPERTY
 from dagster_iceberg_spark.timeouts import CONNECT_TIMEOUT_SECONDS, JAVA_VERSION_SECONDS
@@ -179,9 +179,14 @@ def open_session(settings: SessionSettings) -> IcebergSession:
 def _server_url(settings: SessionSettings) -> str | None:
     """Return the address of the server, which may contain a token. This may start the local server."""
     if settings.endpoint is not None:
-        return settings.endpoint()
+        address = settings.endpoint()
+        if not str(address).startswith("sc://"):
+            raise session_refusals.no_address(type(address).__name__)
+        return address
     if settings.remote != LOCAL:
         return settings.remote
+    from dagster_iceberg_spark.spark.local_server import local_url  # needs a POSIX system
+
     directory = settings.state_directory or Path.home() / ".dagster_iceberg_spark"
     require_java()
     return local_url(directory, launch_conf(settings))

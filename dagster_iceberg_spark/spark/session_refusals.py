@@ -219,3 +219,14 @@ def wrong_token(address: str) -> SparkEnvironmentError:
         found="a wrong token, or none",
         hint="end the address in `remote` with `/;token=...`, with the token that the server was started with.",
     )
+
+
+def no_address(found: str) -> SparkEnvironmentError:
+    """Return the error of a function given as `remote` that returns no address."""
+    return SparkEnvironmentError.refusing(
+        "open",
+        "the Spark session",
+        expected="an address `sc://host:port` from the function given as `remote`",
+        found=f"another value of type {found}",
+        hint="return the address as a string.",
+    )

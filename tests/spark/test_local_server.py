@@ -1,0 +1,89 @@
+"""The local Spark Connect server, which processes share. One test holds its life: each start takes seconds."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagster_iceberg_spark.errors import SparkEnvironmentError
+from dagster_iceberg_spark.spark.local_server import _answers
+
+_USE = """
+import json, sys
+from pathlib import Path
+from dagster_iceberg_spark.spark.local_server import local_url
+local_url(Path(sys.argv[1]), json.loads(sys.argv[2]), idle_seconds=3)
+print((Path(sys.argv[1]) / "server.json").read_text())
+sys.stdin.read()
+"""
+_WRONG = """
+import sys
+from pyspark.errors import PySparkException
+from dagster_iceberg_spark.errors import SparkEnvironmentError
+from dagster_iceberg_spark.config.embedded_catalog import EmbeddedCatalog
+from dagster_iceberg_spark.spark.session import SessionSettings, open_session
+try:
+    open_session(SessionSettings(EmbeddedCatalog(directory=sys.argv[1]).describe(), {}, sys.argv[2]))
+except SparkEnvironmentError as error:
+    print(error)
+"""
+
+
+def test_processes_share_a_server_until_it_changes_or_is_idle(tmp_path: Path) -> None:
+    directory = tmp_path / "server"
+    first, second = _user(directory, {}), _user(directory, {})
+    used = _state(first)
+    assert _state(second) == used
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert (directory / "server.json").stat().st_mode & 0o777 == 0o600
+
+    wrong = f"sc://localhost:{used['port']}/;token=not-the-token"
+    answer = subprocess.run(
+        [sys.executable, "-c", _WRONG, str(tmp_path), wrong], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "expected a token that the server accepts" in answer.stdout
+    assert "not-the-token" not in answer.stdout + answer.stderr
+
+    third = _user(directory, {"spark.driver.memory": "900m"})
+    changed = _state(third)
+    assert changed["port"] != used["port"]
+    assert _answers(used["port"]), "a server that is replaced runs while processes use it"
+    for user in (first, second, third):
+        user.communicate(timeout=20)
+    _wait_until_gone(used["port"], changed["port"])
+    assert not (directory / "server.json").exists()
+
+
+def test_a_failed_start_shows_the_end_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dagster_iceberg_spark.spark.local_server import local_url
+
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    with pytest.raises(SparkEnvironmentError, match="nowhere"):
+        local_url(tmp_path / "server", {})
+
+
+def _user(directory: Path, conf: dict[str, str]) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", _USE, str(directory), json.dumps(conf)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ,
+    )
+
+
+def _state(user: "subprocess.Popen[str]") -> dict[str, Any]:
+    assert user.stdout is not None
+    return json.loads(user.stdout.readline())  # type: ignore[no-any-return]
+
+
+def _wait_until_gone(*ports: int) -> None:
+    deadline = time.monotonic() + 20
+    while any(_answers(port) for port in ports):
+        assert time.monotonic() < deadline, "an idle server still runs"
+        time.sleep(0.2)
