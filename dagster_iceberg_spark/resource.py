@@ -203,7 +203,10 @@ class IcebergSparkResource(dg.ConfigurableResource[Any]):
         "that uses it ends.",
     )
     pyspark: dg.ResourceDependency[Any]
-    endpoint: dg.ResourceDependency[Any]
+    endpoint: dg.ResourceDependency[Any] = Field(
+        default=None,  # type: ignore[arg-type]  # pydantic's plugin knows no dependencies
+        description="The function, or the object with `connect_url()`, that was given as `remote`.",
+    )
 
     _user: int | None = PrivateAttr(default=None)
     _storage_directory: str | None = PrivateAttr(default=None)
