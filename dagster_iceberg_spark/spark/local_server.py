@@ -11,15 +11,16 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import pyspark
 
-from dagster_iceberg_spark.plan.local_server import ServerState, decide_server
 from dagster_iceberg_spark.spark import local_watch, session_refusals
-from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME
+from dagster_iceberg_spark.spark.java import require_java
+from dagster_iceberg_spark.spark.versions import installed
+from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME, SPARK_VERSION, has_jvm
 
 IDLE_SECONDS: Final = 900.0
 _START_SECONDS: Final = 300.0
@@ -27,13 +28,28 @@ _ANSWER_SECONDS: Final = 5.0
 _HTTP2_GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """The preface of a connection and an empty frame of settings."""
 _LOG_LINES: Final = 20
-_MINIMUM: Final = (4, 1)
 _STATIC_SQL: Final = ("spark.sql.extensions", "spark.sql.warehouse.dir", "spark.sql.catalogImplementation")
-_in_use: dict[str, Any] = {}
+_in_use: Final[dict[str, Any]] = {}
 """The locked use files of the servers that this process uses. The locks end with the process."""
-
 _watches: Final[list[Any]] = []
 """The watchers that this process has started and that survive it. Python warns of those that it forgets."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """A server that a process has started.
+
+    Args:
+        name: The name of the server, which no other server has.
+        port: The port on 127.0.0.1.
+        fingerprint: The digest of the configuration that it was started with.
+        token: The token that it expects.
+    """
+
+    name: str
+    port: int
+    fingerprint: str
+    token: str = field(repr=False)
 
 
 def local_url(directory: Path, conf: Mapping[str, str], *, idle_seconds: float = IDLE_SECONDS) -> str:
@@ -45,18 +61,19 @@ def local_url(directory: Path, conf: Mapping[str, str], *, idle_seconds: float =
         idle_seconds: Seconds without a process that uses the server, after which it stops.
 
     Raises:
-        SparkEnvironmentError: pyspark is older than 4.1, or the server does not start.
+        SparkEnvironmentError: pyspark is older than 4.1 or has no JVM, or the server does not start.
     """
-    if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < _MINIMUM:
-        raise session_refusals.no_local_server(pyspark.__version__)
+    if not has_jvm():
+        raise session_refusals.no_jvm(SPARK_VERSION)
+    installed().require_local_server()
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     directory.chmod(0o700)
     static = {key: value for key, value in conf.items() if not key.startswith("spark.sql.") or key in _STATIC_SQL}
     fingerprint = _fingerprint(static)
     with _start_lock(directory):
         state = _read_state(directory)
-        answers = state is not None and _answers(state.port)
-        if state is None or decide_server(state, fingerprint=fingerprint, answers=answers) != "use":
+        if state is None or state.fingerprint != fingerprint or not _answers(state.port):
+            require_java()
             state = _start(directory, static, fingerprint, idle_seconds)
         _use(directory, state.name)
     return f"sc://localhost:{state.port}/;token={state.token}"  # pyspark sends a token without TLS only to this name

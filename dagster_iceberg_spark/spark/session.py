@@ -2,11 +2,7 @@
 
 import atexit
 import logging
-import os
-import re
-import shutil
 import socket
-import subprocess
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,20 +20,19 @@ from dagster_iceberg_spark.catalog.look import require_reachable
 from dagster_iceberg_spark.catalog.of_session import resolved
 from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflictError
 from dagster_iceberg_spark.failure_kinds import FailureKind
-from dagster_iceberg_spark.plan.local_server import LOCAL
 from dagster_iceberg_spark.spark import session_refusals, sql
 from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, inspect_failure
 from dagster_iceberg_spark.spark.failures import kind_of, translated
+from dagster_iceberg_spark.spark.java import require_java
 from dagster_iceberg_spark.spark.jvm_credentials import aws_properties, tell_jvm
 from dagster_iceberg_spark.spark.versions import installed, sibling_of, version_of
 from dagster_iceberg_spark.spark.versions.spark_4_1 import SNAPSHOT_PROPERTY
-from dagster_iceberg_spark.timeouts import CONNECT_TIMEOUT_SECONDS, JAVA_VERSION_SECONDS
+from dagster_iceberg_spark.timeouts import CONNECT_TIMEOUT_SECONDS
 from dagster_iceberg_spark.versions import (
     ICEBERG_EXTENSIONS,
     ICEBERG_SPARK_CATALOG,
     ICEBERG_SPARK_RUNTIME,
-    MINIMUM_JAVA_VERSION,
     SPARK_VERSION,
     has_jvm,
 )
@@ -50,6 +45,8 @@ Context: TypeAlias = "SparkContext"
 Jars: TypeAlias = Literal["maven", "provided"]
 SessionOwner: TypeAlias = Literal["us", "someone else"]
 
+LOCAL: Final = "local"
+"""The value of `remote` that means the local server."""
 CASE_SENSITIVE: Final = "spark.sql.caseSensitive"
 
 _CONNECT_PORT: Final = 15002
@@ -63,7 +60,6 @@ _DEFAULTS: Final = {
     "spark.redaction.regex": SENSITIVE_NAMES,
     "spark.storage.cachedPeersTtl": "0",  # an executor that was alone would keep single copies for a minute
 }
-_JAVA_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +183,7 @@ def _server_url(settings: SessionSettings) -> str | None:
         return settings.remote
     from dagster_iceberg_spark.spark.local_server import local_url  # needs a POSIX system
 
-    directory = settings.state_directory or Path.home() / ".dagster_iceberg_spark"
-    require_java()
-    return local_url(directory, launch_conf(settings))
+    return local_url(settings.state_directory or Path.home() / ".dagster_iceberg_spark", launch_conf(settings))
 
 
 def _running_context() -> "SparkContext | None":
@@ -338,29 +332,6 @@ def forget_session(session: IcebergSession) -> Sequence[SparkSession]:
     with _besides_lock:
         owner, unused = _besides.pop(id(session.spark), (None, []))
     return unused if owner is session.spark else []
-
-
-def require_java() -> str:
-    """Reject a Java version that Spark cannot run on. Return the installed version, in words.
-
-    Raises:
-        SparkEnvironmentError: The message names what was found and what to install.
-    """
-    home = os.environ.get("JAVA_HOME")
-    java = Path(home, "bin", "java") if home else shutil.which("java")
-    if java is None or not Path(java).exists():
-        found = f"no `java` in JAVA_HOME={home}" if home else "no `java` on the PATH and no JAVA_HOME"
-        raise session_refusals.unfit_java(found)
-    command = [str(java), "-version"]
-    answer = subprocess.run(  # noqa: S603
-        command, capture_output=True, text=True, check=False, timeout=JAVA_VERSION_SECONDS
-    )
-    match = _JAVA_VERSION.search(answer.stderr + answer.stdout)
-    version = int(match[2] if match[1] == "1" and match[2] else match[1]) if match else 0
-    if version < MINIMUM_JAVA_VERSION:
-        found = f"Java {version} at {java}" if version else f"no version in the answer of {java}"
-        raise session_refusals.unfit_java(found)
-    return f"Java {version} at {java}"
 
 
 def launch_conf(settings: SessionSettings) -> dict[str, str]:

@@ -22,7 +22,8 @@ from dagster_iceberg_spark import (
     resource,
 )
 from dagster_iceberg_spark.resource import SESSIONS
-from dagster_iceberg_spark.spark.session import attach_catalog, launch_conf, require_java
+from dagster_iceberg_spark.spark.java import require_java
+from dagster_iceberg_spark.spark.session import attach_catalog, launch_conf
 from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME, SQLITE_JDBC
 from tests.conftest import CONNECT_CONF, SPARK_CONF, Lake, frame_asset, free_port
 

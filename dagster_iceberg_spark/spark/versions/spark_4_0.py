@@ -6,6 +6,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from dagster_iceberg_spark.spark import session_refusals
 from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.versions.spark_4_1 import Spark41
 from dagster_iceberg_spark.table.predicate import Predicate, without_lists
@@ -33,6 +34,10 @@ class Spark40(Spark41):
             if own.get(key) != value:
                 sibling.conf.set(key, value)
         return sibling
+
+    def require_local_server(self) -> None:
+        """Reject `remote="local"`: servers check tokens since 4.1."""
+        raise session_refusals.no_local_server(self.name)
 
     def with_all_columns(self, frame: DataFrame, stored: Callable[[], DataFrame]) -> DataFrame:
         """Return the DataFrame with NULL in the columns that it lacks. Spark 4.0 requires all columns of the table."""

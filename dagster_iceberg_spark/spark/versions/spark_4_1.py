@@ -84,6 +84,13 @@ class Spark41:
         finally:
             session.removeProgressHandler(handler)
 
+    def require_local_server(self) -> None:
+        """Reject `remote="local"` if the server does not check tokens.
+
+        Raises:
+            SparkEnvironmentError: The server would execute what any user of the machine sends.
+        """
+
     # Writes
 
     def require_supported(self, session: Any, draft: WriteDraft) -> None:
