@@ -48,16 +48,9 @@ PLAIN: Any = {
 }
 
 
-# A JVM that runs for a minute finishes sooner without the optimizing compiler.
-ENVIRONMENT = {
-    "SPARK_LOCAL_IP": "127.0.0.1",
-    "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
-
-
 @dataclass(frozen=True)
 class Step:
-    """One command, as you would type it. In the demo, all commands share one process and one JVM.
+    """One command, as you would type it. In the demo, all commands share one process.
 
     Args:
         title: What it does.
@@ -110,7 +103,8 @@ def main() -> int:
     settings = DAGSTER_HOME / "dagster.yaml"
     if not settings.exists():
         settings.write_text("telemetry:\n  enabled: false\n")
-    os.environ.update({**ENVIRONMENT, **os.environ, "DAGSTER_HOME": str(DAGSTER_HOME)})
+    os.environ["DAGSTER_HOME"] = str(DAGSTER_HOME)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with terminal() as console:
         console.rule("Flights out of New York, 2013")
         if not all(materialized(step, console) for step in STEPS):

@@ -12,17 +12,21 @@ CHECKOUT = Path(__file__).parents[1]
 LAKE = Path(os.environ.get("NYC_LAKE", CHECKOUT / "lake")).absolute()
 
 
-def resources_in(lake: Path) -> dict[str, Any]:
+def resources_in(lake: Path, *, remote: str | None = None) -> dict[str, Any]:
     """Return the resources on a catalog and tables in one directory.
 
     Args:
         lake: The directory, which is made when something is first written.
+        remote: The Spark Connect server, or None for a session in this process.
     """
     spark = IcebergSparkResource(
         catalog=SqlCatalog(name="lake", uri=f"sqlite:///{lake}/catalog.db", warehouse=str(lake / "warehouse")),
+        remote=remote,
         spark_config={
             "spark.master": "local[*]",
             "spark.driver.memory": "1g",
+            # A JVM with little to do is sooner done without the optimizing compiler.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.log.level": "ERROR",

@@ -1,6 +1,8 @@
 """Starts the Spark Connect server of a Dagster instance, which the processes of the instance share."""
 
+import atexit
 import fcntl
+import gc
 import hashlib
 import json
 import os
@@ -115,6 +117,9 @@ def _use(directory: Path, name: str) -> None:
         file = path.open("a")
         fcntl.flock(file, fcntl.LOCK_SH)
         _in_use[name] = file
+        if len(_in_use) == 1:
+            # At its end, Python looks for cycles among all objects, many times: a second of a run that takes three.
+            atexit.register(gc.freeze)
 
 
 def _start(directory: Path, static: Mapping[str, str], fingerprint: str, idle_seconds: float) -> ServerState:
@@ -125,6 +130,9 @@ def _start(directory: Path, static: Mapping[str, str], fingerprint: str, idle_se
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(state.port),
     }
+    for log in directory.glob("*.log"):
+        if not log.with_suffix(".use").exists():  # of a server that has ended
+            log.unlink()
     properties = directory / f"{state.name}.conf"
     _write_private(properties, "".join(f"{key} {_escaped(value)}\n" for key, value in conf.items()))
     (directory / f"{state.name}.use").touch()

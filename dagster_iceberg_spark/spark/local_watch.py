@@ -17,16 +17,26 @@ from typing import IO, Any
 def main(directory: Path, name: str, idle_seconds: float, command: list[str]) -> int:
     """Run the command until it ends, is idle, or is replaced and unused. Return its exit code."""
     os.umask(0o077)
-    use = directory / f"{name}.use"
     with (directory / f"{name}.log").open("wb") as log:
         server = subprocess.Popen(  # noqa: S603
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
         )
     signal.signal(signal.SIGTERM, lambda *_: server.terminate())
-    used_at = time.time()
+    try:
+        _watch(server, directory, name, idle_seconds)
+        _forget(directory, name)
+    except FileNotFoundError:
+        pass  # someone has removed the directory, and nobody can find the server any more
+    finally:
+        _stop(server)
+    return server.returncode
+
+
+def _watch(server: "subprocess.Popen[Any]", directory: Path, name: str, idle_seconds: float) -> None:
+    use, used_at = directory / f"{name}.use", time.time()
     while server.poll() is None:
         time.sleep(min(2.0, idle_seconds / 4))
-        with (directory / "start.lock").open("a") as start:
+        with (directory / "start.lock").open("r") as start:
             # No process decides to use the server meanwhile. A starter that waits for it keeps the lock.
             if not _locks(start):
                 continue
@@ -34,25 +44,27 @@ def main(directory: Path, name: str, idle_seconds: float, command: list[str]) ->
                 used_at = time.time()
                 continue
             idle = time.time() - max(used_at, use.stat().st_mtime)
-            current = _is_current(directory, name)
-            if current and idle < idle_seconds:
+            is_current = _is_current(directory, name)
+            if is_current and idle < idle_seconds:
                 continue
-            if current:
+            if is_current:
                 (directory / "server.json").unlink()
             _stop(server)  # while the lock is held: nobody finds a server that is ending
-    if _is_current(directory, name):
-        with (directory / "start.lock").open("a") as start:
-            fcntl.flock(start, fcntl.LOCK_EX)
-            if _is_current(directory, name):
-                (directory / "server.json").unlink()
+
+
+def _forget(directory: Path, name: str) -> None:
+    """Remove the server's files, but for its log."""
+    with (directory / "start.lock").open("r") as start:
+        fcntl.flock(start, fcntl.LOCK_EX)
+        if _is_current(directory, name):
+            (directory / "server.json").unlink()
     for left in directory.glob(f"{name}.*"):
         if left.suffix != ".log":
             left.unlink()
-    return server.returncode
 
 
 def _is_used(use: Path) -> bool:
-    with use.open("a") as file:
+    with use.open("r") as file:
         return not _locks(file)
 
 

@@ -2,6 +2,9 @@
 
 import json
 import os
+import shutil
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,7 +14,10 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark.errors import SparkEnvironmentError
-from dagster_iceberg_spark.spark.local_server import _answers
+from dagster_iceberg_spark.spark import local_server, local_watch
+from dagster_iceberg_spark.spark.local_server import ServerState, _answers
+from dagster_iceberg_spark.spark.versions.spark_3_5 import Spark35
+from dagster_iceberg_spark.spark.versions.spark_4_0 import Spark40
 
 _USE = """
 import json, sys
@@ -60,11 +66,48 @@ def test_processes_share_a_server_until_it_changes_or_is_idle(tmp_path: Path) ->
 
 
 def test_a_failed_start_shows_the_end_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dagster_iceberg_spark.spark.local_server import local_url
-
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     with pytest.raises(SparkEnvironmentError, match="nowhere"):
-        local_url(tmp_path / "server", {})
+        local_server.local_url(tmp_path / "server", {})
+
+
+def test_a_server_that_does_not_answer_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+
+    def start(directory: Path, static: object, fingerprint: str, idle_seconds: float) -> ServerState:
+        started.append(ServerState("b", 15002, fingerprint, "token"))
+        return started[-1]
+
+    monkeypatch.setattr(local_server, "_start", start)
+    monkeypatch.setattr(local_server, "_ANSWER_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as hung:
+        port = hung.getsockname()[1]
+        state = {"name": "a", "port": port, "fingerprint": local_server._fingerprint({}), "token": "secret"}
+        (tmp_path / "server.json").write_text(json.dumps(state))
+        assert local_server.local_url(tmp_path, {}) == "sc://localhost:15002/;token=token"
+    local_server._in_use.pop("b").close()
+    assert len(started) == 1
+    assert "'token'" not in repr(started)
+
+
+def test_a_server_without_a_directory_is_stopped(tmp_path: Path) -> None:
+    directory = tmp_path / "server"
+    directory.mkdir()
+    for name in ("start.lock", "a.use"):
+        (directory / name).touch()
+    (directory / "server.json").write_text('{"name": "a"}')
+    command = [sys.executable, "-I", local_watch.__file__, str(directory), "a", "1", "sleep", "60"]
+    watch = subprocess.Popen(command)
+    time.sleep(0.5)
+    assert watch.poll() is None
+    shutil.rmtree(directory)
+    assert watch.wait(timeout=10) == -signal.SIGTERM % 256
+
+
+@pytest.mark.parametrize("version", [Spark40(), Spark35()])
+def test_older_versions_have_no_local_server(version: Spark40) -> None:
+    with pytest.raises(SparkEnvironmentError, match=r"expected pyspark 4\.1 or newer"):
+        version.require_local_server()
 
 
 def _user(directory: Path, conf: dict[str, str]) -> "subprocess.Popen[str]":
