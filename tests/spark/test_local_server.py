@@ -24,7 +24,7 @@ import json, sys
 from pathlib import Path
 from dagster_iceberg_spark.spark.local_server import local_url
 local_url(Path(sys.argv[1]), json.loads(sys.argv[2]), idle_seconds=3)
-print((Path(sys.argv[1]) / "server.json").read_text())
+print((Path(sys.argv[1]) / "server.json").read_text(), flush=True)
 sys.stdin.read()
 """
 _WRONG = """
