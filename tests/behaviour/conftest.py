@@ -1,7 +1,5 @@
 """What was seen of each feature with the installed version of Spark."""
 
-import os
-import sys
 from collections.abc import Generator, Iterator
 from typing import Any, Final
 
@@ -9,11 +7,10 @@ import pytest
 
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.versions import SPARK_VERSION
+from tests import combinations_page
 from tests.behaviour import spark_versions
-from tests.behaviour.spark_versions import ENGINES, FEATURES, OWN, PAGE, REFUSALS
+from tests.behaviour.spark_versions import ENGINES, FEATURES, OWN, REFUSALS
 
-UPDATE: Final = "UPDATE_COMBINATIONS"
-"""The variable of the environment that has docs/combinations.md written anew."""
 _SEEN: Final = pytest.StashKey[dict[tuple[str, str], bool]]()
 
 
@@ -77,9 +74,4 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     seen = session.config.stash.get(_SEEN, {})
     if seen.keys() != {(column, feature) for column in OWN for feature in FEATURES}:
         return
-    page = spark_versions.page_with(seen)
-    if os.environ.get(UPDATE):
-        PAGE.write_text(page, encoding="utf-8")
-    elif page != PAGE.read_text(encoding="utf-8"):
-        sys.stderr.write(f"\n{PAGE.name} is not what was seen: run it again with {UPDATE}=1\n")
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    combinations_page.compare(session, spark_versions.page_with(seen))

@@ -1,12 +1,11 @@
 """The versions of Spark in docs/combinations.md: each run of the tests compares, or writes, its own columns."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 from dagster_iceberg_spark.versions import SPARK_VERSION, SPARK_VERSIONS
+from tests.combinations_page import PAGE
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "combinations.md"
 HEADING: Final = "## Versions of Spark"
 REFUSED: Final = "refused"
 ENGINES: Final = ("classic", "connect")

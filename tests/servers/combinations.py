@@ -22,7 +22,6 @@ from tests.servers.guards import GuardedProxy, OAuth2Proxy, SigningProxy, Vendin
 from tests.servers.rest import RestServer
 from tests.servers.s3 import KEYS, REGION, S3Server
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "combinations.md"
 VENDED: Final = {"access-key-id": "ASIAVENDED", "secret-access-key": "hush/vended", "session-token": "hush-token"}
 CLIENT: Final = ("dagster", "hush/hush")
 

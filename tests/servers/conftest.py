@@ -1,7 +1,5 @@
 """Real catalog servers, one of each for the whole run, and lakes on them."""
 
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,7 +9,9 @@ import pytest
 
 from dagster_iceberg_spark import SqlCatalog
 from dagster_iceberg_spark.catalog.look import open_catalog
+from tests import combinations_page
 from tests.behaviour import spark_versions
+from tests.combinations_page import PAGE
 from tests.conftest import Lake, open_lake
 from tests.servers import combinations
 from tests.servers.azurite import Azurite
@@ -27,8 +27,6 @@ from tests.servers.versity import VersityGateway
 
 _PASSED: Final = pytest.StashKey[set[tuple[str, str]]]()
 _TRIED: Final = pytest.StashKey[set[tuple[str, str]]]()
-UPDATE: Final = "UPDATE_COMBINATIONS"
-"""The variable of the environment that has docs/combinations.md written anew."""
 
 
 @pytest.fixture(scope="session")
@@ -173,10 +171,5 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     stash = session.config.stash
     if stash.get(_TRIED, set()) != combinations.expected():
         return
-    known, heading, versions = combinations.PAGE.read_text(encoding="utf-8").partition(spark_versions.HEADING)
-    page = f"{combinations.page(stash.get(_PASSED, set()))}\n"
-    if os.environ.get(UPDATE):
-        combinations.PAGE.write_text(page + heading + versions, encoding="utf-8")
-    elif page != known:
-        sys.stderr.write(f"\n{combinations.PAGE.name} is not what was seen: run it again with {UPDATE}=1\n")
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    _, heading, versions = PAGE.read_text(encoding="utf-8").partition(spark_versions.HEADING)
+    combinations_page.compare(session, f"{combinations.page(stash.get(_PASSED, set()))}\n{heading}{versions}")
