@@ -29,7 +29,6 @@ sys.stdin.read()
 """
 _WRONG = """
 import sys
-from pyspark.errors import PySparkException
 from dagster_iceberg_spark.errors import SparkEnvironmentError
 from dagster_iceberg_spark.config.embedded_catalog import EmbeddedCatalog
 from dagster_iceberg_spark.spark.session import SessionSettings, open_session
