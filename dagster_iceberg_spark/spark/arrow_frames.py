@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, StructField, StructType
 
 from dagster_iceberg_spark.spark.columns import functions_of, named_column
-from dagster_iceberg_spark.spark.connect import is_connect
+from dagster_iceberg_spark.spark.connect import is_connect, is_in_process
 from dagster_iceberg_spark.spark.session import active
 from dagster_iceberg_spark.spark.versions import version_of
 
@@ -37,9 +37,8 @@ def frame_of(spark: SparkSession, rows: pa.RecordBatchReader) -> Iterator[DataFr
     Spark on this machine reads the rows from a local Parquet file, so only one chunk is in memory. Any other Spark
     receives them in chunks, which its executors keep on their disks. The engine's errors are not translated.
     """
-    is_local = not is_connect(spark) and str(spark.sparkContext.master).partition("[")[0] == "local"
     typed, names = _with_types(rows), rows.schema.names
-    if is_local and names:
+    if names and is_in_process(spark):
         with tempfile.TemporaryDirectory(prefix="dagster-iceberg-") as directory:
             yield _without_types(_from_parquet(spark, typed, Path(directory) / "rows.parquet"), rows.schema)
     else:

@@ -17,7 +17,7 @@ from dagster_iceberg_spark.catalog.aws_identity import AwsIdentity, AwsKeys
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.spark import session_refusals
-from dagster_iceberg_spark.spark.connect import is_connect
+from dagster_iceberg_spark.spark.connect import is_in_process
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.timeouts import REFRESH_SECONDS
 
@@ -123,7 +123,7 @@ def aws_properties(session: SparkSession, catalog: CatalogDescription) -> Mappin
     identity = catalog.aws
     if identity is None or (identity.fixed_keys is not None and not catalog.is_glue):
         return known
-    if not _is_on_this_machine(session):
+    if not is_in_process(session):
         return {**known, **_of_nodes(identity, region, catalog)}
     keys = current_keys(identity)
     if keys is not None:
@@ -152,10 +152,6 @@ def tell_jvm(session: SparkSession, catalog: CatalogDescription) -> None:
     """Set the JVM's system properties for which Iceberg has no catalog property."""
     if not catalog.system_properties:
         return
-    if not _is_on_this_machine(session):
+    if not is_in_process(session):
         raise session_refusals.properties_for_nodes(str(catalog), catalog.system_properties)
     _jvm_properties.tell(session.sparkContext, catalog.system_properties)
-
-
-def _is_on_this_machine(session: SparkSession) -> bool:
-    return not is_connect(session) and str(session.sparkContext.master).startswith("local")

@@ -90,7 +90,6 @@ def test_renewed_keys_reach_the_jvm_even_after_an_outage(jvm: JvmIdentity, monke
 def properties_for(
     master: str, monkeypatch: pytest.MonkeyPatch, *, region: str | None = "eu-west-1", **fields: Any
 ) -> dict[str, str]:
-    monkeypatch.setattr(credentials, "is_connect", lambda _: False)
     monkeypatch.setattr(found, "current_keys", lambda _: PERMANENT)
     monkeypatch.setattr(found, "region_of", lambda _: region)
     session: Any = SimpleNamespace(sparkContext=FakeContext(master))
@@ -151,7 +150,6 @@ CLIENT = {"AZURE_CLIENT_ID": "c", "AZURE_CLIENT_SECRET": "hush"}
 
 @pytest.fixture
 def jvm_properties(monkeypatch: pytest.MonkeyPatch) -> JvmProperties:
-    monkeypatch.setattr(credentials, "is_connect", lambda _: False)
     properties = JvmProperties()
     monkeypatch.setattr(credentials, "_jvm_properties", properties)
     return properties

@@ -9,16 +9,10 @@ from pyspark.sql import Column, DataFrame, DataFrameWriterV2, Observation, Spark
 
 from dagster_iceberg_spark.plan.write import WriteDraft
 from dagster_iceberg_spark.plan.write_plan import Overwrite
-from dagster_iceberg_spark.spark.connect import is_connect
+from dagster_iceberg_spark.spark.connect import is_connect, loses_executors
 from dagster_iceberg_spark.table.predicate import Predicate
 
 SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."
-
-
-def loses_executors(session: Any) -> bool:
-    """Return whether the executors of the session are processes apart from its driver."""
-    master = session.conf.get("spark.master", "local")
-    return master != "local" and not master.startswith("local[")
 
 
 class MergeWriter(Protocol):
