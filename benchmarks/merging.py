@@ -81,7 +81,7 @@ class Bench:
                 "spark.log.level": "ERROR",
             },
         )
-        self.instance = dg.DagsterInstance.ephemeral()
+        self.io_manager = IcebergPySparkIOManager(spark=self.spark)
 
     @property
     def session(self) -> SparkSession:
@@ -113,16 +113,18 @@ class Bench:
             self.session.sql(f"alter table lake.{name}.t unset tblproperties ('write.distribution-mode')")
 
     def ours(self, case: Case, batch: DataFrame) -> None:
-        """Merge through the IO manager, in one run."""
-        partitions = dg.StaticPartitionsDefinition([case.partition]) if case.partition else None
-        spec = [] if case.partitions == 1 else ["part"]
-
-        @dg.asset(io_manager_key="iceberg", partitions_def=partitions, metadata={**MERGE, "iceberg/partition_by": spec})
-        def t() -> Any:
-            return batch
-
-        resources = {"iceberg": IcebergPySparkIOManager(spark=self.spark)}
-        dg.materialize([t], resources=resources, instance=self.instance, partition_key=case.partition)
+        """Merge through the IO manager. A run would have created the context before."""
+        metadata: dict[str, Any] = {**MERGE, "iceberg/partition_by": [] if case.partitions == 1 else ["part"]}
+        keys: dict[str, Any] = {} if case.partition is None else {"partition_key": case.partition}
+        if case.partition is not None:
+            keys["asset_partitions_def"] = dg.StaticPartitionsDefinition([case.partition])
+        context = dg.build_output_context(
+            asset_key=dg.AssetKey("t"),
+            definition_metadata=metadata,
+            resources={},
+            **keys,
+        )
+        self.io_manager.handle_output(context, batch)
 
     def plain(self, case: Case, batch: DataFrame) -> None:
         """Merge with the statement alone."""
