@@ -97,5 +97,5 @@ def _value(text: str) -> str:
 
 def _reasons(error: Exception) -> str:
     if isinstance(error, ValidationError):
-        return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg'].rstrip('.')}" for item in error.errors())
     return "a `store` or an `authentication` without its `kind`"

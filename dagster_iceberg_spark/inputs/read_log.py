@@ -59,7 +59,8 @@ def _described_range(read: UpstreamRead, changes: Changes | None) -> str:
     if not changes.snapshots:
         return f"no rows of {read.table}, which has not changed since snapshot {changes.since}"
     what = "the rows added to" if changes.kind == "changes" else "the changes of"
-    return f"{what} {read.table} after snapshot {changes.since} up to {at}, {len(changes.snapshots)} commits"
+    commits = "1 commit" if len(changes.snapshots) == 1 else f"{len(changes.snapshots)} commits"
+    return f"{what} {read.table} after snapshot {changes.since} up to {at}, in {commits}"
 
 
 def recorded_read(context: dg.InputContext, request: ReadRequest, run_id: str) -> UpstreamRead | None:
