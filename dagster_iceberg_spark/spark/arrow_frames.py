@@ -1,21 +1,23 @@
 """Turns Arrow batches into a Spark DataFrame."""
 
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import chain
-from pathlib import Path
 from typing import Final, TypeVar
 
 import pyarrow as pa
-from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, StructField, StructType
 
+from dagster_iceberg_spark.arrow.staging import StagedFile, Store, local_store, warehouse_of
+from dagster_iceberg_spark.catalog.first_line import first_line
+from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.spark.columns import functions_of, named_column
 from dagster_iceberg_spark.spark.connect import is_connect, is_in_process
-from dagster_iceberg_spark.spark.session import active
+from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
+from dagster_iceberg_spark.spark.session import IcebergSession, active
 from dagster_iceberg_spark.spark.versions import version_of
 
 CHUNK_BYTES: Final = 64 * 1024 * 1024
@@ -28,21 +30,33 @@ _INLINE_LIMIT: Final = "spark.sql.session.localRelationCacheThreshold"
 _DEFAULT_INLINE_LIMIT: Final = 1024 * 1024
 _PACKED: Final = "rows"
 _RowsT = TypeVar("_RowsT", pa.RecordBatch, pa.Table)
+_log = logging.getLogger(__name__)
 
 
 @contextmanager
-def frame_of(spark: SparkSession, rows: pa.RecordBatchReader) -> Iterator[DataFrame]:
+def frame_of(session: IcebergSession, rows: pa.RecordBatchReader) -> Iterator[DataFrame]:
     """Yield the rows as a DataFrame, which can be evaluated repeatedly until the end of the block.
 
     Spark on this machine reads the rows from a local Parquet file, so only one chunk is in memory. Any other Spark
-    receives them in chunks, which its executors keep on their disks. The engine's errors are not translated.
+    reads a Parquet file in the warehouse. A Spark that has no access to the warehouse by Hadoop's file systems, and any
+    Spark with few rows, receives the rows in chunks, which its executors keep on their disks. The engine's errors are
+    not translated.
     """
-    typed, names = _with_types(rows), rows.schema.names
-    if names and is_in_process(spark):
-        with tempfile.TemporaryDirectory(prefix="dagster-iceberg-") as directory:
-            yield _without_types(_from_parquet(spark, typed, Path(directory) / "rows.parquet"), rows.schema)
-    else:
-        yield _without_types(_sent(spark, typed), rows.schema)
+    spark, typed = session.spark, _with_types(rows)
+    with ExitStack() as stack:
+        if rows.schema.names and (session.is_on_this_machine or is_in_process(spark)):
+            store = stack.enter_context(local_store())
+            frame = _staged(stack, spark, store, typed.schema, _chunks(typed, CHUNK_BYTES))
+        else:
+            chunks = _chunks(typed, SENT_BYTES)
+            first, second = next(chunks), next(chunks, None)
+            every = [first] if second is None else chain([first, second], chunks)
+            warehouse = None if second is None else warehouse_of(session.catalog)
+            if warehouse is not None and _reads_from(warehouse, spark, typed.schema):
+                frame = _staged(stack, spark, warehouse, typed.schema, every)
+            else:
+                frame = _sent(spark, every, is_one=second is None)
+        yield _without_types(frame, rows.schema)
 
 
 def _with_types(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
@@ -64,24 +78,45 @@ def _without_types(frame: DataFrame, given: pa.Schema) -> DataFrame:
     return frame.select(*columns)
 
 
-def _from_parquet(spark: SparkSession, rows: pa.RecordBatchReader, file: Path) -> DataFrame:
-    with parquet.ParquetWriter(file, rows.schema, version="2.6") as writer:
-        for chunk in _chunks(rows, CHUNK_BYTES):  # each is a row group, whose metadata stays in memory until the end
-            writer.write_table(chunk)
-    reader = spark.read.schema(from_arrow_schema(rows.schema, prefer_timestamp_ntz=True))
-    # Unchanged, whatever the session's setting for dates of old writers; local, whatever its default file system.
-    return reader.option("datetimeRebaseMode", "CORRECTED").parquet(file.as_uri())
+def _staged(
+    stack: ExitStack, spark: SparkSession, store: Store, schema: pa.Schema, chunks: Iterable[pa.Table]
+) -> DataFrame:
+    """Return the rows of a Parquet file, which is deleted when the stack is closed."""
+    file = store.new_file()
+    stack.callback(file.delete)
+    file.write(schema, chunks)
+    return _rows_of(file, spark, schema)
 
 
-def _sent(spark: SparkSession, rows: pa.RecordBatchReader) -> DataFrame:
+def _rows_of(file: StagedFile, spark: SparkSession, schema: pa.Schema) -> DataFrame:
+    reader = spark.read.schema(from_arrow_schema(schema, prefer_timestamp_ntz=True))
+    # Unchanged, whatever the session's setting for dates of old writers; by URI, whatever its default file system.
+    return reader.option("datetimeRebaseMode", "CORRECTED").parquet(file.uri)
+
+
+def _reads_from(store: Store, spark: SparkSession, schema: pa.Schema) -> bool:
+    """Return whether Spark reads what this process writes to the store. Iceberg's own access does not imply Spark's."""
+    try:
+        probe = store.new_file()
+        try:
+            probe.write(schema, [schema.empty_table()])
+            return bool(_rows_of(probe, spark, schema).isEmpty())
+        finally:
+            probe.delete()
+    except (IcebergSparkError, OSError, ValueError, ImportError, *ENGINE_ERRORS) as error:
+        reason = first_line(error)
+        _log.debug("Sending the rows, because Spark or this process cannot use %s: %s", store.location, reason)
+        return False
+
+
+def _sent(spark: SparkSession, chunks: Iterable[pa.Table], *, is_one: bool) -> DataFrame:
     """Return the rows as a DataFrame that the executors store. A single chunk is part of the plan instead."""
     limit = int(spark.conf.get(_INLINE_LIMIT, None) or _DEFAULT_INLINE_LIMIT) if is_connect(spark) else SENT_BYTES
-    frames = (_chunk_sent(spark, chunk, limit) for chunk in _chunks(rows, SENT_BYTES))
-    first, second = next(frames), next(frames, None)
-    if second is None:
-        return first
+    frames = (_chunk_sent(spark, chunk, limit) for chunk in chunks)
+    if is_one:
+        return next(frames)
     with active(spark):  # as Spark Connect names a checkpoint's
-        kept = [version_of(spark).on_disk(frame) for frame in chain([first, second], frames)]
+        kept = [version_of(spark).on_disk(frame) for frame in frames]
     return _united(kept).coalesce(-(-len(kept) // _CHUNKS_OF_PARTITION))
 
 

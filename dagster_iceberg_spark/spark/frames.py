@@ -56,7 +56,7 @@ def frame_to_write(obj: Any, session: Callable[[], IcebergSession], *, subject: 
     held = session()
     with ExitStack() as stack:
         try:
-            frame = stack.enter_context(frame_of(held.spark, rows))
+            frame = stack.enter_context(frame_of(held, rows))
         except ENGINE_ERRORS as error:
             if any(error is own for own in own_errors):
                 raise

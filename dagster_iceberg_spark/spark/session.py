@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -21,7 +21,7 @@ from dagster_iceberg_spark.catalog.of_session import resolved
 from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflictError
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.spark import session_refusals, sql
-from dagster_iceberg_spark.spark.connect import is_connect
+from dagster_iceberg_spark.spark.connect import is_connect, loses_executors
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, inspect_failure
 from dagster_iceberg_spark.spark.failures import kind_of, translated
 from dagster_iceberg_spark.spark.java import require_java
@@ -105,12 +105,14 @@ class IcebergSession:
         catalog: The catalog.
         runtime_conf: The configuration that was set after the session started. A sibling session needs the same.
         may_be_stale: Whether the session may use a cache of tables.
+        is_on_this_machine: Whether the session's server was started on this machine by the package.
     """
 
     spark: SparkSession
     catalog: CatalogDescription
     runtime_conf: Mapping[str, str] = field(repr=False, default_factory=dict)
     may_be_stale: bool = True
+    is_on_this_machine: bool = False
 
     @property
     def is_case_sensitive(self) -> bool:
@@ -161,7 +163,9 @@ def open_session(settings: SessionSettings) -> IcebergSession:
     remote = _server_url(settings)
     if remote is not None:
         _require_server(remote)
-        return attach_catalog(_remote_session(settings, remote), settings.catalog, conf=settings.conf)
+        attached = attach_catalog(_remote_session(settings, remote), settings.catalog, conf=settings.conf)
+        is_local = settings.endpoint is None and settings.remote == LOCAL
+        return replace(attached, is_on_this_machine=is_local and not loses_executors(attached.spark))
     running = _running_context()
     if running is not None:
         beside = _configured(SparkSession(running).newSession(), settings.conf)

@@ -1,6 +1,7 @@
 """Assets that return rows as other libraries have them: written through the same path, with the same promises."""
 
 import datetime as dt
+import logging
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,10 +19,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
+from dagster_iceberg_spark import SqlCatalog
+from dagster_iceberg_spark.arrow import staging
 from dagster_iceberg_spark.spark import arrow_frames
 from tests.behaviour.test_loads import DAYS, MATRIX, capture, plain
-from tests.conftest import Lake, arrow_of, error_of, frame_asset
+from tests.conftest import Lake, arrow_of, error_of, frame_asset, open_lake
 
 pytestmark = pytest.mark.spark
 
@@ -248,3 +252,72 @@ def test_no_file_is_left_after_a_write(lake: Lake, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     lake.materialize(returning(lambda: BATCH))
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("dagster-iceberg-")]
+
+
+@pytest.fixture
+def connect_lake(connect_server: str, tmp_path: Path) -> Iterator[Lake]:
+    catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh"))
+    yield from open_lake(catalog, tmp_path, connect_server)
+
+
+def long_stream() -> Iterator[pa.RecordBatch]:
+    for number in range(6):
+        ids = pa.array(range(number * 100, number * 100 + 100))
+        yield pa.record_batch({"id": ids, "s": ["x" * 1000] * 100})
+
+
+def staged_files(lake: Lake) -> list[Path]:
+    return list((lake.directory / "wh").glob(f"{staging.PREFIX}*"))
+
+
+class OnlyHere(PyArrowFileIO):
+    """A store that no Hadoop file system opens."""
+
+    def new_output(self, location: str) -> Any:
+        return super().new_output(location.replace("onlyhere:", "file:"))
+
+    def delete(self, location: Any) -> None:
+        super().delete(str(location).replace("onlyhere:", "file:"))
+
+
+@pytest.mark.parametrize("way", ["by the warehouse", "in messages, because Spark does not know the store"])
+def test_a_long_stream_reaches_a_server(
+    connect_lake: Lake, way: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake = connect_lake
+    monkeypatch.setattr(arrow_frames, "SENT_BYTES", 150_000)
+    if way != "by the warehouse":
+        properties = {"py-io-impl": f"{__name__}.{OnlyHere.__name__}"}
+        store = staging.Store(f"onlyhere://{lake.directory}/wh", properties)
+        monkeypatch.setattr(arrow_frames, "warehouse_of", lambda _: store)
+    seen: list[list[Path]] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in long_stream():
+            seen.append(staged_files(lake))
+            yield batch
+
+    with caplog.at_level(logging.DEBUG, logger=arrow_frames.__name__):
+        lake.materialize(streaming(batches))
+    assert lake.rows("t", "id") == list(range(600))
+    assert any(seen) == (way == "by the warehouse")
+    assert ("Sending the rows" in caplog.text) == (way != "by the warehouse")
+    assert not staged_files(lake)
+
+
+def test_a_long_stream_that_breaks_leaves_no_staged_file(connect_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = connect_lake
+    monkeypatch.setattr(arrow_frames, "SENT_BYTES", 150_000)
+    seen: list[bool] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from long_stream()
+        seen.append(bool(staged_files(lake)))
+        message = "the source is gone"
+        raise ConnectionError(message)
+
+    result = lake.materialize(streaming(batches), raise_on_error=False)
+    assert "the source is gone" in str(error_of(result))
+    assert seen == [True]
+    assert not lake.exists("t")
+    assert not staged_files(lake)

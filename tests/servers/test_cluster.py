@@ -10,6 +10,7 @@ import pytest
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
 from dagster_iceberg_spark.resource import SESSIONS
+from dagster_iceberg_spark.spark import arrow_frames
 from dagster_iceberg_spark.spark.versions.spark_4_1 import Spark41
 from tests.conftest import CONNECT_CONF, JARS, SPARK_CONF, ConnectServer, Lake, frame_asset, while_it_writes
 from tests.servers.cluster import SparkCluster
@@ -136,8 +137,9 @@ def test_an_executor_killed_after_a_checkpoint_costs_no_rows(
     assert [summary["dagster.write_disposition"] for summary in lake.summaries("t")] == ["merge"] * 2
 
 
-def test_an_executor_killed_while_a_stream_is_sent_costs_no_rows(
-    lake: Lake, cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("way", ["staged", "sent"])
+def test_an_executor_killed_while_a_stream_arrives_costs_no_rows(
+    lake: Lake, cluster: SparkCluster, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @dg.asset(io_manager_key="iceberg")
     def t() -> pa.RecordBatchReader:
@@ -146,7 +148,14 @@ def test_an_executor_killed_while_a_stream_is_sent_costs_no_rows(
         ]
         return pa.RecordBatchReader.from_batches(batches[0].schema, batches)
 
-    killed = after_first("on_disk", lambda: cluster.kill_an_executor(lake.session), monkeypatch)
+    def kill() -> None:
+        cluster.kill_an_executor(lake.session)
+
+    if way == "sent":
+        monkeypatch.setattr(arrow_frames, "warehouse_of", lambda _: None)
+        killed = after_first("on_disk", kill, monkeypatch)
+    else:
+        killed = after_first("overwrite_filter", kill, monkeypatch)
     lake.materialize(t)
     assert killed
     assert lake.rows("t", "id") == list(range(100))
