@@ -14,7 +14,7 @@ from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.arrow.streaming import batches_of
 from dagster_iceberg_spark.arrow.uuids import texts_in, with_texts
 from dagster_iceberg_spark.catalog.failures import kind_of
-from dagster_iceberg_spark.catalog.files import describe_file, files_added_by
+from dagster_iceberg_spark.catalog.files import description_of, files_added_by
 from dagster_iceberg_spark.catalog.first_line import first_line
 from dagster_iceberg_spark.errors import ConfigurationError, InvestigationError
 from dagster_iceberg_spark.plan.binding import BoundScope, Intervals
@@ -81,9 +81,10 @@ class PlannedScan:
                 hint="load it as a pyspark.sql.DataFrame, or rewrite its data files, which applies the deletes.",
             ) from error
 
-    def described(self, task: FileScanTask) -> DataFile:
-        """Return the bounds of a file's rows."""
-        return describe_file(task.file, self.source, self.plan.scope.columns, schema_id=self.plan.schema.schema_id)
+    def described(self, tasks: Iterable[FileScanTask]) -> Iterator[tuple[FileScanTask, DataFile]]:
+        """Yield each file with the bounds of its rows."""
+        description = description_of(self.source, self.plan.scope.columns, schema_id=self.plan.schema.schema_id)
+        return ((task, description(task.file)) for task in tasks)
 
     @property
     def schema(self) -> pa.Schema:
@@ -147,8 +148,8 @@ class PlannedScan:
             return
         scope = self.plan.scope
         by_filter: dict[Predicate, list[FileScanTask]] = {}
-        for task in self.planned_files():
-            left = within_file(scope, self.described(task))
+        for task, file in self.described(self.planned_files()):
+            left = within_file(scope, file)
             if left.boxes:
                 by_filter.setdefault(all_of([left.predicate(), self.plan.row_filter]), []).append(task)
         for predicate, tasks in by_filter.items():
@@ -156,11 +157,11 @@ class PlannedScan:
 
     def _added(self) -> Iterator[FileScanTask]:
         """Yield the files that the snapshots added. None of the snapshots has removed rows."""
-        for snapshot_id in self.plan.changes.snapshots if self.plan.changes else ():
-            for file in files_added_by(self.source, snapshot_id):
-                task = FileScanTask(data_file=file)
-                if within_file(self.plan.scope, self.described(task)).boxes:
-                    yield task
+        snapshots = self.plan.changes.snapshots if self.plan.changes else ()
+        added = chain.from_iterable(files_added_by(self.source, snapshot_id) for snapshot_id in snapshots)
+        for task, file in self.described(FileScanTask(data_file=file) for file in added):
+            if within_file(self.plan.scope, file).boxes:
+                yield task
 
     def _arrow_scan(self, predicate: Predicate) -> ArrowScan:
         scan = self.scan(NO_ROW)
@@ -191,7 +192,7 @@ def planned_scans(source: Table, plans: Mapping[str, ReadPlan]) -> dict[str, Pla
     boxes = tuple(dict.fromkeys(box for plan in plans.values() for box in plan.scope.boxes))
     whole = PlannedScan(source, replace(next(iter(plans.values())), scope=BoundScope(boxes)))
     tasks = whole.planned_files()
-    found = partition_files([plan.scope for plan in plans.values()], [whole.described(task) for task in tasks])
+    found = partition_files([plan.scope for plan in plans.values()], [file for _, file in whole.described(tasks)])
     return {
         name: PlannedScan(source, plan, tuple(tasks[position] for position in positions))
         for (name, plan), positions in zip(plans.items(), found, strict=True)

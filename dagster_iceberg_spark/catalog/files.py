@@ -1,17 +1,20 @@
 """Reads the metadata of a table's data files from manifests. No data is read."""
 
+import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.manifest import DataFile as ManifestDataFile
-from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestEntryStatus
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.partitioning import PartitionSpec as PyIcebergSpec
 from pyiceberg.table import ManifestGroupPlanner, Table
 from pyiceberg.table.snapshots import Snapshot as PyIcebergSnapshot
 from pyiceberg.types import PrimitiveType as PyIcebergPrimitive
+from pyiceberg.utils.concurrent import ExecutorFactory
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import find_table, translated_answers
@@ -23,6 +26,8 @@ from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.partitioning import Transform, parse_transform
 
 EVERY_ROW: Final = AlwaysTrue()
+Description: TypeAlias = Callable[[ManifestDataFile], DataFile]
+"""Returns the bounds of some columns in a data file."""
 
 
 def data_files(
@@ -40,27 +45,43 @@ def data_files(
     matches `rows` are left out.
     """
 
-    def listed(table: Table) -> Iterator[ManifestDataFile]:
+    def listed(table: Table, described: Description) -> Iterator[DataFile]:
+        manifests = _known_snapshot(table, snapshot_id).manifests(table.io)
+        if rows == EVERY_ROW:
+            return _all_files(manifests, table, described)
         # A scan would also find the deletes of each file, and does not support equality deletes.
         metadata = table.metadata
         if schema_id is not None:
             metadata = metadata.model_copy(update={"current_schema_id": schema_id})
-        manifests = _known_snapshot(table, snapshot_id).manifests(table.io)
         planner = ManifestGroupPlanner(metadata, table.io, row_filter=rows)
-        for entry in chain.from_iterable(planner.plan_manifest_entries(manifests)):
-            if entry.data_file.content == DataFileContent.DATA:
-                yield entry.data_file
+        entries = chain.from_iterable(planner.plan_manifest_entries(manifests))
+        return (described(entry.data_file) for entry in entries if entry.data_file.content == DataFileContent.DATA)
 
     return _described_files(description, identifier, snapshot_id, columns, listed, schema_id)
+
+
+def _all_files(manifests: Iterable[ManifestFile], table: Table, described: Description) -> Iterator[DataFile]:
+    """Return all data files. Each manifest is reduced to what is needed of it before the next one is kept.
+
+    pyiceberg's planner would evaluate an empty filter for each file.
+    """
+
+    def files_of(manifest: ManifestFile) -> list[DataFile]:
+        return [described(entry.data_file) for entry in manifest.fetch_manifest_entry(table.io)]
+
+    data = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
+    return chain.from_iterable(ExecutorFactory.get_or_create().map(files_of, data))
 
 
 def added_files(
     description: CatalogDescription, identifier: TableIdentifier, snapshot_id: int, columns: Iterable[str]
 ) -> tuple[DataFile, ...]:
     """Return the data files that the snapshot added, from its own manifests only."""
-    return _described_files(
-        description, identifier, snapshot_id, columns, lambda table: files_added_by(table, snapshot_id)
-    )
+
+    def listed(table: Table, described: Description) -> Iterator[DataFile]:
+        return map(described, files_added_by(table, snapshot_id))
+
+    return _described_files(description, identifier, snapshot_id, columns, listed)
 
 
 def removed_files(
@@ -73,11 +94,11 @@ def removed_files(
 ) -> tuple[DataFile, ...]:
     """Return the data files that the snapshot removed, and the delete files that remove rows of other files."""
 
-    def listed(table: Table) -> Iterator[ManifestDataFile]:
+    def listed(table: Table, described: Description) -> Iterator[DataFile]:
         for entry in _entries_of(table, snapshot_id):
             is_deletion = entry.data_file.content != DataFileContent.DATA
             if is_deletion == (entry.status == ManifestEntryStatus.ADDED):
-                yield entry.data_file
+                yield described(entry.data_file)
 
     return _described_files(description, identifier, snapshot_id, columns, listed, schema_id)
 
@@ -117,7 +138,7 @@ def _described_files(
     identifier: TableIdentifier,
     snapshot_id: int,
     columns: Iterable[str],
-    listed: Callable[[Table], Iterable[ManifestDataFile]],
+    listed: Callable[[Table, Description], Iterable[DataFile]],
     schema_id: int | None = None,
 ) -> tuple[DataFile, ...]:
     table = find_table(description, identifier, snapshot_id=snapshot_id)
@@ -125,30 +146,62 @@ def _described_files(
         raise FailureKind.TABLE_VANISHED.refusal("list the data files of", str(identifier), "none")
     wanted = tuple(columns)
     with translated_answers(description, action=f"read the manifests of {identifier} in"):
-        return tuple(describe_file(file, table, wanted, schema_id=schema_id) for file in listed(table))
+        described = description_of(table, wanted, schema_id=schema_id)
+        with _without_collections():
+            return tuple(listed(table, described))
 
 
-def describe_file(
-    file: ManifestDataFile, table: Table, columns: Iterable[str], *, schema_id: int | None = None
-) -> DataFile:
-    """Return the bounds of the columns in the data file, from its metrics and its partition."""
-    spec = table.metadata.specs()[file.spec_id]
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Pause Python's collection of cycles, of which manifests have none. It took half of the time of 100,000 files."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def description_of(table: Table, columns: Iterable[str], *, schema_id: int | None = None) -> Description:
+    """Return a function that returns the bounds of the columns in a data file, from its metrics and its partition."""
     schema = table.schema() if schema_id is None else table.schemas()[schema_id]
-    return DataFile(
-        path=file.file_path,
-        bounds={column: _column_bounds(file, spec, schema.find_field(column)) for column in columns},
-        rows=file.record_count,
+    fields = {column: schema.find_field(column) for column in columns}
+    partitions = {
+        spec.spec_id: {column: _partition_fields(spec, field) for column, field in fields.items()}
+        for spec in table.metadata.partition_specs
+    }
+
+    def described(file: ManifestDataFile) -> DataFile:
+        of_spec = partitions[file.spec_id]
+        bounds = {column: _column_bounds(file, field, of_spec[column]) for column, field in fields.items()}
+        return DataFile(path=file.file_path, bounds=bounds, rows=file.record_count)
+
+    return described
+
+
+def _partition_fields(spec: PyIcebergSpec, field: Any) -> tuple[tuple[int, Transform], ...]:
+    """Return the positions of the partition values of a column, each with its transform."""
+    return tuple(
+        (position, parse_transform(str(partition_field.transform)))
+        for position, partition_field in enumerate(spec.fields)
+        if partition_field.source_id == field.field_id
     )
 
 
-def _column_bounds(file: ManifestDataFile, spec: PyIcebergSpec, field: Any) -> ColumnBounds:
+def _column_bounds(
+    file: ManifestDataFile, field: Any, partition_fields: Iterable[tuple[int, Transform]]
+) -> ColumnBounds:
     """Return the tighter of the bounds from metrics and from partition values."""
     lower, upper = _metric(file.lower_bounds, field), _metric(file.upper_bounds, field)
     nulls: Mapping[int, int] = file.null_value_counts or {}
     may_hold_null = not field.required and nulls.get(field.field_id, 1) > 0
     is_null = file.record_count > 0 and nulls.get(field.field_id, 0) == file.record_count
     partitions: dict[Transform, Any] = {}
-    for transform, value in _partition_values(file, spec, field):
+    for position, transform in partition_fields:
+        value = file.partition[position]
+        if value is None:
+            continue
         if transform.argument is not None:
             partitions[transform] = value
         bounds = bounds_of_value(transform, value, field.field_type)
@@ -163,10 +216,3 @@ def _metric(bounds: Mapping[int, bytes] | None, field: Any) -> Any:
     if not bounds or field.field_id not in bounds or not isinstance(field.field_type, PyIcebergPrimitive):
         return None
     return python_value(from_bytes(field.field_type, bounds[field.field_id]), field.field_type)
-
-
-def _partition_values(file: ManifestDataFile, spec: PyIcebergSpec, field: Any) -> Iterator[tuple[Transform, Any]]:
-    for position, partition_field in enumerate(spec.fields):
-        value = file.partition[position]
-        if partition_field.source_id == field.field_id and value is not None:
-            yield parse_transform(str(partition_field.transform)), value
