@@ -15,6 +15,7 @@ from pyiceberg.io import load_file_io
 from sqlalchemy import column, select, table
 
 from dagster_iceberg_spark.catalog.first_line import first_line
+from dagster_iceberg_spark.catalog.garbage_collection import paused_collection
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -37,7 +38,8 @@ def read_pointed_document(catalog: SqlCatalog, identifier: TableIdentifier) -> d
             raise
         location, content = moved, _content(catalog, moved)
     try:
-        document: Any = from_json(gzip.decompress(content) if content.startswith(_GZIP) else content)
+        with paused_collection():
+            document: Any = from_json(gzip.decompress(content) if content.startswith(_GZIP) else content)
     except (ValueError, EOFError, zlib.error) as error:
         raise _damaged(identifier, location, first_line(error)) from error
     if not isinstance(document, dict):
