@@ -6,6 +6,7 @@ the last on logarithmic scales: 0 is no growth, 1 is linear. `--plot` draws the 
 
 import argparse
 import datetime as dt
+import itertools
 import json
 import logging
 import math
@@ -314,10 +315,11 @@ def draw(curves: Sequence[Curve], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(9, 5.5), layout="constrained")
-    for curve in curves:
+    colors = itertools.cycle([*plt.get_cmap("tab10").colors, "black"])  # type: ignore[attr-defined]
+    for curve, color in zip(curves, colors, strict=False):
         sizes = sorted(curve.seconds)
         label = f"{curve.name} ({curve.exponent:.2f})"
-        axes.loglog(sizes, [curve.seconds[size] for size in sizes], marker="o", label=label)
+        axes.loglog(sizes, [curve.seconds[size] for size in sizes], marker="o", label=label, color=color)
     axes.set(xlabel="size", ylabel="seconds", title="Seconds by size (exponent)")
     axes.grid(visible=True, which="major", alpha=0.3)
     axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
