@@ -68,11 +68,16 @@ def server_of_cluster(cluster: SparkCluster, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def lake(engine: str, cluster: SparkCluster, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
-    """An empty lake, whose warehouse stands for a store that driver and executors share."""
+    """An empty lake, whose warehouse stands for a store that driver and executors share.
+
+    The classic session has the jars that `jars="maven"` chooses. Those of the server are provided.
+    """
     remote = request.getfixturevalue("server_of_cluster") if engine == "connect" else None
-    conf = CONNECT_CONF if remote else {**SPARK_CONF, **EXECUTORS, "spark.master": cluster.address}
+    chosen = {key: value for key, value in {**SPARK_CONF, **EXECUTORS}.items() if key != "spark.jars.packages"}
+    conf = CONNECT_CONF if remote else {**chosen, "spark.master": cluster.address}
     catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh"))
-    spark = IcebergSparkResource(catalog=catalog, spark_config=conf, remote=remote, jars="provided")
+    jars: Any = "provided" if remote else "maven"
+    spark = IcebergSparkResource(catalog=catalog, spark_config=conf, remote=remote, jars=jars)
     with dg.DagsterInstance.ephemeral() as instance:
         lake = Lake(spark, IcebergPySparkIOManager(spark=spark, namespace="db"), instance, tmp_path)
         cluster.wait_for_executors(lake.session)
