@@ -59,7 +59,7 @@ def test_processes_share_a_server_until_it_changes_or_is_idle(tmp_path: Path) ->
     assert changed["port"] != used["port"]
     assert _answers(used["port"]), "a server that is replaced runs while processes use it"
     for user in (first, second, third):
-        user.communicate(timeout=20)
+        user.communicate(timeout=60)
     _wait_until_gone(used["port"], changed["port"])
     assert not (directory / "server.json").exists()
 
@@ -95,12 +95,12 @@ def test_a_server_without_a_directory_is_stopped(tmp_path: Path) -> None:
     for name in ("start.lock", "a.use"):
         (directory / name).touch()
     (directory / "server.json").write_text('{"name": "a"}')
-    command = [sys.executable, "-I", local_watch.__file__, str(directory), "a", "1", "sleep", "60"]
+    command = [sys.executable, "-I", local_watch.__file__, str(directory), "a", "1", "sleep", "600"]
     watch = subprocess.Popen(command)
     time.sleep(0.5)
     assert watch.poll() is None
     shutil.rmtree(directory)
-    assert watch.wait(timeout=10) == -signal.SIGTERM % 256
+    assert watch.wait(timeout=60) == -signal.SIGTERM % 256
 
 
 @pytest.mark.parametrize("version", [Spark40(), Spark35()])
@@ -125,7 +125,7 @@ def _state(user: "subprocess.Popen[str]") -> dict[str, Any]:
 
 
 def _wait_until_gone(*ports: int) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while any(_answers(port) for port in ports):
         assert time.monotonic() < deadline, "an idle server still runs"
         time.sleep(0.2)
