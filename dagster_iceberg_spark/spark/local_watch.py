@@ -17,6 +17,9 @@ from typing import IO, Any
 def main(directory: Path, name: str, idle_seconds: float, command: list[str]) -> int:
     """Run the command until it ends, is idle, or is replaced and unused. Return its exit code."""
     os.umask(0o077)
+    # A process that ignores interrupts, such as one in the background of a shell, ignores SIGTERM as well once Dagster
+    # has run in it, and the server would inherit that.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with (directory / f"{name}.log").open("wb") as log:
         server = subprocess.Popen(  # noqa: S603
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT

@@ -89,18 +89,21 @@ def test_a_server_that_does_not_answer_is_replaced(tmp_path: Path, monkeypatch: 
     assert "'token'" not in repr(started)
 
 
-def test_a_server_without_a_directory_is_stopped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("inherited", [signal.SIG_DFL, signal.SIG_IGN])
+def test_a_server_without_a_directory_is_stopped(tmp_path: Path, inherited: signal.Handlers) -> None:
     directory = tmp_path / "server"
     directory.mkdir()
     for name in ("start.lock", "a.use"):
         (directory / name).touch()
     (directory / "server.json").write_text('{"name": "a"}')
     command = [sys.executable, "-I", local_watch.__file__, str(directory), "a", "1", "sleep", "600"]
+    before = signal.signal(signal.SIGTERM, inherited)
     watch = subprocess.Popen(command)
+    signal.signal(signal.SIGTERM, before)
     time.sleep(0.5)
     assert watch.poll() is None
     shutil.rmtree(directory)
-    assert watch.wait(timeout=60) == -signal.SIGTERM % 256
+    assert watch.wait(timeout=15) == -signal.SIGTERM % 256
 
 
 @pytest.mark.parametrize("version", [Spark40(), Spark35()])
