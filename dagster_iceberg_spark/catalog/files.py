@@ -60,9 +60,9 @@ def data_files(
 
 
 def _all_files(manifests: Iterable[ManifestFile], table: Table, described: Description) -> Iterator[DataFile]:
-    """Return all data files. Each manifest is reduced to what is needed of it before the next one is kept.
+    """Return all data files. Memory holds their bounds, but not the whole manifests.
 
-    pyiceberg's planner would evaluate an empty filter for each file.
+    pyiceberg's planner would keep the manifests and evaluate an empty filter for each file.
     """
 
     def files_of(manifest: ManifestFile) -> list[DataFile]:
