@@ -74,16 +74,16 @@ format: setup ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff format
 
 bench: setup ## Measure what the IO manager adds to a plain Spark write
-	@$(BIN)/python benchmarks/overhead.py $(ARGS)
+	@$(BIN)/python -m benchmarks.overhead $(ARGS)
 
 bench-merging: setup ## Measure merges beside a plain MERGE, and the files that each writes again
-	@$(BIN)/python benchmarks/merging.py $(ARGS)
+	@$(BIN)/python -m benchmarks.merging $(ARGS)
 
 bench-memory: setup ## Measure how much memory reading and writing Arrow takes
-	@$(BIN)/python benchmarks/memory.py $(ARGS)
+	@$(BIN)/python -m benchmarks.memory $(ARGS)
 
 bench-sizes: setup ## Measure how the cost of a write grows with days, files, snapshots, columns, assets and rows
-	@$(BIN)/python benchmarks/sizes.py $(ARGS)
+	@$(BIN)/python -m benchmarks.sizes $(ARGS)
 
 lock: ## Compile requirements.txt from pyproject.toml; newest versions with ARGS=--upgrade
 	@bash scripts/setup.sh lock $(ARGS)

@@ -17,7 +17,8 @@ from typing import Any, Literal, get_args
 import dagster as dg
 from pyspark.sql import DataFrame, SparkSession
 
-from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
+from benchmarks.local_spark import local_spark
+from dagster_iceberg_spark import IcebergPySparkIOManager
 
 FILES = 40
 PARTITIONS = 10
@@ -72,15 +73,7 @@ class Bench:
 
     def __init__(self, directory: Path, rows: int) -> None:
         self.rows = rows
-        self.spark = IcebergSparkResource(
-            catalog=SqlCatalog(uri=f"sqlite:///{directory}/catalog.db", warehouse=str(directory / "warehouse")),
-            spark_config={
-                "spark.master": "local[2]",
-                "spark.driver.memory": "4g",
-                "spark.ui.enabled": "false",
-                "spark.log.level": "ERROR",
-            },
-        )
+        self.spark = local_spark(directory)
         self.io_manager = IcebergPySparkIOManager(spark=self.spark)
 
     @property

@@ -24,7 +24,8 @@ from pyiceberg.catalog.sql import SqlCatalog as PyIcebergSqlCatalog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
-from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
+from benchmarks.local_spark import local_spark
+from dagster_iceberg_spark import IcebergPySparkIOManager
 
 UTC = dt.timezone.utc
 FIRST_DAY = dt.date(2013, 1, 1)
@@ -51,16 +52,7 @@ class Bench:
     """One session with two tables for each case: the IO manager's and plain Spark's."""
 
     def __init__(self, directory: Path) -> None:
-        self.spark = IcebergSparkResource(
-            catalog=SqlCatalog(uri=f"sqlite:///{directory}/catalog.db", warehouse=str(directory / "warehouse")),
-            spark_config={
-                "spark.master": "local[2]",
-                "spark.driver.memory": "4g",
-                "spark.ui.enabled": "false",
-                "spark.sql.session.timeZone": "UTC",
-                "spark.log.level": "ERROR",
-            },
-        )
+        self.spark = local_spark(directory, **{"spark.sql.session.timeZone": "UTC"})
         self.io_manager = IcebergPySparkIOManager(spark=self.spark, namespace="ours")
         self.session.sql("create namespace if not exists lake.plain")
 

@@ -29,7 +29,8 @@ from pyiceberg.types import DateType
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
-from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
+from benchmarks.local_spark import local_spark
+from dagster_iceberg_spark import IcebergPySparkIOManager
 from dagster_iceberg_spark.asset_tables import stored_assets
 
 FIRST_DAY = dt.date(2013, 1, 1)
@@ -68,16 +69,7 @@ class Bench:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.spark = IcebergSparkResource(
-            catalog=SqlCatalog(uri=f"sqlite:///{directory}/catalog.db", warehouse=str(directory / "warehouse")),
-            spark_config={
-                "spark.master": "local[2]",
-                "spark.driver.memory": "4g",
-                "spark.ui.enabled": "false",
-                "spark.sql.session.timeZone": "UTC",
-                "spark.log.level": "ERROR",
-            },
-        )
+        self.spark = local_spark(directory, **{"spark.sql.session.timeZone": "UTC"})
         self.io_manager = IcebergPySparkIOManager(spark=self.spark, namespace="db")
 
     @property
@@ -173,9 +165,13 @@ def days_of_one_run(bench: Bench, size: int) -> float:
     return bench.write(f"days_{size}", frame, DAILY, partitions=partitions, asset_partition_key_range=keys)
 
 
+def _keys(count: int) -> list[str]:
+    return [f"k{number:06}" for number in range(count)]
+
+
 def keys_of_one_run(bench: Bench, size: int) -> float:
     """Write this number of static partitions in one run, ten rows each."""
-    names = [f"k{number:06}" for number in range(size)]
+    names = _keys(size)
     frame = bench.session.range(10 * size).selectExpr(f"format_string('k%06d', id % {size}) as k", "id")
     return bench.write(
         f"keys_{size}",
@@ -188,8 +184,9 @@ def keys_of_one_run(bench: Bench, size: int) -> float:
 
 def one_key_of_many(bench: Bench, size: int) -> float:
     """Write one partition of a table that has this number of partitions."""
-    keys_of_one_run(bench, size)
-    partitions = dg.StaticPartitionsDefinition([f"k{number:06}" for number in range(size)])
+    if not bench.spark.pyiceberg_catalog.table_exists(("db", f"keys_{size}")):
+        keys_of_one_run(bench, size)
+    partitions = dg.StaticPartitionsDefinition(_keys(size))
     frame = bench.session.range(10).selectExpr("'k000001' as k", "id")
     return min(
         bench.write(f"keys_{size}", frame, {"partition_expr": "k"}, partitions=partitions, partition_key="k000001")

@@ -1,0 +1,19 @@
+"""The Spark session and the catalog that the benchmarks measure in."""
+
+from pathlib import Path
+
+from dagster_iceberg_spark import IcebergSparkResource, SqlCatalog
+
+
+def local_spark(directory: Path, **further: str) -> IcebergSparkResource:
+    """Return two cores of Spark with a catalog on SQLite and local files. `further` adds to its configuration."""
+    return IcebergSparkResource(
+        catalog=SqlCatalog(uri=f"sqlite:///{directory}/catalog.db", warehouse=str(directory / "warehouse")),
+        spark_config={
+            "spark.master": "local[2]",
+            "spark.driver.memory": "4g",
+            "spark.ui.enabled": "false",
+            "spark.log.level": "ERROR",
+            **further,
+        },
+    )
