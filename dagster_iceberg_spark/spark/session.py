@@ -84,6 +84,11 @@ class SessionSettings:
     endpoint: Callable[[], str] | None = field(default=None, repr=False)
 
     @property
+    def uses_local_server(self) -> bool:
+        """Whether the session is on the local server, which the package starts."""
+        return self.endpoint is None and self.remote == LOCAL
+
+    @property
     def identity(self) -> tuple[object, ...]:
         """Settings with equal identities share a session."""
         return (
@@ -164,8 +169,8 @@ def open_session(settings: SessionSettings) -> IcebergSession:
     if remote is not None:
         _require_server(remote)
         attached = attach_catalog(_remote_session(settings, remote), settings.catalog, conf=settings.conf)
-        is_local = settings.endpoint is None and settings.remote == LOCAL
-        return replace(attached, is_on_this_machine=is_local and not loses_executors(attached.spark))
+        is_here = settings.uses_local_server and not loses_executors(attached.spark)
+        return replace(attached, is_on_this_machine=is_here)
     running = _running_context()
     if running is not None:
         beside = _configured(SparkSession(running).newSession(), settings.conf)
@@ -183,7 +188,7 @@ def _server_url(settings: SessionSettings) -> str | None:
         if not str(address).startswith("sc://"):
             raise session_refusals.no_address(type(address).__name__)
         return address
-    if settings.remote != LOCAL:
+    if not settings.uses_local_server:
         return settings.remote
     from dagster_iceberg_spark.spark.local_server import local_url  # needs a POSIX system
 
