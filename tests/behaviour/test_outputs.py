@@ -21,11 +21,10 @@ import pyarrow.compute as pc
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from dagster_iceberg_spark import SqlCatalog
 from dagster_iceberg_spark.arrow import staging
 from dagster_iceberg_spark.spark import arrow_frames
 from tests.behaviour.test_loads import DAYS, MATRIX, capture, plain
-from tests.conftest import Lake, arrow_of, error_of, frame_asset, open_lake
+from tests.conftest import Lake, arrow_of, error_of, frame_asset
 
 pytestmark = pytest.mark.spark
 
@@ -254,12 +253,6 @@ def test_no_file_is_left_after_a_write(lake: Lake, monkeypatch: pytest.MonkeyPat
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("dagster-iceberg-")]
 
 
-@pytest.fixture
-def connect_lake(connect_server: str, tmp_path: Path) -> Iterator[Lake]:
-    catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh"))
-    yield from open_lake(catalog, tmp_path, connect_server)
-
-
 def long_stream() -> Iterator[pa.RecordBatch]:
     for number in range(6):
         ids = pa.array(range(number * 100, number * 100 + 100))
@@ -280,11 +273,12 @@ class OnlyHere(PyArrowFileIO):
         super().delete(str(location).replace("onlyhere:", "file:"))
 
 
+@pytest.mark.each_engine
+@pytest.mark.parametrize("engine", ["connect"])
 @pytest.mark.parametrize("way", ["by the warehouse", "in messages, because Spark does not know the store"])
 def test_a_long_stream_reaches_a_server(
-    connect_lake: Lake, way: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    lake: Lake, way: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lake = connect_lake
     monkeypatch.setattr(arrow_frames, "SENT_BYTES", 150_000)
     if way != "by the warehouse":
         properties = {"py-io-impl": f"{__name__}.{OnlyHere.__name__}"}
@@ -305,8 +299,9 @@ def test_a_long_stream_reaches_a_server(
     assert not staged_files(lake)
 
 
-def test_a_long_stream_that_breaks_leaves_no_staged_file(connect_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = connect_lake
+@pytest.mark.each_engine
+@pytest.mark.parametrize("engine", ["connect"])
+def test_a_long_stream_that_breaks_leaves_no_staged_file(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow_frames, "SENT_BYTES", 150_000)
     seen: list[bool] = []
 
