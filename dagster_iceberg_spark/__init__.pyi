@@ -1,4 +1,5 @@
-from .asset_checks import build_table_checks
+from .asset_checks.audits import build_audit_checks
+from .asset_checks.tables import build_table_checks
 from .check.findings import CheckReport, Finding
 from .config.adls_store import AdlsStore
 from .config.authentication import BasicAuthentication, BearerToken, OAuth2, SigV4
@@ -15,6 +16,7 @@ from .config.s3_store import S3Store
 from .config.spark_catalog import SparkCatalogByName
 from .config.sql_catalog import SqlCatalog
 from .errors import (
+    AuditFailedError,
     CatalogUnavailableError,
     ChangesConsumedError,
     ChangesUnknownError,
@@ -49,6 +51,7 @@ from .resource import IcebergSparkResource
 
 __all__ = [
     "AdlsStore",
+    "AuditFailedError",
     "AwsCredentials",
     "BasicAuthentication",
     "BearerToken",
@@ -96,6 +99,7 @@ __all__ = [
     "UnreadableCommitError",
     "UpstreamMissingError",
     "WriteFailedError",
+    "build_audit_checks",
     "build_table_checks",
     "metadata_for_table",
 ]

@@ -9,7 +9,7 @@ from typing import Any, Final
 import dagster as dg
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.definitions.partitions.utils import infer_partition_mapping
-from dagster._core.events import EngineEventData
+from dagster._core.events import DagsterEvent, EngineEventData
 from dagster._core.execution.plan.outputs import StepOutputHandle
 from dagster._core.remote_origin import GrpcServerCodeLocationOrigin
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
@@ -23,7 +23,10 @@ PARENT_RUN_TAG: Final = "dagster/parent_run_id"
 
 @dataclass(frozen=True, slots=True)
 class StepFacts:
-    """The step that handles an output or loads an input. Attempts count from 0."""
+    """The step that handles an output or loads an input. Attempts count from 0.
+
+    The root run is the first of the runs that execute the same run again, or the run itself.
+    """
 
     run_id: str
     job_name: str
@@ -31,6 +34,7 @@ class StepFacts:
     attempt: int
     run_tags: Mapping[str, str]
     instance: dg.DagsterInstance
+    root_run_id: str
 
     def record_event(self, message: str, facts: Mapping[str, str]) -> None:
         """Record an engine event of the step, with facts for later attempts. The event is durable on return."""
@@ -66,7 +70,27 @@ def step_facts(context: dg.OutputContext | dg.InputContext) -> StepFacts | None:
         attempt=step.previous_attempt_count,
         run_tags=step.dagster_run.tags,
         instance=step.instance,
+        root_run_id=step.dagster_run.root_run_id or step.run_id,
     )
+
+
+def record_evaluation(context: dg.OutputContext, evaluation: dg.AssetCheckEvaluation) -> None:
+    """Record the evaluation of an asset check in the step that stores the output. The event is durable on return."""
+    step = _step_context(context)
+    if step is not None:
+        DagsterEvent.asset_check_evaluation(step, evaluation)
+
+
+def recorded_evaluation(
+    instance: dg.DagsterInstance, run_id: str, check_key: dg.AssetCheckKey
+) -> dg.AssetCheckEvaluation | None:
+    """Return the newest evaluation of the check that a run has recorded."""
+    found = None
+    for record in instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION).records:
+        event = record.event_log_entry.dagster_event
+        if event is not None and event.asset_check_evaluation_data.asset_check_key == check_key:
+            found = event.asset_check_evaluation_data
+    return found
 
 
 def set_data_version(context: dg.OutputContext, version: str) -> None:

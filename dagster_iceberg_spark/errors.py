@@ -12,7 +12,8 @@
     |   |-- SchemaMismatchError       columns or types that the table cannot take
     |   |-- RowsOutsidePartitionError rows that do not belong to the run's partitions
     |   |-- NullValueError            NULL in a required column
-    |   `-- MergeKeyError             NULL or repeated merge keys in the batch
+    |   |-- MergeKeyError             NULL or repeated merge keys in the batch
+    |   `-- AuditFailedError          rows that fail an audit; they are staged, and not published
     |-- UpstreamMissingError          materialize the upstream asset, or correct what is read; not retried
     |-- RetryableError                run it again; a RetryPolicy may. During a write the IO manager plans again first
     |   |-- CommitConflictError       another writer committed first
@@ -32,7 +33,7 @@
 Each class also inherits the builtin that people already catch.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from typing_extensions import Self
 
@@ -112,6 +113,16 @@ class NullValueError(DataError):
 
 class MergeKeyError(DataError):
     """The batch repeats a merge key, or holds NULL in one."""
+
+
+class AuditFailedError(DataError):
+    """The staged rows fail an audit.
+
+    Attributes:
+        results: The results of all audits, each an `AuditResult`.
+    """
+
+    results: tuple[Any, ...] = ()
 
 
 class UpstreamMissingError(IcebergSparkError, LookupError):

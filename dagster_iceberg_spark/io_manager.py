@@ -1,6 +1,6 @@
 """The IO manager: it stores DataFrames as Iceberg tables (`handle_output`) and loads them (`load_input`)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -12,16 +12,20 @@ from dagster_iceberg_spark.config.configuration import HIDES_INPUT, require_fiel
 from dagster_iceberg_spark.dagster_private import add_partition_metadata, set_data_version, step_facts
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.inputs.read_request import RUN_CONFIG, read_request
+from dagster_iceberg_spark.outputs.audits import record_audits, recorded_failures
 from dagster_iceberg_spark.outputs.definition import defined_table
 from dagster_iceberg_spark.outputs.metadata import data_version, materialization_metadata, partition_metadata
 from dagster_iceberg_spark.outputs.write_request import write_request
 from dagster_iceberg_spark.plan.comparison import TableReport, differences
 from dagster_iceberg_spark.plan.options import OUTPUT_KEYS
 from dagster_iceberg_spark.plan.placement import LocationTemplate
+from dagster_iceberg_spark.plan.staging import RETENTION_DAYS
 from dagster_iceberg_spark.plan.table_request import TableCreation, missing_namespace, missing_table
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.resource import IcebergSparkResource, require_pyspark
+from dagster_iceberg_spark.table.audit import Audit, AuditResult
 from dagster_iceberg_spark.table.commit import Commit
+from dagster_iceberg_spark.table.schema import Schema
 
 
 class IcebergPySparkIOManager(dg.ConfigurableIOManager):
@@ -83,6 +87,12 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         description="Directory of each new table: a template with `{namespace}` and `{table}`, such as "
         "`s3://lake/{namespace}/{table}`. A relative path is below the catalog's warehouse. An asset's "
         "`iceberg/location` overrides it. Default: the catalog's choice.",
+    )
+    staged_retention_days: int = Field(
+        default=RETENTION_DAYS,
+        ge=1,
+        description="Days for which rows that failed an audit stay in their branch. After that, the expiry of "
+        "snapshots removes the branch.",
     )
     data_version: Literal["auto", "snapshot", "dagster"] = Field(
         default="auto",
@@ -148,6 +158,39 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         found = None if state is None else differences(defined, state)
         return TableReport(identifier, exists=state is not None, differences=found or ())
 
+    def audit_table(self, spec: dg.AssetSpec, audits: Sequence[Audit]) -> Mapping[str, AuditResult] | None:
+        """Evaluate audits on the rows that are published in the table of an asset. Nothing is written.
+
+        This starts a session only for audits that the metadata of the table does not determine.
+
+        Args:
+            spec: The spec of the asset, from `AssetsDefinition.specs`.
+            audits: The audits to evaluate.
+
+        Returns:
+            The results by the names of the audits, or None if the table does not exist or has no snapshot.
+
+        Raises:
+            MetadataKeyError: An audit cannot be evaluated on the columns of the table.
+            CatalogUnavailableError: The catalog does not respond.
+        """
+        from dagster_iceberg_spark.catalog.audits import audited_rows, results_by_metadata
+        from dagster_iceberg_spark.catalog.look import look
+
+        request = defined_table(spec, namespace=self.namespace, configuration=self._configuration()).request
+        state = look(self.spark.catalog_description, request.identifier)
+        snapshot = None if state is None else state.head(request.options.branch)
+        if state is None or snapshot is None:
+            return None
+        rows = audited_rows(state, snapshot, Schema(()), request.options.renames)
+        results = results_by_metadata(self.spark.catalog_description, audits, rows)
+        if len(results) < len(audits):
+            require_pyspark()
+            from dagster_iceberg_spark.spark.audits import evaluated
+
+            results = evaluated(self.spark.iceberg_session, audits, rows)
+        return results
+
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Store the DataFrame as one snapshot of its table.
 
@@ -166,8 +209,12 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
 
         with _final_errors(context):
             _, request = self.write_request_of(context)
-            with frame_to_write(obj, lambda: self.spark.iceberg_session, subject=request.subject) as frame:
+            with (
+                recorded_failures(context),
+                frame_to_write(obj, lambda: self.spark.iceberg_session, subject=request.subject) as frame,
+            ):
                 commit = materialize(self.spark.iceberg_session, request, frame)
+            record_audits(context, commit.audits, snapshot_id=commit.snapshot.snapshot_id)
             self._report(context, request, commit)
 
     def load_input(self, context: dg.InputContext) -> Any:
@@ -208,6 +255,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
                 location=None if self.table_location is None else LocationTemplate(self.table_location),
             ),
             limits=RetryLimits(self.commit_attempts, self.commit_seconds),
+            staged_retention_days=self.staged_retention_days,
         )
         return self.spark.catalog_description, request
 

@@ -83,6 +83,8 @@ RESULTS: Final = {
     "iceberg/retries": "how often the write was planned again after a conflict or an outage",
     "iceberg/retry_seconds": "seconds that earlier attempts took, including the waits between them",
     "iceberg/table_changes": "changes to columns, partition fields and properties, in words; only if there were any",
+    "iceberg/publication": "how the staged rows were published: `fast-forward`, `rebase` or `rewrite`",
+    "iceberg/publication_seconds": "seconds from the end of the staged write to the end of the publication",
     "iceberg/adopted": "`true` if the snapshot of an earlier attempt was adopted; absent otherwise",
 }
 SUMMARY: Final = {

@@ -11,6 +11,7 @@ from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, 
 from pyiceberg.partitioning import PartitionSpec as PyIcebergSpec
 from pyiceberg.table import ManifestGroupPlanner, Table
 from pyiceberg.table.snapshots import Snapshot as PyIcebergSnapshot
+from pyiceberg.types import DoubleType, FloatType
 from pyiceberg.types import PrimitiveType as PyIcebergPrimitive
 from pyiceberg.utils.concurrent import ExecutorFactory
 
@@ -20,6 +21,7 @@ from dagster_iceberg_spark.catalog.look import find_table, translated_answers
 from dagster_iceberg_spark.catalog.values import bounds_of_value, python_value
 from dagster_iceberg_spark.errors import CommitConflictError
 from dagster_iceberg_spark.failure_kinds import FailureKind
+from dagster_iceberg_spark.plan.audit_metrics import ColumnMetrics, FileMetrics
 from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds, DataFile
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.partitioning import Transform, parse_transform
@@ -94,7 +96,7 @@ def removed_files(
     """Return the data files that the snapshot removed, and the delete files that remove rows of other files."""
 
     def listed(table: Table, described: Description) -> Iterator[DataFile]:
-        for entry in _entries_of(table, snapshot_id):
+        for entry in entries_of(table, snapshot_id):
             is_deletion = entry.data_file.content != DataFileContent.DATA
             if is_deletion == (entry.status == ManifestEntryStatus.ADDED):
                 yield described(entry.data_file)
@@ -104,12 +106,12 @@ def removed_files(
 
 def files_added_by(table: Table, snapshot_id: int) -> Iterator[ManifestDataFile]:
     """Yield the data files that the snapshot added, from its own manifests only."""
-    for entry in _entries_of(table, snapshot_id):
+    for entry in entries_of(table, snapshot_id):
         if entry.status == ManifestEntryStatus.ADDED and entry.data_file.content == DataFileContent.DATA:
             yield entry.data_file
 
 
-def _entries_of(table: Table, snapshot_id: int) -> Iterator[ManifestEntry]:
+def entries_of(table: Table, snapshot_id: int) -> Iterator[ManifestEntry]:
     """Yield the files that a snapshot added and removed."""
     for manifest in _known_snapshot(table, snapshot_id).manifests(table.io):
         if manifest.added_snapshot_id == snapshot_id:
@@ -203,3 +205,53 @@ def _metric(bounds: Mapping[int, bytes] | None, field: Any) -> Any:
     if not bounds or field.field_id not in bounds or not isinstance(field.field_type, PyIcebergPrimitive):
         return None
     return python_value(from_bytes(field.field_type, bounds[field.field_id]), field.field_type)
+
+
+def file_metrics(
+    description: CatalogDescription,
+    identifier: TableIdentifier,
+    snapshot_id: int,
+    columns: Iterable[str],
+    *,
+    scope_columns: Iterable[str] | None = None,
+) -> tuple[tuple[DataFile, FileMetrics], ...]:
+    """Return the metrics of these columns in data files of the snapshot, and the bounds of the scope's columns.
+
+    Without `scope_columns`, these are the files that the snapshot added, otherwise all of them. Bounds are read from
+    the added files only: other writers may have recorded wider ones.
+    """
+    table = find_table(description, identifier, snapshot_id=snapshot_id)
+    if table is None:
+        raise FailureKind.TABLE_VANISHED.refusal("list the data files of", str(identifier), "none")
+    fields = {column: table.schema().find_field(column) for column in columns}
+    described = description_of(table, scope_columns or ())
+    is_own = scope_columns is None
+
+    def read(file: ManifestDataFile) -> tuple[DataFile, FileMetrics]:
+        metrics = {column: _column_metrics(file, field, with_bounds=is_own) for column, field in fields.items()}
+        return described(file), FileMetrics(file.record_count, metrics)
+
+    with translated_answers(description, action=f"read the manifests of {identifier} in"), paused_collection():
+        if is_own:
+            return tuple(map(read, files_added_by(table, snapshot_id)))
+        manifests = _known_snapshot(table, snapshot_id).manifests(table.io)
+        data = (manifest for manifest in manifests if manifest.content == ManifestContent.DATA)
+        return tuple(read(entry.data_file) for item in data for entry in item.fetch_manifest_entry(table.io))
+
+
+def _column_metrics(file: ManifestDataFile, field: Any, *, with_bounds: bool) -> ColumnMetrics:
+    nulls: Mapping[int, int] = file.null_value_counts or {}
+    nans: Mapping[int, int] = file.nan_value_counts or {}
+    return ColumnMetrics(
+        lower=_value_of(file.lower_bounds, field) if with_bounds else None,
+        upper=_value_of(file.upper_bounds, field) if with_bounds else None,
+        nulls=nulls.get(field.field_id),
+        nans=nans.get(field.field_id),
+    )
+
+
+def _value_of(bounds: Mapping[int, bytes] | None, field: Any) -> Any:
+    """Return a bound as a value of the column. Unlike other bounds, it may be a floating-point number."""
+    if bounds and field.field_id in bounds and isinstance(field.field_type, DoubleType | FloatType):
+        return from_bytes(field.field_type, bounds[field.field_id])
+    return _metric(bounds, field)

@@ -55,6 +55,8 @@ def materialization_metadata(
         "iceberg/adopted": commit.is_adopted,
         "iceberg/dropped_rows": counts.dropped,
         "iceberg/carried_over_rows": max(added - owned, 0),
+        "iceberg/publication": commit.publication,
+        "iceberg/publication_seconds": round(commit.publication_seconds, 3),
     }
     return {**metadata, **{key: value for key, value in optional.items() if value}, **_merge_counts(commit)}
 

@@ -3,6 +3,7 @@
 import datetime as dt
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from dagster_iceberg_spark.outputs.definition import table_request
 from dagster_iceberg_spark.outputs.earlier_attempts import announce, earlier_attempts, record_of, token_candidates
 from dagster_iceberg_spark.plan.merging import OF_RUN
 from dagster_iceberg_spark.plan.options import parse_write_options
+from dagster_iceberg_spark.plan.staging import RETENTION_DAYS, Staging, staged_branch
 from dagster_iceberg_spark.plan.table_request import TableCreation
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.table.lineage import Materialization, commit_token
@@ -32,8 +34,12 @@ def write_request(
     configuration: Mapping[str, Any],
     creation: TableCreation,
     limits: RetryLimits,
+    staged_retention_days: int = RETENTION_DAYS,
 ) -> WriteRequest:
-    """Return the write request of an output. `configuration` has the IO manager's fields that metadata may override."""
+    """Return the write request of an output. `configuration` has the IO manager's fields that metadata may override.
+
+    If the output has audits, it is staged, in a branch that is retained for `staged_retention_days`.
+    """
     asset_key = context.asset_key if context.has_asset_key else None
     definition, run = plain_metadata(context.definition_metadata), plain_metadata(context.output_metadata)
     facts = step_facts(context)
@@ -62,9 +68,16 @@ def write_request(
         package_version=PACKAGE_VERSION,
         started_at=_started_at(facts) if options.merge.boundary == OF_RUN and options.merge.validity else None,
     )
+    run_id = facts.root_run_id if facts else materialization.commit_token
+    staging = Staging(
+        branch=staged_branch(root_run_id=run_id, output=output, scope=scope, target=options.branch),
+        target=options.branch,
+        retention_days=staged_retention_days,
+    )
+    table = table_request(identifier, asset_key, context.definition_metadata, options, creation)
     candidates = token_candidates(facts, output=output, scope=scope, branch=options.branch)
     return WriteRequest(
-        table=table_request(identifier, asset_key, context.definition_metadata, options, creation),
+        table=replace(table, staging=staging if options.audits else None),
         materialization=materialization,
         candidates=candidates,
         record_of=partial(record_of, facts, asset_key, scope, candidates),

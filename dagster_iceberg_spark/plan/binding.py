@@ -137,6 +137,10 @@ class BoundScope:
         return any_of(all_of(constraint.predicate() for constraint in box) for box in self.boxes)
 
 
+EVERYTHING: Final = BoundScope(((),))
+"""The whole table."""
+
+
 def bind_scope(scope: PartitionScope, schema: Schema, *, subject: str) -> BoundScope:
     """Bind the scope to the columns of a table, whose types must be able to hold the partitions."""
     if scope.is_whole_table:

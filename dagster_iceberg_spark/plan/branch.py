@@ -6,6 +6,7 @@ from typing import Literal
 from dagster_iceberg_spark.plan import definition_refusals
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.renames import lost_columns
+from dagster_iceberg_spark.plan.table_request import TableRequest
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
 from dagster_iceberg_spark.table.updates import CreateBranch, TableUpdate
 
@@ -28,13 +29,14 @@ def refuse_losses_of_main(
 
 
 def refuse_outdated_branch(
-    options: WriteOptions, state: TableState | None, columns: Iterable[str], *, subject: str
+    request: TableRequest, state: TableState | None, columns: Iterable[str], *, subject: str
 ) -> None:
     """Reject a write to a branch that filters by a column which the branch's newest snapshot lacks or names otherwise.
 
     Iceberg 1.12 resolves the columns of a filter in the schema of the branch's newest snapshot ("Cannot find field").
     """
-    head = None if state is None or options.branch == MAIN_BRANCH else state.head(options.branch)
+    branch = request.branch
+    head = None if state is None or branch == MAIN_BRANCH else state.head(branch)
     stored = None if state is None or head is None or head.schema_id is None else state.schemas.get(head.schema_id)
     if state is None or stored is None:
         return
@@ -43,4 +45,6 @@ def refuse_outdated_branch(
         field = state.schema.field(name)
         if field is not None and held.get(field.field_id) != field.name:
             change: Literal["added", "renamed"] = "renamed" if field.field_id in held else "added"
-            raise definition_refusals.outdated_branch(subject, options.branch, field.name, change)
+            if request.staging is not None:
+                raise definition_refusals.outdated_start(subject, request.staging.target, field.name, change)
+            raise definition_refusals.outdated_branch(subject, branch, field.name, change)

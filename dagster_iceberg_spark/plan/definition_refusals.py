@@ -9,7 +9,7 @@ from functools import partial
 from typing import Literal
 
 from dagster_iceberg_spark.errors import ConfigurationError, DataError, TableOwnershipError
-from dagster_iceberg_spark.plan.options import IDENTIFIER_FIELDS, MERGE, TAKES_OVER
+from dagster_iceberg_spark.plan.options import AUDITS, IDENTIFIER_FIELDS, MERGE, TAKES_OVER
 from dagster_iceberg_spark.table.schema import Field
 from dagster_iceberg_spark.table.updates import TableUpdate
 
@@ -113,6 +113,16 @@ def outdated_branch(subject: str, branch: str, column: str, change: Literal["add
         expected=f"a branch {branch!r} whose newest snapshot has the column {column!r}",
         found=f"one from before the column was {change}",
         hint="append to the branch first, for example a DataFrame without rows: its next snapshot has the column.",
+    )
+
+
+def outdated_start(subject: str, branch: str, column: str, change: Literal["added", "renamed"]) -> ConfigurationError:
+    """The snapshot that a staged branch starts at lacks a column that the write filters by, or names it otherwise."""
+    return _cannot_write(
+        subject,
+        expected=f"a newest snapshot of {branch!r} that has the column {column!r}, for a staged write",
+        found=f"one from before the column was {change}",
+        hint=f"materialize the asset once without `{AUDITS}`: its next snapshot has the column.",
     )
 
 

@@ -15,10 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from dagster_iceberg_spark.errors import MetadataKeyError
+from dagster_iceberg_spark.plan.audits import parse_audits
 from dagster_iceberg_spark.plan.merging import MERGE_OPTIONS, MergeRules, MergeStrategy, parse_merge_rules
 from dagster_iceberg_spark.plan.metadata_key import PREFIX, MetadataKey, key, keys_of, read_metadata, unknown_keys
 from dagster_iceberg_spark.plan.schema_evolution import SchemaEvolution
 from dagster_iceberg_spark.plan.values import list_of_text, names, one_of, sort_field, string_map, text
+from dagster_iceberg_spark.table.audit import Audit
 from dagster_iceberg_spark.table.identifier import TableIdentifier, split_parts
 from dagster_iceberg_spark.table.lineage import OWNER_PROPERTY, SHARED_PROPERTY, SHARERS_PROPERTY
 from dagster_iceberg_spark.table.notation import nearest_of
@@ -46,6 +48,7 @@ FORMAT_VERSION: Final = "iceberg/format_version"
 LOCATION: Final = "iceberg/location"
 BRANCH: Final = "iceberg/branch"
 TAKES_OVER: Final = "iceberg/takes_over"
+AUDITS: Final = "iceberg/audits"
 
 RESULT_KEYS: Final = (
     "iceberg/snapshot_id",
@@ -69,6 +72,8 @@ RESULT_KEYS: Final = (
     "iceberg/retry_seconds",
     "iceberg/table_changes",
     "iceberg/adopted",
+    "iceberg/publication",
+    "iceberg/publication_seconds",
 )
 """Keys that the package reports with a materialization."""
 
@@ -303,6 +308,13 @@ class WriteOptions:
         is_addressing=True,
     )
     branch: str = key("branch to write to", text, default=MAIN_BRANCH, is_addressing=True)
+    audits: tuple[Audit, ...] = key(
+        "dict of names to conditions in Spark SQL that the run's rows must meet before they are published, or to dicts "
+        "with one of `condition`, `unique` and `not_null`, and `severity`: `error` (default) or `warn`",
+        parse_audits,
+        default=(),
+        default_text="none: the rows are published unseen",
+    )
     takes_over: str | None = key(
         "the asset's former key, with slashes between its parts: the next write takes over the table that the asset of "
         "that key owns",
@@ -402,6 +414,7 @@ def metadata_for_table(  # noqa: PLR0913 - one argument for every key
     format_version: Literal[1, 2, 3] | None = None,
     location: str | None = None,
     branch: str | None = None,
+    audits: Mapping[str, Any] | None = None,
     takes_over: str | None = None,
 ) -> dict[str, Any]:
     """Build an asset's metadata and validate it. The result is a plain dict, as you would write it by hand.

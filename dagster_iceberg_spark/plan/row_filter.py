@@ -86,10 +86,14 @@ class _Spark4(Spark):
         STRING_ESCAPES: ClassVar = ["\\", "'", '"']
 
 
+SPARK_SQL: Final = _Spark4
+"""The dialect that conditions are parsed in."""
+
+
 def row_filter(condition: str, schema: Schema, *, key: str, subject: str) -> Predicate:
     """Return the predicate of the rows for which a condition in Spark SQL is true. `key` is its metadata key."""
     try:
-        parsed = sqlglot.parse_one(condition, dialect=_Spark4)
+        parsed = sqlglot.parse_one(condition, dialect=SPARK_SQL)
     except SqlglotError as error:
         raise MetadataKeyError.of_value(
             key, subject, expected="a condition in SQL", found=repr(condition), hint=_HINT

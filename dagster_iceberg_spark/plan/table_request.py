@@ -7,6 +7,7 @@ from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.placement import LocationTemplate
 from dagster_iceberg_spark.plan.renames import StoredNames
+from dagster_iceberg_spark.plan.staging import Staging
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
@@ -58,7 +59,10 @@ def missing_table(identifier: TableIdentifier, columns: str | None = None) -> Co
 
 @dataclass(frozen=True, slots=True)
 class TableRequest:
-    """The table that a definition asks for. An op's output has no asset key, and owns no table."""
+    """The table that a definition asks for. An op's output has no asset key, and owns no table.
+
+    `staging` is None for a write whose rows are published at once.
+    """
 
     identifier: TableIdentifier
     asset_key: str | None
@@ -66,6 +70,12 @@ class TableRequest:
     options: WriteOptions
     column_docs: Mapping[str, str] = field(default_factory=dict)
     creation: TableCreation = field(default_factory=TableCreation)
+    staging: Staging | None = None
+
+    @property
+    def branch(self) -> str:
+        """The branch that the write goes to."""
+        return self.options.branch if self.staging is None else self.staging.branch
 
     def by_names(self, names: StoredNames) -> "TableRequest":
         """Return the request with the table's names of the columns."""

@@ -130,7 +130,7 @@ class WriteDraft:
         `touched` has the rows of the partitions that the DataFrame's rows fall in, if only these are replaced.
         """
         options, state = self.request.options, self.state
-        if options.merges or options.write_disposition == "append" or not (state and state.base(options.branch)):
+        if options.merges or options.write_disposition == "append" or not (state and state.base(self.request.branch)):
             return ()
         owned = self._within(touched)
         if any(state.schema.field(column) is None for column in owned.columns):
@@ -148,18 +148,18 @@ class WriteDraft:
         options, state, materialization = self.request.options, self.state, self.materialization
         owned = self._within(touched)
         action = self._action(owned, files, is_by_partition=touched is not None and bool(touched.boxes))
-        refuse_outdated_branch(options, state, _columns_to_filter_by(action, owned), subject=self._subject)
+        refuse_outdated_branch(self.request, state, _columns_to_filter_by(action, owned), subject=self._subject)
         partitions = _partitions_to_count(options, materialization.scope, self.columns, subject=self._subject)
         are_listed = all(follows_spec(part, [PartitionSpec(self.partition_fields)]) for _, part in partitions)
         counted = partitions if len(partitions) <= MAXIMUM_COUNTED_PARTITIONS else ()
         history = {}
         if isinstance(action, Merge) and action.boundary is not None and self.fills_valid_from:
             history = history_properties(action.boundary, owned)
-            refuse_late(action.boundary, owned, materialization, options.branch, state)
+            refuse_late(action.boundary, owned, materialization, self.request.branch, state)
         carries_over = carries_over_rows(action)
         return WritePlan(
             identifier=self.request.identifier,
-            branch=options.branch,
+            branch=self.request.branch,
             create=self.create,
             changes=self.changes,
             completions=_completions(options, self.frame, state, subject=self._subject),
@@ -175,6 +175,7 @@ class WriteDraft:
             },
             counted_partitions=() if are_listed else tuple((key, part.predicate()) for key, part in counted),
             listed_partitions=partitions if are_listed else (),
+            owned=owned,
             advice=advice(owned, state.schema, state.properties, self.request.identifier)
             if state and carries_over
             else None,
@@ -185,7 +186,7 @@ class WriteDraft:
 
     def _action(self, owned: BoundScope, files: Sequence[DataFile] | None, *, is_by_partition: bool) -> WriteAction:
         options, state = self.request.options, self.state
-        base = state.base(options.branch) if state else None
+        base = state.base(self.request.branch) if state else None
         base_id = base.snapshot_id if base else None
         if options.write_disposition == "append":
             return AppendAlone(base_id) if self.materialization.reads_changes else Append()
@@ -216,6 +217,9 @@ def draft_write(
     """Validate a write of the given columns, and plan it as far as possible without the table's manifests."""
     subject = str(request.identifier)
     options, scope = request.options, materialization.scope
+    begun = new_branch(options, state)
+    if request.staging is not None:
+        state, begun = request.staging.begun(state)
     refuse_repeated_columns(given, state.schema if state else None, subject=subject)
     refuse_reserved_columns(given, subject=subject)
     refuse_loss(options, materialization, request.identifier)
@@ -229,7 +233,7 @@ def draft_write(
     spec = state.spec if state and wanted_fields is None else PartitionSpec(wanted_fields or ())
     placed = request.with_properties(PLAIN_PATHS) if has_long_paths(scope, spec) else request
     create = None if state else _creation(placed, wanted_fields or (), frame, scope)
-    changes = (*_changes(placed, wanted_fields, frame, state), *new_branch(options, state))
+    changes = (*_changes(placed, wanted_fields, frame, state), *begun)
     columns = _columns_as_stored(frame, state)
     owned = bind_scope(scope, columns, subject=subject)
     if options.write_disposition == "merge" and options.merge.where is not None:

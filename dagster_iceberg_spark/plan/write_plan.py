@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from dagster_iceberg_spark.plan.binding import BoundScope
+from dagster_iceberg_spark.plan.binding import EVERYTHING, BoundScope
 from dagster_iceberg_spark.plan.merging import MergeRules
 from dagster_iceberg_spark.plan.overwrite_filter import Coverage
 from dagster_iceberg_spark.plan.table_request import TableCreation
@@ -112,6 +112,7 @@ class WritePlan:
         required: Columns that the definition requires although the table does not.
         counted_partitions: Partitions whose rows are counted while they are written.
         listed_partitions: Partitions whose row counts are in the new files' metadata: each file belongs to one.
+        owned: The rows that the write replaces, updates or deletes.
     """
 
     identifier: TableIdentifier
@@ -128,6 +129,7 @@ class WritePlan:
     counted_partitions: tuple[tuple[str, Predicate], ...] = ()
     listed_partitions: tuple[tuple[str, BoundScope], ...] = ()
     advice: str | None = None
+    owned: BoundScope = EVERYTHING
 
     @property
     def carries_over(self) -> bool:

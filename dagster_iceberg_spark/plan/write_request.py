@@ -30,6 +30,7 @@ class WriteRequest:
     Args:
         announce: Records the session on a Spark Connect server in which this attempt writes.
         earlier_attempts: Returns the sessions in which earlier attempts wrote.
+        base_snapshot_id: The only snapshot that the write may start from, or None for any.
     """
 
     table: TableRequest
@@ -40,6 +41,7 @@ class WriteRequest:
     report: Report
     announce: Announce
     earlier_attempts: Callable[[], Sequence[RemoteAttempt]]
+    base_snapshot_id: int | None = None
 
     @property
     def identifier(self) -> TableIdentifier:
@@ -54,4 +56,16 @@ class WriteRequest:
     @property
     def branch(self) -> str:
         """The branch that the write goes to."""
-        return self.table.options.branch
+        return self.table.branch
+
+    @property
+    def searched(self) -> tuple[tuple[str, tuple[TokenCandidate, ...]], ...]:
+        """The branches that may hold what an earlier attempt committed, each with the tokens to look for.
+
+        What another run has staged, and nobody has published, is not taken over: its rows may have failed an audit.
+        """
+        staging = self.table.staging
+        if staging is None:
+            return ((self.branch, self.candidates),)
+        own = tuple(candidate for candidate in self.candidates if candidate.is_same_run)
+        return ((staging.target, self.candidates), (staging.branch, own))

@@ -12,20 +12,23 @@ from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark import errors
 from dagster_iceberg_spark.arrow.expressions import expression_of
+from dagster_iceberg_spark.catalog.audits import audited_rows
 from dagster_iceberg_spark.catalog.damage import bring_back
 from dagster_iceberg_spark.catalog.files import added_files, data_files
 from dagster_iceberg_spark.catalog.look import look
-from dagster_iceberg_spark.plan import adoption
+from dagster_iceberg_spark.plan import adoption, publication_refusals
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.definition import WAP_ENABLED, WAP_SETTINGS, is_switched_on, refuse_staging
 from dagster_iceberg_spark.plan.incremental import refuse_consumed
 from dagster_iceberg_spark.plan.options import RENAMES, SCHEMA_EVOLUTION
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile, rows_by_partition
+from dagster_iceberg_spark.plan.publication import is_rewritable, published_snapshot
 from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.write import WriteDraft, draft_write, plan_finish
 from dagster_iceberg_spark.plan.write_plan import WritePlan
 from dagster_iceberg_spark.plan.write_request import WriteRequest
 from dagster_iceberg_spark.spark import outcome, sql
+from dagster_iceberg_spark.spark.audits import Expressions, evaluable, evaluated, query_of
 from dagster_iceberg_spark.spark.columns import as_planned, schema_of
 from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.earlier_operations import stop_earlier
@@ -34,15 +37,17 @@ from dagster_iceberg_spark.spark.execution import TaggedWork, run_stoppable
 from dagster_iceberg_spark.spark.failures import translated
 from dagster_iceberg_spark.spark.frames import in_session
 from dagster_iceberg_spark.spark.progress import reported_progress
+from dagster_iceberg_spark.spark.publication import publish
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import apply, prepare, refresh
-from dagster_iceberg_spark.spark.touched import computed, touched_partitions
+from dagster_iceberg_spark.spark.touched import computed, run_query, touched_partitions
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.spark.writer import write
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.commit import Commit, RowCounts
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+from dagster_iceberg_spark.table.updates import TableUpdate
 from dagster_iceberg_spark.timeouts import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS
 
 _NAMED_FILES: Final = 20
@@ -97,15 +102,18 @@ class _Attempts:
     computed: DataFrame | None = None  # if its rows had to be computed before they are written
     changes: list[str] = field(default_factory=list)  # that the attempts have made to the table's metadata, in words
     has_created: bool = False
+    audits: Expressions = field(default_factory=dict)  # that only a scan can evaluate
+    owned: BoundScope | None = None  # the rows that the last attempt has replaced, if it has written
 
     def attempt(self) -> Commit:
-        """Load the table, then adopt a snapshot or plan and write."""
+        """Load the table, then adopt a snapshot or plan and write. A staged write is published."""
         self.retry_seconds = time.monotonic() - self.started if self.number else 0.0
         self.number += 1
         began = time.time()
         state = self._look()
         if self.known is None:
             self.known = frozenset(state.snapshots) if state else frozenset[int]()
+            self.audits = evaluable(self.request, self.frame, self.given, state)
         rolled_back: set[int] = set()
         while state is not None and (found := self._find(state)) is not None:
             snapshot, is_adopted = found
@@ -121,13 +129,16 @@ class _Attempts:
                 return self._resume(state, snapshot, began, is_adopted=is_adopted)
             rolled_back.add(snapshot.snapshot_id)
             state = self._look()
+        self._require_base(state)
         self._require_writable(state)
         plan, frame = self._plan(state)
+        self.owned = plan.owned
         prepare(self.session, plan)
-        self.changes += [change for change in map(str, plan.changes) if change not in self.changes]
+        self.changes += [change for change in map(str, self._lasting(plan)) if change not in self.changes]
         self.has_created = self.has_created or plan.create is not None
         counts = self._write(plan, frame)
         commit, after = self._committed(plan, counts, began=began, ended=time.time())
+        commit, after = self._published(commit, after)
         return self._finish(commit, after, planned_on=state.schema if state else Schema(()))
 
     def _look(self) -> TableState | None:
@@ -150,17 +161,20 @@ class _Attempts:
         committed = outcome.committed_snapshots(state, request, self.known)
         if committed:
             return committed[0], False
-        decided = adoption.decide_adoption(
-            state,
-            request.candidates,
-            request.materialization,
-            branch=request.branch,
-            disposition=request.table.options.write_disposition,
-            record_of=request.record_of,
-        )
-        if decided.warning:
-            request.report(decided.warning)
-        return None if decided.snapshot is None else (decided.snapshot, True)
+        for branch, candidates in request.searched:
+            decided = adoption.decide_adoption(
+                state,
+                candidates,
+                request.materialization,
+                branch=branch,
+                disposition=request.table.options.write_disposition,
+                record_of=request.record_of,
+            )
+            if decided.warning:
+                request.report(decided.warning)
+            if decided.snapshot is not None:
+                return decided.snapshot, True
+        return None
 
     def _resume(self, state: TableState, snapshot: Snapshot, began: float, *, is_adopted: bool) -> Commit:
         """Make the changes that waited for the snapshot's data, and return the commit."""
@@ -168,8 +182,69 @@ class _Attempts:
             commit = Commit(state.identifier, state.location, state.schema, snapshot, is_adopted=True)
         else:
             commit = self._commit_of(state, snapshot, began=began, ended=began)
+        commit, state = self._published(commit, state)
         # The columns that the snapshot was planned with, if its metadata records them.
         return self._finish(commit, state, planned_on=state.schemas.get(snapshot.schema_id or 0, Schema(())))
+
+    def _lasting(self, plan: WritePlan) -> list[TableUpdate]:
+        """Return the plan's changes without those of the staged branch, which ends with the publication."""
+        staging = self.request.table.staging
+        return [change for change in plan.changes if staging is None or getattr(change, "name", None) != staging.branch]
+
+    def _published(self, commit: Commit, state: TableState) -> tuple[Commit, TableState]:
+        """Audit a staged snapshot and publish it. Return the commit of the published snapshot, and the state after it.
+
+        A snapshot that an earlier attempt has published is audited again, because its results may not be recorded.
+        """
+        session, request, staging = self.session, self.request, self.request.table.staging
+        if staging is None:
+            return commit, state
+        began = time.monotonic()
+        snapshot = commit.snapshot
+        options, scope = request.table.options, request.materialization.scope
+        rows = audited_rows(state, snapshot, self.given, options.renames, scope=scope)
+        found = evaluated(session, options.audits, rows, partial(run_query, session, request), self.audits)
+        results = tuple(found.values())
+        is_published = snapshot in state.ancestors(staging.target)
+        if is_published:
+            return replace(commit, audits=results), state
+        query = partial(query_of, session, request, rows=rows, branch=staging.branch)
+        if any(result.forbids_publication for result in results):
+            raise publication_refusals.failed_audits(request.identifier, staging, results, query)
+        how = publish(
+            session,
+            request,
+            staging,
+            state,
+            owned=self.owned or rows.scope.without(options.merge.validity),
+            rewrite=partial(materialize, session)
+            if is_rewritable(options, knows_rows=self.owned is not None)
+            else None,
+        )
+        after = look(session.catalog, request.identifier)
+        published = None if after is None else published_snapshot(after, staging, snapshot)
+        if after is None or published is None:
+            raise _without_commit(request, f"a snapshot of {staging.target!r} with")
+        done = replace(
+            commit,
+            snapshot=published,
+            audits=results,
+            publication=how,
+            publication_seconds=time.monotonic() - began,
+        )
+        return done, after
+
+    def _require_base(self, state: TableState | None) -> None:
+        wanted, request = self.request.base_snapshot_id, self.request
+        found = None if state is None else state.refs.get(request.branch)
+        if wanted is not None and found != wanted:
+            raise errors.CommitConflictError.refusing(
+                "write",
+                request.subject,
+                expected=f"snapshot {wanted} as the newest of {request.branch!r}",
+                found=f"{found}: another writer has committed",
+                hint="run the asset again.",
+            )
 
     def _require_writable(self, state: TableState | None) -> None:
         """Reject changes that another materialization has consumed, and sessions that stage their writes."""
@@ -283,14 +358,7 @@ class _Attempts:
         state = look(session.catalog, plan.identifier, back_to=outcome.seen_before(known))
         committed = outcome.committed_snapshots(state, request, self.known)
         if state is None or not committed:
-            token = plan.snapshot_properties[lineage.COMMIT_TOKEN]
-            raise errors.CommitOutcomeUnknownError.refusing(
-                "find the commit to",
-                request.subject,
-                expected=f"a snapshot with `{lineage.COMMIT_TOKEN}` = {token}",
-                found="none, although the engine reported success",
-                hint="another writer may have rolled the table back or replaced it; look at its history.",
-            )
+            raise _without_commit(request, "a snapshot with")
         displaced = adoption.displaced_snapshots(state, committed[0], known, branch=request.branch)
         if displaced:
             bring_back(session.catalog, state, committed[0], displaced, branch=request.branch)
@@ -336,6 +404,16 @@ class _Attempts:
             return commit
         done = tuple(map(str, changes))
         return replace(commit, schema=after.schema if after else commit.schema, changes=(*commit.changes, *done))
+
+
+def _without_commit(request: WriteRequest, expected: str) -> errors.CommitOutcomeUnknownError:
+    return errors.CommitOutcomeUnknownError.refusing(
+        "find the commit to",
+        request.subject,
+        expected=f"{expected} `{lineage.COMMIT_TOKEN}` = {request.materialization.commit_token}",
+        found="none, although the engine reported success",
+        hint="another writer may have rolled the table back or replaced it; look at its history.",
+    )
 
 
 def _require_created(session: IcebergSession, plan: WritePlan) -> None:

@@ -30,8 +30,12 @@ def committed_snapshots(
     if state is None or known is None:
         return ()
     token = request.materialization.commit_token
-    new = takewhile(lambda snapshot: snapshot.snapshot_id not in known, state.ancestors(request.branch))
-    return tuple(snapshot for snapshot in new if snapshot.summary.get(lineage.COMMIT_TOKEN) == token)
+    for branch, _ in request.searched:
+        new = takewhile(lambda snapshot: snapshot.snapshot_id not in known, state.ancestors(branch))
+        found = tuple(snapshot for snapshot in new if snapshot.summary.get(lineage.COMMIT_TOKEN) == token)
+        if found:
+            return found
+    return ()
 
 
 def is_intact(session: IcebergSession, request: WriteRequest, state: TableState, snapshot: Snapshot) -> bool:

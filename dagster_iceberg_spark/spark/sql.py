@@ -58,6 +58,23 @@ def rows_at(table: str, snapshot_id: int) -> str:
     return f"SELECT * FROM {table} VERSION AS OF {snapshot_id}"
 
 
+def rows_where(table: str, condition: str) -> str:
+    """Return the query with which a person looks at the rows that meet a condition."""
+    return f"SELECT * FROM {table} WHERE {condition}"
+
+
+def repeated_rows(table: str, columns: Sequence[str]) -> str:
+    """Return the query with which a person looks at the values of columns that several rows have."""
+    keys = ", ".join(map(quote, columns))
+    return f"SELECT {keys}, count(*) FROM {table} GROUP BY {keys} HAVING count(*) > 1"
+
+
+def fast_forward(catalog: str, identifier: TableIdentifier, *, branch: str, to: str) -> str:
+    """Return the call that moves a branch to the head of another one (Iceberg documentation, "Spark Procedures")."""
+    table = text(dotted(catalog, *identifier.parts))
+    return f"CALL {quote(catalog)}.system.fast_forward(`table` => {table}, branch => {text(branch)}, to => {text(to)})"
+
+
 def create_changelog_view(catalog: str, identifier: TableIdentifier, *, view: str, ends: Mapping[str, str]) -> str:
     """Return the call that creates a view of the changes in a range (Iceberg documentation, "Spark Procedures")."""
     options = ", ".join(f"{text(key)}, {text(value)}" for key, value in ends.items())
@@ -201,7 +218,11 @@ def _clause(change: TableUpdate) -> str:  # noqa: C901, PLR0911, PLR0912 - one f
             fields = ", ".join(sort_field(field) for field in change.fields)
             return f"WRITE {distribution}{f'LOCALLY ORDERED BY {fields}' if fields else 'UNORDERED'}"
         case updates.CreateBranch():
-            return f"CREATE BRANCH IF NOT EXISTS {quote(change.name)}"
+            start = "" if change.snapshot_id is None else f" AS OF VERSION {change.snapshot_id}"
+            retention = "" if change.retention_days is None else f" RETAIN {change.retention_days} DAYS"
+            return f"CREATE BRANCH IF NOT EXISTS {quote(change.name)}{start}{retention}"
+        case updates.DropBranch():
+            return f"DROP BRANCH IF EXISTS {quote(change.name)}"
 
 
 def drop_table(catalog: str, identifier: TableIdentifier, *, files: Literal["deleted", "kept"]) -> str:

@@ -28,7 +28,7 @@ def computed(session: IcebergSession, request: WriteRequest, frame: DataFrame) -
         with active(session.spark):
             return version_of(session.spark).checkpointed(frame)
 
-    return _run(session, request, compute)
+    return run_query(session, request, compute)
 
 
 def touched_partitions(
@@ -48,10 +48,11 @@ def touched_partitions(
             return [() for _ in frame.limit(1).collect()]
         return [tuple(row) for row in frame.selectExpr(*values).distinct().collect()]
 
-    return touched(partition_columns, _run(session, request, partitions), subject=request.subject)
+    return touched(partition_columns, run_query(session, request, partitions), subject=request.subject)
 
 
-def _run(session: IcebergSession, request: WriteRequest, query: Callable[[], _AnswerT]) -> _AnswerT:
+def run_query(session: IcebergSession, request: WriteRequest, query: Callable[[], _AnswerT]) -> _AnswerT:
+    """Run a query of a write, which a later attempt can stop."""
     subject = request.subject
     work = TaggedWork(operation_tag(request.materialization.commit_token), request.announce)
     with (

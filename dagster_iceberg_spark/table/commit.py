@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dagster_iceberg_spark.table.audit import AuditResult
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import Snapshot
@@ -36,6 +37,9 @@ class Commit:
         commit_seconds: Seconds from the snapshot's timestamp to the engine's return.
         retries: How often the write was planned again after a conflict or an outage.
         retry_seconds: Seconds that the attempts before the last one took, including the waits between them.
+        audits: The results of the audits, if the write was staged.
+        publication: How the staged rows were published, or None if the write was not staged.
+        publication_seconds: Seconds from the end of the staged write to the end of the publication, with the audits.
     """
 
     identifier: TableIdentifier
@@ -50,3 +54,6 @@ class Commit:
     changes: tuple[str, ...] = ()
     is_adopted: bool = False
     has_created: bool = False
+    audits: tuple[AuditResult, ...] = ()
+    publication: str | None = None
+    publication_seconds: float = 0.0

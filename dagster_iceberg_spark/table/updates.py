@@ -164,12 +164,29 @@ class SetSortOrder:
 
 @dataclass(frozen=True, slots=True)
 class CreateBranch:
-    """Create a branch at the head of `main`. If `main` has no snapshot, the branch starts with an empty one."""
+    """Create a branch, by default at the head of `main`. If `main` has no snapshot, it starts with an empty one.
+
+    Args:
+        snapshot_id: The snapshot that the branch starts at.
+        retention_days: The days after which the expiry of snapshots removes the branch. Default: never.
+    """
+
+    name: str
+    snapshot_id: int | None = None
+    retention_days: int | None = None
+
+    def __str__(self) -> str:
+        return f"create branch {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class DropBranch:
+    """Drop a branch if it exists."""
 
     name: str
 
     def __str__(self) -> str:
-        return f"create branch {self.name}"
+        return f"drop branch {self.name}"
 
 
 TableUpdate: TypeAlias = (
@@ -188,4 +205,5 @@ TableUpdate: TypeAlias = (
     | SetIdentifierFields
     | SetSortOrder
     | CreateBranch
+    | DropBranch
 )

@@ -8,6 +8,9 @@ import pytest
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.branch import new_branch, refuse_losses_of_main, refuse_outdated_branch
 from dagster_iceberg_spark.plan.options import WriteOptions, parse_write_options
+from dagster_iceberg_spark.plan.staging import Staging
+from dagster_iceberg_spark.plan.table_request import TableRequest
+from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.schema import STRING, Field, Schema
 from dagster_iceberg_spark.table.snapshot import TableState
 from dagster_iceberg_spark.table.updates import AddColumn, CreateBranch, DropColumn, MoveColumn
@@ -49,14 +52,31 @@ def test_a_branch_write_cannot_drop_or_rename_a_column_of_main() -> None:
     )
 
 
+def request(branch: str = "audit", staging: Staging | None = None) -> TableRequest:
+    return TableRequest(
+        TableIdentifier(("db",), "t"),
+        asset_key="t",
+        is_named_explicitly=False,
+        options=options(branch),
+        staging=staging,
+    )
+
+
 @pytest.mark.parametrize(("column", "found"), [("new", "was renamed"), ("b", "was added")])
 def test_an_outdated_branch_cannot_be_filtered_by_a_newer_column(column: str, found: str) -> None:
     with pytest.raises(
         ConfigurationError, match=f"has the column '{column}', found one from before the column {found}"
     ):
-        refuse_outdated_branch(options(), state(), ["a", column], subject="t")
-    refuse_outdated_branch(options(), state(), ["a"], subject="t")
-    refuse_outdated_branch(options(), state(branch_schema=1), ["a", column], subject="t")
-    refuse_outdated_branch(options("main"), state(), [column], subject="t")
-    refuse_outdated_branch(options("later"), state(), [column], subject="t")
-    refuse_outdated_branch(options(), None, [column], subject="t")
+        refuse_outdated_branch(request(), state(), ["a", column], subject="t")
+    refuse_outdated_branch(request(), state(), ["a"], subject="t")
+    refuse_outdated_branch(request(), state(branch_schema=1), ["a", column], subject="t")
+    refuse_outdated_branch(request("main"), state(), [column], subject="t")
+    refuse_outdated_branch(request("later"), state(), [column], subject="t")
+    refuse_outdated_branch(request(), None, [column], subject="t")
+
+
+def test_a_staged_write_cannot_be_filtered_by_a_column_newer_than_its_start() -> None:
+    staged = request("main", Staging("staged", "main"))
+    started = replace(state(), refs={"main": 2, "staged": 1})
+    with pytest.raises(ConfigurationError, match="materialize the asset once without `iceberg/audits`"):
+        refuse_outdated_branch(staged, started, ["new"], subject="t")

@@ -202,6 +202,18 @@ def test_foreign_keys_and_reported_keys_are_ignored() -> None:
         ("iceberg/location", "", "found ''"),
         ("iceberg/branch", 3, "found 3"),
         ("iceberg/takes_over", ["old", "key"], "found ['old', 'key']"),
+        ("iceberg/audits", ["count(*) > 0"], "found ['count(*) > 0'], which is not a dict"),
+        ("iceberg/audits", {"not empty": "count(*) > 0"}, "found the name 'not empty': Dagster allows letters"),
+        ("iceberg/audits", {"a": {"conditon": "x > 0"}}, "found 'conditon'. Hint: did you mean 'condition'?"),
+        (
+            "iceberg/audits",
+            {"a": {"severity": "warn"}},
+            "expected one of condition, unique, not_null in 'a', found none",
+        ),
+        ("iceberg/audits", {"a": {"unique": "id", "not_null": "id"}}, "found unique and not_null"),
+        ("iceberg/audits", {"a": {"unique": []}}, "found no columns in 'a'"),
+        ("iceberg/audits", {"a": {"condition": "x > 0", "severity": "error!"}}, "expected one of error, warn"),
+        ("iceberg/audits", {"a": ""}, "found ''"),
     ],
 )
 def test_an_invalid_value_is_refused_with_the_key_s_name(key: str, value: Any, found: str) -> None:

@@ -1,14 +1,13 @@
 """Dagster asset checks that compare tables with the definitions of their assets."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import dagster as dg
 
+from dagster_iceberg_spark.asset_checks.io_managers import io_manager_of
 from dagster_iceberg_spark.asset_tables import check_table
 from dagster_iceberg_spark.check.findings import CheckReport, Finding
-from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.timeouts import STEP_SECONDS
 
 CHECK_NAME: Final = "iceberg_table"
@@ -59,25 +58,13 @@ def _table_check(
         required_resource_keys={io_manager_key},
     )
     def iceberg_table(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        io_manager = _io_manager(getattr(context.resources, io_manager_key), io_manager_key)
+        io_manager = io_manager_of(getattr(context.resources, io_manager_key), io_manager_key, checks="table checks")
         catalog_findings = (
             io_manager.spark.findings(namespace=namespace, seconds=seconds) if extent == "catalog" else ()
         )
         return _result(CheckReport((*catalog_findings, check_table(io_manager, spec, seconds=seconds))))
 
     return iceberg_table
-
-
-def _io_manager(resource: Any, key: str) -> IcebergPySparkIOManager:
-    if isinstance(resource, IcebergPySparkIOManager):
-        return resource
-    raise ConfigurationError.refusing(
-        "check",
-        f"the tables of the resource {key!r}",
-        expected="an IcebergPySparkIOManager",
-        found=type(resource).__name__,
-        hint="build table checks for assets that it stores only.",
-    )
 
 
 def _result(report: CheckReport) -> dg.AssetCheckResult:

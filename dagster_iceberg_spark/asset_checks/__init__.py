@@ -1,0 +1,1 @@
+"""Asset checks of Dagster: of tables against their definitions, and of audits."""

@@ -1,0 +1,99 @@
+"""Evaluates audits by the metadata of data files, without a JVM."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.files import file_metrics
+from dagster_iceberg_spark.plan.audit_metrics import FileMetrics, MetricsAudit, metrics_audit
+from dagster_iceberg_spark.plan.binding import EVERYTHING, BoundScope, bind_scope
+from dagster_iceberg_spark.plan.overwrite_filter import within_file
+from dagster_iceberg_spark.plan.renames import StoredNames
+from dagster_iceberg_spark.table.audit import Audit, AuditResult
+from dagster_iceberg_spark.table.lineage import CARRIES_OVER, WRITE_DISPOSITION
+from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.table.scope import PartitionScope
+from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedRows:
+    """The rows that audits are evaluated on, in one snapshot.
+
+    Args:
+        columns: The table's columns, by the asset's names.
+        stored: The table's names of the columns that the asset names otherwise.
+        scope: The rows, by the table's names.
+        are_added: Whether these are the rows of the files that the snapshot added.
+    """
+
+    state: TableState
+    snapshot: Snapshot
+    columns: Schema
+    stored: Mapping[str, str]
+    scope: BoundScope
+    are_added: bool
+
+
+def audited_rows(
+    state: TableState,
+    snapshot: Snapshot,
+    given: Schema,
+    renames: Mapping[str, str],
+    *,
+    scope: PartitionScope | None = None,
+) -> AuditedRows:
+    """Return the rows of a run's partitions in the snapshot that it wrote, or all rows of a snapshot.
+
+    `given` has the columns of the run's DataFrame, and `renames` is the asset's option.
+    """
+    subject = str(state.identifier)
+    names = StoredNames.of(renames, given, state.schema, subject=subject)
+    renamed = {change.path[0]: change.name for change in names.changes if len(change.path) == 1}
+    columns = (replace(field, name=renamed.get(field.name, field.name)) for field in state.schema)
+    is_replaced = snapshot.summary.get(WRITE_DISPOSITION) == "replace" and CARRIES_OVER not in snapshot.summary
+    return AuditedRows(
+        state,
+        snapshot,
+        state.schema.like(columns),
+        {name: stored for stored, name in renamed.items()},
+        EVERYTHING if scope is None else bind_scope(names.of_scope(scope), state.schema, subject=subject),
+        are_added=scope is not None and is_replaced,
+    )
+
+
+def results_by_metadata(
+    description: CatalogDescription, audits: Sequence[Audit], rows: AuditedRows
+) -> dict[str, AuditResult]:
+    """Return the results that the metadata of the data files determines, by the names of the audits."""
+    subject = str(rows.state.identifier)
+    known = [found for audit in audits if (found := metrics_audit(audit, rows.columns, subject=subject)) is not None]
+    files = _files(description, known, rows) if known else None
+    results = [] if files is None else [audit.result(files) for audit in known]
+    return {result.audit.name: result for result in results if result is not None}
+
+
+def _files(
+    description: CatalogDescription, audits: Sequence[MetricsAudit], rows: AuditedRows
+) -> tuple[FileMetrics, ...] | None:
+    """Return the metrics of the files that hold these rows and no others, by the asset's names, or None."""
+    snapshot = rows.snapshot
+    has_deletes = "total-delete-files" not in snapshot.summary or snapshot.count("total-delete-files") > 0
+    if has_deletes and not rows.are_added:
+        return None
+    names = {column.name: rows.stored.get(column.name, column.name) for audit in audits for column in audit.columns}
+    found = file_metrics(
+        description,
+        rows.state.identifier,
+        snapshot.snapshot_id,
+        names.values(),
+        scope_columns=None if rows.are_added else rows.scope.columns,
+    )
+    kept = []
+    for file, metrics in found:
+        inside = EVERYTHING if rows.are_added else within_file(rows.scope, file)
+        if inside.boxes and not inside.is_whole_table:
+            return None  # the file holds other rows too
+        if inside.boxes:
+            kept.append(FileMetrics(metrics.rows, {name: metrics.columns[stored] for name, stored in names.items()}))
+    return tuple(kept)

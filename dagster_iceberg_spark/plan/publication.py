@@ -1,0 +1,151 @@
+"""Decides how a staged snapshot is published: how its target branch comes to hold the staged rows.
+
+| the target since the staged branch began | publication |
+|---|---|
+| has not moved | *fast-forward*: the staged snapshot becomes the target's |
+| has moved, but not in the rows of the staged write | *rebase*: a new snapshot of the same files on the target |
+| the same, but a rebase of files is impossible | *rewrite*: the engine writes the rows again, from the staged branch |
+| has moved in these rows | a conflict |
+
+Whether the target has moved in the rows is decided by the files that its new snapshots added and removed, whoever
+wrote them. A partition without files has none to be missed: only what others have added shows that they wrote it too.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from dagster_iceberg_spark.plan import publication_refusals
+from dagster_iceberg_spark.plan.binding import BoundScope
+from dagster_iceberg_spark.plan.options import WriteOptions
+from dagster_iceberg_spark.plan.overwrite_filter import DataFile, within_file
+from dagster_iceberg_spark.plan.staging import Staging, is_empty_start
+from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.lineage import Materialization
+from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+
+Publication: TypeAlias = Literal["fast-forward", "rebase", "rewrite"]
+
+ROW_LINEAGE_VERSION: Final = 3
+"""The format version whose snapshots assign ids to rows."""
+_KEPT_PREFIXES: Final = ("dagster.", "dagster_iceberg_spark.", "spark.merge-into.")
+_COMPUTED_PREFIXES: Final = ("added-", "deleted-", "removed-", "total-", "partitions.")
+_COMPUTED: Final = frozenset(
+    {
+        "operation",
+        "changed-partition-count",
+        "partition-summaries-included",
+        "app-id",
+        "engine-name",
+        "engine-version",
+        "environment-context",
+        "iceberg-version",
+        "spark.app.id",
+        "source-snapshot-id",
+        "published-wap-id",
+        "replace-partitions",
+        "kept-manifests-count",
+        "manifests-kept",
+        "manifests-created",
+        "manifests-replaced",
+        "entries-processed",
+    }
+)
+"""What an engine writes to a summary itself (Iceberg's `SnapshotSummary` of 1.12 and `EnvironmentContext`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedLine:
+    """A staged snapshot, and the snapshots that its target has had since the staged branch began, newest first."""
+
+    staged: Snapshot
+    passed: tuple[Snapshot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileChanges:
+    """The files that a snapshot added and removed, with the bounds of the columns of the staged rows."""
+
+    added: tuple[DataFile, ...]
+    removed: tuple[DataFile, ...]
+
+
+def staged_line(state: TableState, staging: Staging, materialization: Materialization) -> StagedLine:
+    """Return where the staged branch began. The branch must hold nothing but the staged snapshot."""
+    passed = tuple(state.ancestors(staging.target))
+    known = {snapshot.snapshot_id: position for position, snapshot in enumerate(passed)}
+    own: list[Snapshot] = []
+    begin = len(passed)
+    for snapshot in state.ancestors(staging.branch):
+        if snapshot.snapshot_id in known:
+            begin = known[snapshot.snapshot_id]
+            break
+        if not is_empty_start(snapshot):
+            own.append(snapshot)
+    is_cut = begin == len(passed) and bool(passed) and passed[-1].parent_snapshot_id is not None
+    tokens = [snapshot.summary.get(lineage.COMMIT_TOKEN) for snapshot in own]
+    if tokens != [materialization.commit_token] or is_cut:
+        raise publication_refusals.other_history(state.identifier, staging)
+    return StagedLine(own[0], passed[:begin])
+
+
+def decide_publication(
+    state: TableState,
+    line: StagedLine,
+    staging: Staging,
+    materialization: Materialization,
+    *,
+    owned: BoundScope,
+    changes: Mapping[int, FileChanges],
+    spec_ids: Sequence[int],
+) -> Publication:
+    """Decide how to publish a staged snapshot whose target has moved.
+
+    `owned` has the rows that the write replaced, updated or deleted, `changes` the files that the staged snapshot and
+    each passed snapshot added and removed, and `spec_ids` the partition specs of the files that the staged one added.
+    """
+    appends = materialization.write_disposition == "append"
+    for snapshot in line.passed:
+        touched = changes[snapshot.snapshot_id]
+        is_harmless = snapshot.is_compaction or (appends and not materialization.reads_changes)
+        if not is_harmless and (appends or _touches(touched, owned)):
+            raise publication_refusals.conflict(state.identifier, staging, snapshot)
+    gone = {file.path for snapshot in line.passed for file in changes[snapshot.snapshot_id].removed}
+    needed = {file.path for file in changes[line.staged.snapshot_id].removed}
+    head = state.head(staging.target)
+    has_deletes = any(
+        snapshot is not None
+        and any(snapshot.count(key) for key in ("total-delete-files", "added-delete-files", "removed-delete-files"))
+        for snapshot in (head, line.staged)
+    )
+    # pyiceberg 0.12 writes neither delete files nor format 3, and files only under the current spec.
+    is_writable = state.format_version < ROW_LINEAGE_VERSION and set(spec_ids) <= {state.default_spec_id}
+    return "rebase" if is_writable and not has_deletes and not needed & gone else "rewrite"
+
+
+def is_rewritable(options: WriteOptions, *, knows_rows: bool) -> bool:
+    """Return whether the rows of a staged write can be written again from its branch.
+
+    `knows_rows` says whether the plan of the write is known. The rows of a history are not those of the partitions.
+    """
+    return options.write_disposition in ("replace", "append") or (knows_rows and not options.merge.validity)
+
+
+def published_snapshot(state: TableState, staging: Staging, staged: Snapshot) -> Snapshot | None:
+    """Return the newest snapshot of the target that has the token of the staged one."""
+    token = staged.summary.get(lineage.COMMIT_TOKEN)
+    line = state.ancestors(staging.target)
+    return next((snapshot for snapshot in line if snapshot.summary.get(lineage.COMMIT_TOKEN) == token), None)
+
+
+def kept_properties(summary: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of a snapshot that a snapshot with the same rows has too."""
+    return {
+        key: value
+        for key, value in summary.items()
+        if key.startswith(_KEPT_PREFIXES) or not (key.startswith(_COMPUTED_PREFIXES) or key in _COMPUTED)
+    }
+
+
+def _touches(changes: FileChanges, owned: BoundScope) -> bool:
+    return any(within_file(owned, file).boxes for file in (*changes.added, *changes.removed))

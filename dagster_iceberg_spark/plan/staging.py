@@ -1,0 +1,71 @@
+"""Staged writes: the branch that a write goes to before its rows are published.
+
+A staged branch belongs to one output and its partitions. It starts at the head of the branch that its rows will be
+published to, and holds one snapshot.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN
+from dagster_iceberg_spark.table.scope import PartitionScope
+from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+from dagster_iceberg_spark.table.updates import CreateBranch, DropBranch, TableUpdate
+
+STAGED_PREFIX: Final = "dagster_"
+RETENTION_DAYS: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """A write that is staged.
+
+    Args:
+        branch: The staged branch.
+        target: The branch that the rows are published to.
+        retention_days: The days after which the expiry of snapshots removes an abandoned staged branch.
+    """
+
+    branch: str
+    target: str
+    retention_days: int = RETENTION_DAYS
+
+    def begun(self, state: TableState | None) -> tuple[TableState | None, tuple[TableUpdate, ...]]:
+        """Return the table's state with the staged branch at the head of the target, and the updates to get there.
+
+        The branch may still hold what an earlier run staged. It is dropped then, and starts again.
+        """
+        start = None if state is None else state.refs.get(self.target)
+        create = CreateBranch(self.branch, start, self.retention_days)
+        if state is None or self.branch not in state.refs:
+            updates: tuple[TableUpdate, ...] = (create,)
+        else:
+            updates = () if self._is_unused(state) else (DropBranch(self.branch), create)
+        if state is None:
+            return None, updates
+        others = {name: snapshot_id for name, snapshot_id in state.refs.items() if name != self.branch}
+        return replace(state, refs=others if start is None else {**others, self.branch: start}), updates
+
+    def _is_unused(self, state: TableState) -> bool:
+        """Return whether the branch holds only what the target holds, or the empty snapshot that Iceberg adds."""
+        if self.target in state.refs:
+            return state.refs[self.branch] == state.refs[self.target]
+        head = state.head(self.branch)
+        return head is not None and is_empty_start(head)
+
+
+def is_empty_start(snapshot: Snapshot) -> bool:
+    """Return whether a snapshot is the one that Iceberg adds to a branch of a table that has none."""
+    has_lineage = COMMIT_TOKEN in snapshot.summary
+    return snapshot.parent_snapshot_id is None and not has_lineage and not snapshot.count("total-records")
+
+
+def staged_branch(*, root_run_id: str, output: str, scope: PartitionScope, target: str) -> str:
+    """Return the name of an output's staged branch.
+
+    The root run identifies it, so that retries and the runs that resume a run use the same branch.
+    """
+    document = json.dumps([root_run_id, output, scope.digest, target])
+    return f"{STAGED_PREFIX}{hashlib.sha256(document.encode()).hexdigest()[:16]}"

@@ -1,0 +1,199 @@
+"""Evaluates audits on the rows of a run in one snapshot: by metadata where that tells, else in one aggregate of Spark.
+
+Conditions refer to the asset's names of its columns, also while a rename waits for the publication.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from pyspark.sql import DataFrame
+
+from dagster_iceberg_spark.catalog.audits import AuditedRows, results_by_metadata
+from dagster_iceberg_spark.errors import MetadataKeyError
+from dagster_iceberg_spark.plan.audit_metrics import (
+    aggregates_of,
+    columns_of,
+    metrics_audit,
+)
+from dagster_iceberg_spark.plan.options import AUDITS
+from dagster_iceberg_spark.plan.write_request import WriteRequest
+from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark.columns import column_of, functions_of
+from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, inspect_failure
+from dagster_iceberg_spark.spark.failures import translating
+from dagster_iceberg_spark.spark.session import IcebergSession, active
+from dagster_iceberg_spark.table.audit import Audit, AuditResult, Condition, NotNull, Unique
+from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.table.snapshot import TableState
+
+Expressions: TypeAlias = Mapping[str, Mapping[str, str]]
+"""What to aggregate for audits by name: expressions in SQL, by name."""
+Results: TypeAlias = dict[str, AuditResult]
+"""The results of audits by name."""
+
+MAXIMUM_SAMPLE: Final = 3
+_SHOWN_COLUMNS: Final = 6
+_SHOWN_CHARACTERS: Final = 80
+_FAILING_ROWS: Final = "failing rows"
+_REPEATED_ROWS: Final = "repeated rows"
+_PASSED: Final = "passed"
+
+
+def evaluable(request: WriteRequest, frame: DataFrame, given: Schema, state: TableState | None) -> Expressions:
+    """Return what to aggregate for each audit that only a scan can evaluate, in SQL by name.
+
+    The DataFrame to write, which has the columns `given`, is analysed and not computed.
+
+    Raises:
+        MetadataKeyError: Spark cannot evaluate an audit on these columns and those that only the table has.
+    """
+    subject, audits = request.subject, request.table.options.audits
+    others = [field for field in state.schema if given.field(field.name) is None] if state else []
+    columns = given.like((*given, *others))
+    unclear = [audit for audit in audits if metrics_audit(audit, columns, subject=subject) is None]
+    if not unclear:
+        return {}
+    functions = functions_of(frame.sparkSession)
+    nulls = {field.name: functions.lit(None).cast(sql.type_name(field.type)) for field in others}
+    complete = frame.withColumns(nulls) if nulls else frame
+    return {audit.name: _evaluable(complete, audit, subject=subject) for audit in unclear}
+
+
+def evaluated(
+    session: IcebergSession,
+    audits: Sequence[Audit],
+    rows: AuditedRows,
+    run: Callable[[Callable[[], Results]], Results] | None = None,
+    expressions: Expressions = MappingProxyType({}),
+) -> Results:
+    """Return the results of the audits by name.
+
+    `run` runs a query so that it can be stopped. `expressions` are those of `evaluable`.
+    """
+    results = results_by_metadata(session.catalog, audits, rows)
+    others = [audit for audit in audits if audit.name not in results]
+    if others:
+        scan = partial(_by_scan, session, others, rows, expressions)
+        if run is not None:
+            results |= run(scan)
+        else:
+            with (
+                translating(session.catalog, action="audit", subject=str(rows.state.identifier)),
+                active(session.spark),
+            ):
+                results |= scan()
+    return {audit.name: results[audit.name] for audit in audits}
+
+
+def _by_scan(session: IcebergSession, audits: Sequence[Audit], rows: AuditedRows, expressions: Expressions) -> Results:
+    """Evaluate the audits in one aggregate, and sample the rows that fail."""
+    frame, functions, subject = _frame(session, rows), functions_of(session.spark), str(rows.state.identifier)
+    meanings = {audit: expressions.get(audit.name) or _evaluable(frame, audit, subject=subject) for audit in audits}
+    columns = [
+        functions.expr(text).alias(f"a{index}_{position}")
+        for index, texts in enumerate(meanings.values())
+        for position, text in enumerate(texts.values())
+    ]
+    (row,) = frame.groupBy().agg(*columns).collect()
+    results = {}
+    for index, (audit, texts) in enumerate(meanings.items()):
+        found = {name: row[f"a{index}_{position}"] for position, name in enumerate(texts)}
+        passed = found.pop(_PASSED) is not False if _PASSED in found else not any(found.values())
+        sample = () if passed or _PASSED in texts else _sample(frame, audit, rows)
+        results[audit.name] = AuditResult(audit, passed=passed, found=found, sample=sample)
+    return results
+
+
+def _frame(session: IcebergSession, rows: AuditedRows) -> DataFrame:
+    name = sql.table_name(session.catalog.name, rows.state.identifier)
+    frame = session.spark.sql(sql.rows_at(name, rows.snapshot.snapshot_id))
+    if not rows.scope.is_whole_table:
+        predicate = rows.scope.predicate()
+        frame = frame.where(column_of(functions_of(session.spark), predicate, catalog=session.catalog.name))
+    return frame.withColumnsRenamed({stored: name for name, stored in rows.stored.items()}) if rows.stored else frame
+
+
+def _evaluable(frame: DataFrame, audit: Audit, *, subject: str) -> Mapping[str, str]:
+    """Return the first meaning of an audit that Spark accepts."""
+    failure: Exception | None = None
+    functions = functions_of(frame.sparkSession)
+    for texts in _meanings(audit):
+        try:
+            _ = frame.groupBy().agg(*map(functions.expr, texts.values())).schema
+        except ENGINE_ERRORS as error:
+            failure = failure or error
+        else:
+            return texts
+    reason = f": {inspect_failure(failure).summary}" if failure else ""
+    raise MetadataKeyError.of_value(
+        AUDITS,
+        subject,
+        expected=f"a condition in {audit.name!r} on the columns {', '.join(frame.columns)}",
+        found=f"`{audit.rule}`, which Spark cannot evaluate{reason}",
+    ) from failure
+
+
+def _meanings(audit: Audit) -> list[dict[str, str]]:
+    """Return the possible meanings of an audit in SQL by name, the likeliest first: of each row, or of all rows."""
+    match audit.rule:
+        case NotNull(columns):
+            return [{f"NULL in {name}": f"count_if({sql.quote(name)} IS NULL)" for name in columns}]
+        case Unique(columns):
+            key = f"struct({', '.join(map(sql.quote, columns))})"
+            return [{_REPEATED_ROWS: f"count(1) - count(DISTINCT {key})"}]
+        case Condition(text) as rule:
+            values = {value: value for value in aggregates_of(rule)}
+            whole = {_PASSED: _enclosed(text)}
+            of_each = {_FAILING_ROWS: f"count_if(NOT {_enclosed(text)})"}
+            return [{**whole, **values}, whole] if values else [of_each, whole]
+
+
+def _sample(frame: DataFrame, audit: Audit, rows: AuditedRows) -> tuple[Mapping[str, str], ...]:
+    """Return some rows that fail an audit of each row."""
+    functions = functions_of(frame.sparkSession)
+    match audit.rule:
+        case Unique(columns):
+            counted = frame.groupBy(*map(functions.col, map(sql.quote, columns)))
+            failing = counted.agg(functions.count(functions.lit(1)).alias("rows")).where("rows > 1")
+            shown = list(failing.columns)
+        case NotNull(columns):
+            failing = frame.where(" OR ".join(f"{sql.quote(name)} IS NULL" for name in columns))
+            shown = _shown_columns(failing, columns, rows)
+        case Condition(text) as rule:
+            failing = frame.where(f"NOT {_enclosed(text)}")
+            shown = _shown_columns(failing, columns_of(rule), rows)
+    texts = [
+        functions.expr(f"left(CAST({sql.quote(name)} AS STRING), {_SHOWN_CHARACTERS})").alias(name) for name in shown
+    ]
+    found = failing.select(*texts).limit(MAXIMUM_SAMPLE).collect()
+    return tuple({name: "NULL" if row[name] is None else row[name] for name in shown} for row in found)
+
+
+def _shown_columns(frame: DataFrame, named: Sequence[str], rows: AuditedRows) -> list[str]:
+    """Return the columns of a sample: those of the rule and of the partitions, then the first others."""
+    first = {rows.columns.exact(name) for name in (*named, *rows.scope.columns)}
+    ordered = [name for name in frame.columns if name in first] + [name for name in frame.columns if name not in first]
+    return ordered[:_SHOWN_COLUMNS]
+
+
+def _enclosed(condition: str) -> str:
+    """Return the condition in parentheses. It may end in a comment."""
+    return f"({condition}\n)"
+
+
+def query_of(
+    session: IcebergSession, request: WriteRequest, result: AuditResult, *, rows: AuditedRows, branch: str
+) -> str:
+    """Return the query with which a person looks at the staged rows, or at those that fail an audit of each row."""
+    name = sql.table_name(session.catalog.name, request.identifier, branch)
+    match result.audit.rule:
+        case Condition(text) if result.sample and not rows.stored:
+            return sql.rows_where(name, f"NOT ({text})")
+        case NotNull(columns) if not rows.stored:
+            return sql.rows_where(name, " OR ".join(f"{sql.quote(item)} IS NULL" for item in columns))
+        case Unique(columns) if not rows.stored:
+            return sql.repeated_rows(name, columns)
+        case _:
+            return sql.rows_where(name, "TRUE")

@@ -1,0 +1,166 @@
+"""Publishes a staged write: decides how, and does it through pyiceberg or, where that cannot, through the engine."""
+
+import random
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from pyspark.sql import DataFrame
+
+from dagster_iceberg_spark.catalog import publication as metadata
+from dagster_iceberg_spark.catalog.look import look
+from dagster_iceberg_spark.errors import CommitConflictError, IcebergSparkError
+from dagster_iceberg_spark.plan import publication_refusals
+from dagster_iceberg_spark.plan.binding import BoundScope
+from dagster_iceberg_spark.plan.merging import MergeRules
+from dagster_iceberg_spark.plan.publication import Publication, StagedLine, decide_publication, staged_line
+from dagster_iceberg_spark.plan.staging import Staging
+from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
+from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark.columns import column_of, functions_of
+from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
+from dagster_iceberg_spark.spark.failures import translated
+from dagster_iceberg_spark.spark.session import IcebergSession
+from dagster_iceberg_spark.spark.tables import apply, refresh
+from dagster_iceberg_spark.table.commit import Commit
+from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+from dagster_iceberg_spark.table.updates import DropBranch
+from dagster_iceberg_spark.timeouts import LONGEST_WAIT_SECONDS
+
+_ATTEMPTS: Final = 20
+"""The attempts of a publication, which are commits of metadata: as many as Iceberg makes of a commit here."""
+_FIRST_WAIT_SECONDS: Final = 0.02
+Write: TypeAlias = Callable[[WriteRequest, DataFrame], Commit]
+"""Writes a DataFrame as one snapshot."""
+
+
+def publish(
+    session: IcebergSession,
+    request: WriteRequest,
+    staging: Staging,
+    state: TableState,
+    *,
+    owned: BoundScope,
+    rewrite: Write | None,
+) -> Publication:
+    """Publish the staged snapshot of the request, and drop its branch.
+
+    `state` has the staged snapshot, and `owned` the rows that it replaced, updated or deleted. `rewrite` writes the
+    rows again if no commit of metadata can publish them. It is None if they are not those of `owned`.
+
+    Raises:
+        CommitConflictError: Another writer has changed these rows of the target. The staged branch is dropped.
+    """
+    try:
+        for retry in range(_ATTEMPTS):
+            line = staged_line(state, staging, request.materialization)
+            how = _publication(session, request, staging, state, line, owned)
+            if how == "rewrite":
+                if rewrite is None:
+                    break
+                rewrite(*_rewriting(session, request, staging, state, line, owned))
+                drop_staged(session, state, staging)
+                return how
+            if _commit(session, staging, state, line, how):
+                return how
+            time.sleep(random.uniform(0, min(LONGEST_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2**retry)))  # noqa: S311
+            state = look(session.catalog, request.identifier) or state
+        raise publication_refusals.moved(request.identifier, staging)
+    except CommitConflictError:
+        with suppress(IcebergSparkError):  # the next attempt drops it too
+            drop_staged(session, state, staging)
+        raise
+
+
+def _commit(session: IcebergSession, staging: Staging, state: TableState, line: StagedLine, how: Publication) -> bool:
+    """Commit a change of metadata. Return false if a branch has moved."""
+    if how == "rebase":
+        return metadata.rebase(session.catalog, state, staging, line.staged)
+    if metadata.can_publish(session.catalog, state):
+        return metadata.fast_forward(session.catalog, state, staging, line.staged)
+    return _fast_forward(session, state, staging, line.staged)
+
+
+def drop_staged(session: IcebergSession, state: TableState, staging: Staging) -> None:
+    """Drop the staged branch."""
+    if metadata.can_publish(session.catalog, state):
+        metadata.drop_branch(session.catalog, state.identifier, staging.branch)
+    else:
+        apply(session, state.identifier, [DropBranch(staging.branch)])
+
+
+def _publication(
+    session: IcebergSession,
+    request: WriteRequest,
+    staging: Staging,
+    state: TableState,
+    line: StagedLine,
+    owned: BoundScope,
+) -> Publication:
+    if not line.passed:
+        return "fast-forward"
+    ids = tuple(snapshot.snapshot_id for snapshot in (line.staged, *line.passed))
+    changes, specs = metadata.file_changes(session.catalog, state, ids, owned.columns)
+    how = decide_publication(
+        state, line, staging, request.materialization, owned=owned, changes=changes, spec_ids=specs
+    )
+    is_possible = how != "rebase" or metadata.can_publish(session.catalog, state)
+    return how if is_possible else "rewrite"
+
+
+def _fast_forward(session: IcebergSession, state: TableState, staging: Staging, staged: Snapshot) -> bool:
+    """Move the target by Iceberg's procedure, which verifies that the target's head is an ancestor."""
+    refresh(session, state.identifier)
+    catalog, identifier = session.catalog, state.identifier
+    try:
+        session.spark.sql(sql.fast_forward(catalog.name, identifier, branch=staging.target, to=staging.branch))
+    except ENGINE_ERRORS as error:
+        after = look(catalog, identifier)
+        head = None if after is None else after.refs.get(staging.target)
+        if head == state.refs.get(staging.target):
+            raise translated(error, action="publish", subject=str(identifier), redact=catalog.redact) from error
+        if head != staged.snapshot_id:
+            return False
+    drop_staged(session, state, staging)
+    return True
+
+
+def _rewriting(
+    session: IcebergSession,
+    request: WriteRequest,
+    staging: Staging,
+    state: TableState,
+    line: StagedLine,
+    owned: BoundScope,
+) -> tuple[WriteRequest, DataFrame]:
+    """Return the request and the rows that write the staged rows again, if the target does not move in these rows."""
+    options, head = request.table.options, state.refs[staging.target]
+    name = sql.table_name(session.catalog.name, state.identifier)
+    since = line.staged.parent_snapshot_id
+    is_append = options.write_disposition == "append"
+    if is_append and since is not None:
+        ends = {"start-snapshot-id": str(since), "end-snapshot-id": str(line.staged.snapshot_id)}
+        rows = session.spark.read.options(**ends).table(name)
+    else:
+        rows = session.spark.sql(sql.rows_at(name, line.staged.snapshot_id))
+        rows = rows.where(column_of(functions_of(session.spark), owned.predicate(), catalog=session.catalog.name))
+    validated = {} if is_append else {"isolation-level": "serializable", "validate-from-snapshot-id": str(head)}
+    replaced = replace(options, write_disposition="replace", merge=MergeRules()) if options.merges else options
+    wanted = replace(
+        replaced,
+        audits=(),
+        renames={},
+        schema_evolution="add_columns",
+        write_options={**options.write_options, **validated},
+    )
+    rewritten = replace(
+        request,
+        table=replace(request.table, options=wanted, staging=None),
+        candidates=(),
+        earlier_attempts=tuple,
+        limits=RetryLimits(attempts=1),
+        base_snapshot_id=head,
+    )
+    return rewritten, rows

@@ -1,0 +1,72 @@
+"""Audits: conditions that staged rows must meet before they are published."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+AuditSeverity: TypeAlias = Literal["error", "warn"]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition in Spark SQL, over aggregates of the rows or over each row. A condition that is NULL is met."""
+
+    sql: str
+
+    def __str__(self) -> str:
+        return self.sql
+
+
+@dataclass(frozen=True, slots=True)
+class Unique:
+    """No two rows have the same values in these columns. NULL equals NULL."""
+
+    columns: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"unique {', '.join(self.columns)}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotNull:
+    """No row has NULL in one of these columns."""
+
+    columns: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"not null {', '.join(self.columns)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """An audit of an asset. If its severity is `warn`, rows that fail it are published anyway."""
+
+    name: str
+    rule: Condition | Unique | NotNull
+    severity: AuditSeverity = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditResult:
+    """The result of an audit.
+
+    Args:
+        found: What was found, by name: the values of aggregates, or numbers of rows.
+        sample: Some rows that fail it, as texts by column.
+        source: Whether the result is from the metadata of data files, or from a scan of the rows.
+    """
+
+    audit: Audit
+    passed: bool
+    found: Mapping[str, Any] = field(default_factory=dict)
+    sample: tuple[Mapping[str, str], ...] = ()
+    source: Literal["metadata", "scan"] = "scan"
+
+    @property
+    def forbids_publication(self) -> bool:
+        """Whether the rows must not be published."""
+        return not self.passed and self.audit.severity == "error"
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{name} = {value}" for name, value in self.found.items())
+        return f"`{self.audit.name}` ({self.audit.rule})" + (f": {shown}" if shown else "")

@@ -1,0 +1,142 @@
+"""Audits: rows are staged, checked and published, and nobody sees rows that fail."""
+
+from collections.abc import Callable
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from dagster_iceberg_spark import build_audit_checks
+from dagster_iceberg_spark.spark import commit
+from tests.conftest import Lake, frame_asset, hours_asset, metadata_of
+
+DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
+DAY = {"partition_expr": "ts"}
+
+pytestmark = pytest.mark.spark
+
+
+def audited(value: str = "1", *, name: str = "hours", **audits: Any) -> dg.AssetsDefinition:
+    """Return an asset with one row for each hour of its day, and audits."""
+    metadata = {**DAY, "iceberg/audits": audits or {"plausible": "min(v) > 0"}}
+    return hours_asset(name, value, partitions_def=DAYS, metadata=metadata)
+
+
+def evaluations(lake: Lake) -> dict[str, bool]:
+    """Return whether each check passed when it was last evaluated."""
+    records = lake.instance.event_log_storage.get_event_records(
+        dg.EventRecordsFilter(dg.DagsterEventType.ASSET_CHECK_EVALUATION), ascending=True
+    )
+    events = [record.event_log_entry.dagster_event for record in records]
+    found = [event.asset_check_evaluation_data for event in events if event is not None]
+    return {item.check_name: item.passed for item in found}
+
+
+def staged_branches(lake: Lake, name: str = "hours") -> list[str]:
+    return [ref for ref in lake.table(name).metadata.refs if ref != "main"]
+
+
+@pytest.mark.each_engine
+def test_rows_that_pass_are_published_in_one_snapshot(lake: Lake) -> None:
+    result = lake.materialize(audited(), partition_key="2013-01-01")
+    assert lake.rows("hours", "v") == [1] * 24
+    assert metadata_of(result, "hours")["iceberg/publication"] == "fast-forward"
+    assert (evaluations(lake), staged_branches(lake)) == ({"plausible": True}, [])
+    lake.materialize(audited("2"), partition_key="2013-01-02")
+    assert [summary["dagster.partition_keys"] for summary in lake.summaries("hours")[1:]] == [
+        "2013-01-01",
+        "2013-01-02",
+    ]
+
+
+@pytest.mark.each_engine
+def test_rows_that_fail_are_seen_by_nobody(lake: Lake) -> None:
+    lake.materialize(audited(), partition_key="2013-01-01")
+    before = lake.head("hours")
+    error = lake.failure(audited("-5", plausible="v > 0", many="count(*) > 1"), partition_key="2013-01-01")
+    assert (error.class_name, error.allow_retries) == ("AuditFailedError", False)
+    (branch,) = staged_branches(lake)
+    assert "found `plausible` (v > 0): failing rows = 24." in str(error)
+    assert f"`db`.`hours`.`branch_{branch}` WHERE NOT (v > 0)`" in str(error)
+    assert "ts=2013-01-01" in str(error)
+    assert (lake.head("hours"), lake.rows("hours", "v")) == (before, [1] * 24)
+    assert evaluations(lake) == {"plausible": False, "many": True}
+    assert lake.table("hours").scan().use_ref(branch).to_arrow().column("v").to_pylist() == [-5] * 24
+
+
+def checked(lake: Lake, *definitions: Any, **kwargs: Any) -> dict[str, tuple[bool, str]]:
+    """Return whether each check passed, and how it was evaluated."""
+    result = lake.materialize(*definitions, **kwargs)
+    return {
+        item.check_name: (item.passed, str(item.metadata["iceberg/evaluated_by"].value))
+        for item in result.get_asset_check_evaluations()
+    }
+
+
+def test_the_checks_show_what_the_step_found_and_run_alone_what_is_published(lake: Lake) -> None:
+    audits: dict[str, Any] = {
+        "plausible": "min(v) > 0",
+        "some": "count(*) > 0",
+        "hours": {"unique": ["ts"], "severity": "warn"},
+    }
+    asset = audited("1", **audits)
+    checks = build_audit_checks([asset])
+    in_run = checked(lake, asset, *checks, partition_key="2013-01-01")
+    assert in_run == {"plausible": (True, "metadata"), "some": (True, "metadata"), "hours": (True, "scan")}
+    selection = dg.AssetSelection.checks(*checks)
+    lake.session.sql(f"insert into {lake.spark.catalog_description.name}.db.hours values (timestamp'2013-01-20', -7)")
+    alone = checked(lake, asset, *checks, selection=selection)
+    assert alone == {"plausible": (False, "scan"), "some": (True, "metadata"), "hours": (True, "scan")}
+
+
+@pytest.fixture
+def before_publication(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None]:
+    """Run something once, after the audits and before the publication."""
+
+    def once(action: Callable[[], Any]) -> None:
+        publish, left = commit.publish, [action]
+
+        def published(*args: Any, **kwargs: Any) -> Any:
+            if left:
+                left.pop()()
+            return publish(*args, **kwargs)
+
+        monkeypatch.setattr(commit, "publish", published)
+
+    return once
+
+
+def in_other_days(lake: Lake, value: int, *days: str, name: str = "hours") -> Callable[[], Any]:
+    """Return what writes days of the table without audits."""
+    asset = hours_asset(name, str(value), partitions_def=DAYS)
+    return lambda: [lake.materialize(asset, partition_key=day) for day in days]
+
+
+Before = Callable[[Callable[[], Any]], None]
+
+
+@pytest.mark.each_engine
+def test_a_day_that_others_have_not_touched_is_rebased(lake: Lake, before_publication: Before) -> None:
+    in_other_days(lake, 1, "2013-01-01", "2013-01-02")()
+    before_publication(in_other_days(lake, 3, "2013-01-02", "2013-01-03"))
+    result = lake.materialize(audited("2"), partition_key="2013-01-01")
+    assert metadata_of(result, "hours")["iceberg/publication"] == "rebase"
+    assert lake.rows("hours", "v") == [2] * 24 + [3] * 48
+    assert [row.v for row in lake.session.table("lake.db.hours").sort("v").collect()] == [2] * 24 + [3] * 48
+    summary = lake.summaries("hours")[-1]
+    assert (summary["dagster.partition_keys"], summary["added-records"], summary["deleted-records"]) == (
+        "2013-01-01",
+        "24",
+        "24",
+    )
+    assert metadata_of(result, "hours")["iceberg/snapshot_id"] == str(lake.head("hours").snapshot_id)
+    assert staged_branches(lake) == []
+
+
+def test_a_day_that_others_have_written_meanwhile_is_written_again(lake: Lake, before_publication: Before) -> None:
+    in_other_days(lake, 1, "2013-01-01")()
+    before_publication(in_other_days(lake, 3, "2013-01-02"))  # empty when the run staged it
+    result = lake.materialize(audited("2"), partition_key="2013-01-02")
+    assert metadata_of(result, "hours")["iceberg/retries"] == 1
+    assert lake.rows("hours", "v") == [1] * 24 + [2] * 24
+    assert staged_branches(lake) == []
