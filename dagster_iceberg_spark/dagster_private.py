@@ -19,6 +19,7 @@ from dagster.components.definitions import LazyDefinitions
 RESUME_TAGS: Final = ("dagster/is_resume_retry", "dagster/is_asset_resume_retry")
 """Tags of a run that resumes another run. Parent and root run ids alone do not distinguish it from a new execution."""
 PARENT_RUN_TAG: Final = "dagster/parent_run_id"
+ROOT_RUN_TAG: Final = "dagster/root_run_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def step_facts(context: dg.OutputContext | dg.InputContext) -> StepFacts | None:
         attempt=step.previous_attempt_count,
         run_tags=step.dagster_run.tags,
         instance=step.instance,
-        root_run_id=step.dagster_run.root_run_id or step.run_id,
+        root_run_id=step.dagster_run.tags.get(ROOT_RUN_TAG, step.run_id),
     )
 
 

@@ -24,6 +24,7 @@ from dagster_iceberg_spark.plan.merge_settings import (
     MergeSize,
     merge_settings,
 )
+from dagster_iceberg_spark.plan.staging import is_empty_start
 from dagster_iceberg_spark.plan.write_plan import Merge, WritePlan
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.batch import Batch, marked, stage
@@ -118,7 +119,7 @@ def _require_unmoved(session: IcebergSession, plan: WritePlan, action: Merge) ->
     for snapshot in state.base_ancestors(plan.branch) if state else ():
         if state and snapshot.snapshot_id == action.base_snapshot_id:
             return state.base(plan.branch)
-        if not snapshot.is_compaction and (
+        if not (snapshot.is_compaction or is_empty_start(snapshot)) and (
             action.scope == EVERY_ROW or not leaves_alone(snapshot, action.materialization)
         ):
             break

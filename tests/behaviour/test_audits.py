@@ -1,14 +1,12 @@
 """Audits: rows are staged, checked and published, and nobody sees rows that fail."""
 
-from collections.abc import Callable
 from typing import Any
 
 import dagster as dg
 import pytest
 
 from dagster_iceberg_spark import build_audit_checks
-from dagster_iceberg_spark.spark import commit
-from tests.conftest import Lake, frame_asset, hours_asset, metadata_of
+from tests.conftest import Lake, hours_asset, metadata_of
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
 DAY = {"partition_expr": "ts"}
@@ -87,56 +85,3 @@ def test_the_checks_show_what_the_step_found_and_run_alone_what_is_published(lak
     lake.session.sql(f"insert into {lake.spark.catalog_description.name}.db.hours values (timestamp'2013-01-20', -7)")
     alone = checked(lake, asset, *checks, selection=selection)
     assert alone == {"plausible": (False, "scan"), "some": (True, "metadata"), "hours": (True, "scan")}
-
-
-@pytest.fixture
-def before_publication(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None]:
-    """Run something once, after the audits and before the publication."""
-
-    def once(action: Callable[[], Any]) -> None:
-        publish, left = commit.publish, [action]
-
-        def published(*args: Any, **kwargs: Any) -> Any:
-            if left:
-                left.pop()()
-            return publish(*args, **kwargs)
-
-        monkeypatch.setattr(commit, "publish", published)
-
-    return once
-
-
-def in_other_days(lake: Lake, value: int, *days: str, name: str = "hours") -> Callable[[], Any]:
-    """Return what writes days of the table without audits."""
-    asset = hours_asset(name, str(value), partitions_def=DAYS)
-    return lambda: [lake.materialize(asset, partition_key=day) for day in days]
-
-
-Before = Callable[[Callable[[], Any]], None]
-
-
-@pytest.mark.each_engine
-def test_a_day_that_others_have_not_touched_is_rebased(lake: Lake, before_publication: Before) -> None:
-    in_other_days(lake, 1, "2013-01-01", "2013-01-02")()
-    before_publication(in_other_days(lake, 3, "2013-01-02", "2013-01-03"))
-    result = lake.materialize(audited("2"), partition_key="2013-01-01")
-    assert metadata_of(result, "hours")["iceberg/publication"] == "rebase"
-    assert lake.rows("hours", "v") == [2] * 24 + [3] * 48
-    assert [row.v for row in lake.session.table("lake.db.hours").sort("v").collect()] == [2] * 24 + [3] * 48
-    summary = lake.summaries("hours")[-1]
-    assert (summary["dagster.partition_keys"], summary["added-records"], summary["deleted-records"]) == (
-        "2013-01-01",
-        "24",
-        "24",
-    )
-    assert metadata_of(result, "hours")["iceberg/snapshot_id"] == str(lake.head("hours").snapshot_id)
-    assert staged_branches(lake) == []
-
-
-def test_a_day_that_others_have_written_meanwhile_is_written_again(lake: Lake, before_publication: Before) -> None:
-    in_other_days(lake, 1, "2013-01-01")()
-    before_publication(in_other_days(lake, 3, "2013-01-02"))  # empty when the run staged it
-    result = lake.materialize(audited("2"), partition_key="2013-01-02")
-    assert metadata_of(result, "hours")["iceberg/retries"] == 1
-    assert lake.rows("hours", "v") == [1] * 24 + [2] * 24
-    assert staged_branches(lake) == []

@@ -720,3 +720,12 @@ def test_a_batch_is_compared_anew_where_others_have_written(lake: Lake, monkeypa
     assert table(lake) == [(1, "a", 10), (2, "b", 20), (3, "c", 30), (4, "ours", 40)]
     assert counts(result) == (0, 1, 0, 1)
     assert metadata_of(result, "t")["iceberg/retries"] == 1
+
+
+@pytest.mark.full
+def test_a_merge_into_the_branch_of_a_new_table(lake: Lake) -> None:
+    options = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"], "iceberg/branch": "tried"}
+    for value in ("a", "b"):
+        lake.materialize(frame_asset("people", f"select 1 as id, '{value}' as n", metadata=options))
+    table = lake.table("people")
+    assert (table.current_snapshot(), table.scan().use_ref("tried").to_arrow()["n"].to_pylist()) == (None, ["b"])

@@ -345,6 +345,7 @@ FULL = {
     "iceberg/format_version": 3,
     "iceberg/location": "s3://lake/t",
     "iceberg/branch": "audit",
+    "iceberg/audits": {"some": "count(*) > 0", "key": {"unique": ["id"], "severity": "warn"}},
     "iceberg/takes_over": "old/flights",
 }
 

@@ -1,0 +1,340 @@
+"""Publishing staged rows: beside other writers, after a crash, and on tables of each kind."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import dagster as dg
+import polars as pl
+import pytest
+
+from dagster_iceberg_spark import HadoopCatalog, SqlCatalog, WriteFailedError
+from dagster_iceberg_spark.spark import commit
+from tests.conftest import Lake, frame_asset, hours_asset, metadata_of, open_lake, resuming
+
+DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
+DAY = {"partition_expr": "ts"}
+LOG = {"iceberg/write_disposition": "append"}
+MERGED = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["ts"]}
+TOUCHED = {"iceberg/write_disposition": "overwrite_partitions", "iceberg/partition_by": ["day(ts)"]}
+EVERY_ROW = {"iceberg/audits": {"plausible": "v > 0"}}
+Before: TypeAlias = Callable[[Callable[[], Any]], None]
+
+pytestmark = pytest.mark.spark
+
+
+def audited(value: str = "1", **options: Any) -> dg.AssetsDefinition:
+    """Return an asset with one row for each hour of its day, and an audit."""
+    return hours_asset("hours", value, partitions_def=DAYS, metadata={**DAY, **EVERY_ROW}, **options)
+
+
+def staged_branches(lake: Lake, name: str = "hours") -> list[str]:
+    return [ref for ref in lake.table(name).metadata.refs if ref != "main"]
+
+
+@pytest.fixture
+def before_publication(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None]:
+    """Run something once, after the audits and before the publication."""
+
+    def once(action: Callable[[], Any]) -> None:
+        publish, left = getattr(commit, "publish"), [action]  # noqa: B009 - not exported
+
+        def published(*args: Any, **kwargs: Any) -> Any:
+            if left:
+                left.pop()()
+            return publish(*args, **kwargs)
+
+        monkeypatch.setattr(commit, "publish", published)
+
+    return once
+
+
+def in_other_days(lake: Lake, value: int, *days: str, name: str = "hours") -> Callable[[], Any]:
+    """Return what writes days of the table without audits."""
+    asset = hours_asset(name, str(value), partitions_def=DAYS)
+    return lambda: [lake.materialize(asset, partition_key=day) for day in days]
+
+
+@pytest.mark.each_engine
+def test_a_day_that_others_have_not_touched_is_rebased(lake: Lake, before_publication: Before) -> None:
+    in_other_days(lake, 1, "2013-01-01", "2013-01-02")()
+    before_publication(in_other_days(lake, 3, "2013-01-02", "2013-01-03"))
+    result = lake.materialize(audited("2"), partition_key="2013-01-01")
+    assert metadata_of(result, "hours")["iceberg/publication"] == "rebase"
+    assert lake.rows("hours", "v") == [2] * 24 + [3] * 48
+    assert [row.v for row in lake.session.table("lake.db.hours").sort("v").collect()] == [2] * 24 + [3] * 48
+    summary = lake.summaries("hours")[-1]
+    assert (summary["dagster.partition_keys"], summary["added-records"], summary["deleted-records"]) == (
+        "2013-01-01",
+        "24",
+        "24",
+    )
+    assert metadata_of(result, "hours")["iceberg/snapshot_id"] == str(lake.head("hours").snapshot_id)
+    assert staged_branches(lake) == []
+
+
+def test_a_day_that_others_have_written_meanwhile_is_written_again(lake: Lake, before_publication: Before) -> None:
+    in_other_days(lake, 1, "2013-01-01")()
+    before_publication(in_other_days(lake, 3, "2013-01-02"))  # empty when the run staged it
+    result = lake.materialize(audited("2"), partition_key="2013-01-02")
+    assert metadata_of(result, "hours")["iceberg/retries"] == 1
+    assert lake.rows("hours", "v") == [1] * 24 + [2] * 24
+    assert staged_branches(lake) == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("options", "expected", "publication"),
+    [
+        ({}, [1] * 24 + [2] * 24, "rebase"),
+        (LOG, [1] * 24 + [2] * 24, "rebase"),
+        (MERGED, [1] * 24 + [2] * 24, "rebase"),
+        (TOUCHED, [1] * 24 + [2] * 24, "rebase"),
+        ({"iceberg/partition_by": ["month(ts)"]}, [1] * 24 + [2] * 24, "rebase"),
+        ({"iceberg/format_version": 3}, [1] * 24 + [2] * 24, "rewrite"),
+        ({"iceberg/format_version": 1}, [1] * 24 + [2] * 24, "rebase"),
+        ({**LOG, "iceberg/format_version": 3}, [1] * 24 + [2] * 24, "rewrite"),
+        ({**MERGED, "iceberg/format_version": 3}, [1] * 24 + [2] * 24, "rewrite"),
+        ({**TOUCHED, "iceberg/format_version": 3}, [1] * 24 + [2] * 24, "rewrite"),
+    ],
+    ids=lambda value: "" if isinstance(value, list) else None,
+)
+def test_each_disposition_is_published_beside_another_day(
+    lake: Lake, before_publication: Before, options: dict[str, Any], expected: list[int], publication: str
+) -> None:
+    metadata = {**DAY, **options}
+    plain = hours_asset("hours", "1", partitions_def=DAYS, metadata=metadata)
+    asset = hours_asset("hours", "2", partitions_def=DAYS, metadata={**metadata, **EVERY_ROW})
+    lake.materialize(plain, partition_key="2013-01-05")
+    in_other_days(lake, 9, "2013-01-06")()
+    before_publication(lambda: lake.materialize(plain, partition_key="2013-01-07"))
+    result = lake.materialize(asset, partition_key="2013-01-06")
+    assert metadata_of(result, "hours")["iceberg/publication"] == publication
+    kept = [] if options.get("iceberg/write_disposition") != "append" else [9] * 24
+    assert lake.rows("hours", "v") == sorted([*expected, *[1] * 24, *kept])
+    assert staged_branches(lake) == []
+    tokens = [summary["dagster.commit_token"] for summary in lake.summaries("hours") if summary.get("dagster.run_id")]
+    assert len(tokens) == len(lake.summaries("hours"))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_new_table_is_published_by_its_first_rows_that_pass(lake: Lake, version: int) -> None:
+    options = {**DAY, "iceberg/format_version": version, **EVERY_ROW}
+    assert "AuditFailedError" in repr(
+        lake.failure(
+            hours_asset("hours", "-1", partitions_def=DAYS, metadata=options), partition_key="2013-01-01"
+        ).class_name
+    )
+    assert lake.table("hours").current_snapshot() is None
+    lake.materialize(hours_asset("hours", "1", partitions_def=DAYS, metadata=options), partition_key="2013-01-01")
+    assert lake.rows("hours", "v") == [1] * 24
+
+
+@pytest.mark.full
+def test_compaction_meanwhile_makes_the_engine_write_the_rows_again(lake: Lake, before_publication: Before) -> None:
+    in_other_days(lake, 1, "2013-01-01", "2013-01-02")()
+    compact = "call lake.system.rewrite_data_files(table => 'db.hours', options => map('rewrite-all', 'true'))"
+    before_publication(lambda: lake.session.sql(compact).collect())
+    result = lake.materialize(audited("2"), partition_key="2013-01-01")
+    assert metadata_of(result, "hours")["iceberg/publication"] == "rewrite"
+    assert lake.rows("hours", "v") == [1] * 24 + [2] * 24
+    assert metadata_of(result, "hours")["dagster/partition_row_count"] == 24
+
+
+@pytest.mark.full
+def test_deleted_rows_on_other_days_make_the_engine_write_the_rows_again(
+    lake: Lake, before_publication: Before
+) -> None:
+    in_other_days(lake, 1, "2013-01-01", "2013-01-02")()
+    lake.session.sql("alter table lake.db.hours set tblproperties ('write.delete.mode' = 'merge-on-read')")
+    delete = "delete from lake.db.hours where ts = timestamp'2013-01-02 12:00:00Z'"
+    before_publication(lambda: lake.session.sql(delete))
+    result = lake.materialize(audited("2"), partition_key="2013-01-01")
+    assert metadata_of(result, "hours")["iceberg/publication"] == "rewrite"
+    assert lake.rows("hours", "v") == [1] * 23 + [2] * 24
+
+
+@pytest.mark.full
+def test_files_of_an_older_spec_make_the_engine_write_the_rows_again(lake: Lake, before_publication: Before) -> None:
+    in_other_days(lake, 1, "2013-01-01", "2013-01-02")()
+
+    def evolve() -> None:
+        lake.session.sql("alter table lake.db.hours add partition field bucket(2, v)")
+        lake.session.sql("insert into lake.db.hours values (timestamp'2013-01-03 12:00:00Z', 1)")
+
+    before_publication(evolve)
+    result = lake.materialize(audited("2"), partition_key="2013-01-01")
+    assert metadata_of(result, "hours")["iceberg/publication"] == "rewrite"
+    assert lake.rows("hours", "v") == [1] * 25 + [2] * 24
+    assert [row.v for row in lake.session.table("lake.db.hours").sort("v").collect()] == [1] * 25 + [2] * 24
+
+
+@pytest.mark.full
+def test_a_file_that_others_have_rewritten_meanwhile_is_a_conflict(lake: Lake, before_publication: Before) -> None:
+    coarse = {**DAY, "iceberg/partition_by": ["month(ts)"]}
+    both = hours_asset(
+        "hours", "1", partitions_def=DAYS, metadata=coarse, backfill_policy=dg.BackfillPolicy.single_run()
+    )
+    lake.materialize_range(both, first="2013-01-01", last="2013-01-02")
+    other = hours_asset("hours", "3", partitions_def=DAYS, metadata=coarse)
+    before_publication(lambda: lake.materialize(other, partition_key="2013-01-02"))
+    asset = hours_asset("hours", "2", partitions_def=DAYS, metadata={**coarse, **EVERY_ROW})
+    result = lake.materialize(asset, partition_key="2013-01-01")
+    assert metadata_of(result, "hours")["iceberg/retries"] == 1
+    assert lake.rows("hours", "v") == [2] * 24 + [3] * 24
+
+
+def test_other_engines_read_a_rebased_table_and_it_goes_on_as_any(lake: Lake, before_publication: Before) -> None:
+    in_other_days(lake, 1, "2013-01-01", "2013-01-02")()
+    before_publication(in_other_days(lake, 3, "2013-01-02"))
+    lake.materialize(audited("2"), partition_key="2013-01-01")
+    expected = [2] * 24 + [3] * 24
+    table = lake.table("hours")
+    with_pyiceberg = pl.scan_iceberg(table, reader_override="pyiceberg")
+    assert sorted(with_pyiceberg.collect()["v"].to_list()) == expected
+    assert [row.v for row in lake.session.table("lake.db.hours").sort("v").collect()] == expected
+    lake.session.sql("call lake.system.rewrite_data_files(table => 'db.hours', options => map('rewrite-all', 'true'))")
+    lake.materialize(audited("4"), partition_key="2013-01-01")
+    assert lake.rows("hours", "v") == [3] * 24 + [4] * 24
+
+
+def test_changes_are_read_from_a_rebased_table(lake: Lake, before_publication: Before) -> None:
+    log = frame_asset("log", "select 1 as v", metadata=LOG)
+    read: list[list[int]] = []
+
+    @dg.asset(ins={"log": dg.AssetIn(metadata={"iceberg/read": "changes"})}, io_manager_key="iceberg", metadata=LOG)
+    def copied(log: pl.DataFrame) -> pl.DataFrame:
+        read.append(sorted(log["v"].to_list()))
+        return log
+
+    lake.materialize(log, copied)
+    before_publication(lambda: lake.materialize(frame_asset("log", "select 2 as v", metadata=LOG)))
+    staged = frame_asset("log", "select 3 as v", metadata={**LOG, **EVERY_ROW})
+    result = lake.materialize(staged, copied)
+    assert metadata_of(result, "log")["iceberg/publication"] == "rebase"
+    assert read == [[1], [2, 3]]
+
+
+class Crash:
+    """Breaks off a write at a call of `spark/commit.py`, as a process that dies there, once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, *, after: bool) -> None:
+        call, left = getattr(commit, name), [True]
+
+        def crashing(*args: Any, **kwargs: Any) -> Any:
+            if after or not left:
+                result = call(*args, **kwargs)
+            if left:
+                left.pop()
+                message = "gone"
+                raise WriteFailedError(message)
+            return result
+
+        monkeypatch.setattr(commit, name, crashing)
+
+
+@pytest.fixture
+def kept_lake(kept_instance: dg.DagsterInstance, tmp_path: Path) -> Iterator[Lake]:
+    """A lake whose runs can be resumed."""
+    catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh"))
+    for lake in open_lake(catalog, tmp_path, None):
+        yield Lake(lake.spark, lake.io_manager, kept_instance, lake.directory)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("disposition", ["append", "replace", "merge"])
+@pytest.mark.parametrize(
+    ("name", "after"),
+    [
+        ("prepare", False),
+        ("prepare", True),
+        ("write", True),
+        ("evaluated", False),
+        ("publish", False),
+        ("publish", True),
+        ("published_snapshot", True),
+    ],
+)
+def test_a_crash_at_any_point_loses_and_doubles_nothing(
+    kept_lake: Lake, monkeypatch: pytest.MonkeyPatch, name: str, after: bool, disposition: str
+) -> None:
+    metadata = {"iceberg/write_disposition": disposition, "iceberg/merge_keys": ["v"], **EVERY_ROW}
+    kept_lake.materialize(frame_asset("t", "select 9 as v", metadata=metadata))
+    Crash(monkeypatch, name, after=after)
+    failed = kept_lake.materialize(frame_asset("t", "select 1 as v", metadata=metadata), raise_on_error=False)
+    seen = kept_lake.rows("t", "v")
+    assert seen in ([9], [1] if disposition == "replace" else [1, 9])
+    if not failed.success:
+        again = frame_asset("t", "select 1 as v", metadata=metadata)
+        kept_lake.materialize(again, tags=resuming(failed.run_id))
+    assert kept_lake.rows("t", "v") == ([1] if disposition == "replace" else [1, 9])
+    assert staged_branches(kept_lake, "t") == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("name", "after"), [("evaluated", False), ("publish", False), ("publish", True)])
+def test_a_retried_step_publishes_what_its_earlier_attempt_has_staged(
+    kept_lake: Lake, monkeypatch: pytest.MonkeyPatch, name: str, after: bool
+) -> None:
+    Crash(monkeypatch, name, after=after)
+    result = kept_lake.materialize(audited(retry_policy=dg.RetryPolicy(max_retries=1)), partition_key="2013-01-01")
+    reported = metadata_of(result, "hours")
+    assert (reported["iceberg/adopted"], kept_lake.rows("hours", "v")) == (True, [1] * 24)
+    assert (len(kept_lake.table("hours").snapshots()), staged_branches(kept_lake)) == (2, [])
+
+
+def test_a_run_that_resumes_one_whose_audit_failed_stages_its_rows_anew(kept_lake: Lake) -> None:
+    failed = kept_lake.materialize(audited("-1"), partition_key="2013-01-01", raise_on_error=False)
+    (branch,) = staged_branches(kept_lake)
+    tags = resuming(failed.run_id)
+    again = kept_lake.materialize(audited("-2"), partition_key="2013-01-01", raise_on_error=False, tags=tags)
+    assert not again.success
+    assert staged_branches(kept_lake) == [branch]
+    kept_lake.materialize(audited("1"), partition_key="2013-01-01", tags=tags)
+    assert (kept_lake.rows("hours", "v"), staged_branches(kept_lake)) == ([1] * 24, [])
+
+
+@pytest.mark.full
+def test_a_day_that_another_run_publishes_first_is_a_named_conflict(lake: Lake, before_publication: Before) -> None:
+    impatient = lake.with_options(commit_attempts=1)
+    before_publication(in_other_days(lake, 3, "2013-01-01"))
+    error = impatient.failure(audited("2"), partition_key="2013-01-01")
+    assert (error.class_name, error.allow_retries) == ("CommitConflictError", True)
+    run = lake.summaries("hours")[-1]["dagster.run_id"]
+    assert f"of run {run} of hours, partitions 2013-01-01, which has changed them since" in str(error)
+    assert (lake.rows("hours", "v"), staged_branches(lake)) == ([3] * 24, [])
+
+
+@pytest.mark.full
+def test_concurrent_runs_of_different_days_all_publish(lake: Lake) -> None:
+    days = [f"2013-01-{number:02}" for number in range(1, 9)]
+    in_other_days(lake, 1, "2013-01-20")()
+    barrier = threading.Barrier(len(days))
+
+    def run(day: str) -> Any:
+        barrier.wait()
+        with dg.DagsterInstance.ephemeral() as instance:
+            own = Lake(lake.spark, lake.io_manager, instance, lake.directory)
+            result = own.materialize(audited(day[-1]), partition_key=day)
+        return metadata_of(result, "hours")["iceberg/publication"]
+
+    with ThreadPoolExecutor(len(days)) as pool:
+        how = list(pool.map(run, days))
+    assert lake.rows("hours", "v") == sorted([*[1] * 24, *(number for number in range(1, 9) for _ in range(24))])
+    assert staged_branches(lake) == []
+    assert set(how) <= {"fast-forward", "rebase"}
+
+
+@pytest.mark.full
+def test_rows_of_a_table_in_a_directory_are_published_by_the_engine(tmp_path: Path, before_publication: Before) -> None:
+    for lake in open_lake(HadoopCatalog(warehouse=str(tmp_path / "wh")), tmp_path, None):
+        first = lake.materialize(audited(), partition_key="2013-01-01")
+        before_publication(in_other_days(lake, 3, "2013-01-02"))
+        second = lake.materialize(audited("2"), partition_key="2013-01-01")
+        how = [metadata_of(result, "hours")["iceberg/publication"] for result in (first, second)]
+        assert how == ["fast-forward", "rewrite"]
+        name = lake.spark.catalog_description.name
+        assert [row.v for row in lake.session.table(f"{name}.db.hours").sort("v").collect()] == [2] * 24 + [3] * 24
