@@ -284,6 +284,11 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             f"{commit.snapshot.count('added-records')} rows added, {commit.snapshot.count('deleted-records')} deleted, "
             f"{commit.write_seconds:.1f} s to write, {commit.commit_seconds:.1f} s to commit."
         )
+        if commit.publication is not None:
+            context.log.info(
+                f"Published {commit.identifier} in {commit.publication_seconds:.2f} s by a {commit.publication}: "
+                f"{sum(result.passed for result in commit.audits)} of {len(commit.audits)} audits passed."
+            )
 
     def _configuration(self) -> dict[str, Any]:
         """Return the fields that an asset's metadata may override."""

@@ -71,22 +71,25 @@ class FileChanges:
 
 
 def staged_line(state: TableState, staging: Staging, materialization: Materialization) -> StagedLine:
-    """Return where the staged branch began. The branch must hold nothing but the staged snapshot."""
-    passed = tuple(state.ancestors(staging.target))
-    known = {snapshot.snapshot_id: position for position, snapshot in enumerate(passed)}
+    """Return where the staged branch began. The branch must hold nothing but the staged snapshot.
+
+    A target that does not exist yet has passed nothing.
+    """
+    line = tuple(state.base_ancestors(staging.target))
+    positions = {snapshot.snapshot_id: position for position, snapshot in enumerate(line)}
     own: list[Snapshot] = []
-    begin = len(passed)
+    begin = len(line)
     for snapshot in state.ancestors(staging.branch):
-        if snapshot.snapshot_id in known:
-            begin = known[snapshot.snapshot_id]
+        if snapshot.snapshot_id in positions:
+            begin = positions[snapshot.snapshot_id]
             break
         if not is_empty_start(snapshot):
             own.append(snapshot)
-    is_cut = begin == len(passed) and bool(passed) and passed[-1].parent_snapshot_id is not None
+    is_cut = begin == len(line) and bool(line) and line[-1].parent_snapshot_id is not None
     tokens = [snapshot.summary.get(lineage.COMMIT_TOKEN) for snapshot in own]
     if tokens != [materialization.commit_token] or is_cut:
         raise publication_refusals.other_history(state.identifier, staging)
-    return StagedLine(own[0], passed[:begin])
+    return StagedLine(own[0], line[:begin] if staging.target in state.refs else ())
 
 
 def decide_publication(

@@ -37,6 +37,17 @@ def other_history(identifier: TableIdentifier, staging: Staging) -> CommitConfli
     )
 
 
+def lost_branch(identifier: TableIdentifier, staging: Staging) -> CommitConflictError:
+    """The staged branch has gone while the rows were written."""
+    return CommitConflictError.refusing(
+        "stage",
+        str(identifier),
+        expected=f"the staged branch {staging.branch!r} that was created before the write",
+        found="none: an expiry of snapshots or another writer has removed it",
+        hint="run the asset again.",
+    )
+
+
 def moved(identifier: TableIdentifier, staging: Staging) -> CommitConflictError:
     """Another writer has committed while the staged rows were being published."""
     return CommitConflictError.refusing(
@@ -56,15 +67,19 @@ def failed_audits(
 ) -> AuditFailedError:
     """Rows fail an audit. `query` returns the query that shows the staged rows that fail it."""
     failed = [result for result in results if result.forbids_publication]
-    samples = [f"{', '.join(f'{name}={value}' for name, value in row.items())}" for row in failed[0].sample]
-    shown = f" Rows such as: {'; '.join(samples)}." if samples else ""
+    found = "; ".join(f"{result}{_sample(result)}" for result in failed)
     error = AuditFailedError.refusing(
         "publish",
         str(identifier),
         expected="rows that pass every audit",
-        found="; ".join(map(str, failed)),
-        hint=f"`{query(failed[0])}` shows the staged rows. They stay in the branch {staging.branch!r} until snapshots "
-        f"are expired in {staging.retention_days} days or later; {staging.target!r} is unchanged.{shown}",
+        found=found,
+        hint=f"fix the rows or the audit, and run the asset again. {staging.target!r} is unchanged. The staged rows stay "
+        f"in the branch {staging.branch!r} for {staging.retention_days} days. To look at them: {query(failed[0])}",
     )
     error.results = tuple(results)
     return error
+
+
+def _sample(result: AuditResult) -> str:
+    rows = [", ".join(f"{name}={value}" for name, value in row.items()) for row in result.sample]
+    return f", such as {' and '.join(f'({row})' for row in rows)}" if rows else ""

@@ -3,6 +3,7 @@
 Conditions refer to the asset's names of its columns, also while a rename waits for the publication.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -34,6 +35,7 @@ Results: TypeAlias = dict[str, AuditResult]
 """The results of audits by name."""
 
 MAXIMUM_SAMPLE: Final = 3
+_PLAIN_NAME: Final = re.compile(r"[\w.`]+", re.ASCII)
 _SHOWN_COLUMNS: Final = 6
 _SHOWN_CHARACTERS: Final = 80
 _FAILING_ROWS: Final = "failing rows"
@@ -188,6 +190,8 @@ def query_of(
 ) -> str:
     """Return the query with which a person looks at the staged rows, or at those that fail an audit of each row."""
     name = sql.table_name(session.catalog.name, request.identifier, branch)
+    if _PLAIN_NAME.fullmatch(name):
+        name = name.replace("`", "")
     match result.audit.rule:
         case Condition(text) if result.sample and not rows.stored:
             return sql.rows_where(name, f"NOT ({text})")

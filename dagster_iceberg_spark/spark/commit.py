@@ -312,6 +312,7 @@ class _Attempts:
             raise self._with_what_is_left(error, plan) from error.__cause__
         except ENGINE_ERRORS as error:
             failure = translated(error, action="write", subject=request.subject, redact=session.catalog.redact)
+            self._require_staged_branch(failure)
             if isinstance(failure, errors.CommitOutcomeUnknownError):
                 outcome.resolve_lost_answer(session, request, work, known, error=error, failure=failure)
                 return RowCounts()
@@ -326,6 +327,18 @@ class _Attempts:
             if plan.create is not None and isinstance(failure, errors.CommitConflictError):
                 _require_created(session, plan)
             raise self._with_what_is_left(failure, plan) from error
+
+    def _require_staged_branch(self, failure: errors.IcebergSparkError) -> None:
+        """Raise a conflict if the staged branch has gone during the write, because snapshots were expired.
+
+        A new branch is as old as the snapshot that it starts at. If it goes a second time, the catalog has no branches.
+        """
+        staging = self.request.table.staging
+        if staging is None or not isinstance(failure, errors.ConfigurationError) or self.number > 1:
+            return
+        state = look(self.session.catalog, self.request.identifier)
+        if state is not None and staging.branch not in state.refs:
+            raise publication_refusals.lost_branch(self.request.identifier, staging)
 
     def _name_leftovers(self, began: dt.datetime) -> None:
         """Report the data files that a failed write may have left. A failure to list them raises no second error."""

@@ -54,9 +54,8 @@ def test_rows_that_fail_are_seen_by_nobody(lake: Lake) -> None:
     error = lake.failure(audited("-5", plausible="v > 0", many="count(*) > 1"), partition_key="2013-01-01")
     assert (error.class_name, error.allow_retries) == ("AuditFailedError", False)
     (branch,) = staged_branches(lake)
-    assert "found `plausible` (v > 0): failing rows = 24." in str(error)
-    assert f"`db`.`hours`.`branch_{branch}` WHERE NOT (v > 0)`" in str(error)
-    assert "ts=2013-01-01" in str(error)
+    assert "found `plausible` (v > 0): failing rows = 24, such as (ts=2013-01-01" in str(error)
+    assert str(error).endswith(f"SELECT * FROM lake.db.hours.branch_{branch} WHERE NOT (v > 0)")
     assert (lake.head("hours"), lake.rows("hours", "v")) == (before, [1] * 24)
     assert evaluations(lake) == {"plausible": False, "many": True}
     assert lake.table("hours").scan().use_ref(branch).to_arrow().column("v").to_pylist() == [-5] * 24

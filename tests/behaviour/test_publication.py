@@ -338,3 +338,50 @@ def test_rows_of_a_table_in_a_directory_are_published_by_the_engine(tmp_path: Pa
         assert how == ["fast-forward", "rewrite"]
         name = lake.spark.catalog_description.name
         assert [row.v for row in lake.session.table(f"{name}.db.hours").sort("v").collect()] == [2] * 24 + [3] * 24
+
+
+@pytest.mark.full
+def test_a_staged_branch_that_is_expired_during_the_write_is_staged_again(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_other_days(lake, 1, "2013-01-02")()
+    write, left = getattr(commit, "write"), [True]  # noqa: B009 - not exported
+
+    def writing(*args: Any) -> Any:
+        if left:
+            left.pop()
+            (branch,) = staged_branches(lake)
+            lake.session.sql(f"alter table lake.db.hours drop branch {branch}")
+        return write(*args)
+
+    monkeypatch.setattr(commit, "write", writing)
+    result = lake.materialize(audited("2"), partition_key="2013-01-01")
+    assert (metadata_of(result, "hours")["iceberg/retries"], lake.rows("hours", "v")) == (1, [1] * 24 + [2] * 24)
+
+
+@pytest.mark.full
+def test_rows_are_published_to_the_branch_of_the_asset(lake: Lake) -> None:
+    in_other_days(lake, 1, "2013-01-01", "2013-01-02")()
+    metadata = {**DAY, **EVERY_ROW, "iceberg/branch": "tried"}
+    for value in ("2", "3"):
+        asset = hours_asset("hours", value, partitions_def=DAYS, metadata=metadata)
+        lake.materialize(asset, partition_key="2013-01-01")
+        tried = lake.table("hours").scan().use_ref("tried").to_arrow()["v"].to_pylist()
+        assert (sorted(tried), lake.rows("hours", "v")) == ([1] * 24 + [int(value)] * 24, [1] * 48)
+    assert staged_branches(lake) == ["tried"]
+    failing = hours_asset("hours", "-1", partitions_def=DAYS, metadata=metadata)
+    assert lake.failure(failing, partition_key="2013-01-01").class_name == "AuditFailedError"
+
+
+@pytest.mark.full
+def test_columns_are_dropped_and_renamed_after_the_publication(lake: Lake) -> None:
+    lake.materialize(frame_asset("t", "select 1 as id, 2 as old, 3 as gone"))
+    options = {"iceberg/renames": {"old": "new"}, "iceberg/schema_evolution": "full"}
+    audits = {"positive": "new > 0", "sum": "sum(new) > 5", "new": {"not_null": "new"}, "least": "min(new) > 0"}
+    failing = frame_asset("t", "select 1 as id, -2 as new", metadata={**options, "iceberg/audits": audits})
+    error = lake.failure(failing)
+    assert "`positive` (new > 0): failing rows = 1, such as (new=-2" in str(error)
+    assert lake.table("t").schema().column_names == ["id", "old", "gone"]
+    passing = frame_asset("t", "select 1 as id, 7 as new", metadata={**options, "iceberg/audits": audits})
+    lake.materialize(passing)
+    assert (lake.table("t").schema().column_names, lake.rows("t", "id", "new")) == (["id", "new"], [(1, 7)])
