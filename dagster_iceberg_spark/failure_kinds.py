@@ -192,7 +192,7 @@ class FailureKind(Enum):
     )
     BRANCHES_UNSUPPORTED = _misconfigured(
         "a catalog that keeps the branches of tables",
-        "leave `iceberg/branch` and `iceberg/audits` out. To use a branch of Nessie's own, name it in the catalog's `uri`.",
+        "leave out `iceberg/branch` and `iceberg/audits`. The catalog's `uri` may name a branch of Nessie's own.",
     )
     REQUEST_REFUSED = _misconfigured(
         "a request that the REST catalog takes",

@@ -3,22 +3,11 @@
 import dagster as dg
 import polars as pl
 
-from dagster_iceberg_spark import build_table_checks
+from dagster_iceberg_spark import build_audit_checks, build_table_checks
 from example_project.assets.delays import daily_delays
 from example_project.assets.observations import flights, weather
 from example_project.assets.reference import planes
 from example_project.partitions import airport_days, new_york_days
-
-
-@dg.asset_check(
-    asset=flights,
-    partitions_def=new_york_days,
-    description="A flight is there once: airline, number, airport and hour tell flights apart.",
-)
-def flights_are_unique(flights: pl.DataFrame) -> dg.AssetCheckResult:
-    """Find duplicate flights."""
-    duplicates = int(flights.select("time_hour", "carrier", "flight", "origin").is_duplicated().sum())
-    return dg.AssetCheckResult(passed=duplicates == 0, metadata={"rows": len(flights), "duplicates": duplicates})
 
 
 @dg.asset_check(
@@ -57,3 +46,5 @@ def planes_are_unique(planes: pl.DataFrame) -> dg.AssetCheckResult:
 
 table_checks = build_table_checks([flights, weather, daily_delays, planes])
 """Compares the tables with their definitions."""
+audit_checks = build_audit_checks([flights])
+"""Show the audits of the flights, which ran before their rows were published."""

@@ -15,7 +15,7 @@ from unittest import mock
 import polars as pl
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table as IcebergTable
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -56,11 +56,13 @@ class Step:
         title: What it does.
         select: The assets to materialize. None: check the resources and materialize nothing.
         options: What follows `--select` on the command line.
+        refusal: The error that ends the run, if it is to fail.
     """
 
     title: str
     select: str | None
     options: tuple[str, ...] = ()
+    refusal: str | None = None
 
     @property
     def command(self) -> list[str]:
@@ -88,6 +90,12 @@ STEPS = [
         "Flights and delays of all January, those days again among them",
         "flights,daily_delays",
         ("--partition-range", "2013-01-01...2013-01-31"),
+    ),
+    Step(
+        "A day whose source has changed its unit: its rows fail an audit, and nobody sees them",
+        "flights",
+        ("--partition", "2013-01-15", "--config-json", '{"ops": {"flights": {"config": {"delays_in_seconds": true}}}}'),
+        refusal="AuditFailedError",
     ),
     Step(
         "January by airline: a monthly partition reads its 31 days", "monthly_carriers", ("--partition", "2013-01-01")
@@ -147,16 +155,26 @@ def materialized(step: Step, console: Console) -> bool:
     command = shlex.join(step.command)
     started = time.monotonic()
     print(f"\n$ {command}", flush=True)
+    logged = LOG.stat().st_size
     with console.status(step.title):
         code = run(step.command)
     seconds = f"{time.monotonic() - started:5.1f} s"
-    if code == 0:
+    refusal = message_of(step.refusal, LOG.read_text(encoding="utf-8")[logged:]) if step.refusal else None
+    if code == 0 if step.refusal is None else refusal is not None:
         console.print(f"[green]done[/] {seconds}  {escape(step.title)}")
         console.print(f"[dim]              $ {escape(command)}[/]", soft_wrap=True, highlight=False)
+        if refusal is not None:
+            console.print(f"[yellow]              {escape(refusal)}[/]", soft_wrap=True, highlight=False)
         return True
     console.print(f"[red]FAILED[/] {seconds}  {escape(step.title)}. The end of {LOG.relative_to(CHECKOUT)}:\n")
     console.print("\n".join(LOG.read_text().splitlines()[-30:]), markup=False, highlight=False)
     return False
+
+
+def message_of(error: str, log: str) -> str | None:
+    """Return the message of an error in the log without its hint, or None if there is none."""
+    lines = (line.partition(f"{error}: ")[2].partition(" Hint:")[0] for line in log.splitlines())
+    return next((line for line in lines if line), None)
 
 
 def run(command: list[str]) -> int:
@@ -172,7 +190,7 @@ def run(command: list[str]) -> int:
 
 def history(table: IcebergTable) -> Table:
     """Return the newest snapshots of a table, and what each says of the run that made it."""
-    snapshots = sorted(table.snapshots(), key=lambda snapshot: snapshot.timestamp_ms)
+    snapshots = list(ancestors_of(table.current_snapshot(), table.metadata))[::-1]  # without those of branches
     shown = Table(title=headline(table, snapshots), title_justify="left", **PLAIN)
     for column in ("snapshot", "run"):
         shown.add_column(column, no_wrap=True, style="cyan", width=8)

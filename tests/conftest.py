@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import dagster as dg
 import pyarrow as pa
@@ -213,6 +213,27 @@ def while_it_writes(fault: Callable[[], None], monkeypatch: pytest.MonkeyPatch, 
         return writer.write(*args)
 
     monkeypatch.setattr(commit, "write", write)
+
+
+Before: TypeAlias = Callable[[Callable[[], Any]], None]
+
+
+@pytest.fixture
+def before_publication(monkeypatch: pytest.MonkeyPatch) -> Before:
+    """Run something once, after the audits and before the publication."""
+    from dagster_iceberg_spark.spark import commit
+
+    def once(action: Callable[[], Any]) -> None:
+        publish, left = getattr(commit, "publish"), [action]  # noqa: B009 - not exported
+
+        def published(*args: Any, **kwargs: Any) -> Any:
+            if left:
+                left.pop()()
+            return publish(*args, **kwargs)
+
+        monkeypatch.setattr(commit, "publish", published)
+
+    return once
 
 
 def error_of(result: dg.ExecuteInProcessResult) -> "StepError":

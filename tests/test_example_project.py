@@ -14,9 +14,11 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 import pytest
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import ancestors_of
 from rich.console import Console
 
 from dagster_iceberg_spark import IcebergSparkResource
+from dagster_iceberg_spark.dagster_private import recorded_evaluation
 from dagster_iceberg_spark.resource import SESSIONS
 from example_project import checks, demo
 from example_project.assets import delays, observations, reference, report
@@ -32,7 +34,7 @@ ASSETS = [
     delays.monthly_carriers,
     report.delay_report,
 ]
-CHECKS = [checks.flights_are_unique, checks.weather_is_hourly, checks.delays_are_plausible]
+CHECKS = [*checks.audit_checks, checks.weather_is_hourly, checks.delays_are_plausible]
 NEW_YORK = ZoneInfo("America/New_York")
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
@@ -137,6 +139,18 @@ def test_weather_holds_exactly_the_rows_of_its_airports_and_days(project: Projec
     assert project.keys("weather", *columns) == source_rows("weather", ["2013-03-10", "2013-11-03"], columns)
 
 
+@pytest.mark.spark
+def test_a_day_in_another_unit_fails_its_audit_and_changes_nothing(project: Project) -> None:
+    before = project.table("flights").current_snapshot()
+    config = {"ops": {"flights": {"config": {"delays_in_seconds": True}}}}
+    result = project.materialize("flights", partition_key="2013-03-10", run_config=config, raise_on_error=False)
+    assert not result.success
+    key = dg.AssetCheckKey(dg.AssetKey("flights"), "flights_delays_plausible")
+    recorded = recorded_evaluation(project.instance, result.run_id, key)
+    assert recorded is not None
+    assert (recorded.passed, project.table("flights").current_snapshot()) == (False, before)
+
+
 @pytest.mark.full
 @pytest.mark.spark
 def test_daily_delays_count_each_flight_once(project: Project) -> None:
@@ -173,7 +187,8 @@ def test_the_demo_shows_a_snapshot_s_upstream(project: Project) -> None:
 
 def _flights_snapshot(project: Project) -> int:
     """Return the snapshot of flights that November's `daily_delays` were computed from: the last but one."""
-    return sorted(project.table("flights").snapshots(), key=lambda snapshot: snapshot.timestamp_ms)[-2].snapshot_id
+    table = project.table("flights")
+    return [snapshot.snapshot_id for snapshot in ancestors_of(table.current_snapshot(), table.metadata)][1]
 
 
 def source_rows(name: str, days: list[str], columns: tuple[str, ...]) -> list[tuple[str, ...]]:

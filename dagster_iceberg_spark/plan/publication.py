@@ -3,6 +3,7 @@
 | the target since the staged branch began | publication |
 |---|---|
 | has not moved | *fast-forward*: the staged snapshot becomes the target's |
+| has no snapshot | *rebase*, without the empty snapshot that the staged branch began with; else *fast-forward* |
 | has moved, but not in the rows of the staged write | *rebase*: a new snapshot of the same files on the target |
 | the same, but a rebase of files is impossible | *rewrite*: the engine writes the rows again, from the staged branch |
 | has moved in these rows | a conflict |
@@ -56,10 +57,14 @@ _COMPUTED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class StagedLine:
-    """A staged snapshot, and the snapshots that its target has had since the staged branch began, newest first."""
+    """A staged snapshot, and the snapshots that its target has had since the staged branch began, newest first.
+
+    `begins_empty` says whether the branch began with the empty snapshot that Iceberg adds to a table that has none.
+    """
 
     staged: Snapshot
     passed: tuple[Snapshot, ...]
+    begins_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +83,19 @@ def staged_line(state: TableState, staging: Staging, materialization: Materializ
     line = tuple(state.base_ancestors(staging.target))
     positions = {snapshot.snapshot_id: position for position, snapshot in enumerate(line)}
     own: list[Snapshot] = []
-    begin = len(line)
+    begin, begins_empty = len(line), False
     for snapshot in state.ancestors(staging.branch):
         if snapshot.snapshot_id in positions:
             begin = positions[snapshot.snapshot_id]
             break
-        if not is_empty_start(snapshot):
+        begins_empty = is_empty_start(snapshot)
+        if not begins_empty:
             own.append(snapshot)
     is_cut = begin == len(line) and bool(line) and line[-1].parent_snapshot_id is not None
     tokens = [snapshot.summary.get(lineage.COMMIT_TOKEN) for snapshot in own]
     if tokens != [materialization.commit_token] or is_cut:
         raise publication_refusals.other_history(state.identifier, staging)
-    return StagedLine(own[0], line[:begin] if staging.target in state.refs else ())
+    return StagedLine(own[0], line[:begin] if staging.target in state.refs else (), begins_empty)
 
 
 def decide_publication(

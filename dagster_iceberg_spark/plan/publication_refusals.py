@@ -73,8 +73,9 @@ def failed_audits(
         str(identifier),
         expected="rows that pass every audit",
         found=found,
-        hint=f"fix the rows or the audit, and run the asset again. {staging.target!r} is unchanged. The staged rows stay "
-        f"in the branch {staging.branch!r} for {staging.retention_days} days. To look at them: {query(failed[0])}",
+        hint=f"fix the rows or the audit, and run the asset again. {staging.target!r} is unchanged. The staged rows "
+        f"stay in the branch {staging.branch!r} for {staging.retention_days} days. To look at them: "
+        f"{query(failed[0])}",
     )
     error.results = tuple(results)
     return error

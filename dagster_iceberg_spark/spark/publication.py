@@ -100,7 +100,7 @@ def _publication(
     owned: BoundScope,
 ) -> Publication:
     if not line.passed:
-        return "fast-forward"
+        return "rebase" if line.begins_empty and metadata.can_publish(session.catalog, state) else "fast-forward"
     ids = tuple(snapshot.snapshot_id for snapshot in (line.staged, *line.passed))
     changes, specs = metadata.file_changes(session.catalog, state, ids, owned.columns)
     how = decide_publication(

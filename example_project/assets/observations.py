@@ -1,11 +1,20 @@
 """What happened in 2013: flights and the weather, partitioned by New York day."""
 
 import dagster as dg
+from pydantic import Field
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from example_project.partitions import airport_days, new_york_day, new_york_days
 from example_project.sources import NycFlights13
+
+
+class FlightsConfig(dg.Config):
+    """How the source delivers the flights."""
+
+    delays_in_seconds: bool = Field(
+        default=False, description="Multiply the delays by 60, as a source that changes its unit without notice."
+    )
 
 
 @dg.asset(
@@ -20,6 +29,12 @@ from example_project.sources import NycFlights13
     metadata={
         "partition_expr": "time_hour",
         "iceberg/partition_by": ["day(time_hour)"],
+        # The rows are checked in a branch. Only rows that pass are published to the readers of the table.
+        "iceberg/audits": {
+            "flights_not_empty": "count(*) > 0",
+            "flights_delays_plausible": "dep_delay BETWEEN -120 AND 1440",
+            "flights_unique": {"unique": ["time_hour", "carrier", "flight", "origin"]},
+        },
         "dagster/column_schema": dg.TableSchema(
             columns=[
                 dg.TableColumn("time_hour", "timestamp", description="Hour of the scheduled departure, an instant"),
@@ -40,11 +55,12 @@ from example_project.sources import NycFlights13
         ),
     },
 )
-def flights(context: dg.AssetExecutionContext, source: NycFlights13) -> DataFrame:
+def flights(context: dg.AssetExecutionContext, config: FlightsConfig, source: NycFlights13) -> DataFrame:
     """Read the days' flights. `time_hour` replaces the dropped columns, whose time zone is ambiguous."""
-    window = context.partition_time_window
+    window, unit = context.partition_time_window, 60 if config.delays_in_seconds else 1
     return (
         source.read("flights")
+        .withColumn("dep_delay", sf.col("dep_delay") * unit)
         .where((sf.col("time_hour") >= window.start) & (sf.col("time_hour") < window.end))
         .select(
             "time_hour",

@@ -25,6 +25,7 @@ FEATURES: Final = (
     "columns are added and widened",
     "rows of PyArrow, pandas, polars",
     "inputs of each type",
+    "audited rows are published",
     "incremental reads",
     "a resumed run finds its snapshot",
     "a killed run is executed again",

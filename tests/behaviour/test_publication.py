@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import dagster as dg
 import polars as pl
@@ -12,7 +12,7 @@ import pytest
 
 from dagster_iceberg_spark import HadoopCatalog, SqlCatalog, WriteFailedError
 from dagster_iceberg_spark.spark import commit
-from tests.conftest import Lake, frame_asset, hours_asset, metadata_of, open_lake, resuming
+from tests.conftest import Before, Lake, frame_asset, hours_asset, metadata_of, open_lake, resuming
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
 DAY = {"partition_expr": "ts"}
@@ -20,7 +20,6 @@ LOG = {"iceberg/write_disposition": "append"}
 MERGED = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["ts"]}
 TOUCHED = {"iceberg/write_disposition": "overwrite_partitions", "iceberg/partition_by": ["day(ts)"]}
 EVERY_ROW = {"iceberg/audits": {"plausible": "v > 0"}}
-Before: TypeAlias = Callable[[Callable[[], Any]], None]
 
 pytestmark = pytest.mark.spark
 
@@ -34,23 +33,6 @@ def staged_branches(lake: Lake, name: str = "hours") -> list[str]:
     return [ref for ref in lake.table(name).metadata.refs if ref != "main"]
 
 
-@pytest.fixture
-def before_publication(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None]:
-    """Run something once, after the audits and before the publication."""
-
-    def once(action: Callable[[], Any]) -> None:
-        publish, left = getattr(commit, "publish"), [action]  # noqa: B009 - not exported
-
-        def published(*args: Any, **kwargs: Any) -> Any:
-            if left:
-                left.pop()()
-            return publish(*args, **kwargs)
-
-        monkeypatch.setattr(commit, "publish", published)
-
-    return once
-
-
 def in_other_days(lake: Lake, value: int, *days: str, name: str = "hours") -> Callable[[], Any]:
     """Return what writes days of the table without audits."""
     asset = hours_asset(name, str(value), partitions_def=DAYS)
@@ -58,6 +40,7 @@ def in_other_days(lake: Lake, value: int, *days: str, name: str = "hours") -> Ca
 
 
 @pytest.mark.each_engine
+@pytest.mark.feature("audited rows are published")
 def test_a_day_that_others_have_not_touched_is_rebased(lake: Lake, before_publication: Before) -> None:
     in_other_days(lake, 1, "2013-01-01", "2013-01-02")()
     before_publication(in_other_days(lake, 3, "2013-01-02", "2013-01-03"))
@@ -283,7 +266,9 @@ def test_a_retried_step_publishes_what_its_earlier_attempt_has_staged(
     result = kept_lake.materialize(audited(retry_policy=dg.RetryPolicy(max_retries=1)), partition_key="2013-01-01")
     reported = metadata_of(result, "hours")
     assert (reported["iceberg/adopted"], kept_lake.rows("hours", "v")) == (True, [1] * 24)
-    assert (len(kept_lake.table("hours").snapshots()), staged_branches(kept_lake)) == (2, [])
+    written = [summary for summary in kept_lake.summaries("hours") if summary.get("dagster.run_id")]
+    assert (len(kept_lake.table("hours").history()), staged_branches(kept_lake)) == (1, [])
+    assert len(written) == 2, "the staged snapshot and the published one"
 
 
 def test_a_run_that_resumes_one_whose_audit_failed_stages_its_rows_anew(kept_lake: Lake) -> None:

@@ -177,6 +177,7 @@ FEATURES: Final = (
     "append",
     "merge",
     "lineage",
+    "audits",
     "first writes race",
     "commit conflicts",
     "refused login",
@@ -204,6 +205,7 @@ IMPOSSIBLE: Final[Mapping[tuple[str, str], str]] = {
     ("Glue (moto), S3 (moto)", "first writes race"): "moto accepts an update of an old version, which Glue rejects",
     ("Glue (moto), S3 (moto)", "commit conflicts"): "moto accepts an update of an old version, which Glue rejects",
     ("Nessie, S3 (moto)", "first writes race"): "Nessie 0.99 accepts a table's first snapshot twice and loses one",
+    ("Nessie, S3 (moto)", "audits"): "Nessie has no Iceberg branches",
     **{(name, "server down"): _LOCAL for name in (*IN_A_FILE, "Hadoop, local files")},
     **{(name, "refused login"): _LOCAL for name in ("SQLite, local files", "Hadoop, local files")},
     **{
@@ -237,6 +239,7 @@ to the reason why a combination cannot be tested.
 | append | each run appends its rows once, with one snapshot each |
 | merge | each run merges its rows by their keys, with one snapshot each |
 | lineage | the snapshot has the run, asset, partitions and commit token, as read by pyiceberg |
+| audits | rows that pass are published, also beside the commit of another partition; rows that fail change nothing |
 | first writes race | sessions create one table at the same time: every partition is there, with one snapshot each |
 | commit conflicts | sessions change one table at the same time: nothing is lost, with one snapshot each |
 | refused login | the error says so, is not retried, and nothing is left behind |

@@ -16,7 +16,7 @@ from pyiceberg.types import LongType, NestedField
 from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark import AwsCredentials, IcebergPySparkIOManager, IcebergSparkResource, OAuth2
-from tests.conftest import SPARK_CONF, Lake, frame_asset, free_port, hours_asset, open_lake
+from tests.conftest import SPARK_CONF, Before, Lake, frame_asset, free_port, hours_asset, open_lake
 from tests.servers import nessie
 from tests.servers.azurite import WRONG_KEY
 from tests.servers.combinations import COMBINATIONS, IMPOSSIBLE, Asked
@@ -146,6 +146,23 @@ def test_the_snapshot_says_who_made_it(lake: Lake) -> None:
     assert (summary["dagster.run_id"], summary["dagster.asset_key"]) == (result.run_id, "t")
     assert summary["dagster.partition_keys"] == "2024-03-02"
     assert "dagster.commit_token" in summary
+
+
+@pytest.mark.feature("audits")
+def test_rows_that_pass_their_audits_are_published_and_others_are_not(lake: Lake, before_publication: Before) -> None:
+    metadata = {"partition_expr": "ts", "iceberg/audits": {"plausible": "min(v) > 0", "some": "count(*) > 0"}}
+
+    def run(value: int, day: str, **audits: Any) -> None:
+        asset = hours_asset(value=str(value), partitions_def=DAYS, metadata={**metadata, **audits})
+        lake.materialize(asset, partition_key=day)
+
+    run(1, "2024-03-01")
+    failing = hours_asset(value="-1", partitions_def=DAYS, metadata=metadata)
+    assert lake.failure(failing, partition_key="2024-03-01").class_name == "AuditFailedError"
+    assert lake.rows("hours", "v") == [1] * 24
+    before_publication(lambda: run(3, "2024-03-02", **{"iceberg/audits": {}}))
+    run(2, "2024-03-01")
+    assert lake.rows("hours", "v") == [2] * 24 + [3] * 24
 
 
 def race(lake: Lake, days: list[str], **options: Any) -> None:

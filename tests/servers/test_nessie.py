@@ -150,7 +150,8 @@ def test_a_tag_of_nessie_reads_the_past(lake: Lake, nessie: Nessie, tmp_path: Pa
 
 def test_an_iceberg_branch_is_refused_and_nothing_is_written(lake: Lake, nessie: Nessie) -> None:
     lake.materialize(frame_asset("t", "select 1L as id", metadata=APPEND))
-    error = lake.failure(frame_asset("t", "select 2L as id", metadata={**APPEND, "iceberg/branch": "dev"}))
-    assert error.class_name == "ConfigurationError", error
+    for option in ({"iceberg/branch": "dev"}, {"iceberg/audits": {"some": "count(*) > 0"}}):
+        error = lake.failure(frame_asset("t", "select 2L as id", metadata={**APPEND, **option}))
+        assert error.class_name == "ConfigurationError", error
     assert lake.rows("t", "id") == [1]
     assert len(nessie.summaries("db.t")) == 1
