@@ -384,6 +384,17 @@ def lake(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterato
 
 
 @pytest.fixture
+def kept_lake(
+    engine: str, kept_instance: dg.DagsterInstance, request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[Lake]:
+    """A lake whose runs can be resumed."""
+    remote = request.getfixturevalue("connect_server") if engine == "connect" else None
+    catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh"))
+    for lake in open_lake(catalog, tmp_path, remote):
+        yield Lake(lake.spark, lake.io_manager, kept_instance, lake.directory)
+
+
+@pytest.fixture
 def classic_lake(tmp_path: Path) -> Iterator[Lake]:
     """An empty lake with a classic session, for behavior that does not depend on the engine."""
     yield from open_lake(

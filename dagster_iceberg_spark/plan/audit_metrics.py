@@ -50,9 +50,9 @@ _COMPARE: Final[Mapping[Order, Callable[[Any, Any], bool]]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_FLOATS: Final = (FLOAT, DOUBLE)
-_EXACT: Final[frozenset[IcebergType]] = frozenset({*INTEGERS, *_FLOATS, DATE, TIMESTAMP, TIMESTAMPTZ})
-"""The types whose bounds are values of the column, beside decimals."""
+_EXACT: Final[frozenset[IcebergType]] = frozenset({*INTEGERS, DOUBLE, DATE, TIMESTAMP, TIMESTAMPTZ})
+"""The types whose bounds are values of the column, beside decimals. FLOAT is none of them: Spark compares it with a
+constant as DOUBLE, and `row_filter` rounds the constant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,7 @@ class FileMetrics:
 class _Aggregate:
     """An aggregate in a condition: `count`, `min` or `max`, of a column or of all rows."""
 
+    sql: str = field(compare=False)
     function: str
     column: Field | None
 
@@ -113,7 +114,8 @@ class MetricsAudit:
             except LookupError:
                 return None
         passed = _truth(self.condition, values) is not False
-        return AuditResult(self.audit, passed=passed, found=values, source="metadata")
+        found = {self.aggregates[name].sql: value for name, value in values.items()}
+        return AuditResult(self.audit, passed=passed, found=found, source="metadata")
 
     def _nulls(self, files: Sequence[FileMetrics]) -> AuditResult | None:
         found: dict[str, int] = {}
@@ -141,12 +143,12 @@ def metrics_audit(audit: Audit, schema: Schema, *, subject: str) -> MetricsAudit
     if parsed is None:
         return None
     aggregates: dict[str, _Aggregate] = {}
-    if has_aggregates(parsed):
-        parsed = parsed.transform(_with_names, schema, aggregates)
-        schema = Schema(tuple(Field(name, item.type) for name, item in aggregates.items()))
     try:
+        if has_aggregates(parsed):
+            parsed = parsed.transform(_with_names, schema, aggregates)
+            schema = Schema(tuple(Field(name, item.type) for name, item in aggregates.items()))
         condition = row_filter(parsed.sql(dialect=SPARK_SQL), schema, key=AUDITS, subject=subject)
-    except (MetadataKeyError, SqlglotError):
+    except (MetadataKeyError, SqlglotError, RecursionError):
         return None
     if aggregates:
         columns = [item.column for item in aggregates.values() if item.column is not None]
@@ -159,7 +161,7 @@ def parsed_condition(rule: Condition) -> syntax.Expr | None:
     """Return the syntax tree of a condition, or None if this package cannot parse it, although Spark may."""
     try:
         return sqlglot.parse_one(rule.sql, dialect=SPARK_SQL)
-    except SqlglotError:
+    except (SqlglotError, RecursionError):
         return None
 
 
@@ -172,7 +174,12 @@ def aggregates_of(rule: Condition) -> tuple[str, ...]:
     """Return the aggregates in a condition, in SQL, each once."""
     parsed = parsed_condition(rule)
     found = () if parsed is None else parsed.find_all(syntax.AggFunc)
-    return tuple(dict.fromkeys(item.sql(dialect=SPARK_SQL).lower() for item in found if not _is_nested(item)))
+    whole = (
+        item.parent if isinstance(item.parent, syntax.Filter) else item
+        for item in found
+        if item.find_ancestor(syntax.AggFunc, syntax.Window) is None
+    )
+    return tuple(dict.fromkeys(map(_sql, whole)))
 
 
 def columns_of(rule: Condition) -> tuple[str, ...]:
@@ -181,23 +188,23 @@ def columns_of(rule: Condition) -> tuple[str, ...]:
     return () if parsed is None else tuple(dict.fromkeys(item.name for item in parsed.find_all(syntax.Column)))
 
 
-def _is_nested(node: syntax.Expr) -> bool:
-    return node.parent is not None and node.parent.find_ancestor(syntax.AggFunc, syntax.Window) is not None
+def _sql(node: syntax.Expr) -> str:
+    return node.sql(dialect=SPARK_SQL, comments=False, normalize_functions="lower")
 
 
 def _with_names(node: syntax.Expr, schema: Schema, aggregates: dict[str, _Aggregate]) -> syntax.Expr:
-    """Replace each known aggregate by a column of its name."""
+    """Replace each known aggregate by a column with a name of its own."""
     if not isinstance(node, syntax.Count | syntax.Min | syntax.Max):
         return node
     argument, function = node.this, type(node).__name__.lower()
     others = {name for name, part in node.args.items() if part} - {"this", "big_int"}
     column = schema.field(argument.name) if isinstance(argument, syntax.Column) and not argument.table else None
-    is_of_rows = function == "count" and isinstance(argument, syntax.Star)
+    is_of_rows = function == "count" and isinstance(argument, syntax.Star) and not any(argument.args.values())
     if others or (column is None and not is_of_rows):
         return node
-    aggregate = _Aggregate(function, column)
-    name = node.sql(dialect=SPARK_SQL).lower()
-    aggregates[name] = aggregate
+    aggregate = _Aggregate(_sql(node), function, column)
+    name = next((name for name, known in aggregates.items() if known == aggregate), f"aggregate {len(aggregates)}")
+    aggregates.setdefault(name, aggregate)
     return syntax.column(syntax.to_identifier(name, quoted=True))
 
 
@@ -215,7 +222,7 @@ def _value(aggregate: _Aggregate, files: Sequence[FileMetrics]) -> LiteralValue 
     filled = [item for rows, item in metrics if item.nulls != rows]
     bounds = [item.lower if aggregate.function == "min" else item.upper for item in filled]
     is_exact = column.type in _EXACT or isinstance(column.type, DecimalType)
-    may_hold_nan = column.type in _FLOATS and any(item.nans != 0 for item in filled)
+    may_hold_nan = column.type == DOUBLE and any(item.nans != 0 for item in filled)
     known = [bound for bound in bounds if bound is not None]
     if not is_exact or may_hold_nan or len(known) < len(bounds):
         raise LookupError
@@ -259,7 +266,7 @@ def _holds_in(condition: Predicate, file: FileMetrics, columns: Sequence[Field])
             metrics, column = file.columns[name], next(item for item in columns if item.name == name)
             if not file.rows or metrics.nulls == file.rows:
                 return True
-            if column.type in _FLOATS and metrics.nans != 0:
+            if column.type == FLOAT or (column.type == DOUBLE and metrics.nans != 0):
                 return False
             bound = metrics.upper if order in ("<", "<=") else metrics.lower
             return bound is not None and _COMPARE[order](bound, constant)

@@ -35,7 +35,7 @@ def _audit(name: Any, value: Any) -> Audit:
     rule = given[rules[0]]
     match rules[0]:
         case "condition":
-            return Audit(name, Condition(text(rule).strip()), severity)
+            return Audit(name, Condition(text(rule.strip() if isinstance(rule, str) else rule)), severity)
         case "unique":
             return Audit(name, Unique(_columns(rule, name)), severity)
         case _:

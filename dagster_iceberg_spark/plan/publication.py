@@ -29,19 +29,24 @@ Publication: TypeAlias = Literal["fast-forward", "rebase", "rewrite"]
 
 ROW_LINEAGE_VERSION: Final = 3
 """The format version whose snapshots assign ids to rows."""
-_KEPT_PREFIXES: Final = ("dagster.", "dagster_iceberg_spark.", "spark.merge-into.")
-_COMPUTED_PREFIXES: Final = ("added-", "deleted-", "removed-", "total-", "partitions.")
+_FILES: Final = (
+    "data-files",
+    "delete-files",
+    "equality-delete-files",
+    "position-delete-files",
+    "dvs",
+    "records",
+    "files-size",
+    "position-deletes",
+    "equality-deletes",
+)
 _COMPUTED: Final = frozenset(
     {
+        *(f"{done}-{what}" for done in ("added", "deleted", "removed", "total") for what in _FILES),
         "operation",
+        "deleted-duplicate-files",
         "changed-partition-count",
         "partition-summaries-included",
-        "app-id",
-        "engine-name",
-        "engine-version",
-        "environment-context",
-        "iceberg-version",
-        "spark.app.id",
         "source-snapshot-id",
         "published-wap-id",
         "replace-partitions",
@@ -50,9 +55,16 @@ _COMPUTED: Final = frozenset(
         "manifests-created",
         "manifests-replaced",
         "entries-processed",
+        "app-id",
+        "engine-name",
+        "engine-version",
+        "environment-context",
+        "iceberg-version",
+        "spark.app.id",
     }
 )
 """What an engine writes to a summary itself (Iceberg's `SnapshotSummary` of 1.12 and `EnvironmentContext`)."""
+_PARTITION_SUMMARY: Final = "partitions."
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +95,16 @@ def staged_line(state: TableState, staging: Staging, materialization: Materializ
     line = tuple(state.base_ancestors(staging.target))
     positions = {snapshot.snapshot_id: position for position, snapshot in enumerate(line)}
     own: list[Snapshot] = []
-    begin, begins_empty = len(line), False
+    begin, begins_empty, is_cut = len(line), False, False
     for snapshot in state.ancestors(staging.branch):
         if snapshot.snapshot_id in positions:
-            begin = positions[snapshot.snapshot_id]
+            begin, is_cut = positions[snapshot.snapshot_id], False
             break
+        is_cut = snapshot.parent_snapshot_id is not None
         begins_empty = is_empty_start(snapshot)
         if not begins_empty:
             own.append(snapshot)
-    is_cut = begin == len(line) and bool(line) and line[-1].parent_snapshot_id is not None
+    is_cut = is_cut or (begin == len(line) and bool(line) and line[-1].parent_snapshot_id is not None)
     tokens = [snapshot.summary.get(lineage.COMMIT_TOKEN) for snapshot in own]
     if tokens != [materialization.commit_token] or is_cut:
         raise publication_refusals.other_history(state.identifier, staging)
@@ -149,11 +162,8 @@ def published_snapshot(state: TableState, staging: Staging, staged: Snapshot) ->
 
 def kept_properties(summary: Mapping[str, str]) -> dict[str, str]:
     """Return the properties of a snapshot that a snapshot with the same rows has too."""
-    return {
-        key: value
-        for key, value in summary.items()
-        if key.startswith(_KEPT_PREFIXES) or not (key.startswith(_COMPUTED_PREFIXES) or key in _COMPUTED)
-    }
+    is_computed = {key: key in _COMPUTED or key.startswith(_PARTITION_SUMMARY) for key in summary}
+    return {key: value for key, value in summary.items() if not is_computed[key]}
 
 
 def _touches(changes: FileChanges, owned: BoundScope) -> bool:

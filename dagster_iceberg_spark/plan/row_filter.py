@@ -225,7 +225,7 @@ class _Reader:
         constant = constant.unnest()
         try:
             value = _of_type(field, constant, _constant_text(constant), _constant_number(constant))
-        except (ValueError, OverflowError):
+        except (ValueError, ArithmeticError):
             value = None
         if value is None:
             example = _EXAMPLES.get(field.type, "")

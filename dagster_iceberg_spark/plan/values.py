@@ -19,7 +19,7 @@ def text(value: Any) -> str:
 def list_of_text(value: Any) -> list[str]:
     """Parse a list of texts. A single text is a list of one."""
     if isinstance(value, str):
-        return [value]
+        return [text(value)]
     if not isinstance(value, list | tuple):
         raise TypeError(f"{value!r}, which is not a list")
     return [text(item) for item in value]

@@ -13,11 +13,7 @@ from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark.catalog.audits import AuditedRows, results_by_metadata
 from dagster_iceberg_spark.errors import MetadataKeyError
-from dagster_iceberg_spark.plan.audit_metrics import (
-    aggregates_of,
-    columns_of,
-    metrics_audit,
-)
+from dagster_iceberg_spark.plan.audit_metrics import aggregates_of, columns_of
 from dagster_iceberg_spark.plan.options import AUDITS
 from dagster_iceberg_spark.plan.write_request import WriteRequest
 from dagster_iceberg_spark.spark import sql
@@ -44,23 +40,24 @@ _PASSED: Final = "passed"
 
 
 def evaluable(request: WriteRequest, frame: DataFrame, given: Schema, state: TableState | None) -> Expressions:
-    """Return what to aggregate for each audit that only a scan can evaluate, in SQL by name.
+    """Return what to aggregate for each audit, in SQL by name.
 
     The DataFrame to write, which has the columns `given`, is analysed and not computed.
 
     Raises:
         MetadataKeyError: Spark cannot evaluate an audit on these columns and those that only the table has.
     """
-    subject, audits = request.subject, request.table.options.audits
-    others = [field for field in state.schema if given.field(field.name) is None] if state else []
-    columns = given.like((*given, *others))
-    unclear = [audit for audit in audits if metrics_audit(audit, columns, subject=subject) is None]
-    if not unclear:
-        return {}
+    audits = request.table.options.audits
+    others = [field for field in state.schema if given.field(field.name) is None] if state and audits else []
     functions = functions_of(frame.sparkSession)
     nulls = {field.name: functions.lit(None).cast(sql.type_name(field.type)) for field in others}
     complete = frame.withColumns(nulls) if nulls else frame
-    return {audit.name: _evaluable(complete, audit, subject=subject) for audit in unclear}
+    likeliest = {audit.name: _meanings(audit)[0] for audit in audits}
+    try:
+        _analyse(complete, [text for texts in likeliest.values() for text in texts.values()])
+    except ENGINE_ERRORS:
+        return {audit.name: _evaluable(complete, audit, subject=request.subject) for audit in audits}
+    return likeliest
 
 
 def evaluated(
@@ -120,10 +117,9 @@ def _frame(session: IcebergSession, rows: AuditedRows) -> DataFrame:
 def _evaluable(frame: DataFrame, audit: Audit, *, subject: str) -> Mapping[str, str]:
     """Return the first meaning of an audit that Spark accepts."""
     failure: Exception | None = None
-    functions = functions_of(frame.sparkSession)
     for texts in _meanings(audit):
         try:
-            _ = frame.groupBy().agg(*map(functions.expr, texts.values())).schema
+            _analyse(frame, list(texts.values()))
         except ENGINE_ERRORS as error:
             failure = failure or error
         else:
@@ -135,6 +131,12 @@ def _evaluable(frame: DataFrame, audit: Audit, *, subject: str) -> Mapping[str, 
         expected=f"a condition in {audit.name!r} on the columns {', '.join(frame.columns)}",
         found=f"`{audit.rule}`, which Spark cannot evaluate{reason}",
     ) from failure
+
+
+def _analyse(frame: DataFrame, aggregates: Sequence[str]) -> None:
+    """Let Spark analyse aggregates of the DataFrame, which is not computed."""
+    if aggregates:
+        _ = frame.groupBy().agg(*map(functions_of(frame.sparkSession).expr, aggregates)).schema
 
 
 def _meanings(audit: Audit) -> list[dict[str, str]]:

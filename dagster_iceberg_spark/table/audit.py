@@ -68,5 +68,5 @@ class AuditResult:
         return not self.passed and self.audit.severity == "error"
 
     def __str__(self) -> str:
-        shown = ", ".join(f"{name} = {value}" for name, value in self.found.items())
+        shown = ", ".join(f"{name} = {'NULL' if value is None else value}" for name, value in self.found.items())
         return f"`{self.audit.name}` ({self.audit.rule})" + (f": {shown}" if shown else "")

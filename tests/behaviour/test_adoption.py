@@ -1,14 +1,12 @@
 """The commit token: a step that is tried again finds what its earlier attempt has committed."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 
-from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
-from tests.conftest import Lake, frame_asset, metadata_of, open_lake, resuming
+from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource
+from tests.conftest import Lake, frame_asset, metadata_of, resuming
 
 pytestmark = pytest.mark.spark
 
@@ -25,17 +23,6 @@ class Interrupted(IcebergPySparkIOManager):
         if context.step_context.previous_attempt_count < self.breaks:
             message = "gone"
             raise ConnectionResetError(message)
-
-
-@pytest.fixture
-def kept_lake(
-    engine: str, kept_instance: dg.DagsterInstance, request: pytest.FixtureRequest, tmp_path: Path
-) -> Iterator[Lake]:
-    """A lake on that instance."""
-    remote = request.getfixturevalue("connect_server") if engine == "connect" else None
-    catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh"))
-    for lake in open_lake(catalog, tmp_path, remote):
-        yield Lake(lake.spark, lake.io_manager, kept_instance, lake.directory)
 
 
 def interrupted(lake: Lake, *, breaks: int = 1) -> Lake:

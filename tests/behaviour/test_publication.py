@@ -1,7 +1,7 @@
 """Publishing staged rows: beside other writers, after a crash, and on tables of each kind."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from dagster_iceberg_spark import HadoopCatalog, SqlCatalog, WriteFailedError
+from dagster_iceberg_spark import HadoopCatalog, WriteFailedError
 from dagster_iceberg_spark.spark import commit
 from tests.conftest import Before, Lake, frame_asset, hours_asset, metadata_of, open_lake, resuming
 
@@ -217,14 +217,6 @@ class Crash:
             return result
 
         monkeypatch.setattr(commit, name, crashing)
-
-
-@pytest.fixture
-def kept_lake(kept_instance: dg.DagsterInstance, tmp_path: Path) -> Iterator[Lake]:
-    """A lake whose runs can be resumed."""
-    catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh"))
-    for lake in open_lake(catalog, tmp_path, None):
-        yield Lake(lake.spark, lake.io_manager, kept_instance, lake.directory)
 
 
 @pytest.mark.full

@@ -24,7 +24,7 @@ from tests.conftest import Lake, error_of, frame_asset, metadata_of, resuming
 KEYS = ("a", "b", "c")
 PARTITIONS = dg.StaticPartitionsDefinition(list(KEYS))
 DISPOSITIONS = ("replace", "append", "merge")
-LAYOUTS = (["k"], ["k", "bucket(2, id)"], ["bucket(2, id)"], [])
+LAYOUTS: tuple[list[str], ...] = (["k"], ["k", "bucket(2, id)"], ["bucket(2, id)"], [])
 POINTS = tuple(
     (name, after)
     for name in ("prepare", "write", "evaluated", "publish", "published_snapshot")
@@ -272,11 +272,11 @@ def run(lake: Lake, *, examples: int, steps: int, is_repeatable: bool) -> None:
 
 
 @pytest.mark.full
-def test_readers_see_what_is_published_and_nothing_else(classic_lake: Lake) -> None:
-    run(classic_lake, examples=6, steps=12, is_repeatable=True)
+def test_readers_see_what_is_published_and_nothing_else(kept_lake: Lake) -> None:
+    run(kept_lake, examples=6, steps=12, is_repeatable=True)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(6 * 3600)
-def test_readers_see_what_is_published_in_long_histories(classic_lake: Lake) -> None:
-    run(classic_lake, examples=60, steps=40, is_repeatable=False)
+def test_readers_see_what_is_published_in_long_histories(kept_lake: Lake) -> None:
+    run(kept_lake, examples=60, steps=40, is_repeatable=False)

@@ -213,7 +213,7 @@ def test_foreign_keys_and_reported_keys_are_ignored() -> None:
         ("iceberg/audits", {"a": {"unique": "id", "not_null": "id"}}, "found unique and not_null"),
         ("iceberg/audits", {"a": {"unique": []}}, "found no columns in 'a'"),
         ("iceberg/audits", {"a": {"condition": "x > 0", "severity": "error!"}}, "expected one of error, warn"),
-        ("iceberg/audits", {"a": ""}, "found ''"),
+        ("iceberg/audits", {"a": " "}, "found ''"),
     ],
 )
 def test_an_invalid_value_is_refused_with_the_key_s_name(key: str, value: Any, found: str) -> None:

@@ -1,0 +1,305 @@
+"""How staged rows are published beside other writers, and when they are not."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dagster_iceberg_spark.errors import AuditFailedError, CommitConflictError
+from dagster_iceberg_spark.plan import publication_refusals
+from dagster_iceberg_spark.plan.binding import EVERYTHING, BoundScope, bind_scope
+from dagster_iceberg_spark.plan.options import WriteOptions, parse_write_options
+from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds, DataFile
+from dagster_iceberg_spark.plan.publication import (
+    FileChanges,
+    StagedLine,
+    decide_publication,
+    is_rewritable,
+    kept_properties,
+    published_snapshot,
+    staged_line,
+)
+from dagster_iceberg_spark.plan.staging import Staging
+from dagster_iceberg_spark.table.audit import Audit, AuditResult, Condition, NotNull
+from dagster_iceberg_spark.table.lineage import Materialization, UpstreamRead
+from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+from tests.table.samples import TABLE, chain, keyed, schema, snapshot, table
+
+STAGING = Staging("staged", "main")
+SCOPE = keyed("AA")
+OWNED = bind_scope(SCOPE, schema(carrier="string"), subject=str(TABLE))
+READ = UpstreamRead("up", "db.up", 1, None)
+
+
+def materialization(disposition: str = "replace", *reads: UpstreamRead) -> Materialization:
+    return Materialization("flights", "run", "job", "step", SCOPE, None, reads, disposition, "token", "0.1")
+
+
+def staged(parent: int | None, snapshot_id: int = 10, token: str | None = "token") -> Snapshot:
+    return snapshot(snapshot_id, parent=parent, commit_token=token)
+
+
+EMPTY_START = snapshot(9, operation="append")
+LINE = chain(*(snapshot(number, commit_token=f"other {number}") for number in (1, 2, 3)))
+
+
+def state(*others: Snapshot, main: int | None = 3, head: int | None = 10, **refs: int) -> TableState:
+    """Return a table with the snapshots 1 to 3, each on top of the one before, and a staged branch."""
+    heads = {"main": main, "staged": head, **refs}
+    found = {name: snapshot_id for name, snapshot_id in heads.items() if snapshot_id is not None}
+    return table(snapshots=(*LINE, *others), refs=found)
+
+
+class TestLine:
+    """Where the staged branch began, and what its target has had since."""
+
+    @pytest.mark.parametrize(("parent", "passed"), [(3, []), (2, [3]), (1, [3, 2])])
+    def test_the_target_has_passed_what_is_newer_than_the_start(self, parent: int, passed: list[int]) -> None:
+        line = staged_line(state(staged(parent)), STAGING, materialization())
+        assert line.staged == staged(parent)
+        assert [item.snapshot_id for item in line.passed] == passed
+
+    @pytest.mark.parametrize("parent", [None, 9], ids=["no start", "an empty start"])
+    @pytest.mark.parametrize(("main", "passed"), [(None, []), (3, [3, 2, 1])])
+    def test_a_branch_of_an_empty_table_has_everything_before_it(
+        self, parent: int | None, main: int | None, passed: list[int]
+    ) -> None:
+        line = staged_line(state(EMPTY_START, staged(parent), main=main), STAGING, materialization())
+        assert line.staged == staged(parent)
+        assert [item.snapshot_id for item in line.passed] == passed
+
+    def test_a_target_that_does_not_exist_yet_has_passed_nothing(self) -> None:
+        line = staged_line(state(staged(2)), Staging("staged", "audit"), materialization())
+        assert line.passed == ()
+
+    def test_only_the_target_counts(self) -> None:
+        audit = snapshot(4, parent=1, commit_token="q")
+        line = staged_line(state(audit, staged(1), audit=4), Staging("staged", "audit"), materialization())
+        assert line.passed == (audit,)
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            state(head=None),
+            state(head=3),
+            state(head=77),
+            state(EMPTY_START, head=9),
+            state(staged(3, token="another")),
+            state(staged(3, token=None)),
+            state(staged(3), staged(10, 11), head=11),
+            state(staged(3), snapshot(11, parent=10, operation="replace"), head=11),
+            state(staged(3), main=1),
+            state(snapshot(20), staged(3), main=20),
+        ],
+        ids=[
+            "no branch",
+            "nothing staged",
+            "an unknown snapshot",
+            "an empty branch",
+            "another writer",
+            "no writer",
+            "staged twice",
+            "compacted",
+            "a target that was rolled back",
+            "a target that was replaced",
+        ],
+    )
+    def test_another_history_is_refused(self, given: TableState) -> None:
+        with pytest.raises(CommitConflictError, match="found another history: somebody has replaced the table"):
+            staged_line(given, STAGING, materialization())
+
+    def test_a_start_that_has_expired_on_the_target_is_another_history(self) -> None:
+        given = state(staged(2))
+        expired = replace(given, snapshots={number: given.snapshots[number] for number in (3, 10)})
+        with pytest.raises(CommitConflictError, match="one snapshot on top of a snapshot of 'main'"):
+            staged_line(expired, STAGING, materialization())
+
+    def test_snapshots_before_the_start_may_expire(self) -> None:
+        given = state(staged(2))
+        expired = replace(given, snapshots={number: given.snapshots[number] for number in (2, 3, 10)})
+        assert staged_line(expired, STAGING, materialization()).passed == (given.snapshots[3],)
+
+
+def file(path: str, first: str, last: str | None = None) -> DataFile:
+    return DataFile(path, {"carrier": ColumnBounds(first, last or first, may_hold_null=False)}, rows=1)
+
+
+UNKNOWN_FILE = DataFile("u", {"carrier": ColumnBounds(None, None, may_hold_null=True)}, rows=1)
+MINE, THEIRS = file("mine", "AA"), file("theirs", "UA")
+OLD = file("old", "AA")
+
+
+def decide(
+    *passed: Snapshot,
+    added: tuple[DataFile, ...] = (THEIRS,),
+    removed: tuple[DataFile, ...] = (),
+    own: Materialization | None = None,
+    owned: BoundScope = OWNED,
+    spec_ids: tuple[int, ...] = (0,),
+    given: TableState | None = None,
+    staged_snapshot: Snapshot | None = None,
+) -> str:
+    """Decide for a staged snapshot that replaced the file `old`. All passed snapshots have changed the same files."""
+    newest = staged_snapshot or staged(1)
+    changes = {item.snapshot_id: FileChanges(added, removed) for item in passed}
+    changes[newest.snapshot_id] = FileChanges((MINE,), (OLD,))
+    return decide_publication(
+        given or state(newest),
+        StagedLine(newest, passed),
+        STAGING,
+        own or materialization(),
+        owned=owned,
+        changes=changes,
+        spec_ids=spec_ids,
+    )
+
+
+class TestDecision:
+    """How a staged snapshot is published on a target that has moved."""
+
+    @pytest.mark.parametrize("added", [(), (THEIRS,), (THEIRS, file("more", "DL", "ZZ"))])
+    def test_other_rows_allow_a_rebase(self, added: tuple[DataFile, ...]) -> None:
+        assert decide(LINE[2], LINE[1], added=added, removed=(file("gone", "B6"),)) == "rebase"
+
+    @pytest.mark.parametrize("touching", [MINE, file("wide", "A", "Z"), UNKNOWN_FILE])
+    @pytest.mark.parametrize("how", ["added", "removed"])
+    def test_changed_rows_are_a_conflict(self, touching: DataFile, how: str) -> None:
+        files: dict[str, Any] = {"added": (), "removed": (), how: (THEIRS, touching)}
+        with pytest.raises(CommitConflictError, match="found snapshot 3 of another writer, which has changed them"):
+            decide(LINE[2], **files)
+
+    def test_any_change_conflicts_with_the_whole_table(self) -> None:
+        with pytest.raises(CommitConflictError):
+            decide(LINE[2], owned=EVERYTHING)
+        assert decide(LINE[2], added=(), owned=EVERYTHING) == "rebase"
+
+    def test_the_conflict_names_the_writer(self) -> None:
+        theirs = snapshot(3, parent=2, run_id="r7", asset_key="nyc/delays", partition_keys="AA")
+        with pytest.raises(CommitConflictError) as caught:
+            decide(theirs, LINE[1], added=(MINE,))
+        assert "the rows of this run in 'main' as they were when they were staged" in str(caught.value)
+        assert "found snapshot 3 of run r7 of nyc/delays, partitions AA, which has" in str(caught.value)
+
+    def test_a_compaction_changes_no_rows(self) -> None:
+        compaction = replace(LINE[2], operation="replace")
+        assert decide(compaction, added=(MINE,)) == "rebase"
+        assert decide(compaction, added=(file("new", "AA"),), removed=(OLD,)) == "rewrite"
+
+    def test_appended_rows_are_beside_all_others(self) -> None:
+        assert decide(LINE[2], added=(MINE,), own=materialization("append", READ), owned=EVERYTHING) == "rebase"
+
+    def test_appended_changes_are_published_once(self) -> None:
+        """Another run may have read the same changes, and appended rows anywhere."""
+        changes = materialization("append", READ, replace(READ, kind="changes"))
+        with pytest.raises(CommitConflictError, match="found snapshot 3"):
+            decide(LINE[2], own=changes)
+        assert decide(replace(LINE[2], operation="replace"), own=changes) == "rebase"
+        assert decide(LINE[2], own=materialization("merge", replace(READ, kind="changes"))) == "rebase"
+
+    @pytest.mark.parametrize("key", ["total-delete-files", "added-delete-files", "removed-delete-files"])
+    @pytest.mark.parametrize(("count", "decided"), [("0", "rebase"), ("1", "rewrite")])
+    def test_delete_files_are_written_by_the_engine(self, key: str, count: str, decided: str) -> None:
+        head, own = (replace(item, summary={**item.summary, key: count}) for item in (LINE[2], staged(1)))
+        given = state(staged(1))
+        of_target = replace(given, snapshots={**given.snapshots, 3: head})
+        assert decide(head, given=of_target) == decided
+        assert decide(LINE[2], staged_snapshot=own) == decided
+
+    @pytest.mark.parametrize(
+        ("spec_ids", "version", "decided"),
+        [
+            ((), 2, "rebase"),
+            ((0,), 1, "rebase"),
+            ((0,), 3, "rewrite"),
+            ((1,), 2, "rewrite"),
+            ((0, 1), 2, "rewrite"),
+        ],
+    )
+    def test_the_engine_writes_what_pyiceberg_cannot(
+        self, spec_ids: tuple[int, ...], version: int, decided: str
+    ) -> None:
+        given = replace(state(staged(1)), format_version=version)
+        assert decide(LINE[2], spec_ids=spec_ids, given=given) == decided
+
+
+@pytest.mark.parametrize(
+    ("metadata", "knows_rows", "rewritable"),
+    [
+        ({"write_disposition": "replace"}, False, True),
+        ({"write_disposition": "append"}, False, True),
+        ({"write_disposition": "merge"}, False, False),
+        ({"write_disposition": "merge"}, True, True),
+        ({"write_disposition": "merge", "merge": "scd2"}, True, False),
+    ],
+)
+def test_rows_are_written_again_where_they_are_known(
+    metadata: dict[str, Any], *, knows_rows: bool, rewritable: bool
+) -> None:
+    given = {"iceberg/merge_keys": ["id"], **{f"iceberg/{key}": value for key, value in metadata.items()}}
+    options: WriteOptions = parse_write_options(given, subject="t")
+    assert is_rewritable(options, knows_rows=knows_rows) is rewritable
+
+
+def test_the_published_snapshot_is_the_newest_with_the_token() -> None:
+    rebased = snapshot(11, parent=3, commit_token="token")
+    newer = snapshot(12, parent=11, commit_token="later")
+    assert published_snapshot(state(staged(1), rebased, newer, main=12), STAGING, staged(1)) == rebased
+    assert published_snapshot(state(staged(3), main=10, head=None), STAGING, staged(3)) == staged(3)
+    assert published_snapshot(state(staged(3)), STAGING, staged(3)) is None
+    assert published_snapshot(state(staged(3)), Staging("staged", "audit"), staged(3)) is None
+
+
+def test_a_rebase_keeps_what_is_not_computed() -> None:
+    kept = {
+        "dagster.run_id": "r",
+        "dagster_iceberg_spark.boundary": "2024",
+        "spark.merge-into.num-target-rows-inserted": "3",
+        "team": "data",
+        "wap.id": "w",
+    }
+    names = (
+        "operation added-records deleted-data-files removed-files-size total-records engine-name partitions.carrier=AA "
+        "changed-partition-count spark.app.id iceberg-version manifests-created"
+    )
+    computed = dict.fromkeys(names.split(), "1")
+    assert kept_properties({**computed, **kept}) == kept
+    assert kept_properties({}) == {}
+
+
+FAILED = AuditResult(Audit("least", Condition("min(v) > 0")), passed=False, found={"min(v)": -1})
+SAMPLED = AuditResult(
+    Audit("filled", NotNull(("v",))),
+    passed=False,
+    found={"NULL in v": 2},
+    sample=({"v": "NULL", "id": "1"}, {"v": "NULL"}),
+)
+WARNED = AuditResult(Audit("many", Condition("count(*) > 9"), "warn"), passed=False)
+PASSED = AuditResult(Audit("some", Condition("count(*) > 0")), passed=True)
+
+
+def test_failed_audits_are_told_with_rows_and_a_query() -> None:
+    results = [PASSED, WARNED, FAILED, SAMPLED]
+    error = publication_refusals.failed_audits(TABLE, STAGING, results, lambda result: f"SELECT {result.audit.name}")
+    assert isinstance(error, AuditFailedError)
+    assert error.results == tuple(results)
+    assert (
+        "found `least` (min(v) > 0): min(v) = -1; `filled` (not null v): NULL in v = 2, "
+        "such as (v=NULL, id=1) and (v=NULL). Hint:"
+    ) in str(error)
+    assert "'main' is unchanged" in str(error)
+    assert "in the branch 'staged' for 7 days" in str(error)
+    assert str(error).endswith("SELECT least")
+    assert "many" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "found"),
+    [
+        (publication_refusals.lost_branch(TABLE, STAGING), "the staged branch 'staged' that was created before"),
+        (publication_refusals.moved(TABLE, STAGING), "expected 'main' as it was a moment ago"),
+    ],
+)
+def test_a_conflict_can_be_retried(error: CommitConflictError, found: str) -> None:
+    assert found in str(error)
+    assert str(error).endswith("Hint: run the asset again.")
+    assert error.allows_retries
