@@ -145,7 +145,7 @@ def test_a_day_in_another_unit_fails_its_audit_and_changes_nothing(project: Proj
     config = {"ops": {"flights": {"config": {"delays_in_seconds": True}}}}
     result = project.materialize("flights", partition_key="2013-03-10", run_config=config, raise_on_error=False)
     assert not result.success
-    key = dg.AssetCheckKey(dg.AssetKey("flights"), "flights_delays_plausible")
+    key = dg.AssetCheckKey(dg.AssetKey("flights"), "delays_plausible")
     recorded = recorded_evaluation(project.instance, result.run_id, key)
     assert recorded is not None
     assert (recorded.passed, project.table("flights").current_snapshot()) == (False, before)

@@ -85,10 +85,13 @@ def rebase(description: CatalogDescription, state: TableState, staging: Staging,
             return False
     add = tuple(update for update in updates if isinstance(update, AddSnapshotUpdate))
     move = _move(table, staging.target, producer.snapshot_id)
-    is_committed = _commit(description, table, state, staging, (*add, move))
-    if not is_committed:
-        producer._clean_all_uncommitted()  # noqa: SLF001 - manifests that no snapshot has
-    return is_committed
+    if _commit(description, table, state, staging, (*add, move)):
+        return True
+    # A catalog may have made a commit that it reports as rejected, because the request was repeated on the way.
+    if _table(description, state.identifier).snapshot_by_id(producer.snapshot_id) is not None:
+        return True
+    producer._clean_all_uncommitted()  # noqa: SLF001 - manifests that no snapshot has
+    return False
 
 
 def drop_branch(description: CatalogDescription, identifier: TableIdentifier, branch: str) -> None:

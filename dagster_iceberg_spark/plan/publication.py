@@ -92,23 +92,29 @@ def staged_line(state: TableState, staging: Staging, materialization: Materializ
 
     A target that does not exist yet has passed nothing.
     """
-    line = tuple(state.base_ancestors(staging.target))
-    positions = {snapshot.snapshot_id: position for position, snapshot in enumerate(line)}
-    own: list[Snapshot] = []
-    begin, begins_empty, is_cut = len(line), False, False
-    for snapshot in state.ancestors(staging.branch):
-        if snapshot.snapshot_id in positions:
-            begin, is_cut = positions[snapshot.snapshot_id], False
-            break
-        is_cut = snapshot.parent_snapshot_id is not None
-        begins_empty = is_empty_start(snapshot)
-        if not begins_empty:
-            own.append(snapshot)
-    is_cut = is_cut or (begin == len(line) and bool(line) and line[-1].parent_snapshot_id is not None)
-    tokens = [snapshot.summary.get(lineage.COMMIT_TOKEN) for snapshot in own]
-    if tokens != [materialization.commit_token] or is_cut:
+    staged = state.head(staging.branch)
+    if staged is None or staged.summary.get(lineage.COMMIT_TOKEN) != materialization.commit_token:
         raise publication_refusals.other_history(state.identifier, staging)
-    return StagedLine(own[0], line[:begin] if staging.target in state.refs else (), begins_empty)
+    begin_id = staged.parent_snapshot_id
+    begin = None if begin_id is None else state.snapshots.get(begin_id)
+    begins_empty = begin is not None and is_empty_start(begin)
+    passed: list[Snapshot] = []
+    for snapshot in state.base_ancestors(staging.target):
+        if snapshot.snapshot_id == begin_id:
+            break
+        passed.append(snapshot)
+    else:  # the target began without a snapshot too
+        if not (begins_empty or begin_id is None) or (passed and passed[-1].parent_snapshot_id is not None):
+            raise publication_refusals.other_history(state.identifier, staging)
+    return StagedLine(staged, tuple(passed) if staging.target in state.refs else (), begins_empty)
+
+
+def is_published(state: TableState, staging: Staging, staged: Snapshot) -> bool:
+    """Return whether the target holds the staged snapshot itself."""
+    for snapshot in state.ancestors(staging.target):
+        if snapshot.snapshot_id in (staged.snapshot_id, staged.parent_snapshot_id):
+            return snapshot.snapshot_id == staged.snapshot_id
+    return False
 
 
 def decide_publication(

@@ -21,6 +21,7 @@ from dagster_iceberg_spark.spark.columns import column_of, functions_of
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, inspect_failure
 from dagster_iceberg_spark.spark.failures import translating
 from dagster_iceberg_spark.spark.session import IcebergSession, active
+from dagster_iceberg_spark.spark.tables import refresh
 from dagster_iceberg_spark.table.audit import Audit, AuditResult, Condition, NotNull, Unique
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import TableState
@@ -106,6 +107,7 @@ def _by_scan(session: IcebergSession, audits: Sequence[Audit], rows: AuditedRows
 
 
 def _frame(session: IcebergSession, rows: AuditedRows) -> DataFrame:
+    refresh(session, rows.state.identifier)
     name = sql.table_name(session.catalog.name, rows.state.identifier)
     frame = session.spark.sql(sql.rows_at(name, rows.snapshot.snapshot_id))
     if not rows.scope.is_whole_table:

@@ -22,7 +22,7 @@ from dagster_iceberg_spark.plan.definition import WAP_ENABLED, WAP_SETTINGS, is_
 from dagster_iceberg_spark.plan.incremental import refuse_consumed
 from dagster_iceberg_spark.plan.options import RENAMES, SCHEMA_EVOLUTION
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile, rows_by_partition
-from dagster_iceberg_spark.plan.publication import is_rewritable, published_snapshot
+from dagster_iceberg_spark.plan.publication import is_published, is_rewritable, published_snapshot
 from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.write import WriteDraft, draft_write, plan_finish
 from dagster_iceberg_spark.plan.write_plan import WritePlan
@@ -102,7 +102,7 @@ class _Attempts:
     computed: DataFrame | None = None  # if its rows had to be computed before they are written
     changes: list[str] = field(default_factory=list)  # that the attempts have made to the table's metadata, in words
     has_created: bool = False
-    audits: Expressions = field(default_factory=dict)  # that only a scan can evaluate
+    audits: Expressions = field(default_factory=dict)
     owned: BoundScope | None = None  # the rows that the last attempt has replaced, if it has written
 
     def attempt(self) -> Commit:
@@ -205,22 +205,15 @@ class _Attempts:
         rows = audited_rows(state, snapshot, self.given, options.renames, scope=scope)
         found = evaluated(session, options.audits, rows, partial(run_query, session, request), self.audits)
         results = tuple(found.values())
-        is_published = snapshot in state.ancestors(staging.target)
-        if is_published:
+        if is_published(state, staging, snapshot):
             return replace(commit, audits=results), state
         query = partial(query_of, session, request, rows=rows, branch=staging.branch)
         if any(result.forbids_publication for result in results):
             raise publication_refusals.failed_audits(request.identifier, staging, results, query)
-        how = publish(
-            session,
-            request,
-            staging,
-            state,
-            owned=self.owned or rows.scope.without(options.merge.validity),
-            rewrite=partial(materialize, session)
-            if is_rewritable(options, knows_rows=self.owned is not None)
-            else None,
-        )
+        owned = self.owned or rows.scope.without(options.merge.validity)
+        can_rewrite = is_rewritable(options, knows_rows=self.owned is not None)
+        rewrite = partial(materialize, session) if can_rewrite else None
+        how = publish(session, request, staging, state, owned=owned, rewrite=rewrite)
         after = look(session.catalog, request.identifier)
         published = None if after is None else published_snapshot(after, staging, snapshot)
         if after is None or published is None:

@@ -136,6 +136,7 @@ def _rewriting(
     owned: BoundScope,
 ) -> tuple[WriteRequest, DataFrame]:
     """Return the request and the rows that write the staged rows again, if the target does not move in these rows."""
+    refresh(session, state.identifier)
     options, head = request.table.options, state.refs[staging.target]
     name = sql.table_name(session.catalog.name, state.identifier)
     since = line.staged.parent_snapshot_id

@@ -31,9 +31,9 @@ class FlightsConfig(dg.Config):
         "iceberg/partition_by": ["day(time_hour)"],
         # The rows are checked in a branch. Only rows that pass are published to the readers of the table.
         "iceberg/audits": {
-            "flights_not_empty": "count(*) > 0",
-            "flights_delays_plausible": "dep_delay BETWEEN -120 AND 1440",
-            "flights_unique": {"unique": ["time_hour", "carrier", "flight", "origin"]},
+            "not_empty": "count(*) > 0",
+            "delays_plausible": "dep_delay BETWEEN -120 AND 1440",
+            "unique": {"unique": ["time_hour", "carrier", "flight", "origin"]},
         },
         "dagster/column_schema": dg.TableSchema(
             columns=[

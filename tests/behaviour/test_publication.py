@@ -170,6 +170,7 @@ def test_a_file_that_others_have_rewritten_meanwhile_is_a_conflict(lake: Lake, b
     assert lake.rows("hours", "v") == [2] * 24 + [3] * 24
 
 
+@pytest.mark.full
 def test_other_engines_read_a_rebased_table_and_it_goes_on_as_any(lake: Lake, before_publication: Before) -> None:
     in_other_days(lake, 1, "2013-01-01", "2013-01-02")()
     before_publication(in_other_days(lake, 3, "2013-01-02"))
@@ -184,6 +185,7 @@ def test_other_engines_read_a_rebased_table_and_it_goes_on_as_any(lake: Lake, be
     assert lake.rows("hours", "v") == [3] * 24 + [4] * 24
 
 
+@pytest.mark.full
 def test_changes_are_read_from_a_rebased_table(lake: Lake, before_publication: Before) -> None:
     log = frame_asset("log", "select 1 as v", metadata=LOG)
     read: list[list[int]] = []
