@@ -128,6 +128,23 @@ def test_an_event_of_a_step_can_be_read(instance: dg.DagsterInstance) -> None:
     assert list(dagster_private.engine_events(instance, "no-such-run")) == []
 
 
+def test_an_evaluation_is_recorded_also_if_its_step_fails(instance: dg.DagsterInstance) -> None:
+    class Recorder(Spy):
+        def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+            found = dg.AssetCheckEvaluation(asset_key=context.asset_key, check_name="plausible", passed=False)
+            dagster_private.record_evaluation(context, found)
+            raise dg.Failure
+
+    result = dg.materialize([up], resources={"io_manager": Recorder()}, instance=instance, raise_on_error=False)
+    key = dg.AssetCheckKey(up.key, "plausible")
+    recorded = dagster_private.recorded_evaluation(instance, result.run_id, key)
+    assert recorded is not None
+    assert not recorded.passed
+    latest = instance.event_log_storage.get_latest_asset_check_execution_by_key([key])[key]
+    assert latest.status.value == "FAILED"
+    assert dagster_private.recorded_evaluation(instance, result.run_id, dg.AssetCheckKey(up.key, "other")) is None
+
+
 def test_a_failed_blocking_check_is_known(instance: dg.DagsterInstance) -> None:
     def checked(name: str, *, blocking: bool, passed: bool) -> dg.AssetsDefinition:
         @dg.asset(name=name, check_specs=[dg.AssetCheckSpec("check", asset=name, blocking=blocking)])
@@ -177,6 +194,7 @@ def test_resumed_runs_still_have_dagster_s_tags() -> None:
     from dagster._core.storage import tags
 
     assert dagster_private.PARENT_RUN_TAG == tags.PARENT_RUN_ID_TAG
+    assert dagster_private.ROOT_RUN_TAG == tags.ROOT_RUN_ID_TAG
     assert tags.RESUME_RETRY_TAG in dagster_private.RESUME_TAGS
     assert tags.ASSET_RESUME_RETRY_TAG in dagster_private.RESUME_TAGS
 
