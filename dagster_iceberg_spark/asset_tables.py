@@ -59,7 +59,7 @@ def check_assets(definitions: dg.Definitions, *, namespace: str | None = None, s
                 yield Finding(f"the resource {key}", "configuration", "failed", found, "the environment's variables")
                 continue
             try:
-                io_manager = stack.enter_context(_made(key, stored.resource))
+                io_manager = stack.enter_context(opened(key, stored.resource))
                 catalog = io_manager.spark.session_settings().identity
             except Exception as error:  # noqa: BLE001 - such as Dagster's error for a missing variable or field
                 yield Finding(f"the resource {key}", "configuration", "failed", str(error), "the resource's fields")
@@ -87,7 +87,7 @@ def check_table(io_manager: IcebergPySparkIOManager, spec: dg.AssetSpec, *, seco
 
 
 @contextmanager
-def _made(key: str, resource: IcebergPySparkIOManager) -> Iterator[IcebergPySparkIOManager]:
+def opened(key: str, resource: IcebergPySparkIOManager) -> Iterator[IcebergPySparkIOManager]:
     """Yield the IO manager as in a run, with the values of environment variables."""
     home = os.environ.get("DAGSTER_HOME")
     with ExitStack() as stack:

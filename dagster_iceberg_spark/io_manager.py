@@ -25,6 +25,7 @@ from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.resource import IcebergSparkResource, require_pyspark
 from dagster_iceberg_spark.table.audit import Audit, AuditResult
 from dagster_iceberg_spark.table.commit import Commit
+from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.schema import Schema
 
 
@@ -157,6 +158,17 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             raise missing_namespace(identifier)
         found = None if state is None else differences(defined, state)
         return TableReport(identifier, exists=state is not None, differences=found or ())
+
+    def table_of(self, spec: dg.AssetSpec) -> TableIdentifier:
+        """Return the table of an asset.
+
+        Args:
+            spec: The spec of the asset, from `AssetsDefinition.specs`.
+
+        Raises:
+            MetadataKeyError: A metadata key or its value is invalid.
+        """
+        return defined_table(spec, namespace=self.namespace, configuration=self._configuration()).request.identifier
 
     def audit_table(self, spec: dg.AssetSpec, audits: Sequence[Audit]) -> Mapping[str, AuditResult] | None:
         """Evaluate audits on the rows that are published in the table of an asset. Nothing is written.

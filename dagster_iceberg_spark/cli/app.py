@@ -1,10 +1,10 @@
-"""`dagster-iceberg-spark check`."""
+"""The command line, `dagster-iceberg-spark`."""
 
 import json
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,29 +30,42 @@ def app() -> None:
     """Iceberg tables of Dagster assets."""
 
 
+_LOCATION_OPTIONS: Final = (
+    click.option(
+        "-w",
+        "--workspace",
+        multiple=True,
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Workspace file with the code locations. Default: workspace.yaml or pyproject.toml in the working "
+        "directory.",
+    ),
+    click.option("-m", "--module", "--module-name", help="Module of a code location, such as my_project.definitions."),
+    click.option(
+        "-f",
+        "--python-file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Python file of a code location.",
+    ),
+    click.option("-a", "--attribute", help="Name of the Definitions in the module or file. Default: the only one."),
+    click.option(
+        "-d",
+        "--working-directory",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        default=Path(),
+        help="First directory of the import path. Default: the current directory.",
+    ),
+)
+
+
+def _location_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that name code locations."""
+    for option in reversed(_LOCATION_OPTIONS):
+        command = option(command)
+    return command
+
+
 @app.command()
-@click.option(
-    "-w",
-    "--workspace",
-    multiple=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Workspace file with the code locations. Default: workspace.yaml or pyproject.toml in the working directory.",
-)
-@click.option("-m", "--module", "--module-name", help="Module of a code location, such as my_project.definitions.")
-@click.option(
-    "-f",
-    "--python-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Python file of a code location.",
-)
-@click.option("-a", "--attribute", help="Name of the Definitions in the module or file. Default: the only one.")
-@click.option(
-    "-d",
-    "--working-directory",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=Path(),
-    help="First directory of the import path. Default: the current directory.",
-)
+@_location_options
 @click.option("--kind", help="Kind of a catalog without a code location, such as sql, rest or glue.")
 @click.option("--uri", help="The catalog's `uri`.")
 @click.option("--warehouse", help="The catalog's `warehouse`.")
@@ -114,30 +127,97 @@ def _findings(  # noqa: PLR0913 - the command line's options
     seconds: float,
 ) -> Iterator[Finding]:
     # Loading Dagster takes longer than showing the help.
-    from dagster_iceberg_spark.asset_tables import check_assets, stored_assets
-    from dagster_iceberg_spark.cli.code_location import CodeLocation, load_definitions, locations_in
+    from dagster_iceberg_spark.asset_tables import check_assets
     from dagster_iceberg_spark.cli.settings import assignments, literal_secrets_allowed, resource_of
 
-    places = [place for place in (*workspace[:1], module, python_file, kind) if place is not None]
-    if len(places) > 1:
-        raise click.UsageError("Name one of: --workspace, --module, --python-file, --kind.")
     if kind is None:
-        directory = working_directory.absolute()
-        named = CodeLocation(module, python_file, attribute, directory)
-        locations = (named,) if module or python_file else locations_in(workspace, directory)
-        if not locations:
-            found = f"{directory} has no workspace.yaml or pyproject.toml that names a code location."
-            raise click.UsageError(f"Name one of: --workspace, --module, --python-file, --kind. {found}")
-        loaded = [load_definitions(location) for location in locations]
-        for definitions in [each for each in loaded if stored_assets(each)] or loaded[:1]:
+        for definitions in _definitions(
+            workspace=workspace,
+            module=module,
+            python_file=python_file,
+            attribute=attribute,
+            working_directory=working_directory,
+            others=("--kind",),
+        ):
             yield from check_assets(definitions, namespace=namespace, seconds=seconds)
         return
+    if workspace or module or python_file:
+        raise click.UsageError("Name one of: --workspace, --module, --python-file, --kind.")
     given = {"kind": kind, "uri": uri, "warehouse": warehouse}
     catalog = {name: value for name, value in given.items() if value is not None}
     catalog |= assignments(fields, flag="--set")
     with literal_secrets_allowed():
         resource = resource_of(catalog=catalog, spark_config=spark_config, remote=remote, jars=jars)
         yield from resource.findings(namespace=namespace, seconds=seconds)
+
+
+def _definitions(
+    *,
+    workspace: Sequence[Path],
+    module: str | None,
+    python_file: Path | None,
+    attribute: str | None,
+    working_directory: Path,
+    others: Sequence[str] = (),
+) -> list[Any]:
+    """Return the definitions of the code locations that have an IO manager of this package, or else of the first."""
+    from dagster_iceberg_spark.asset_tables import stored_assets
+    from dagster_iceberg_spark.cli.code_location import CodeLocation, load_definitions, locations_in
+
+    choice = f"Name one of: {', '.join(('--workspace', '--module', '--python-file', *others))}."
+    if len([place for place in (*workspace[:1], module, python_file) if place is not None]) > 1:
+        raise click.UsageError(choice)
+    directory = working_directory.absolute()
+    named = CodeLocation(module, python_file, attribute, directory)
+    locations = (named,) if module or python_file else locations_in(workspace, directory)
+    if not locations:
+        found = f"{directory} has no workspace.yaml or pyproject.toml that names a code location."
+        raise click.UsageError(f"{choice} {found}")
+    loaded = [load_definitions(location) for location in locations]
+    return [each for each in loaded if stored_assets(each)] or loaded[:1]
+
+
+@app.command()
+@_location_options
+@click.option("--drop", multiple=True, metavar="BRANCH", help="Drop this staged branch.")
+@click.option("--json", "as_json", is_flag=True, help="Print the branches as JSON.")
+def branches(as_json: bool, drop: Sequence[str], **options: Any) -> None:  # noqa: FBT001 - a flag of click
+    """List the staged branches of the tables of code locations, such as those of rows that failed an audit.
+
+    A staged branch is removed by the first expiry of snapshots after its retention. `--drop` removes it at once.
+
+    \b
+    Examples:
+      dagster-iceberg-spark branches
+      dagster-iceberg-spark branches -m my_project.definitions --drop dagster_9edb07b884331b83
+    """  # noqa: D301 - click needs the character \b
+    from dagster_iceberg_spark.staged_branches import staged_branches
+
+    try:
+        found = [branch for each in _definitions(**options) for branch in staged_branches(each, drop=drop)]
+    except IcebergSparkError as error:
+        raise click.UsageError(str(error)) from error
+    missing = set(drop) - {branch.name for branch in found}
+    if as_json:
+        click.echo(json.dumps([branch.document() for branch in found], indent=2))
+    else:
+        Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False).print(_table_of(found, drop))
+    if missing:
+        raise click.UsageError(f"No table has the staged branch {', '.join(map(repr, sorted(missing)))}.")
+
+
+def _table_of(found: Sequence[Any], dropped: Sequence[str]) -> Table | str:
+    if not found:
+        return "No table has a staged branch."
+    shown = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("table", "branch", "staged at (UTC)", "partitions", "rows", "run", ""):
+        shown.add_column(column, overflow="fold", justify="right" if column == "rows" else "left")
+    for branch in found:
+        staged_at = "" if branch.staged_at is None else f"{branch.staged_at:%Y-%m-%d %H:%M}"
+        values = (str(branch.table), branch.name, staged_at, branch.partitions, str(branch.rows), branch.run_id)
+        done = "dropped" if branch.name in dropped else ""
+        shown.add_row(*(escape(value or "") for value in values), done)
+    return shown
 
 
 def _shown(findings: Iterator[Finding], console: Console) -> CheckReport:

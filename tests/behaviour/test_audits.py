@@ -5,7 +5,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_iceberg_spark import build_audit_checks
+from dagster_iceberg_spark import build_audit_checks, staged_branches
 from tests.conftest import Lake, hours_asset, metadata_of
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
@@ -30,7 +30,7 @@ def evaluations(lake: Lake) -> dict[str, bool]:
     return {item.check_name: item.passed for item in found}
 
 
-def staged_branches(lake: Lake, name: str = "hours") -> list[str]:
+def staged_branches_of(lake: Lake, name: str = "hours") -> list[str]:
     return [ref for ref in lake.table(name).metadata.refs if ref != "main"]
 
 
@@ -38,7 +38,7 @@ def staged_branches(lake: Lake, name: str = "hours") -> list[str]:
 @pytest.mark.feature("audited rows are published")
 def test_rows_that_pass_are_published_in_one_snapshot(lake: Lake) -> None:
     first = lake.materialize(audited(), partition_key="2013-01-01")
-    assert (evaluations(lake), staged_branches(lake)) == ({"plausible": True}, [])
+    assert (evaluations(lake), staged_branches_of(lake)) == ({"plausible": True}, [])
     second = lake.materialize(audited("2"), partition_key="2013-01-02")
     how = [metadata_of(result, "hours")["iceberg/publication"] for result in (first, second)]
     assert (how, lake.rows("hours", "v")) == (["rebase", "fast-forward"], [1] * 24 + [2] * 24)
@@ -53,7 +53,7 @@ def test_rows_that_fail_are_seen_by_nobody(lake: Lake) -> None:
     before = lake.head("hours")
     error = lake.failure(audited("-5", plausible="v > 0", many="count(*) > 1"), partition_key="2013-01-01")
     assert (error.class_name, error.allow_retries) == ("AuditFailedError", False)
-    (branch,) = staged_branches(lake)
+    (branch,) = staged_branches_of(lake)
     assert "found `plausible` (v > 0): failing rows = 24, such as (ts=2013-01-01" in str(error)
     assert str(error).endswith(f"SELECT * FROM lake.db.hours.branch_{branch} WHERE NOT (v > 0)")
     assert (lake.head("hours"), lake.rows("hours", "v")) == (before, [1] * 24)
@@ -84,3 +84,18 @@ def test_the_checks_show_what_the_step_found_and_run_alone_what_is_published(lak
     lake.session.sql(f"insert into {lake.spark.catalog_description.name}.db.hours values (timestamp'2013-01-20', -7)")
     alone = checked(lake, asset, *checks, selection=selection)
     assert alone == {"plausible": (False, "scan"), "some": (True, "metadata"), "hours": (True, "scan")}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("version", [2, 3])
+def test_the_command_line_lists_and_drops_staged_branches(lake: Lake, version: int) -> None:
+    metadata = {**DAY, "iceberg/audits": {"plausible": "v > 0"}, "iceberg/format_version": version}
+    asset = hours_asset("hours", "-1", partitions_def=DAYS, metadata=metadata)
+    lake.materialize(asset, partition_key="2013-01-01", raise_on_error=False)
+    definitions = dg.Definitions([asset], resources=lake.resources)
+    (branch,) = staged_branches.staged_branches(definitions)
+    assert (branch.asset, branch.partitions, branch.rows) == ("hours", "2013-01-01", 24)
+    assert [branch.name] == staged_branches_of(lake)
+    assert list(staged_branches.staged_branches(definitions, drop=["other"])) == [branch]
+    assert list(staged_branches.staged_branches(definitions, drop=[branch.name])) == [branch]
+    assert list(staged_branches.staged_branches(definitions)) == []

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
@@ -256,3 +257,52 @@ def test_an_embedded_catalog_needs_the_instance(location: Path, monkeypatch: pyt
     result = check("-f", added(location, text), "--json")
     assert result.exit_code == 1
     assert "DAGSTER_HOME" in document(result)["findings"][0]["found"]
+
+
+def branches(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["branches", *arguments])
+
+
+@pytest.fixture
+def staged(location: Path) -> str:
+    """A code location whose table has a staged branch with rows, and one without."""
+    path = added(location, DEFINITIONS)
+    namespace: dict[str, Any] = {}
+    exec(compile(location.read_text(), str(location), "exec"), namespace)
+    catalog = namespace["spark"].pyiceberg_catalog
+    catalog.create_namespace("db")
+    table = catalog.create_table(("db", "flights"), pa.schema([("id", pa.int64())]))
+    table.append(pa.table({"id": [1]}))
+    for name in ("dagster_full", "dagster_empty", "theirs"):
+        table.manage_snapshots().create_branch(table.current_snapshot().snapshot_id, name).commit()
+    lineage = {"dagster.commit_token": "t", "dagster.asset_key": "flights", "dagster.run_id": "run-7"}
+    table.append(pa.table({"id": [2, 3]}), branch="dagster_full", snapshot_properties=lineage)
+    return path
+
+
+def test_staged_branches_are_listed_as_text_and_json(staged: str) -> None:
+    text, listed = branches("-f", staged), json.loads(branches("-f", staged, "--json").stdout)
+    assert "db.flights" in text.stdout
+    assert "theirs" not in text.stdout
+    assert [(item["branch"], item["run_id"], item["rows"]) for item in listed] == [
+        ("dagster_empty", None, 0),
+        ("dagster_full", "run-7", 2),
+    ]
+
+
+def test_a_staged_branch_is_dropped_and_no_other(staged: str) -> None:
+    assert "dropped" in branches("-f", staged, "--drop", "dagster_full").stdout
+    unknown = branches("-f", staged, "--drop", "theirs", "--drop", "dagster_full")
+    assert (unknown.exit_code, "No table has the staged branch 'dagster_full', 'theirs'." in unknown.stderr) == (
+        2,
+        True,
+    )
+    assert [item["branch"] for item in json.loads(branches("-f", staged, "--json").stdout)] == ["dagster_empty"]
+    branches("-f", staged, "--drop", "dagster_empty")
+    assert branches("-f", staged).stdout == "No table has a staged branch.\n"
+
+
+def test_a_code_location_without_an_io_manager_has_no_staged_branches(location: Path) -> None:
+    result = branches("-f", added(location, "defs = dg.Definitions(assets=[elsewhere])\n"))
+    assert result.exit_code == 2
+    assert "expected a resource that is an IcebergPySparkIOManager, found the resources none" in result.stderr

@@ -1,0 +1,109 @@
+"""The staged branches of the tables of a code location, such as those of rows that failed an audit."""
+
+import datetime as dt
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import dagster as dg
+
+from dagster_iceberg_spark.asset_tables import opened, stored_assets
+from dagster_iceberg_spark.catalog.look import look
+from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
+from dagster_iceberg_spark.plan.staging import STAGED_PREFIX
+from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.snapshot import TableState
+
+
+@dataclass(frozen=True, slots=True)
+class StagedBranch:
+    """A staged branch of a table, and what its newest snapshot records of the run that staged it.
+
+    Args:
+        staged_at: When the rows were staged, or None if the branch holds none.
+        rows: The number of rows that the snapshot added.
+    """
+
+    table: TableIdentifier
+    name: str
+    asset: str | None
+    run_id: str | None
+    partitions: str | None
+    staged_at: dt.datetime | None
+    rows: int
+
+    def document(self) -> dict[str, str | int | None]:
+        """Return the branch for JSON."""
+        return {
+            "table": str(self.table),
+            "branch": self.name,
+            "asset": self.asset,
+            "run_id": self.run_id,
+            "partitions": self.partitions,
+            "staged_at": None if self.staged_at is None else self.staged_at.isoformat(timespec="seconds"),
+            "rows": self.rows,
+        }
+
+
+def staged_branches(definitions: dg.Definitions, *, drop: Collection[str] = ()) -> Iterator[StagedBranch]:
+    """Yield the staged branches of the tables of a code location's assets. Drop those of the names in `drop`.
+
+    Raises:
+        ConfigurationError: The code location has no IO manager of this package.
+    """
+    stored = stored_assets(definitions)
+    if not stored:
+        raise ConfigurationError.refusing(
+            "list the staged branches of",
+            "the code location",
+            expected="a resource that is an IcebergPySparkIOManager",
+            found=f"the resources {', '.join(map(repr, definitions.resources or ())) or 'none'}",
+        )
+    with ExitStack() as stack:
+        for key, assets in stored.items():
+            io_manager = stack.enter_context(opened(key, assets.resource))
+            catalog = io_manager.spark.catalog_description
+            for identifier in dict.fromkeys(io_manager.table_of(spec) for spec in assets.specs):
+                state = look(catalog, identifier)
+                for branch in () if state is None else _staged_in(state):
+                    yield branch
+                    if state is not None and branch.name in drop:
+                        _drop(io_manager, state, branch.name)
+
+
+def _staged_in(state: TableState) -> Iterator[StagedBranch]:
+    for name in sorted(state.branches):
+        if not name.startswith(STAGED_PREFIX):
+            continue
+        head = state.head(name)
+        summary = {} if head is None else head.summary
+        is_staged = head is not None and name in state.refs and lineage.COMMIT_TOKEN in summary
+        others = {state.refs[ref] for ref in state.refs if not ref.startswith(STAGED_PREFIX)}
+        if head is None or not is_staged or head.snapshot_id in others:
+            yield StagedBranch(state.identifier, name, None, None, None, None, 0)
+            continue
+        yield StagedBranch(
+            table=state.identifier,
+            name=name,
+            asset=summary.get(lineage.ASSET_KEY),
+            run_id=summary.get(lineage.RUN_ID),
+            partitions=summary.get(lineage.PARTITION_KEYS),
+            staged_at=dt.datetime.fromtimestamp(head.committed_at_ms / 1000, dt.timezone.utc),
+            rows=head.count("added-records"),
+        )
+
+
+def _drop(io_manager: IcebergPySparkIOManager, state: TableState, branch: str) -> None:
+    """Drop a branch, through pyiceberg if it can commit to the table."""
+    from dagster_iceberg_spark.catalog.publication import can_publish, drop_branch
+
+    catalog = io_manager.spark.catalog_description
+    if can_publish(catalog, state):
+        drop_branch(catalog, state.identifier, branch)
+        return
+    from dagster_iceberg_spark.spark.tables import apply
+    from dagster_iceberg_spark.table.updates import DropBranch
+
+    apply(io_manager.spark.iceberg_session, state.identifier, [DropBranch(branch)])
