@@ -204,4 +204,4 @@ def query_of(
         case Unique(columns) if not rows.stored:
             return sql.repeated_rows(name, columns)
         case _:
-            return sql.rows_where(name, "TRUE")
+            return sql.rows_where(name)

@@ -58,9 +58,9 @@ def rows_at(table: str, snapshot_id: int) -> str:
     return f"SELECT * FROM {table} VERSION AS OF {snapshot_id}"
 
 
-def rows_where(table: str, condition: str) -> str:
-    """Return the query with which a person looks at the rows that meet a condition."""
-    return f"SELECT * FROM {table} WHERE {condition}"
+def rows_where(table: str, condition: str | None = None) -> str:
+    """Return the query with which a person looks at all rows, or at those that meet a condition."""
+    return f"SELECT * FROM {table}" + ("" if condition is None else f" WHERE {condition}")
 
 
 def repeated_rows(table: str, columns: Sequence[str]) -> str:

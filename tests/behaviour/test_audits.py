@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from dagster_iceberg_spark import build_audit_checks, staged_branches
-from tests.conftest import Lake, hours_asset, metadata_of
+from tests.conftest import Lake, frame_asset, hours_asset, metadata_of
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
 DAY = {"partition_expr": "ts"}
@@ -54,6 +54,7 @@ def test_rows_that_fail_are_seen_by_nobody(lake: Lake) -> None:
     error = lake.failure(audited("-5", plausible="v > 0", many="count(*) > 1"), partition_key="2013-01-01")
     assert (error.class_name, error.allow_retries) == ("AuditFailedError", False)
     (branch,) = staged_branches_of(lake)
+    assert lake.table("hours").metadata.refs[branch].max_ref_age_ms == 7 * 24 * 60 * 60 * 1000
     assert "found `plausible` (v > 0): failing rows = 24, such as (ts=2013-01-01" in str(error)
     assert str(error).endswith(f"SELECT * FROM lake.db.hours.branch_{branch} WHERE NOT (v > 0)")
     assert (lake.head("hours"), lake.rows("hours", "v")) == (before, [1] * 24)
@@ -99,3 +100,63 @@ def test_the_command_line_lists_and_drops_staged_branches(lake: Lake, version: i
     assert list(staged_branches.staged_branches(definitions, drop=["other"])) == [branch]
     assert list(staged_branches.staged_branches(definitions, drop=[branch.name])) == [branch]
     assert list(staged_branches.staged_branches(definitions)) == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "rule",
+    ["missing > 0", "sum(v) >", {"unique": ["missing"]}, {"not_null": ["missing"]}, "v", "v > 0 and count(*) > 0"],
+    ids=str,
+)
+def test_an_audit_that_cannot_be_evaluated_fails_before_anything_is_written(lake: Lake, rule: Any) -> None:
+    error = lake.failure(audited("1", some="count(*) > 0", amiss=rule), partition_key="2013-01-01")
+    assert (error.class_name, error.allow_retries) == ("MetadataKeyError", False)
+    assert "Cannot use `iceberg/audits` of db.hours: expected a condition in 'amiss' on the columns ts, v" in str(error)
+    assert not lake.exists("hours")
+
+
+@pytest.mark.full
+def test_a_warning_is_published_and_recorded(lake: Lake) -> None:
+    rule = {"condition": "v > 5", "severity": "warn"}
+    lake.materialize(audited("1", large=rule), partition_key="2013-01-01")
+    assert (lake.rows("hours", "v"), evaluations(lake)) == ([1] * 24, {"large": False})
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("rule", "found"),
+    [
+        ("max(v) < 0", "max(v) = 1"),
+        ("avg(v) < 0 and max(v) = 1 -- a comment", "avg(v) = 1.0, max(v) = 1"),
+        ("percentile_approx(v, 0.5) < 0", "percentile_approx(v, 0.5) = 1"),
+        ("every(v < 0)", "Hint: "),
+        ("v IN (2, 3)", "failing rows = 24, such as (ts="),
+        ("NOT (v = 1) AND `v` < 3", "failing rows = 24, such as (ts="),
+        ({"unique": ["v"]}, "repeated rows = 23, such as (v=1, rows=24)"),
+        ({"not_null": ["w"]}, "NULL in w = 24, such as (ts="),
+    ],
+    ids=str,
+)
+def test_what_was_found_is_in_the_message(lake: Lake, rule: Any, found: str) -> None:
+    query = (
+        "select explode(sequence({start}, {end} - interval 1 second, interval 1 hour)) as ts, 1 as v, int(null) as w"
+    )
+    metadata = {**DAY, "iceberg/audits": {"amiss": rule}}
+    asset = frame_asset("hours", query, partitions_def=DAYS, metadata=metadata)
+    error = lake.failure(asset, partition_key="2013-01-01")
+    assert error.class_name == "AuditFailedError", error
+    assert found in str(error)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("disposition", ["append", "merge"])
+def test_audits_apply_to_all_rows_of_the_partition(lake: Lake, disposition: str) -> None:
+    options = {"iceberg/write_disposition": disposition, "iceberg/merge_keys": ["ts"]}
+    first = hours_asset("hours", "1", partitions_def=DAYS, metadata={**DAY, **options})
+    for day in ("2013-01-01", "2013-01-02"):
+        lake.materialize(first, partition_key=day)
+    rows = 48 if disposition == "append" else 24
+    audits = {"rows": f"count(*) = {rows}", "nulls": {"not_null": "v"}, "spread": "max(v) - min(v) < 2"}
+    second = hours_asset("hours", "2", partitions_def=DAYS, metadata={**DAY, **options, "iceberg/audits": audits})
+    lake.materialize(second, partition_key="2013-01-02")
+    assert evaluations(lake) == {"rows": True, "nulls": True, "spread": True}
