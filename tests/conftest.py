@@ -221,17 +221,17 @@ Before: TypeAlias = Callable[[Callable[[], Any]], None]
 @pytest.fixture
 def before_publication(monkeypatch: pytest.MonkeyPatch) -> Before:
     """Run something once, after the audits and before the publication."""
-    from dagster_iceberg_spark.spark import commit
+    from dagster_iceberg_spark.spark import staged_write
 
     def once(action: Callable[[], Any]) -> None:
-        publish, left = getattr(commit, "publish"), [action]  # noqa: B009 - not exported
+        publish, left = getattr(staged_write, "publish"), [action]  # noqa: B009 - not exported
 
         def published(*args: Any, **kwargs: Any) -> Any:
             if left:
                 left.pop()()
             return publish(*args, **kwargs)
 
-        monkeypatch.setattr(commit, "publish", published)
+        monkeypatch.setattr(staged_write, "publish", published)
 
     return once
 

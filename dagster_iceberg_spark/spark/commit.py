@@ -12,23 +12,20 @@ from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark import errors
 from dagster_iceberg_spark.arrow.expressions import expression_of
-from dagster_iceberg_spark.catalog.audits import audited_rows
 from dagster_iceberg_spark.catalog.damage import bring_back
 from dagster_iceberg_spark.catalog.files import added_files, data_files
 from dagster_iceberg_spark.catalog.look import look
-from dagster_iceberg_spark.plan import adoption, publication_refusals
+from dagster_iceberg_spark.plan import adoption
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.definition import WAP_ENABLED, WAP_SETTINGS, is_switched_on, refuse_staging
 from dagster_iceberg_spark.plan.incremental import refuse_consumed
 from dagster_iceberg_spark.plan.options import RENAMES, SCHEMA_EVOLUTION
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile, rows_by_partition
-from dagster_iceberg_spark.plan.publication import is_published, is_rewritable, published_snapshot
 from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.write import WriteDraft, draft_write, plan_finish
 from dagster_iceberg_spark.plan.write_plan import WritePlan
 from dagster_iceberg_spark.plan.write_request import WriteRequest
 from dagster_iceberg_spark.spark import outcome, sql
-from dagster_iceberg_spark.spark.audits import Expressions, evaluable, evaluated, query_of
 from dagster_iceberg_spark.spark.columns import as_planned, schema_of
 from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.earlier_operations import stop_earlier
@@ -37,17 +34,16 @@ from dagster_iceberg_spark.spark.execution import TaggedWork, run_stoppable
 from dagster_iceberg_spark.spark.failures import translated
 from dagster_iceberg_spark.spark.frames import in_session
 from dagster_iceberg_spark.spark.progress import reported_progress
-from dagster_iceberg_spark.spark.publication import publish
 from dagster_iceberg_spark.spark.session import IcebergSession
+from dagster_iceberg_spark.spark.staged_write import StagedWrite
 from dagster_iceberg_spark.spark.tables import apply, prepare, refresh
-from dagster_iceberg_spark.spark.touched import computed, run_query, touched_partitions
+from dagster_iceberg_spark.spark.touched import computed, touched_partitions
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.spark.writer import write
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.commit import Commit, RowCounts
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
-from dagster_iceberg_spark.table.updates import TableUpdate
 from dagster_iceberg_spark.timeouts import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS
 
 _NAMED_FILES: Final = 20
@@ -102,7 +98,7 @@ class _Attempts:
     computed: DataFrame | None = None  # if its rows had to be computed before they are written
     changes: list[str] = field(default_factory=list)  # that the attempts have made to the table's metadata, in words
     has_created: bool = False
-    audits: Expressions = field(default_factory=dict)
+    staged: StagedWrite | None = None
     owned: BoundScope | None = None  # the rows that the last attempt has replaced, if it has written
 
     def attempt(self) -> Commit:
@@ -113,7 +109,7 @@ class _Attempts:
         state = self._look()
         if self.known is None:
             self.known = frozenset(state.snapshots) if state else frozenset[int]()
-            self.audits = evaluable(self.request, self.frame, self.given, state)
+            self.staged = StagedWrite.of(self.session, self.request, self.frame, self.given, state)
         rolled_back: set[int] = set()
         while state is not None and (found := self._find(state)) is not None:
             snapshot, is_adopted = found
@@ -134,7 +130,8 @@ class _Attempts:
         plan, frame = self._plan(state)
         self.owned = plan.owned
         prepare(self.session, plan)
-        self.changes += [change for change in map(str, self._lasting(plan)) if change not in self.changes]
+        lasting = plan.changes if self.staged is None else self.staged.lasting(plan.changes)
+        self.changes += [change for change in map(str, lasting) if change not in self.changes]
         self.has_created = self.has_created or plan.create is not None
         counts = self._write(plan, frame)
         commit, after = self._committed(plan, counts, began=began, ended=time.time())
@@ -186,46 +183,15 @@ class _Attempts:
         # The columns that the snapshot was planned with, if its metadata records them.
         return self._finish(commit, state, planned_on=state.schemas.get(snapshot.schema_id or 0, Schema(())))
 
-    def _lasting(self, plan: WritePlan) -> list[TableUpdate]:
-        """Return the plan's changes without those of the staged branch, which ends with the publication."""
-        staging = self.request.table.staging
-        return [change for change in plan.changes if staging is None or getattr(change, "name", None) != staging.branch]
-
     def _published(self, commit: Commit, state: TableState) -> tuple[Commit, TableState]:
-        """Audit a staged snapshot and publish it. Return the commit of the published snapshot, and the state after it.
-
-        A snapshot that an earlier attempt has published is audited again, because its results may not be recorded.
-        """
-        session, request, staging = self.session, self.request, self.request.table.staging
-        if staging is None:
+        """Audit and publish the snapshot of a staged write. Return the commit, and the state of the table after it."""
+        if self.staged is None:
             return commit, state
-        began = time.monotonic()
-        snapshot = commit.snapshot
-        options, scope = request.table.options, request.materialization.scope
-        rows = audited_rows(state, snapshot, self.given, options.renames, scope=scope)
-        found = evaluated(session, options.audits, rows, partial(run_query, session, request), self.audits)
-        results = tuple(found.values())
-        if is_published(state, staging, snapshot):
-            return replace(commit, audits=results), state
-        query = partial(query_of, session, request, rows=rows, branch=staging.branch)
-        if any(result.forbids_publication for result in results):
-            raise publication_refusals.failed_audits(request.identifier, staging, results, query)
-        owned = self.owned or rows.scope.without(options.merge.validity)
-        can_rewrite = is_rewritable(options, knows_rows=self.owned is not None)
-        rewrite = partial(materialize, session) if can_rewrite else None
-        how = publish(session, request, staging, state, owned=owned, rewrite=rewrite)
-        after = look(session.catalog, request.identifier)
-        published = None if after is None else published_snapshot(after, staging, snapshot)
-        if after is None or published is None:
-            raise _without_commit(request, f"a snapshot of {staging.target!r} with")
-        done = replace(
-            commit,
-            snapshot=published,
-            audits=results,
-            publication=how,
-            publication_seconds=time.monotonic() - began,
-        )
-        return done, after
+        write = partial(materialize, self.session)
+        published, after = self.staged.published(commit, state, self.owned, write=write)
+        if after is None:
+            raise _without_commit(self.request, f"a snapshot of {self.staged.staging.target!r} with")
+        return published, after
 
     def _require_base(self, state: TableState | None) -> None:
         wanted, request = self.request.base_snapshot_id, self.request
@@ -304,8 +270,7 @@ class _Attempts:
             self._name_leftovers(began)
             raise self._with_what_is_left(error, plan) from error.__cause__
         except ENGINE_ERRORS as error:
-            failure = translated(error, action="write", subject=request.subject, redact=session.catalog.redact)
-            self._require_staged_branch(failure)
+            failure = self._translated(error)
             if isinstance(failure, errors.CommitOutcomeUnknownError):
                 outcome.resolve_lost_answer(session, request, work, known, error=error, failure=failure)
                 return RowCounts()
@@ -321,17 +286,16 @@ class _Attempts:
                 _require_created(session, plan)
             raise self._with_what_is_left(failure, plan) from error
 
-    def _require_staged_branch(self, failure: errors.IcebergSparkError) -> None:
-        """Raise a conflict if the staged branch has gone during the write, because snapshots were expired.
+    def _translated(self, error: Exception) -> errors.IcebergSparkError:
+        """Return the engine's error as the package's. Raise a conflict if the staged branch has gone.
 
-        A new branch is as old as the snapshot that it starts at. If it goes a second time, the catalog has no branches.
+        In a catalog that keeps no branches, the branch of the second attempt has gone too.
         """
-        staging = self.request.table.staging
-        if staging is None or not isinstance(failure, errors.ConfigurationError) or self.number > 1:
-            return
-        state = look(self.session.catalog, self.request.identifier)
-        if state is not None and staging.branch not in state.refs:
-            raise publication_refusals.lost_branch(self.request.identifier, staging)
+        redact = self.session.catalog.redact
+        failure = translated(error, action="write", subject=self.request.subject, redact=redact)
+        if self.staged is not None and self.number == 1:
+            self.staged.require_branch(failure)
+        return failure
 
     def _name_leftovers(self, began: dt.datetime) -> None:
         """Report the data files that a failed write may have left. A failure to list them raises no second error."""

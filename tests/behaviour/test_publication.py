@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from dagster_iceberg_spark import HadoopCatalog, WriteFailedError
-from dagster_iceberg_spark.spark import commit
+from dagster_iceberg_spark.spark import commit, staged_write
 from tests.conftest import Before, Lake, frame_asset, hours_asset, metadata_of, open_lake, resuming
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
@@ -204,10 +204,11 @@ def test_changes_are_read_from_a_rebased_table(lake: Lake, before_publication: B
 
 
 class Crash:
-    """Breaks off a write at a call of `spark/commit.py`, as a process that dies there, once."""
+    """Breaks off a write at a call of these modules, as a process that dies there, once."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, *, after: bool) -> None:
-        call, left = getattr(commit, name), [True]
+        module = staged_write if hasattr(staged_write, name) else commit
+        call, left = getattr(module, name), [True]
 
         def crashing(*args: Any, **kwargs: Any) -> Any:
             if after or not left:
@@ -218,7 +219,7 @@ class Crash:
                 raise WriteFailedError(message)
             return result
 
-        monkeypatch.setattr(commit, name, crashing)
+        monkeypatch.setattr(module, name, crashing)
 
 
 @pytest.mark.full

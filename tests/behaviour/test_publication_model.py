@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from dagster_iceberg_spark import CommitOutcomeUnknownError, WriteFailedError
-from dagster_iceberg_spark.spark import commit
+from dagster_iceberg_spark.spark import commit, staged_write
 from tests.conftest import Lake, error_of, frame_asset, metadata_of, resuming
 
 KEYS = ("a", "b", "c")
@@ -178,7 +178,8 @@ class PublicationMachine(RuleBasedStateMachine):
         return f"lake.db.{self.name}"
 
     def _once(self, name: str, action: Callable[[], None], *, before: bool) -> None:
-        call, left = getattr(commit, name), [action]
+        module = staged_write if hasattr(staged_write, name) else commit
+        call, left = getattr(module, name), [action]
 
         def called(*args: Any, **kwargs: Any) -> Any:
             if before and left:
@@ -188,7 +189,7 @@ class PublicationMachine(RuleBasedStateMachine):
                 left.pop()()
             return result
 
-        self.patches.setattr(commit, name, called)
+        self.patches.setattr(module, name, called)
 
     def _run(
         self,

@@ -1,0 +1,116 @@
+"""What follows a staged write: its audits, and its publication."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from pyspark.sql import DataFrame
+
+from dagster_iceberg_spark.catalog.audits import AuditedRows, audited_rows
+from dagster_iceberg_spark.catalog.look import look
+from dagster_iceberg_spark.errors import ConfigurationError, IcebergSparkError
+from dagster_iceberg_spark.plan import publication_refusals
+from dagster_iceberg_spark.plan.binding import BoundScope
+from dagster_iceberg_spark.plan.publication import is_published, is_rewritable, published_snapshot
+from dagster_iceberg_spark.plan.staging import Staging
+from dagster_iceberg_spark.plan.write_request import WriteRequest
+from dagster_iceberg_spark.spark.audits import Expressions, evaluable, evaluated, query_of
+from dagster_iceberg_spark.spark.publication import Write, publish
+from dagster_iceberg_spark.spark.session import IcebergSession
+from dagster_iceberg_spark.spark.touched import run_query
+from dagster_iceberg_spark.table.audit import AuditResult
+from dagster_iceberg_spark.table.commit import Commit
+from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.updates import CreateBranch, DropBranch, TableUpdate
+
+
+@dataclass(frozen=True, slots=True)
+class StagedWrite:
+    """A write to a staged branch.
+
+    Args:
+        given: The columns of the DataFrame.
+        expressions: What to aggregate for its audits.
+    """
+
+    session: IcebergSession
+    request: WriteRequest
+    staging: Staging
+    given: Schema
+    expressions: Expressions
+
+    @classmethod
+    def of(
+        cls, session: IcebergSession, request: WriteRequest, frame: DataFrame, given: Schema, state: TableState | None
+    ) -> "StagedWrite | None":
+        """Return the staged write of the DataFrame, or None if the request is published at once.
+
+        Raises:
+            MetadataKeyError: Spark cannot evaluate an audit on the columns.
+        """
+        staging = request.table.staging
+        if staging is None:
+            return None
+        return cls(session, request, staging, given, evaluable(request, frame, given, state))
+
+    def published(
+        self, commit: Commit, state: TableState, owned: BoundScope | None, *, write: Write
+    ) -> tuple[Commit, TableState | None]:
+        """Audit the staged snapshot and publish it. Return the published commit, and the state of the table after it.
+
+        A snapshot that an earlier attempt has published is audited again, because its results may not be recorded. The
+        state is None if the table lacks the published snapshot. `owned` has the rows that the write replaced, updated
+        or deleted, or is None if an earlier attempt wrote. `write` writes rows that cannot be published as files.
+
+        Raises:
+            AuditFailedError: The rows fail an audit.
+            CommitConflictError: Another writer has changed the rows meanwhile.
+        """
+        began, request, staged = time.monotonic(), self.request, commit.snapshot
+        options, scope = request.table.options, request.materialization.scope
+        rows = audited_rows(state, staged, self.given, options.renames, scope=scope)
+        results = self._results(rows)
+        if is_published(state, self.staging, staged):
+            return replace(commit, audits=results), state
+        if any(result.forbids_publication for result in results):
+            query = partial(query_of, self.session, request, rows=rows, branch=self.staging.branch)
+            raise publication_refusals.failed_audits(request.identifier, self.staging, results, query)
+        how = publish(
+            self.session,
+            request,
+            self.staging,
+            state,
+            owned=owned or rows.scope.without(options.merge.validity),
+            rewrite=write if is_rewritable(options, knows_rows=owned is not None) else None,
+        )
+        after = look(self.session.catalog, request.identifier)
+        published = None if after is None else published_snapshot(after, self.staging, staged)
+        done = replace(
+            commit,
+            snapshot=published or staged,
+            audits=results,
+            publication=how,
+            publication_seconds=time.monotonic() - began,
+        )
+        return done, None if published is None else after
+
+    def lasting(self, changes: Sequence[TableUpdate]) -> list[TableUpdate]:
+        """Return the changes without those of the staged branch, which ends with the publication."""
+        return [change for change in changes if not isinstance(change, CreateBranch | DropBranch)]
+
+    def require_branch(self, failure: IcebergSparkError) -> None:
+        """Raise a conflict if the staged branch has gone during a write that failed, because snapshots were expired.
+
+        A new branch is as old as the snapshot that it starts at.
+        """
+        if isinstance(failure, ConfigurationError):
+            state = look(self.session.catalog, self.request.identifier)
+            if state is not None and self.staging.branch not in state.refs:
+                raise publication_refusals.lost_branch(self.request.identifier, self.staging)
+
+    def _results(self, rows: AuditedRows) -> tuple[AuditResult, ...]:
+        run = partial(run_query, self.session, self.request)
+        found = evaluated(self.session, self.request.table.options.audits, rows, run, self.expressions)
+        return tuple(found.values())
