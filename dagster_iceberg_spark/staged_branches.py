@@ -15,6 +15,7 @@ from dagster_iceberg_spark.plan.staging import STAGED_PREFIX
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.updates import DropBranch
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +97,13 @@ def _staged_in(state: TableState) -> Iterator[StagedBranch]:
 
 
 def _drop(io_manager: IcebergPySparkIOManager, state: TableState, branch: str) -> None:
-    """Drop a branch, through pyiceberg if it can commit to the table."""
+    """Drop a branch. A session is started only if pyiceberg cannot commit to the table."""
     from dagster_iceberg_spark.catalog.publication import can_publish, drop_branch
 
     catalog = io_manager.spark.catalog_description
     if can_publish(catalog, state):
         drop_branch(catalog, state.identifier, branch)
         return
-    from dagster_iceberg_spark.spark.tables import apply
-    from dagster_iceberg_spark.table.updates import DropBranch
+    from dagster_iceberg_spark.spark.branches import change_branches
 
-    apply(io_manager.spark.iceberg_session, state.identifier, [DropBranch(branch)])
+    change_branches(io_manager.spark.iceberg_session, state.identifier, [DropBranch(branch)])

@@ -5,10 +5,10 @@ retries are not used: after a conflict, somebody has to decide again.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from pyiceberg.catalog.noop import NoopCatalog
-from pyiceberg.exceptions import CommitFailedException, ValidationException
+from pyiceberg.exceptions import BadRequestError, CommitFailedException, ValidationException
 from pyiceberg.manifest import DataFile as ManifestDataFile
 from pyiceberg.manifest import DataFileContent, ManifestEntryStatus
 from pyiceberg.table import Table
@@ -25,12 +25,17 @@ from pyiceberg.table.update import (
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import description_of, entries_of
 from dagster_iceberg_spark.catalog.look import call_catalog, find_table, open_catalog, translated_answers
+from dagster_iceberg_spark.errors import CommitConflictError
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile
 from dagster_iceberg_spark.plan.publication import ROW_LINEAGE_VERSION, FileChanges, kept_properties
 from dagster_iceberg_spark.plan.staging import Staging
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+
+_OUTDATED: Final = "older than last sequence number"
+"""What catalogs say of a new snapshot if a commit to any branch was faster. They check the refs first."""
+_DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
 def can_publish(description: CatalogDescription, state: TableState) -> bool:
@@ -94,17 +99,50 @@ def rebase(description: CatalogDescription, state: TableState, staging: Staging,
     return False
 
 
+def create_branch(
+    description: CatalogDescription,
+    identifier: TableIdentifier,
+    branch: str,
+    snapshot_id: int,
+    *,
+    retention_days: int | None,
+) -> None:
+    """Create a branch at a snapshot.
+
+    Raises:
+        CommitConflictError: Another writer has committed at the same time.
+    """
+    age = {} if retention_days is None else {"max-ref-age-ms": retention_days * _DAY_MS}
+    ref = {"type": SnapshotRefType.BRANCH, "ref-name": branch, "snapshot-id": snapshot_id, **age}
+    _change_ref(description, identifier, SetSnapshotRefUpdate.model_validate(ref))
+
+
 def drop_branch(description: CatalogDescription, identifier: TableIdentifier, branch: str) -> None:
-    """Drop a branch if it exists."""
+    """Drop a branch.
+
+    Raises:
+        CommitConflictError: Another writer has committed at the same time.
+    """
+    _change_ref(description, identifier, _drop(branch))
+
+
+def _change_ref(description: CatalogDescription, identifier: TableIdentifier, update: TableUpdate) -> None:
     table = _table(description, identifier)
-    if branch not in table.metadata.refs:
-        return
     requirement = AssertTableUUID(uuid=table.metadata.table_uuid)
-    call_catalog(
-        description,
-        lambda: table.catalog.commit_table(table, (requirement,), (_drop(branch),)),
-        action=f"drop the branch {branch!r} of {identifier} in",
-    )
+    try:
+        call_catalog(
+            description,
+            lambda: table.catalog.commit_table(table, (requirement,), (update,)),
+            action=f"change the branches of {identifier} in",
+        )
+    except CommitFailedException as error:
+        raise CommitConflictError.refusing(
+            "change the branches of",
+            str(identifier),
+            expected="a table that no other writer changes at this moment",
+            found="a commit of another writer",
+            hint="run the asset again.",
+        ) from error
 
 
 def _commit(
@@ -120,16 +158,19 @@ def _commit(
         _at(staging.target, state),
         _at(staging.branch, state),
     )
-    drop = _drop(staging.branch)
-    try:
-        call_catalog(
-            description,
-            lambda: table.catalog.commit_table(table, as_seen, (*updates, drop)),
-            action=f"publish {state.identifier} in",
-        )
-    except CommitFailedException:
-        return False
-    return True
+
+    def commit() -> bool:
+        try:
+            table.catalog.commit_table(table, as_seen, (*updates, _drop(staging.branch)))
+        except CommitFailedException:
+            return False
+        except (ValueError, BadRequestError) as error:
+            if _OUTDATED not in str(error):
+                raise
+            return False
+        return True
+
+    return call_catalog(description, commit, action=f"publish {state.identifier} in")
 
 
 def _files_of(table: Table, snapshot_id: int) -> tuple[list[ManifestDataFile], list[ManifestDataFile]]:

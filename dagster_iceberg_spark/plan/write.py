@@ -107,6 +107,7 @@ class WriteDraft:
     fills_valid_from: bool
     create: CreateTable | None
     changes: tuple[TableUpdate, ...]
+    staging: tuple[TableUpdate, ...]
     guard: Guard | None
     checked: Mapping[str, IcebergType]
 
@@ -176,6 +177,7 @@ class WriteDraft:
             counted_partitions=() if are_listed else tuple((key, part.predicate()) for key, part in counted),
             listed_partitions=partitions if are_listed else (),
             owned=owned,
+            staging=self.staging,
             advice=advice(owned, state.schema, state.properties, self.request.identifier)
             if state and carries_over
             else None,
@@ -217,9 +219,10 @@ def draft_write(
     """Validate a write of the given columns, and plan it as far as possible without the table's manifests."""
     subject = str(request.identifier)
     options, scope = request.options, materialization.scope
-    begun = new_branch(options, state)
+    branches, staging = new_branch(options, state), tuple[TableUpdate, ...]()
     if request.staging is not None:
-        state, begun = request.staging.begun(state)
+        branches = ()
+        state, staging = request.staging.begun(state)
     refuse_repeated_columns(given, state.schema if state else None, subject=subject)
     refuse_reserved_columns(given, subject=subject)
     refuse_loss(options, materialization, request.identifier)
@@ -233,7 +236,7 @@ def draft_write(
     spec = state.spec if state and wanted_fields is None else PartitionSpec(wanted_fields or ())
     placed = request.with_properties(PLAIN_PATHS) if has_long_paths(scope, spec) else request
     create = None if state else _creation(placed, wanted_fields or (), frame, scope)
-    changes = (*_changes(placed, wanted_fields, frame, state), *begun)
+    changes = (*_changes(placed, wanted_fields, frame, state), *branches)
     columns = _columns_as_stored(frame, state)
     owned = bind_scope(scope, columns, subject=subject)
     if options.write_disposition == "merge" and options.merge.where is not None:
@@ -252,6 +255,7 @@ def draft_write(
         fills_valid_from=given.field(options.merge.valid_from) is None,
         create=create,
         changes=changes,
+        staging=staging,
         guard=_guard(guarded, scope, options),
         checked=columns_to_check(frame, state.schema) if state else {},
     )

@@ -113,6 +113,7 @@ class WritePlan:
         counted_partitions: Partitions whose rows are counted while they are written.
         listed_partitions: Partitions whose row counts are in the new files' metadata: each file belongs to one.
         owned: The rows that the write replaces, updates or deletes.
+        staging: What creates the staged branch, after the changes. Other writers' commits do not conflict with it.
     """
 
     identifier: TableIdentifier
@@ -130,6 +131,7 @@ class WritePlan:
     listed_partitions: tuple[tuple[str, BoundScope], ...] = ()
     advice: str | None = None
     owned: BoundScope = EVERYTHING
+    staging: tuple[TableUpdate, ...] = ()
 
     @property
     def carries_over(self) -> bool:

@@ -130,8 +130,7 @@ class _Attempts:
         plan, frame = self._plan(state)
         self.owned = plan.owned
         prepare(self.session, plan)
-        lasting = plan.changes if self.staged is None else self.staged.lasting(plan.changes)
-        self.changes += [change for change in map(str, lasting) if change not in self.changes]
+        self.changes += [change for change in map(str, plan.changes) if change not in self.changes]
         self.has_created = self.has_created or plan.create is not None
         counts = self._write(plan, frame)
         commit, after = self._committed(plan, counts, began=began, ended=time.time())

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from pyspark.sql import DataFrame
 
@@ -19,19 +19,17 @@ from dagster_iceberg_spark.plan.publication import Publication, StagedLine, deci
 from dagster_iceberg_spark.plan.staging import Staging
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark.branches import ATTEMPTS, FIRST_WAIT_SECONDS, change_branches
 from dagster_iceberg_spark.spark.columns import column_of, functions_of
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.spark.failures import translated
 from dagster_iceberg_spark.spark.session import IcebergSession
-from dagster_iceberg_spark.spark.tables import apply, refresh
+from dagster_iceberg_spark.spark.tables import refresh
 from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 from dagster_iceberg_spark.table.updates import DropBranch
 from dagster_iceberg_spark.timeouts import LONGEST_WAIT_SECONDS
 
-_ATTEMPTS: Final = 20
-"""The attempts of a publication, which are commits of metadata: as many as Iceberg makes of a commit here."""
-_FIRST_WAIT_SECONDS: Final = 0.02
 Write: TypeAlias = Callable[[WriteRequest, DataFrame], Commit]
 """Writes a DataFrame as one snapshot."""
 
@@ -54,23 +52,23 @@ def publish(
         CommitConflictError: Another writer has changed these rows of the target. The staged branch is dropped.
     """
     try:
-        for retry in range(_ATTEMPTS):
+        for retry in range(ATTEMPTS):
             line = staged_line(state, staging, request.materialization)
             how = _publication(session, request, staging, state, line, owned)
             if how == "rewrite":
                 if rewrite is None:
                     break
                 rewrite(*_rewriting(session, request, staging, state, line, owned))
-                drop_staged(session, state, staging)
+                change_branches(session, state.identifier, [DropBranch(staging.branch)])
                 return how
             if _commit(session, staging, state, line, how):
                 return how
-            time.sleep(random.uniform(0, min(LONGEST_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2**retry)))  # noqa: S311
+            time.sleep(random.uniform(0, min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**retry)))  # noqa: S311
             state = look(session.catalog, request.identifier) or state
         raise publication_refusals.moved(request.identifier, staging)
     except CommitConflictError:
         with suppress(IcebergSparkError):  # the next attempt drops it too
-            drop_staged(session, state, staging)
+            change_branches(session, state.identifier, [DropBranch(staging.branch)])
         raise
 
 
@@ -81,14 +79,6 @@ def _commit(session: IcebergSession, staging: Staging, state: TableState, line: 
     if metadata.can_publish(session.catalog, state):
         return metadata.fast_forward(session.catalog, state, staging, line.staged)
     return _fast_forward(session, state, staging, line.staged)
-
-
-def drop_staged(session: IcebergSession, state: TableState, staging: Staging) -> None:
-    """Drop the staged branch."""
-    if metadata.can_publish(session.catalog, state):
-        metadata.drop_branch(session.catalog, state.identifier, staging.branch)
-    else:
-        apply(session, state.identifier, [DropBranch(staging.branch)])
 
 
 def _publication(
@@ -123,7 +113,7 @@ def _fast_forward(session: IcebergSession, state: TableState, staging: Staging, 
             raise translated(error, action="publish", subject=str(identifier), redact=catalog.redact) from error
         if head != staged.snapshot_id:
             return False
-    drop_staged(session, state, staging)
+    change_branches(session, state.identifier, [DropBranch(staging.branch)])
     return True
 
 

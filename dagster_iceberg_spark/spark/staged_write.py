@@ -1,7 +1,6 @@
 """What follows a staged write: its audits, and its publication."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -23,7 +22,6 @@ from dagster_iceberg_spark.table.audit import AuditResult
 from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import TableState
-from dagster_iceberg_spark.table.updates import CreateBranch, DropBranch, TableUpdate
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +93,6 @@ class StagedWrite:
             publication_seconds=time.monotonic() - began,
         )
         return done, None if published is None else after
-
-    def lasting(self, changes: Sequence[TableUpdate]) -> list[TableUpdate]:
-        """Return the changes without those of the staged branch, which ends with the publication."""
-        return [change for change in changes if not isinstance(change, CreateBranch | DropBranch)]
 
     def require_branch(self, failure: IcebergSparkError) -> None:
         """Raise a conflict if the staged branch has gone during a write that failed, because snapshots were expired.

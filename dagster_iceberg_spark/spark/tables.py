@@ -9,6 +9,7 @@ from dagster_iceberg_spark.plan.placement import default_location
 from dagster_iceberg_spark.plan.table_request import TableCreation
 from dagster_iceberg_spark.plan.write_plan import WritePlan
 from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark.branches import change_branches
 from dagster_iceberg_spark.spark.failures import translating
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.versions import version_of
@@ -23,6 +24,9 @@ def prepare(session: IcebergSession, plan: WritePlan) -> None:
             with lone_creation(session.catalog, plan.identifier.namespace):
                 _run(session, plan.identifier, list(_namespaces(session, plan.identifier, plan.create.creation)))
         _run(session, plan.identifier, statements(session, plan))
+        if plan.staging:
+            change_branches(session, plan.identifier, plan.staging)
+            refresh(session, plan.identifier)
         if plan.create is not None and session.catalog.is_hive:
             find_table(session.catalog, plan.identifier)
     except InvestigationError as error:

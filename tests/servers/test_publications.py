@@ -1,0 +1,70 @@
+"""Ten runs that publish to five tables at the same time, on SQLite and on PostgreSQL."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import dagster as dg
+import pytest
+
+from dagster_iceberg_spark import SqlCatalog
+from tests.conftest import Lake, hours_asset, open_lake
+from tests.servers.conftest import emptied
+
+pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.timeout(600)]
+
+DAYS = dg.DailyPartitionsDefinition("2024-03-01", end_date="2024-04-01")
+TABLES: Final = [f"t{number}" for number in range(5)]
+RUNS: Final = 10
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
+    if request.param == "sqlite":
+        catalog: Any = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh"))
+    else:
+        catalog = request.getfixturevalue("postgresql_catalog")
+    yield from open_lake(emptied(catalog), tmp_path, None)
+
+
+def run_together(lake: Lake, days: list[str]) -> list[bool]:
+    """Materialize a day of all tables in each run, all at once. Return which runs succeeded."""
+    barrier = threading.Barrier(len(days))
+
+    def run(number: int) -> bool:
+        metadata = {"partition_expr": "ts", "iceberg/audits": {"some": "count(*) = 24", "plausible": "v >= 0"}}
+        assets = [hours_asset(name, str(number), partitions_def=DAYS, metadata=metadata) for name in TABLES]
+        barrier.wait()
+        with dg.DagsterInstance.ephemeral() as instance:
+            own = Lake(lake.spark, lake.io_manager, instance, lake.directory)
+            return own.materialize(*assets, partition_key=days[number], raise_on_error=False).success
+
+    with ThreadPoolExecutor(len(days)) as pool:
+        return list(pool.map(run, range(len(days))))
+
+
+def test_runs_of_different_days_all_publish_and_nothing_is_lost(lake: Lake) -> None:
+    assert all(run_together(lake, [f"2024-03-{day:02}" for day in range(1, RUNS + 1)]))
+    for name in TABLES:
+        assert lake.rows(name, "v") == [number for number in range(RUNS) for _ in range(24)]
+        keys = [summary.get("dagster.partition_keys") for summary in history(lake, name)]
+        assert sorted(map(str, keys)) == sorted(f"2024-03-{day:02}" for day in range(1, RUNS + 1))
+        assert list(lake.table(name).metadata.refs) == ["main"]
+
+
+def test_of_runs_of_the_same_day_each_table_shows_one(lake: Lake) -> None:
+    succeeded = run_together(lake, ["2024-03-01"] * 4)
+    assert any(succeeded)
+    for name in TABLES:
+        values = lake.rows(name, "v")
+        assert (len(values), len(set(values))) == (24, 1)
+        assert len(history(lake, name)) == len({str(summary["dagster.run_id"]) for summary in history(lake, name)})
+
+
+def history(lake: Lake, name: str) -> list[Any]:
+    """Return the summaries of the snapshots of `main`."""
+    table = lake.table(name)
+    found = [table.snapshot_by_id(entry.snapshot_id) for entry in table.history()]
+    return [item.summary.additional_properties for item in found if item is not None and item.summary is not None]
