@@ -18,6 +18,7 @@ from dagster_iceberg_spark.plan.options import AUDITS
 from dagster_iceberg_spark.plan.write_request import WriteRequest
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import column_of, functions_of
+from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, inspect_failure
 from dagster_iceberg_spark.spark.failures import translating
 from dagster_iceberg_spark.spark.session import IcebergSession, active
@@ -136,9 +137,12 @@ def _evaluable(frame: DataFrame, audit: Audit, *, subject: str) -> Mapping[str, 
 
 
 def _analyse(frame: DataFrame, aggregates: Sequence[str]) -> None:
-    """Let Spark analyse aggregates of the DataFrame, which is not computed."""
-    if aggregates:
-        _ = frame.groupBy().agg(*map(functions_of(frame.sparkSession).expr, aggregates)).schema
+    """Let Spark analyse aggregates of the DataFrame, which is not computed. A classic session does so at once."""
+    if not aggregates:
+        return
+    analysed = frame.groupBy().agg(*map(functions_of(frame.sparkSession).expr, aggregates))
+    if is_connect(frame.sparkSession):
+        _ = analysed.schema
 
 
 def _meanings(audit: Audit) -> list[dict[str, str]]:
