@@ -11,7 +11,7 @@ from dagster_iceberg_spark.asset_tables import opened, stored_assets
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
-from dagster_iceberg_spark.plan.staging import STAGED_PREFIX
+from dagster_iceberg_spark.plan.staging import is_staged_branch
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import TableState
@@ -76,12 +76,12 @@ def staged_branches(definitions: dg.Definitions, *, drop: Collection[str] = ()) 
 
 def _staged_in(state: TableState) -> Iterator[StagedBranch]:
     for name in sorted(state.branches):
-        if not name.startswith(STAGED_PREFIX):
+        if not is_staged_branch(name):
             continue
         head = state.head(name)
         summary = {} if head is None else head.summary
         is_staged = head is not None and name in state.refs and lineage.COMMIT_TOKEN in summary
-        others = {state.refs[ref] for ref in state.refs if not ref.startswith(STAGED_PREFIX)}
+        others = {state.refs[ref] for ref in state.refs if not is_staged_branch(ref)}
         if head is None or not is_staged or head.snapshot_id in others:
             yield StagedBranch(state.identifier, name, None, None, None, None, 0)
             continue

@@ -23,16 +23,20 @@ class AuditedRows:
     Args:
         columns: The table's columns, by the asset's names.
         stored: The table's names of the columns that the asset names otherwise.
+        held: The snapshot's names of the columns, by the asset's names. A column that is newer is absent.
         scope: The rows, by the table's names.
         are_added: Whether these are the rows of the files that the snapshot added.
+        has_renames: Whether columns or fields of structs are renamed after the publication.
     """
 
     state: TableState
     snapshot: Snapshot
     columns: Schema
     stored: Mapping[str, str]
+    held: Mapping[str, str]
     scope: BoundScope
     are_added: bool
+    has_renames: bool
 
 
 def audited_rows(
@@ -50,15 +54,19 @@ def audited_rows(
     subject = str(state.identifier)
     names = StoredNames.of(renames, given, state.schema, subject=subject)
     renamed = {change.path[0]: change.name for change in names.changes if len(change.path) == 1}
-    columns = (replace(field, name=renamed.get(field.name, field.name)) for field in state.schema)
+    columns = tuple(replace(field, name=renamed.get(field.name, field.name)) for field in state.schema)
+    then = state.schema if snapshot.schema_id is None else state.schemas.get(snapshot.schema_id, state.schema)
+    names_then = {field.field_id: field.name for field in then}
     is_replaced = snapshot.summary.get(WRITE_DISPOSITION) == "replace" and CARRIES_OVER not in snapshot.summary
     return AuditedRows(
         state,
         snapshot,
         state.schema.like(columns),
         {name: stored for stored, name in renamed.items()},
+        {field.name: names_then[field.field_id] for field in columns if field.field_id in names_then},
         EVERYTHING if scope is None else bind_scope(names.of_scope(scope), state.schema, subject=subject),
         are_added=scope is not None and is_replaced,
+        has_renames=bool(names.changes),
     )
 
 

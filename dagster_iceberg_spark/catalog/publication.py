@@ -5,7 +5,7 @@ retries are not used: after a conflict, somebody has to decide again.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.exceptions import BadRequestError, CommitFailedException, ValidationException
@@ -19,6 +19,7 @@ from pyiceberg.table.update import (
     AssertTableUUID,
     RemoveSnapshotRefUpdate,
     SetSnapshotRefUpdate,
+    TableRequirement,
     TableUpdate,
 )
 
@@ -38,9 +39,17 @@ _OUTDATED: Final = "older than last sequence number"
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
+Outcome: TypeAlias = Literal["published", "moved", "impossible"]
+"""What became of a publication: it is made; a branch has moved meanwhile; or pyiceberg cannot make it."""
+
+
 def can_publish(description: CatalogDescription, state: TableState) -> bool:
     """Return whether pyiceberg can commit to the table. It reads directories and format 3, but does not write them."""
     return state.format_version < ROW_LINEAGE_VERSION and not isinstance(open_catalog(description), NoopCatalog)
+
+
+def _is_writable(table: Table) -> bool:
+    return table.metadata.format_version < ROW_LINEAGE_VERSION
 
 
 def file_changes(
@@ -52,7 +61,16 @@ def file_changes(
     """
     table = _table(description, state.identifier)
     with translated_answers(description, action=f"read the manifests of {state.identifier} in"):
-        described = description_of(table, columns)
+        try:
+            described = description_of(table, columns)
+        except ValueError as error:  # another writer has renamed or dropped a column
+            raise CommitConflictError.refusing(
+                "publish",
+                str(state.identifier),
+                expected=f"the columns {', '.join(columns)} of the run's partitions",
+                found="that another writer has changed the columns",
+                hint="run the asset again.",
+            ) from error
         changes, specs = {}, set[int]()
         for snapshot_id in snapshot_ids:
             added, removed = list[DataFile](), list[DataFile]()
@@ -64,20 +82,21 @@ def file_changes(
     return changes, tuple(specs)
 
 
-def fast_forward(description: CatalogDescription, state: TableState, staging: Staging, staged: Snapshot) -> bool:
-    """Make the staged snapshot the target's, and drop the staged branch. Return false if a branch has moved."""
+def fast_forward(description: CatalogDescription, state: TableState, staging: Staging, staged: Snapshot) -> Outcome:
+    """Make the staged snapshot the target's, and drop the staged branch."""
     table = _table(description, state.identifier)
-    return _commit(description, table, state, staging, (_move(table, staging.target, staged.snapshot_id),))
+    move = _move(table, staging.target, staged.snapshot_id)
+    return "published" if _commit(description, table, state, staging, (move,)) else "moved"
 
 
-def rebase(description: CatalogDescription, state: TableState, staging: Staging, staged: Snapshot) -> bool:
-    """Add a snapshot with the files and the properties of the staged one to the target, and drop the staged branch.
-
-    Return false if a branch has moved.
-    """
+def rebase(description: CatalogDescription, state: TableState, staging: Staging, staged: Snapshot) -> Outcome:
+    """Add a snapshot with the files and the properties of the staged one to the target, and drop the staged branch."""
     table = _table(description, state.identifier)
     with translated_answers(description, action=f"read the manifests of {state.identifier} in"):
         added, removed = _files_of(table, staged.snapshot_id)
+        # The spec may have changed since the decision: no ref tells. pyiceberg writes added files under the newest one.
+        if not _is_writable(table) or any(file.spec_id != table.metadata.default_spec_id for file in added):
+            return "impossible"
         snapshots = table.transaction().update_snapshot(kept_properties(staged.summary), branch=staging.target)
         producer: Any = snapshots.overwrite() if removed else snapshots.fast_append()
         for file in added:
@@ -86,17 +105,17 @@ def rebase(description: CatalogDescription, state: TableState, staging: Staging,
             producer.delete_data_file(file)
         try:
             updates, _ = producer._commit()  # noqa: SLF001 - `commit` would try again on another head
-        except ValidationException:  # a file to remove is gone
-            return False
+        except ValidationException:  # a file to remove is not found
+            return "impossible"
     add = tuple(update for update in updates if isinstance(update, AddSnapshotUpdate))
     move = _move(table, staging.target, producer.snapshot_id)
     if _commit(description, table, state, staging, (*add, move)):
-        return True
+        return "published"
     # A catalog may have made a commit that it reports as rejected, because the request was repeated on the way.
     if _table(description, state.identifier).snapshot_by_id(producer.snapshot_id) is not None:
-        return True
+        return "published"
     producer._clean_all_uncommitted()  # noqa: SLF001 - manifests that no snapshot has
-    return False
+    return "moved"
 
 
 def create_branch(
@@ -114,7 +133,8 @@ def create_branch(
     """
     age = {} if retention_days is None else {"max-ref-age-ms": retention_days * _DAY_MS}
     ref = {"type": SnapshotRefType.BRANCH, "ref-name": branch, "snapshot-id": snapshot_id, **age}
-    _change_ref(description, identifier, SetSnapshotRefUpdate.model_validate(ref))
+    is_new = AssertRefSnapshotId.model_validate({"ref": branch, "snapshot-id": None})
+    _change_ref(description, identifier, SetSnapshotRefUpdate.model_validate(ref), is_new)
 
 
 def drop_branch(description: CatalogDescription, identifier: TableIdentifier, branch: str) -> None:
@@ -126,16 +146,18 @@ def drop_branch(description: CatalogDescription, identifier: TableIdentifier, br
     _change_ref(description, identifier, _drop(branch))
 
 
-def _change_ref(description: CatalogDescription, identifier: TableIdentifier, update: TableUpdate) -> None:
+def _change_ref(
+    description: CatalogDescription, identifier: TableIdentifier, update: TableUpdate, *requirements: TableRequirement
+) -> None:
     table = _table(description, identifier)
-    requirement = AssertTableUUID(uuid=table.metadata.table_uuid)
+    same_table = AssertTableUUID(uuid=table.metadata.table_uuid)
     try:
         call_catalog(
             description,
-            lambda: table.catalog.commit_table(table, (requirement,), (update,)),
+            lambda: table.catalog.commit_table(table, (same_table, *requirements), (update,)),
             action=f"change the branches of {identifier} in",
         )
-    except CommitFailedException as error:
+    except (CommitFailedException, ValueError) as error:  # a ValueError: the snapshot has expired
         raise CommitConflictError.refusing(
             "change the branches of",
             str(identifier),

@@ -6,7 +6,7 @@
 | has no snapshot | *rebase*, without the empty snapshot that the staged branch began with; else *fast-forward* |
 | has moved, but not in the rows of the staged write | *rebase*: a new snapshot of the same files on the target |
 | the same, but a rebase of files is impossible | *rewrite*: the engine writes the rows again, from the staged branch |
-| has moved in these rows | a conflict |
+| has moved in these rows | a conflict, unless the rows are appended and no audit looked at these rows together |
 
 Whether the target has moved in the rows is decided by the files that its new snapshots added and removed, whoever
 wrote them. A partition without files has none to be missed: only what others have added shows that they wrote it too.
@@ -87,13 +87,12 @@ class FileChanges:
     removed: tuple[DataFile, ...]
 
 
-def staged_line(state: TableState, staging: Staging, materialization: Materialization) -> StagedLine:
-    """Return where the staged branch began. The branch must hold nothing but the staged snapshot.
+def staged_line(state: TableState, staging: Staging, staged: Snapshot) -> StagedLine:
+    """Return where the staged branch began. Its newest snapshot must be the staged one, which has been audited.
 
     A target that does not exist yet has passed nothing.
     """
-    staged = state.head(staging.branch)
-    if staged is None or staged.summary.get(lineage.COMMIT_TOKEN) != materialization.commit_token:
+    if state.refs.get(staging.branch) != staged.snapshot_id:
         raise publication_refusals.other_history(state.identifier, staging)
     begin_id = staged.parent_snapshot_id
     begin = None if begin_id is None else state.snapshots.get(begin_id)
@@ -124,19 +123,23 @@ def decide_publication(
     materialization: Materialization,
     *,
     owned: BoundScope,
+    audited: BoundScope | None,
     changes: Mapping[int, FileChanges],
     spec_ids: Sequence[int],
 ) -> Publication:
     """Decide how to publish a staged snapshot whose target has moved.
 
-    `owned` has the rows that the write replaced, updated or deleted, `changes` the files that the staged snapshot and
-    each passed snapshot added and removed, and `spec_ids` the partition specs of the files that the staged one added.
+    `owned` has the rows that the write replaced, updated or deleted. `audited` has the rows that an audit looked at
+    together, such as for repeated keys, or is None if every audit is one of each row. `changes` has the files that the
+    staged snapshot and each passed snapshot added and removed, and `spec_ids` the partition specs of the files that the
+    staged one added.
     """
     appends = materialization.write_disposition == "append"
     for snapshot in line.passed:
         touched = changes[snapshot.snapshot_id]
         is_harmless = snapshot.is_compaction or (appends and not materialization.reads_changes)
-        if not is_harmless and (appends or _touches(touched, owned)):
+        is_unseen = audited is not None and not snapshot.is_compaction and _touches(touched, audited)
+        if is_unseen or (not is_harmless and (appends or _touches(touched, owned))):
             raise publication_refusals.conflict(state.identifier, staging, snapshot)
     gone = {file.path for snapshot in line.passed for file in changes[snapshot.snapshot_id].removed}
     needed = {file.path for file in changes[line.staged.snapshot_id].removed}
@@ -151,11 +154,14 @@ def decide_publication(
     return "rebase" if is_writable and not has_deletes and not needed & gone else "rewrite"
 
 
-def is_rewritable(options: WriteOptions, *, knows_rows: bool) -> bool:
+def is_rewritable(options: WriteOptions, *, knows_rows: bool, has_renames: bool) -> bool:
     """Return whether the rows of a staged write can be written again from its branch.
 
-    `knows_rows` says whether the plan of the write is known. The rows of a history are not those of the partitions.
+    `knows_rows` says whether the plan of the write is known, and `has_renames` whether columns are renamed after the
+    publication. The rows of a history are not those of the partitions.
     """
+    if has_renames:
+        return False
     return options.write_disposition in ("replace", "append") or (knows_rows and not options.merge.validity)
 
 

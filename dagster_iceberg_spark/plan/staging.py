@@ -6,6 +6,7 @@ published to, and holds one snapshot.
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -14,7 +15,9 @@ from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 from dagster_iceberg_spark.table.updates import CreateBranch, DropBranch, TableUpdate
 
-STAGED_PREFIX: Final = "dagster_"
+_PREFIX: Final = "dagster_"
+_DIGITS: Final = 16
+_NAME: Final = re.compile(rf"{_PREFIX}[0-9a-f]{{{_DIGITS}}}")
 RETENTION_DAYS: Final = 7
 
 
@@ -68,4 +71,9 @@ def staged_branch(*, root_run_id: str, output: str, scope: PartitionScope, targe
     The root run identifies it, so that retries and the runs that resume a run use the same branch.
     """
     document = json.dumps([root_run_id, output, scope.digest, target])
-    return f"{STAGED_PREFIX}{hashlib.sha256(document.encode()).hexdigest()[:16]}"
+    return f"{_PREFIX}{hashlib.sha256(document.encode()).hexdigest()[:_DIGITS]}"
+
+
+def is_staged_branch(name: str) -> bool:
+    """Return whether a branch has the name of a staged one."""
+    return _NAME.fullmatch(name) is not None

@@ -9,6 +9,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark.catalog.audits import AuditedRows, results_by_metadata
@@ -16,10 +17,11 @@ from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.plan.audit_metrics import aggregates_of, columns_of
 from dagster_iceberg_spark.plan.options import AUDITS
 from dagster_iceberg_spark.plan.write_request import WriteRequest
+from dagster_iceberg_spark.spark import expressions as conditions_in_sql
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.columns import column_of, functions_of
+from dagster_iceberg_spark.spark.columns import column_of, functions_of, named_column
 from dagster_iceberg_spark.spark.connect import is_connect
-from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, inspect_failure
+from dagster_iceberg_spark.spark.engine_failure import inspect_failure
 from dagster_iceberg_spark.spark.failures import translating
 from dagster_iceberg_spark.spark.session import IcebergSession, active
 from dagster_iceberg_spark.spark.tables import refresh
@@ -39,9 +41,13 @@ _SHOWN_CHARACTERS: Final = 80
 _FAILING_ROWS: Final = "failing rows"
 _REPEATED_ROWS: Final = "repeated rows"
 _PASSED: Final = "passed"
+_END: Final = "\n)"
+_NUMBER_OF_ROWS: Final = "number of rows"
 
 
-def evaluable(request: WriteRequest, frame: DataFrame, given: Schema, state: TableState | None) -> Expressions:
+def evaluable(
+    session: IcebergSession, request: WriteRequest, frame: DataFrame, given: Schema, state: TableState | None
+) -> Expressions:
     """Return what to aggregate for each audit, in SQL by name.
 
     The DataFrame to write, which has the columns `given`, is analysed and not computed.
@@ -55,10 +61,11 @@ def evaluable(request: WriteRequest, frame: DataFrame, given: Schema, state: Tab
     nulls = {field.name: functions.lit(None).cast(sql.type_name(field.type)) for field in others}
     complete = frame.withColumns(nulls) if nulls else frame
     likeliest = {audit.name: _meanings(audit)[0] for audit in audits}
-    try:
-        _analyse(complete, [text for texts in likeliest.values() for text in texts.values()])
-    except ENGINE_ERRORS:
-        return {audit.name: _evaluable(complete, audit, subject=request.subject) for audit in audits}
+    with translating(session.catalog, action="audit", subject=request.subject):
+        try:
+            _analyse(complete, [text for texts in likeliest.values() for text in texts.values()])
+        except AnalysisException:
+            return {audit.name: _evaluable(session, complete, audit, request.subject) for audit in audits}
     return likeliest
 
 
@@ -88,10 +95,15 @@ def evaluated(
     return {audit.name: results[audit.name] for audit in audits}
 
 
+def looks_at_rows_together(expressions: Expressions) -> bool:
+    """Return whether an audit is one of several rows, such as for repeated keys, rather than of each row."""
+    return any(_PASSED in texts or _REPEATED_ROWS in texts for texts in expressions.values())
+
+
 def _by_scan(session: IcebergSession, audits: Sequence[Audit], rows: AuditedRows, expressions: Expressions) -> Results:
     """Evaluate the audits in one aggregate, and sample the rows that fail."""
     frame, functions, subject = _frame(session, rows), functions_of(session.spark), str(rows.state.identifier)
-    meanings = {audit: expressions.get(audit.name) or _evaluable(frame, audit, subject=subject) for audit in audits}
+    meanings = {audit: expressions.get(audit.name) or _evaluable(session, frame, audit, subject) for audit in audits}
     columns = [
         functions.expr(text).alias(f"a{index}_{position}")
         for index, texts in enumerate(meanings.values())
@@ -108,26 +120,34 @@ def _by_scan(session: IcebergSession, audits: Sequence[Audit], rows: AuditedRows
 
 
 def _frame(session: IcebergSession, rows: AuditedRows) -> DataFrame:
+    """Return the rows by the asset's names. A read of a snapshot has the columns of that snapshot."""
     refresh(session, rows.state.identifier)
-    name = sql.table_name(session.catalog.name, rows.state.identifier)
+    functions, name = functions_of(session.spark), sql.table_name(session.catalog.name, rows.state.identifier)
     frame = session.spark.sql(sql.rows_at(name, rows.snapshot.snapshot_id))
     if not rows.scope.is_whole_table:
-        predicate = rows.scope.predicate()
-        frame = frame.where(column_of(functions_of(session.spark), predicate, catalog=session.catalog.name))
-    return frame.withColumnsRenamed({stored: name for name, stored in rows.stored.items()}) if rows.stored else frame
+        frame = frame.where(column_of(functions, rows.scope.predicate(), catalog=session.catalog.name))
+    if all(rows.held.get(field.name) == field.name for field in rows.columns):
+        return frame
+    columns = [
+        named_column(functions, rows.held[field.name]).alias(field.name)
+        if field.name in rows.held
+        else functions.lit(None).cast(sql.type_name(field.type)).alias(field.name)
+        for field in rows.columns
+    ]
+    return frame.select(*columns)
 
 
-def _evaluable(frame: DataFrame, audit: Audit, *, subject: str) -> Mapping[str, str]:
+def _evaluable(session: IcebergSession, frame: DataFrame, audit: Audit, subject: str) -> Mapping[str, str]:
     """Return the first meaning of an audit that Spark accepts."""
     failure: Exception | None = None
     for texts in _meanings(audit):
         try:
             _analyse(frame, list(texts.values()))
-        except ENGINE_ERRORS as error:
+        except AnalysisException as error:
             failure = failure or error
         else:
             return texts
-    reason = f": {inspect_failure(failure).summary}" if failure else ""
+    reason = f": {session.catalog.redact(inspect_failure(failure).summary)}" if failure else ""
     raise MetadataKeyError.of_value(
         AUDITS,
         subject,
@@ -155,7 +175,7 @@ def _meanings(audit: Audit) -> list[dict[str, str]]:
             return [{_REPEATED_ROWS: f"count(1) - count(DISTINCT {key})"}]
         case Condition(text) as rule:
             values = {value: value for value in aggregates_of(rule)}
-            whole = {_PASSED: _enclosed(text)}
+            whole = {_PASSED: f"NOT (NOT {_enclosed(text)})"}  # an error if it is no boolean
             of_each = {_FAILING_ROWS: f"count_if(NOT {_enclosed(text)})"}
             return [{**whole, **values}, whole] if values else [of_each, whole]
 
@@ -166,7 +186,8 @@ def _sample(frame: DataFrame, audit: Audit, rows: AuditedRows) -> tuple[Mapping[
     match audit.rule:
         case Unique(columns):
             counted = frame.groupBy(*map(functions.col, map(sql.quote, columns)))
-            failing = counted.agg(functions.count(functions.lit(1)).alias("rows")).where("rows > 1")
+            failing = counted.agg(functions.count(functions.lit(1)).alias(_NUMBER_OF_ROWS))
+            failing = failing.where(named_column(functions, _NUMBER_OF_ROWS) > 1)
             shown = list(failing.columns)
         case NotNull(columns):
             failing = frame.where(" OR ".join(f"{sql.quote(name)} IS NULL" for name in columns))
@@ -190,7 +211,7 @@ def _shown_columns(frame: DataFrame, named: Sequence[str], rows: AuditedRows) ->
 
 def _enclosed(condition: str) -> str:
     """Return the condition in parentheses. It may end in a comment."""
-    return f"({condition}\n)"
+    return f"({condition}{_END if '--' in condition else ')'}"
 
 
 def query_of(
@@ -200,12 +221,16 @@ def query_of(
     name = sql.table_name(session.catalog.name, request.identifier, branch)
     if _PLAIN_NAME.fullmatch(name):
         name = name.replace("`", "")
-    match result.audit.rule:
-        case Condition(text) if result.sample and not rows.stored:
-            return sql.rows_where(name, f"NOT ({text})")
-        case NotNull(columns) if not rows.stored:
-            return sql.rows_where(name, " OR ".join(f"{sql.quote(item)} IS NULL" for item in columns))
-        case Unique(columns) if not rows.stored:
-            return sql.repeated_rows(name, columns)
-        case _:
-            return sql.rows_where(name)
+    scope = rows.scope.predicate()
+    conditions = [] if rows.scope.is_whole_table else [conditions_in_sql.condition(scope, catalog=session.catalog.name)]
+    keys: tuple[str, ...] = ()
+    if not rows.has_renames:
+        match result.audit.rule:
+            case Condition(text) if result.sample:
+                conditions.append(f"NOT {_enclosed(text)}")
+            case NotNull(columns):
+                conditions.append(" OR ".join(f"{sql.quote(item)} IS NULL" for item in columns))
+            case Unique(columns):
+                keys = columns
+    where = " AND ".join(f"({item})" if len(conditions) > 1 else item for item in conditions) or None
+    return sql.repeated_rows(name, keys, where) if keys else sql.rows_where(name, where)

@@ -99,7 +99,7 @@ class _Attempts:
     changes: list[str] = field(default_factory=list)  # that the attempts have made to the table's metadata, in words
     has_created: bool = False
     staged: StagedWrite | None = None
-    owned: BoundScope | None = None  # the rows that the last attempt has replaced, if it has written
+    owned: BoundScope | None = None  # the rows that the last planned write replaces
 
     def attempt(self) -> Commit:
         """Load the table, then adopt a snapshot or plan and write. A staged write is published."""
@@ -292,7 +292,7 @@ class _Attempts:
         """
         redact = self.session.catalog.redact
         failure = translated(error, action="write", subject=self.request.subject, redact=redact)
-        if self.staged is not None and self.number == 1:
+        if self.staged is not None and self.number == 1 and self.request.limits.attempts > 1:
             self.staged.require_branch(failure)
         return failure
 

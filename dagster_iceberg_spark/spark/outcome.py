@@ -9,12 +9,14 @@ from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflictError, CommitOutcomeUnknownError
 from dagster_iceberg_spark.plan.write_request import WriteRequest
 from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark.branches import change_branches
 from dagster_iceberg_spark.spark.earlier_operations import stop_earlier
 from dagster_iceberg_spark.spark.execution import TaggedWork
 from dagster_iceberg_spark.spark.failures import is_unanswered
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+from dagster_iceberg_spark.table.updates import DropBranch
 from dagster_iceberg_spark.timeouts import SETTLING_SECONDS
 
 
@@ -39,9 +41,16 @@ def committed_snapshots(
 
 
 def is_intact(session: IcebergSession, request: WriteRequest, state: TableState, snapshot: Snapshot) -> bool:
-    """Return whether a snapshot in the table can be read. An unreadable one is rolled back, or raises an error."""
+    """Return whether a snapshot in the table can be read. An unreadable one is rolled back, or raises an error.
+
+    A staged branch with an unreadable snapshot is dropped.
+    """
     if has_its_files(session.catalog, state.identifier, snapshot):
         return True
+    staging = request.table.staging
+    if staging is not None and state.refs.get(staging.branch) == snapshot.snapshot_id:
+        change_branches(session, state.identifier, [DropBranch(staging.branch)])
+        return False
     roll_back(session.catalog, state, snapshot, branch=request.branch)
     request.report(
         f"The engine had deleted the files of snapshot {snapshot.snapshot_id} of {state.identifier}, which an attempt "

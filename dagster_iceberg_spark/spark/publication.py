@@ -15,7 +15,13 @@ from dagster_iceberg_spark.errors import CommitConflictError, IcebergSparkError
 from dagster_iceberg_spark.plan import publication_refusals
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.merging import MergeRules
-from dagster_iceberg_spark.plan.publication import Publication, StagedLine, decide_publication, staged_line
+from dagster_iceberg_spark.plan.publication import (
+    Publication,
+    StagedLine,
+    decide_publication,
+    is_published,
+    staged_line,
+)
 from dagster_iceberg_spark.plan.staging import Staging
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.spark import sql
@@ -39,32 +45,41 @@ def publish(
     request: WriteRequest,
     staging: Staging,
     state: TableState,
+    staged: Snapshot,
     *,
     owned: BoundScope,
+    audited: BoundScope | None,
     rewrite: Write | None,
 ) -> Publication:
     """Publish the staged snapshot of the request, and drop its branch.
 
-    `state` has the staged snapshot, and `owned` the rows that it replaced, updated or deleted. `rewrite` writes the
-    rows again if no commit of metadata can publish them. It is None if they are not those of `owned`.
+    `owned` has the rows that the snapshot replaced, updated or deleted, and `audited` those that an audit looked at
+    together. `rewrite` writes the rows again if no commit of metadata can publish them. It is None if they are not
+    those of `owned`.
 
     Raises:
         CommitConflictError: Another writer has changed these rows of the target. The staged branch is dropped.
     """
     try:
+        is_possible = True
         for retry in range(ATTEMPTS):
-            line = staged_line(state, staging, request.materialization)
-            how = _publication(session, request, staging, state, line, owned)
+            line = staged_line(state, staging, staged)
+            how = _publication(session, request, staging, state, line, owned, audited, in_python=is_possible)
             if how == "rewrite":
                 if rewrite is None:
                     break
                 rewrite(*_rewriting(session, request, staging, state, line, owned))
                 change_branches(session, state.identifier, [DropBranch(staging.branch)])
                 return how
-            if _commit(session, staging, state, line, how):
+            outcome = _commit(session, staging, state, line, how)
+            if outcome == "published":
                 return how
+            is_possible = outcome != "impossible"
             time.sleep(random.uniform(0, min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**retry)))  # noqa: S311
             state = look(session.catalog, request.identifier) or state
+            if is_published(state, staging, staged):  # the answer to the commit was lost
+                change_branches(session, state.identifier, [DropBranch(staging.branch)])
+                return how
         raise publication_refusals.moved(request.identifier, staging)
     except CommitConflictError:
         with suppress(IcebergSparkError):  # the next attempt drops it too
@@ -72,8 +87,9 @@ def publish(
         raise
 
 
-def _commit(session: IcebergSession, staging: Staging, state: TableState, line: StagedLine, how: Publication) -> bool:
-    """Commit a change of metadata. Return false if a branch has moved."""
+def _commit(
+    session: IcebergSession, staging: Staging, state: TableState, line: StagedLine, how: Publication
+) -> metadata.Outcome:
     if how == "rebase":
         return metadata.rebase(session.catalog, state, staging, line.staged)
     if metadata.can_publish(session.catalog, state):
@@ -88,19 +104,31 @@ def _publication(
     state: TableState,
     line: StagedLine,
     owned: BoundScope,
+    audited: BoundScope | None,
+    *,
+    in_python: bool,
 ) -> Publication:
+    """Decide how to publish. `in_python` says whether pyiceberg may take files over."""
+    in_python = in_python and metadata.can_publish(session.catalog, state)
     if not line.passed:
-        return "rebase" if line.begins_empty and metadata.can_publish(session.catalog, state) else "fast-forward"
+        return "rebase" if line.begins_empty and in_python else "fast-forward"
     ids = tuple(snapshot.snapshot_id for snapshot in (line.staged, *line.passed))
-    changes, specs = metadata.file_changes(session.catalog, state, ids, owned.columns)
+    columns = tuple(dict.fromkeys((*owned.columns, *(audited.columns if audited else ()))))
+    changes, specs = metadata.file_changes(session.catalog, state, ids, columns)
     how = decide_publication(
-        state, line, staging, request.materialization, owned=owned, changes=changes, spec_ids=specs
+        state,
+        line,
+        staging,
+        request.materialization,
+        owned=owned,
+        audited=audited,
+        changes=changes,
+        spec_ids=specs,
     )
-    is_possible = how != "rebase" or metadata.can_publish(session.catalog, state)
-    return how if is_possible else "rewrite"
+    return how if how != "rebase" or in_python else "rewrite"
 
 
-def _fast_forward(session: IcebergSession, state: TableState, staging: Staging, staged: Snapshot) -> bool:
+def _fast_forward(session: IcebergSession, state: TableState, staging: Staging, staged: Snapshot) -> metadata.Outcome:
     """Move the target by Iceberg's procedure, which verifies that the target's head is an ancestor."""
     refresh(session, state.identifier)
     catalog, identifier = session.catalog, state.identifier
@@ -112,9 +140,9 @@ def _fast_forward(session: IcebergSession, state: TableState, staging: Staging, 
         if head == state.refs.get(staging.target):
             raise translated(error, action="publish", subject=str(identifier), redact=catalog.redact) from error
         if head != staged.snapshot_id:
-            return False
+            return "moved"
     change_branches(session, state.identifier, [DropBranch(staging.branch)])
-    return True
+    return "published"
 
 
 def _rewriting(

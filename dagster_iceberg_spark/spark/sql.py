@@ -63,10 +63,10 @@ def rows_where(table: str, condition: str | None = None) -> str:
     return f"SELECT * FROM {table}" + ("" if condition is None else f" WHERE {condition}")
 
 
-def repeated_rows(table: str, columns: Sequence[str]) -> str:
+def repeated_rows(table: str, columns: Sequence[str], condition: str | None = None) -> str:
     """Return the query with which a person looks at the values of columns that several rows have."""
-    keys = ", ".join(map(quote, columns))
-    return f"SELECT {keys}, count(*) FROM {table} GROUP BY {keys} HAVING count(*) > 1"
+    keys, where = ", ".join(map(quote, columns)), "" if condition is None else f" WHERE {condition}"
+    return f"SELECT {keys}, count(*) FROM {table}{where} GROUP BY {keys} HAVING count(*) > 1"
 
 
 def fast_forward(catalog: str, identifier: TableIdentifier, *, branch: str, to: str) -> str:

@@ -14,7 +14,8 @@ from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.publication import is_published, is_rewritable, published_snapshot
 from dagster_iceberg_spark.plan.staging import Staging
 from dagster_iceberg_spark.plan.write_request import WriteRequest
-from dagster_iceberg_spark.spark.audits import Expressions, evaluable, evaluated, query_of
+from dagster_iceberg_spark.spark.audits import Expressions, evaluable, evaluated, looks_at_rows_together, query_of
+from dagster_iceberg_spark.spark.branches import change_branches
 from dagster_iceberg_spark.spark.publication import Write, publish
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.touched import run_query
@@ -22,6 +23,7 @@ from dagster_iceberg_spark.table.audit import AuditResult
 from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.updates import DropBranch
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class StagedWrite:
         staging = request.table.staging
         if staging is None:
             return None
-        return cls(session, request, staging, given, evaluable(request, frame, given, state))
+        return cls(session, request, staging, given, evaluable(session, request, frame, given, state))
 
     def published(
         self, commit: Commit, state: TableState, owned: BoundScope | None, *, write: Write
@@ -71,17 +73,22 @@ class StagedWrite:
         rows = audited_rows(state, staged, self.given, options.renames, scope=scope)
         results = self._results(rows)
         if is_published(state, self.staging, staged):
+            if self.staging.branch in state.refs:  # an attempt was interrupted before it dropped the branch
+                change_branches(self.session, request.identifier, [DropBranch(self.staging.branch)])
             return replace(commit, audits=results), state
         if any(result.forbids_publication for result in results):
             query = partial(query_of, self.session, request, rows=rows, branch=self.staging.branch)
             raise publication_refusals.failed_audits(request.identifier, self.staging, results, query)
+        can_rewrite = is_rewritable(options, knows_rows=owned is not None, has_renames=rows.has_renames)
         how = publish(
             self.session,
             request,
             self.staging,
             state,
+            staged,
             owned=owned or rows.scope.without(options.merge.validity),
-            rewrite=write if is_rewritable(options, knows_rows=owned is not None) else None,
+            audited=rows.scope if looks_at_rows_together(self.expressions) else None,
+            rewrite=write if can_rewrite else None,
         )
         after = look(self.session.catalog, request.identifier)
         published = None if after is None else published_snapshot(after, self.staging, staged)
@@ -105,6 +112,6 @@ class StagedWrite:
                 raise publication_refusals.lost_branch(self.request.identifier, self.staging)
 
     def _results(self, rows: AuditedRows) -> tuple[AuditResult, ...]:
-        run = partial(run_query, self.session, self.request)
+        run = partial(run_query, self.session, self.request, action="audit")
         found = evaluated(self.session, self.request.table.options.audits, rows, run, self.expressions)
         return tuple(found.values())

@@ -51,12 +51,14 @@ def touched_partitions(
     return touched(partition_columns, run_query(session, request, partitions), subject=request.subject)
 
 
-def run_query(session: IcebergSession, request: WriteRequest, query: Callable[[], _AnswerT]) -> _AnswerT:
-    """Run a query of a write, which a later attempt can stop."""
+def run_query(
+    session: IcebergSession, request: WriteRequest, query: Callable[[], _AnswerT], *, action: str = "write"
+) -> _AnswerT:
+    """Run a query of a write, which a later attempt can stop. `action` is what an error says that failed."""
     subject = request.subject
     work = TaggedWork(operation_tag(request.materialization.commit_token), request.announce)
     with (
-        translating(session.catalog, action="write", subject=subject),
+        translating(session.catalog, action=action, subject=subject),
         reported_progress(session.spark, request.report, subject=subject),
     ):
         return run_stoppable(session.spark, work, query, report=request.report, subject=subject)

@@ -38,7 +38,7 @@ class Commit:
         retries: How often the write was planned again after a conflict or an outage.
         retry_seconds: Seconds that the attempts before the last one took, including the waits between them.
         audits: The results of the audits, if the write was staged.
-        publication: How the staged rows were published, or None if the write was not staged.
+        publication: How this attempt published the staged rows, or None if it published none.
         publication_seconds: Seconds from the end of the staged write to the end of the publication, with the audits.
     """
 

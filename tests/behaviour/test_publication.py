@@ -10,8 +10,9 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from dagster_iceberg_spark import HadoopCatalog, WriteFailedError
-from dagster_iceberg_spark.spark import commit, staged_write
+from dagster_iceberg_spark import CommitConflictError, HadoopCatalog, WriteFailedError
+from dagster_iceberg_spark.catalog import publication as metadata
+from dagster_iceberg_spark.spark import commit, publication, staged_write
 from tests.conftest import Before, Lake, frame_asset, hours_asset, metadata_of, open_lake, resuming
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
@@ -365,3 +366,68 @@ def test_columns_are_dropped_and_renamed_after_the_publication(lake: Lake) -> No
     passing = frame_asset("t", "select 1 as id, 7 as new", metadata={**options, "iceberg/audits": audits})
     lake.materialize(passing)
     assert (lake.table("t").schema().column_names, lake.rows("t", "id", "new")) == (["id", "new"], [(1, 7)])
+
+
+@pytest.mark.full
+def test_rows_that_were_audited_together_are_audited_again_beside_new_ones(
+    lake: Lake, before_publication: Before
+) -> None:
+    key = {**LOG, "iceberg/audits": {"key": {"unique": ["v"]}}}
+    lake.materialize(frame_asset("log", "select 1 as v", metadata=key))
+    before_publication(lambda: lake.materialize(frame_asset("log", "select 2 as v", metadata=key)))
+    error = lake.failure(frame_asset("log", "select 2 as v", metadata=key))
+    assert (error.class_name, lake.rows("log", "v")) == ("AuditFailedError", [1, 2])
+
+
+@pytest.mark.full
+def test_a_spec_that_changes_during_the_publication_makes_the_engine_write(
+    lake: Lake, before_publication: Before, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_other_days(lake, 1, "2013-01-01", "2013-01-02")()
+    before_publication(in_other_days(lake, 3, "2013-01-02"))
+    rebase = metadata.rebase
+
+    def rebased(*args: Any) -> Any:
+        lake.session.sql("alter table lake.db.hours add partition field bucket(2, v)")
+        return rebase(*args)
+
+    monkeypatch.setattr(metadata, "rebase", rebased)
+    result = lake.materialize(audited("2"), partition_key="2013-01-01")
+    assert metadata_of(result, "hours")["iceberg/publication"] == "rewrite"
+    assert lake.arrow("hours", row_filter="v = 2").num_rows == 24
+    assert lake.rows("hours", "v") == [2] * 24 + [3] * 24
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("is_followed", [True, False])
+def test_a_fast_forward_whose_answer_is_lost_is_not_made_again(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, *, is_followed: bool
+) -> None:
+    """In format 3, by the engine's procedure: the staged branch is still there, and another writer may go on."""
+    options = {**LOG, "iceberg/format_version": 3}
+    lake.materialize(frame_asset("log", "select 1 as v", metadata=options))
+    drop = getattr(publication, "change_branches")  # noqa: B009 - not exported
+    lost = [True]
+
+    def dropping(*args: Any) -> None:
+        if lost:
+            lost.pop()
+            if is_followed:
+                lake.session.sql("insert into lake.db.log values (3)")
+            monkeypatch.setattr(publication, "_fast_forward", lambda *_: "moved")
+            raise CommitConflictError
+        drop(*args)
+
+    fast_forward = publication._fast_forward
+
+    def forwarding(*args: Any) -> Any:
+        try:
+            return fast_forward(*args)
+        except CommitConflictError:
+            return "moved"
+
+    monkeypatch.setattr(publication, "change_branches", dropping)
+    monkeypatch.setattr(publication, "_fast_forward", forwarding)
+    result = lake.materialize(frame_asset("log", "select 2 as v", metadata={**options, **EVERY_ROW}))
+    assert metadata_of(result, "log")["iceberg/publication"] == "fast-forward"
+    assert (lake.rows("log", "v"), staged_branches(lake, "log")) == ([1, 2, *([3] if is_followed else [])], [])

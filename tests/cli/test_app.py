@@ -273,10 +273,10 @@ def staged(location: Path) -> str:
     catalog.create_namespace("db")
     table = catalog.create_table(("db", "flights"), pa.schema([("id", pa.int64())]))
     table.append(pa.table({"id": [1]}))
-    for name in ("dagster_full", "dagster_empty", "theirs"):
+    for name in ("dagster_00000000000000ff", "dagster_0000000000000000", "theirs"):
         table.manage_snapshots().create_branch(table.current_snapshot().snapshot_id, name).commit()
     lineage = {"dagster.commit_token": "t", "dagster.asset_key": "flights", "dagster.run_id": "run-7"}
-    table.append(pa.table({"id": [2, 3]}), branch="dagster_full", snapshot_properties=lineage)
+    table.append(pa.table({"id": [2, 3]}), branch="dagster_00000000000000ff", snapshot_properties=lineage)
     return path
 
 
@@ -285,20 +285,25 @@ def test_staged_branches_are_listed_as_text_and_json(staged: str) -> None:
     assert "db.flights" in text.stdout
     assert "theirs" not in text.stdout
     assert [(item["branch"], item["run_id"], item["rows"]) for item in listed] == [
-        ("dagster_empty", None, 0),
-        ("dagster_full", "run-7", 2),
+        ("dagster_0000000000000000", None, 0),
+        ("dagster_00000000000000ff", "run-7", 2),
     ]
 
 
 def test_a_staged_branch_is_dropped_and_no_other(staged: str) -> None:
-    assert "dropped" in branches("-f", staged, "--drop", "dagster_full").stdout
-    unknown = branches("-f", staged, "--drop", "theirs", "--drop", "dagster_full")
-    assert (unknown.exit_code, "No table has the staged branch 'dagster_full', 'theirs'." in unknown.stderr) == (
+    assert "dropped" in branches("-f", staged, "--drop", "dagster_00000000000000ff").stdout
+    unknown = branches("-f", staged, "--drop", "theirs", "--drop", "dagster_00000000000000ff")
+    assert (
+        unknown.exit_code,
+        "No table has the staged branch 'dagster_00000000000000ff', 'theirs'." in unknown.stderr,
+    ) == (
         2,
         True,
     )
-    assert [item["branch"] for item in json.loads(branches("-f", staged, "--json").stdout)] == ["dagster_empty"]
-    branches("-f", staged, "--drop", "dagster_empty")
+    assert [item["branch"] for item in json.loads(branches("-f", staged, "--json").stdout)] == [
+        "dagster_0000000000000000"
+    ]
+    branches("-f", staged, "--drop", "dagster_0000000000000000")
     assert branches("-f", staged).stdout == "No table has a staged branch.\n"
 
 

@@ -14,6 +14,7 @@ from dagster_iceberg_spark.plan.publication import (
     FileChanges,
     StagedLine,
     decide_publication,
+    is_published,
     is_rewritable,
     kept_properties,
     published_snapshot,
@@ -55,7 +56,7 @@ class TestLine:
 
     @pytest.mark.parametrize(("parent", "passed"), [(3, []), (2, [3]), (1, [3, 2])])
     def test_the_target_has_passed_what_is_newer_than_the_start(self, parent: int, passed: list[int]) -> None:
-        line = staged_line(state(staged(parent)), STAGING, materialization())
+        line = staged_line(state(staged(parent)), STAGING, staged(parent))
         assert line.staged == staged(parent)
         assert [item.snapshot_id for item in line.passed] == passed
 
@@ -64,17 +65,17 @@ class TestLine:
     def test_a_branch_of_an_empty_table_has_everything_before_it(
         self, parent: int | None, main: int | None, passed: list[int]
     ) -> None:
-        line = staged_line(state(EMPTY_START, staged(parent), main=main), STAGING, materialization())
+        line = staged_line(state(EMPTY_START, staged(parent), main=main), STAGING, staged(parent))
         assert line.staged == staged(parent)
         assert [item.snapshot_id for item in line.passed] == passed
 
     def test_a_target_that_does_not_exist_yet_has_passed_nothing(self) -> None:
-        line = staged_line(state(staged(2)), Staging("staged", "audit"), materialization())
+        line = staged_line(state(staged(2)), Staging("staged", "audit"), staged(2))
         assert line.passed == ()
 
     def test_only_the_target_counts(self) -> None:
         audit = snapshot(4, parent=1, commit_token="q")
-        line = staged_line(state(audit, staged(1), audit=4), Staging("staged", "audit"), materialization())
+        line = staged_line(state(audit, staged(1), audit=4), Staging("staged", "audit"), staged(1))
         assert line.passed == (audit,)
 
     @pytest.mark.parametrize(
@@ -84,8 +85,6 @@ class TestLine:
             state(head=3),
             state(head=77),
             state(EMPTY_START, head=9),
-            state(staged(3, token="another")),
-            state(staged(3, token=None)),
             state(staged(3), staged(10, 11), head=11),
             state(staged(3), snapshot(11, parent=10, operation="replace"), head=11),
             state(staged(3), main=1),
@@ -96,8 +95,6 @@ class TestLine:
             "nothing staged",
             "an unknown snapshot",
             "an empty branch",
-            "another writer",
-            "no writer",
             "staged twice",
             "compacted",
             "a target that was rolled back",
@@ -106,18 +103,18 @@ class TestLine:
     )
     def test_another_history_is_refused(self, given: TableState) -> None:
         with pytest.raises(CommitConflictError, match="found another history: somebody has replaced the table"):
-            staged_line(given, STAGING, materialization())
+            staged_line(given, STAGING, staged(3))
 
     def test_a_start_that_has_expired_on_the_target_is_another_history(self) -> None:
         given = state(staged(2))
         expired = replace(given, snapshots={number: given.snapshots[number] for number in (3, 10)})
         with pytest.raises(CommitConflictError, match="one snapshot on top of a snapshot of 'main'"):
-            staged_line(expired, STAGING, materialization())
+            staged_line(expired, STAGING, staged(2))
 
     def test_snapshots_before_the_start_may_expire(self) -> None:
         given = state(staged(2))
         expired = replace(given, snapshots={number: given.snapshots[number] for number in (2, 3, 10)})
-        assert staged_line(expired, STAGING, materialization()).passed == (given.snapshots[3],)
+        assert staged_line(expired, STAGING, staged(2)).passed == (given.snapshots[3],)
 
 
 def file(path: str, first: str, last: str | None = None) -> DataFile:
@@ -135,6 +132,7 @@ def decide(
     removed: tuple[DataFile, ...] = (),
     own: Materialization | None = None,
     owned: BoundScope = OWNED,
+    audited: BoundScope | None = None,
     spec_ids: tuple[int, ...] = (0,),
     given: TableState | None = None,
     staged_snapshot: Snapshot | None = None,
@@ -149,6 +147,7 @@ def decide(
         STAGING,
         own or materialization(),
         owned=owned,
+        audited=audited,
         changes=changes,
         spec_ids=spec_ids,
     )
@@ -187,6 +186,14 @@ class TestDecision:
 
     def test_appended_rows_are_beside_all_others(self) -> None:
         assert decide(LINE[2], added=(MINE,), own=materialization("append", READ), owned=EVERYTHING) == "rebase"
+
+    def test_rows_that_an_audit_looked_at_together_must_be_all_there_are(self) -> None:
+        appends = materialization("append")
+        with pytest.raises(CommitConflictError, match="found snapshot 3 of another writer"):
+            decide(LINE[2], added=(MINE,), own=appends, owned=EVERYTHING, audited=OWNED)
+        assert decide(LINE[2], own=appends, owned=EVERYTHING, audited=OWNED) == "rebase"
+        compaction = replace(LINE[2], operation="replace")
+        assert decide(compaction, added=(MINE,), own=appends, owned=EVERYTHING, audited=OWNED) == "rebase"
 
     def test_appended_changes_are_published_once(self) -> None:
         """Another run may have read the same changes, and appended rows anywhere."""
@@ -237,7 +244,15 @@ def test_rows_are_written_again_where_they_are_known(
 ) -> None:
     given = {"iceberg/merge_keys": ["id"], **{f"iceberg/{key}": value for key, value in metadata.items()}}
     options: WriteOptions = parse_write_options(given, subject="t")
-    assert is_rewritable(options, knows_rows=knows_rows) is rewritable
+    assert is_rewritable(options, knows_rows=knows_rows, has_renames=False) is rewritable
+    assert not is_rewritable(options, knows_rows=knows_rows, has_renames=True)
+
+
+def test_a_staged_snapshot_may_be_published_although_the_target_has_gone_on() -> None:
+    newer = snapshot(11, parent=10, commit_token="later")
+    assert is_published(state(staged(3), newer, main=11), STAGING, staged(3))
+    assert not is_published(state(staged(3)), STAGING, staged(3))
+    assert not is_published(state(staged(2)), STAGING, staged(2))
 
 
 def test_the_published_snapshot_is_the_newest_with_the_token() -> None:
