@@ -22,8 +22,8 @@ class AuditedRows:
 
     Args:
         columns: The table's columns, by the asset's names.
-        stored: The table's names of the columns that the asset names otherwise.
-        held: The snapshot's names of the columns, by the asset's names. A column that is newer is absent.
+        stored: The table's names of columns that have another name in the asset, by the asset's names.
+        held: The snapshot's names of the columns, by the asset's names. Columns added after the snapshot are absent.
         scope: The rows, by the table's names.
         are_added: Whether these are the rows of the files that the snapshot added.
         has_renames: Whether columns or fields of structs are renamed after the publication.
@@ -90,13 +90,13 @@ def _files(
     if has_deletes and not rows.are_added:
         return None
     names = {column.name: rows.stored.get(column.name, column.name) for audit in audits for column in audit.columns}
-    found = file_metrics(
-        description,
-        rows.state.identifier,
-        snapshot.snapshot_id,
-        names.values(),
-        scope_columns=None if rows.are_added else rows.scope.columns,
-    )
+    scope_columns = None if rows.are_added else rows.scope.columns
+    try:
+        found = file_metrics(
+            description, rows.state.identifier, snapshot.snapshot_id, names.values(), scope_columns=scope_columns
+        )
+    except ValueError:  # another writer has renamed or dropped a column
+        return None
     kept = []
     for file, metrics in found:
         inside = EVERYTHING if rows.are_added else within_file(rows.scope, file)

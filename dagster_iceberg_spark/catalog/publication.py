@@ -36,11 +36,13 @@ from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 _OUTDATED: Final = "older than last sequence number"
 """What catalogs say of a new snapshot if a commit to any branch was faster. They check the refs first."""
+_EXPIRED: Final = "unknown snapshot"
+"""What pyiceberg says of a branch at a snapshot that has expired."""
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
 Outcome: TypeAlias = Literal["published", "moved", "impossible"]
-"""What became of a publication: it is made; a branch has moved meanwhile; or pyiceberg cannot make it."""
+"""The result of a publication: done, a branch has moved meanwhile, or pyiceberg cannot make it."""
 
 
 def can_publish(description: CatalogDescription, state: TableState) -> bool:
@@ -67,8 +69,8 @@ def file_changes(
             raise CommitConflictError.refusing(
                 "publish",
                 str(state.identifier),
-                expected=f"the columns {', '.join(columns)} of the run's partitions",
-                found="that another writer has changed the columns",
+                expected=f"the columns {', '.join(columns)}, which the run is partitioned by",
+                found="none of that name: another writer has renamed or dropped one",
                 hint="run the asset again.",
             ) from error
         changes, specs = {}, set[int]()
@@ -85,6 +87,8 @@ def file_changes(
 def fast_forward(description: CatalogDescription, state: TableState, staging: Staging, staged: Snapshot) -> Outcome:
     """Make the staged snapshot the target's, and drop the staged branch."""
     table = _table(description, state.identifier)
+    if not _is_writable(table):  # it has been upgraded since the decision
+        return "moved"
     move = _move(table, staging.target, staged.snapshot_id)
     return "published" if _commit(description, table, state, staging, (move,)) else "moved"
 
@@ -94,7 +98,7 @@ def rebase(description: CatalogDescription, state: TableState, staging: Staging,
     table = _table(description, state.identifier)
     with translated_answers(description, action=f"read the manifests of {state.identifier} in"):
         added, removed = _files_of(table, staged.snapshot_id)
-        # The spec may have changed since the decision: no ref tells. pyiceberg writes added files under the newest one.
+        # The spec may have changed since the decision, which moves no ref. pyiceberg writes under the newest one.
         if not _is_writable(table) or any(file.spec_id != table.metadata.default_spec_id for file in added):
             return "impossible"
         snapshots = table.transaction().update_snapshot(kept_properties(staged.summary), branch=staging.target)
@@ -157,13 +161,15 @@ def _change_ref(
             lambda: table.catalog.commit_table(table, (same_table, *requirements), (update,)),
             action=f"change the branches of {identifier} in",
         )
-    except (CommitFailedException, ValueError) as error:  # a ValueError: the snapshot has expired
+    except (CommitFailedException, ValueError) as error:
+        if isinstance(error, ValueError) and _EXPIRED not in str(error):
+            raise
         raise CommitConflictError.refusing(
             "change the branches of",
             str(identifier),
             expected="a table that no other writer changes at this moment",
             found="a commit of another writer",
-            hint="run the asset again.",
+            hint="try again.",
         ) from error
 
 

@@ -313,7 +313,7 @@ class WriteOptions:
         "with one of `condition`, `unique` and `not_null`, and `severity`: `error` (default) or `warn`",
         parse_audits,
         default=(),
-        default_text="none: the rows are published unseen",
+        default_text="none: the rows are published without audits",
     )
     takes_over: str | None = key(
         "the asset's former key, with slashes between its parts: the next write takes over the table that the asset of "

@@ -6,7 +6,7 @@
 | has no snapshot | *rebase*, without the empty snapshot that the staged branch began with; else *fast-forward* |
 | has moved, but not in the rows of the staged write | *rebase*: a new snapshot of the same files on the target |
 | the same, but a rebase of files is impossible | *rewrite*: the engine writes the rows again, from the staged branch |
-| has moved in these rows | a conflict, unless the rows are appended and no audit looked at these rows together |
+| has moved in these rows | a conflict; appended rows are published unless an audit looked at these rows together |
 
 Whether the target has moved in the rows is decided by the files that its new snapshots added and removed, whoever
 wrote them. A partition without files has none to be missed: only what others have added shows that they wrote it too.
@@ -130,9 +130,9 @@ def decide_publication(
     """Decide how to publish a staged snapshot whose target has moved.
 
     `owned` has the rows that the write replaced, updated or deleted. `audited` has the rows that an audit looked at
-    together, such as for repeated keys, or is None if every audit is one of each row. `changes` has the files that the
-    staged snapshot and each passed snapshot added and removed, and `spec_ids` the partition specs of the files that the
-    staged one added.
+    together, such as for repeated keys, or is None if every audit checks each row on its own. `changes` has the files
+    that the staged snapshot and each passed snapshot added and removed, and `spec_ids` the partition specs of the files
+    that the staged one added.
     """
     appends = materialization.write_disposition == "append"
     for snapshot in line.passed:

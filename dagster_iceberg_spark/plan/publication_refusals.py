@@ -20,7 +20,7 @@ def conflict(identifier: TableIdentifier, staging: Staging, snapshot: Snapshot) 
         "publish",
         str(identifier),
         expected=f"the rows of this run in {staging.target!r} as they were when they were staged",
-        found=f"snapshot {snapshot.snapshot_id} of {writer}{partitions}, which has changed them since",
+        found=f"snapshot {snapshot.snapshot_id} of {writer}{partitions}, which has added or removed some of them since",
         hint="run the asset again.",
     )
 
@@ -73,8 +73,8 @@ def failed_audits(
         str(identifier),
         expected="rows that pass every audit",
         found=found,
-        hint=f"fix the rows or the audit, and run the asset again. {staging.target!r} is unchanged. The staged rows "
-        f"stay in the branch {staging.branch!r} for {staging.retention_days} days. To look at them: "
+        hint=f"fix the rows or the audit, and run the asset again. The rows of {staging.target!r} are unchanged. The "
+        f"staged rows stay in the branch {staging.branch!r} for {staging.retention_days} days. To look at them: "
         f"{query(failed[0])}",
     )
     error.results = tuple(results)

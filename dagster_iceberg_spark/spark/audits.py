@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 
 from dagster_iceberg_spark.catalog.audits import AuditedRows, results_by_metadata
 from dagster_iceberg_spark.errors import MetadataKeyError
@@ -19,14 +19,14 @@ from dagster_iceberg_spark.plan.options import AUDITS
 from dagster_iceberg_spark.plan.write_request import WriteRequest
 from dagster_iceberg_spark.spark import expressions as conditions_in_sql
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.columns import column_of, functions_of, named_column
+from dagster_iceberg_spark.spark.columns import Functions, column_of, functions_of, named_column
 from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.engine_failure import inspect_failure
 from dagster_iceberg_spark.spark.failures import translating
 from dagster_iceberg_spark.spark.session import IcebergSession, active
 from dagster_iceberg_spark.spark.tables import refresh
 from dagster_iceberg_spark.table.audit import Audit, AuditResult, Condition, NotNull, Unique
-from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.table.schema import Field, Schema
 from dagster_iceberg_spark.table.snapshot import TableState
 
 Expressions: TypeAlias = Mapping[str, Mapping[str, str]]
@@ -96,7 +96,7 @@ def evaluated(
 
 
 def looks_at_rows_together(expressions: Expressions) -> bool:
-    """Return whether an audit is one of several rows, such as for repeated keys, rather than of each row."""
+    """Return whether an audit looks at several rows together, such as for repeated keys."""
     return any(_PASSED in texts or _REPEATED_ROWS in texts for texts in expressions.values())
 
 
@@ -124,17 +124,27 @@ def _frame(session: IcebergSession, rows: AuditedRows) -> DataFrame:
     refresh(session, rows.state.identifier)
     functions, name = functions_of(session.spark), sql.table_name(session.catalog.name, rows.state.identifier)
     frame = session.spark.sql(sql.rows_at(name, rows.snapshot.snapshot_id))
+    current = {rows.stored.get(field.name, field.name): field for field in rows.columns}  # by the table's names
+    if any(rows.held.get(field.name) != stored for stored, field in current.items()):
+        columns = (_column_then(functions, rows, field).alias(stored) for stored, field in current.items())
+        frame = frame.select(*columns)
     if not rows.scope.is_whole_table:
         frame = frame.where(column_of(functions, rows.scope.predicate(), catalog=session.catalog.name))
-    if all(rows.held.get(field.name) == field.name for field in rows.columns):
+    if not rows.stored:
         return frame
-    columns = [
-        named_column(functions, rows.held[field.name]).alias(field.name)
-        if field.name in rows.held
-        else functions.lit(None).cast(sql.type_name(field.type)).alias(field.name)
-        for field in rows.columns
-    ]
-    return frame.select(*columns)
+    return frame.select(*(named_column(functions, stored).alias(field.name) for stored, field in current.items()))
+
+
+def _column_then(functions: Functions, rows: AuditedRows, field: Field) -> Column:
+    """Return a column of the snapshot, or NULL if it is newer.
+
+    Iceberg resolves the names in a filter in the table's current schema, so filters on old names are not pushed down.
+    """
+    held = rows.held.get(field.name)
+    if held is None:
+        return functions.lit(None).cast(sql.type_name(field.type))
+    is_current = held == rows.stored.get(field.name, field.name)
+    return named_column(functions, held) if is_current else functions.expr(conditions_in_sql.held_back(held))
 
 
 def _evaluable(session: IcebergSession, frame: DataFrame, audit: Audit, subject: str) -> Mapping[str, str]:

@@ -24,16 +24,24 @@ ATTEMPTS: Final = 20
 FIRST_WAIT_SECONDS: Final = 0.02
 
 
+class _BranchTakenError(CommitConflictError):
+    """Another attempt has created the branch. The write has to be planned again."""
+
+
 def change_branches(session: IcebergSession, identifier: TableIdentifier, changes: Sequence[TableUpdate]) -> None:
     """Create and drop branches in order."""
     retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(CommitConflictError),
+        retry=tenacity.retry_if_exception(_is_passing),
         stop=tenacity.stop_after_attempt(ATTEMPTS),
         wait=tenacity.wait_random_exponential(multiplier=FIRST_WAIT_SECONDS, max=LONGEST_WAIT_SECONDS),
         reraise=True,
     )
     for change in changes:
         retrying(_change, session, identifier, change)
+
+
+def _is_passing(error: BaseException) -> bool:
+    return isinstance(error, CommitConflictError) and not isinstance(error, _BranchTakenError)
 
 
 def _change(session: IcebergSession, identifier: TableIdentifier, change: TableUpdate) -> None:

@@ -108,8 +108,10 @@ class _Attempts:
         began = time.time()
         state = self._look()
         if self.known is None:
-            self.known = frozenset(state.snapshots) if state else frozenset[int]()
             self.staged = StagedWrite.of(self.session, self.request, self.frame, self.given, state)
+            self.known = (
+                frozenset(state.snapshots) if state else frozenset[int]()
+            )  # last: the line above may be retried
         rolled_back: set[int] = set()
         while state is not None and (found := self._find(state)) is not None:
             snapshot, is_adopted = found
@@ -288,7 +290,8 @@ class _Attempts:
     def _translated(self, error: Exception) -> errors.IcebergSparkError:
         """Return the engine's error as the package's. Raise a conflict if the staged branch has gone.
 
-        In a catalog that keeps no branches, the branch of the second attempt has gone too.
+        In a catalog that keeps no branches, the branch of the second attempt has gone too. If there is only one
+        attempt, the engine's error stands, because it cannot be told from that of such a catalog.
         """
         redact = self.session.catalog.redact
         failure = translated(error, action="write", subject=self.request.subject, redact=redact)

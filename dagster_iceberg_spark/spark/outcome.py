@@ -47,11 +47,17 @@ def is_intact(session: IcebergSession, request: WriteRequest, state: TableState,
     """
     if has_its_files(session.catalog, state.identifier, snapshot):
         return True
-    staging = request.table.staging
-    if staging is not None and state.refs.get(staging.branch) == snapshot.snapshot_id:
-        change_branches(session, state.identifier, [DropBranch(staging.branch)])
-        return False
-    roll_back(session.catalog, state, snapshot, branch=request.branch)
+    staging, branch = request.table.staging, request.branch
+    if staging is not None:
+        if all(item.snapshot_id != snapshot.snapshot_id for item in state.ancestors(staging.target)):
+            change_branches(session, state.identifier, [DropBranch(staging.branch)])
+            request.report(
+                f"The engine had deleted the files of the staged snapshot {snapshot.snapshot_id} of "
+                f"{state.identifier}: its branch is dropped, and the rows are staged again."
+            )
+            return False
+        branch = staging.target
+    roll_back(session.catalog, state, snapshot, branch=branch)
     request.report(
         f"The engine had deleted the files of snapshot {snapshot.snapshot_id} of {state.identifier}, which an attempt "
         f"of this step had committed: the table is rolled back to {snapshot.parent_snapshot_id}, and written again."

@@ -28,7 +28,7 @@ from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.branches import ATTEMPTS, FIRST_WAIT_SECONDS, change_branches
 from dagster_iceberg_spark.spark.columns import column_of, functions_of
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
-from dagster_iceberg_spark.spark.failures import translated
+from dagster_iceberg_spark.spark.failures import translated, translating
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import refresh
 from dagster_iceberg_spark.table.commit import Commit
@@ -129,16 +129,21 @@ def _publication(
 
 
 def _fast_forward(session: IcebergSession, state: TableState, staging: Staging, staged: Snapshot) -> metadata.Outcome:
-    """Move the target by Iceberg's procedure, which verifies that the target's head is an ancestor."""
+    """Move the target by Iceberg's procedure, which verifies that the target's head is an ancestor.
+
+    It moves to the head of the staged branch, which `staged_line` has verified a moment ago.
+    """
     refresh(session, state.identifier)
     catalog, identifier = session.catalog, state.identifier
     try:
         session.spark.sql(sql.fast_forward(catalog.name, identifier, branch=staging.target, to=staging.branch))
     except ENGINE_ERRORS as error:
+        failure = translated(error, action="publish", subject=str(identifier), redact=catalog.redact)
         after = look(catalog, identifier)
         head = None if after is None else after.refs.get(staging.target)
-        if head == state.refs.get(staging.target):
-            raise translated(error, action="publish", subject=str(identifier), redact=catalog.redact) from error
+        has_moved = head != state.refs.get(staging.target)
+        if not has_moved and not isinstance(failure, CommitConflictError):  # which a commit to any branch causes
+            raise failure from error
         if head != staged.snapshot_id:
             return "moved"
     change_branches(session, state.identifier, [DropBranch(staging.branch)])
@@ -159,12 +164,13 @@ def _rewriting(
     name = sql.table_name(session.catalog.name, state.identifier)
     since = line.staged.parent_snapshot_id
     is_append = options.write_disposition == "append"
-    if is_append and since is not None:
-        ends = {"start-snapshot-id": str(since), "end-snapshot-id": str(line.staged.snapshot_id)}
-        rows = session.spark.read.options(**ends).table(name)
-    else:
-        rows = session.spark.sql(sql.rows_at(name, line.staged.snapshot_id))
-        rows = rows.where(column_of(functions_of(session.spark), owned.predicate(), catalog=session.catalog.name))
+    with translating(session.catalog, action="publish", subject=str(state.identifier)):
+        if is_append and since is not None:
+            ends = {"start-snapshot-id": str(since), "end-snapshot-id": str(line.staged.snapshot_id)}
+            rows = session.spark.read.options(**ends).table(name)
+        else:
+            rows = session.spark.sql(sql.rows_at(name, line.staged.snapshot_id))
+            rows = rows.where(column_of(functions_of(session.spark), owned.predicate(), catalog=session.catalog.name))
     validated = {} if is_append else {"isolation-level": "serializable", "validate-from-snapshot-id": str(head)}
     replaced = replace(options, write_disposition="replace", merge=MergeRules()) if options.merges else options
     wanted = replace(

@@ -79,15 +79,21 @@ class StagedWrite:
         if any(result.forbids_publication for result in results):
             query = partial(query_of, self.session, request, rows=rows, branch=self.staging.branch)
             raise publication_refusals.failed_audits(request.identifier, self.staging, results, query)
-        can_rewrite = is_rewritable(options, knows_rows=owned is not None, has_renames=rows.has_renames)
+        replaced = owned or rows.scope.without(options.merge.validity)
+        audited = rows.scope if looks_at_rows_together(self.expressions) else None
+        # Only the overwrite of all audited rows detects what others commit to them while the engine writes.
+        is_validated = audited is None or (options.write_disposition != "append" and replaced == audited)
+        can_rewrite = is_validated and is_rewritable(
+            options, knows_rows=owned is not None, has_renames=rows.has_renames
+        )
         how = publish(
             self.session,
             request,
             self.staging,
             state,
             staged,
-            owned=owned or rows.scope.without(options.merge.validity),
-            audited=rows.scope if looks_at_rows_together(self.expressions) else None,
+            owned=replaced,
+            audited=audited,
             rewrite=write if can_rewrite else None,
         )
         after = look(self.session.catalog, request.identifier)

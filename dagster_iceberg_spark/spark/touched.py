@@ -54,7 +54,7 @@ def touched_partitions(
 def run_query(
     session: IcebergSession, request: WriteRequest, query: Callable[[], _AnswerT], *, action: str = "write"
 ) -> _AnswerT:
-    """Run a query of a write, which a later attempt can stop. `action` is what an error says that failed."""
+    """Run a query of a write, which a later attempt can stop. `action` names the work in error messages."""
     subject = request.subject
     work = TaggedWork(operation_tag(request.materialization.commit_token), request.announce)
     with (

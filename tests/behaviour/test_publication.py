@@ -10,9 +10,15 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from dagster_iceberg_spark import CommitConflictError, HadoopCatalog, WriteFailedError
+from dagster_iceberg_spark import (
+    CatalogUnavailableError,
+    CommitConflictError,
+    HadoopCatalog,
+    IcebergPySparkIOManager,
+    WriteFailedError,
+)
 from dagster_iceberg_spark.catalog import publication as metadata
-from dagster_iceberg_spark.spark import commit, publication, staged_write
+from dagster_iceberg_spark.spark import audits, commit, publication, staged_write
 from tests.conftest import Before, Lake, frame_asset, hours_asset, metadata_of, open_lake, resuming
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
@@ -285,7 +291,7 @@ def test_a_day_that_another_run_publishes_first_is_a_named_conflict(lake: Lake, 
     error = impatient.failure(audited("2"), partition_key="2013-01-01")
     assert (error.class_name, error.allow_retries) == ("CommitConflictError", True)
     run = lake.summaries("hours")[-1]["dagster.run_id"]
-    assert f"of run {run} of hours, partitions 2013-01-01, which has changed them since" in str(error)
+    assert f"of run {run} of hours, partitions 2013-01-01, which has added or removed some of them since" in str(error)
     assert (lake.rows("hours", "v"), staged_branches(lake)) == ([3] * 24, [])
 
 
@@ -431,3 +437,59 @@ def test_a_fast_forward_whose_answer_is_lost_is_not_made_again(
     result = lake.materialize(frame_asset("log", "select 2 as v", metadata={**options, **EVERY_ROW}))
     assert metadata_of(result, "log")["iceberg/publication"] == "fast-forward"
     assert (lake.rows("log", "v"), staged_branches(lake, "log")) == ([1, 2, *([3] if is_followed else [])], [])
+
+
+@pytest.mark.full
+def test_an_outage_during_the_analysis_of_audits_does_not_switch_them_off(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    analyse, left = getattr(audits, "_analyse"), [True]  # noqa: B009 - private
+
+    def analysing(*args: Any) -> None:
+        if left:
+            left.pop()
+            raise CatalogUnavailableError
+        analyse(*args)
+
+    monkeypatch.setattr(audits, "_analyse", analysing)
+    assert lake.failure(audited("-1"), partition_key="2013-01-01").class_name == "AuditFailedError"
+    left.append(True)
+    result = lake.materialize(audited("1"), partition_key="2013-01-01")
+    assert (metadata_of(result, "hours")["iceberg/retries"], lake.rows("hours", "v")) == (1, [1] * 24)
+
+
+@pytest.mark.full
+def test_a_run_that_died_after_renaming_the_partition_column_is_resumed(
+    kept_lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_other_days(kept_lake, 1, "2013-01-01")()
+    rows = "select explode(sequence({start}, {end} - interval 1 second, interval 1 hour)) as at, 2 as v"
+    options = {"partition_expr": "at", "iceberg/renames": {"ts": "at"}, "iceberg/audits": {"mean": "avg(v) > 0"}}
+    asset = frame_asset("hours", rows, partitions_def=DAYS, metadata=options)
+    with monkeypatch.context() as patches:
+        patches.setattr(IcebergPySparkIOManager, "_report", lambda *_: 1 / 0)
+        failed = kept_lake.materialize(asset, partition_key="2013-01-01", raise_on_error=False)
+    assert not failed.success
+    again = kept_lake.materialize(asset, partition_key="2013-01-01", tags=resuming(failed.run_id))
+    assert metadata_of(again, "hours")["iceberg/adopted"] is True
+    assert (kept_lake.table("hours").schema().column_names, kept_lake.rows("hours", "v")) == (["at", "v"], [2] * 24)
+
+
+@pytest.mark.full
+def test_a_staged_snapshot_without_its_files_is_staged_again(kept_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_other_days(kept_lake, 1, "2013-01-01")()
+    evaluated, left = getattr(staged_write, "evaluated"), [True]  # noqa: B009 - not exported
+
+    def without_files(*args: Any) -> Any:
+        if left:
+            left.pop()
+            (branch,) = staged_branches(kept_lake)
+            for file in kept_lake.table("hours").scan().use_ref(branch).plan_files():
+                Path(file.file.file_path.removeprefix("file:")).unlink()
+            raise WriteFailedError
+        return evaluated(*args)
+
+    monkeypatch.setattr(staged_write, "evaluated", without_files)
+    retried = audited("2", retry_policy=dg.RetryPolicy(max_retries=1))
+    assert kept_lake.materialize(retried, partition_key="2013-01-01").success
+    assert (kept_lake.rows("hours", "v"), staged_branches(kept_lake)) == ([2] * 24, [])

@@ -164,7 +164,7 @@ class TestDecision:
     @pytest.mark.parametrize("how", ["added", "removed"])
     def test_changed_rows_are_a_conflict(self, touching: DataFile, how: str) -> None:
         files: dict[str, Any] = {"added": (), "removed": (), how: (THEIRS, touching)}
-        with pytest.raises(CommitConflictError, match="found snapshot 3 of another writer, which has changed them"):
+        with pytest.raises(CommitConflictError, match="found snapshot 3 of another writer, which has added or removed"):
             decide(LINE[2], **files)
 
     def test_any_change_conflicts_with_the_whole_table(self) -> None:
@@ -301,7 +301,7 @@ def test_failed_audits_are_told_with_rows_and_a_query() -> None:
         "found `least` (min(v) > 0): min(v) = -1; `filled` (not null v): NULL in v = 2, "
         "such as (v=NULL, id=1) and (v=NULL). Hint:"
     ) in str(error)
-    assert "'main' is unchanged" in str(error)
+    assert "The rows of 'main' are unchanged" in str(error)
     assert "in the branch 'staged' for 7 days" in str(error)
     assert str(error).endswith("SELECT least")
     assert "many" not in str(error)
