@@ -94,7 +94,11 @@ def fast_forward(description: CatalogDescription, state: TableState, staging: St
 
 
 def rebase(description: CatalogDescription, state: TableState, staging: Staging, staged: Snapshot) -> Outcome:
-    """Add a snapshot with the files and the properties of the staged one to the target, and drop the staged branch."""
+    """Add a snapshot with the files and the properties of the staged one to the target, and drop the staged branch.
+
+    The target must have a snapshot: of one without a parent, no catalog verifies the sequence number, which a commit to
+    another branch outdates (`TableMetadata.Builder.addSnapshot` of Iceberg 1.12; pyiceberg 0.12).
+    """
     table = _table(description, state.identifier)
     with translated_answers(description, action=f"read the manifests of {state.identifier} in"):
         added, removed = _files_of(table, staged.snapshot_id)

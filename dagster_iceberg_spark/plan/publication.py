@@ -2,8 +2,7 @@
 
 | the target since the staged branch began | publication |
 |---|---|
-| has not moved | *fast-forward*: the staged snapshot becomes the target's |
-| has no snapshot | *rebase*, without the empty snapshot that the staged branch began with; else *fast-forward* |
+| has not moved, or has no snapshot | *fast-forward*: the staged snapshot becomes the target's |
 | has moved, but not in the rows of the staged write | *rebase*: a new snapshot of the same files on the target |
 | the same, but a rebase of files is impossible | *rewrite*: the engine writes the rows again, from the staged branch |
 | has moved in these rows | a conflict; appended rows are published unless an audit looked at these rows together |
@@ -69,14 +68,10 @@ _PARTITION_SUMMARY: Final = "partitions."
 
 @dataclass(frozen=True, slots=True)
 class StagedLine:
-    """A staged snapshot, and the snapshots that its target has had since the staged branch began, newest first.
-
-    `begins_empty` says whether the branch began with the empty snapshot that Iceberg adds to a table that has none.
-    """
+    """A staged snapshot, and the snapshots that its target has had since the staged branch began, newest first."""
 
     staged: Snapshot
     passed: tuple[Snapshot, ...]
-    begins_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +100,7 @@ def staged_line(state: TableState, staging: Staging, staged: Snapshot) -> Staged
     else:  # the target began without a snapshot too
         if not (begins_empty or begin_id is None) or (passed and passed[-1].parent_snapshot_id is not None):
             raise publication_refusals.other_history(state.identifier, staging)
-    return StagedLine(staged, tuple(passed) if staging.target in state.refs else (), begins_empty)
+    return StagedLine(staged, tuple(passed) if staging.target in state.refs else ())
 
 
 def is_published(state: TableState, staging: Staging, staged: Snapshot) -> bool:

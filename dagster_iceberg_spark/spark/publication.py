@@ -111,7 +111,7 @@ def _publication(
     """Decide how to publish. `in_python` says whether pyiceberg may take files over."""
     in_python = in_python and metadata.can_publish(session.catalog, state)
     if not line.passed:
-        return "rebase" if line.begins_empty and in_python else "fast-forward"
+        return "fast-forward"
     ids = tuple(snapshot.snapshot_id for snapshot in (line.staged, *line.passed))
     columns = tuple(dict.fromkeys((*owned.columns, *(audited.columns if audited else ()))))
     changes, specs = metadata.file_changes(session.catalog, state, ids, columns)

@@ -41,9 +41,11 @@ def test_rows_that_pass_are_published_in_one_snapshot(lake: Lake) -> None:
     assert (evaluations(lake), staged_branches_of(lake)) == ({"plausible": True}, [])
     second = lake.materialize(audited("2"), partition_key="2013-01-02")
     how = [metadata_of(result, "hours")["iceberg/publication"] for result in (first, second)]
-    assert (how, lake.rows("hours", "v")) == (["rebase", "fast-forward"], [1] * 24 + [2] * 24)
+    assert (how, lake.rows("hours", "v")) == (["fast-forward", "fast-forward"], [1] * 24 + [2] * 24)
     published = [metadata_of(result, "hours")["iceberg/snapshot_id"] for result in (first, second)]
     assert [str(entry.snapshot_id) for entry in lake.table("hours").history()] == published
+    empty, *others = lake.summaries("hours")
+    assert (empty["total-records"], len(others)) == ("0", 2)
 
 
 @pytest.mark.each_engine
