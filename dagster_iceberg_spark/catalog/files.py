@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -26,6 +26,8 @@ from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds, DataFile
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.partitioning import Transform, parse_transform
 
+_ItemT = TypeVar("_ItemT")
+
 EVERY_ROW: Final = AlwaysTrue()
 Description: TypeAlias = Callable[[ManifestDataFile], DataFile]
 """Returns the bounds of some columns in a data file."""
@@ -46,30 +48,32 @@ def data_files(
     matches `rows` are left out.
     """
 
-    def listed(table: Table, described: Description) -> Iterator[DataFile]:
-        manifests = _known_snapshot(table, snapshot_id).manifests(table.io)
+    def listed(table: Table) -> Iterable[DataFile]:
+        described = description_of(table, columns, schema_id=schema_id)
         if rows == EVERY_ROW:
-            return _all_files(manifests, table, described)
+            return _all_files(table, snapshot_id, described)
         # A scan would also find the deletes of each file, and does not support equality deletes.
         metadata = table.metadata
         if schema_id is not None:
             metadata = metadata.model_copy(update={"current_schema_id": schema_id})
         planner = ManifestGroupPlanner(metadata, table.io, row_filter=rows)
+        manifests = _known_snapshot(table, snapshot_id).manifests(table.io)
         entries = chain.from_iterable(planner.plan_manifest_entries(manifests))
         return (described(entry.data_file) for entry in entries if entry.data_file.content == DataFileContent.DATA)
 
-    return _described_files(description, identifier, snapshot_id, columns, listed, schema_id)
+    return _from_manifests(description, identifier, snapshot_id, listed)
 
 
-def _all_files(manifests: Iterable[ManifestFile], table: Table, described: Description) -> Iterator[DataFile]:
-    """Return all data files. Memory holds their bounds, but not the whole manifests.
+def _all_files(table: Table, snapshot_id: int, described: Callable[[ManifestDataFile], _ItemT]) -> Iterator[_ItemT]:
+    """Return all data files of the snapshot. Memory holds what describes them, but not the whole manifests.
 
     pyiceberg's planner would keep the manifests and evaluate an empty filter for each file.
     """
 
-    def files_of(manifest: ManifestFile) -> list[DataFile]:
+    def files_of(manifest: ManifestFile) -> list[_ItemT]:
         return [described(entry.data_file) for entry in manifest.fetch_manifest_entry(table.io)]
 
+    manifests = _known_snapshot(table, snapshot_id).manifests(table.io)
     data = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
     return chain.from_iterable(ExecutorFactory.get_or_create().map(files_of, data))
 
@@ -79,10 +83,10 @@ def added_files(
 ) -> tuple[DataFile, ...]:
     """Return the data files that the snapshot added, from its own manifests only."""
 
-    def listed(table: Table, described: Description) -> Iterator[DataFile]:
-        return map(described, files_added_by(table, snapshot_id))
+    def listed(table: Table) -> Iterator[DataFile]:
+        return map(description_of(table, columns), files_added_by(table, snapshot_id))
 
-    return _described_files(description, identifier, snapshot_id, columns, listed)
+    return _from_manifests(description, identifier, snapshot_id, listed)
 
 
 def removed_files(
@@ -95,13 +99,14 @@ def removed_files(
 ) -> tuple[DataFile, ...]:
     """Return the data files that the snapshot removed, and the delete files that remove rows of other files."""
 
-    def listed(table: Table, described: Description) -> Iterator[DataFile]:
+    def listed(table: Table) -> Iterator[DataFile]:
+        described = description_of(table, columns, schema_id=schema_id)
         for entry in entries_of(table, snapshot_id):
             is_deletion = entry.data_file.content != DataFileContent.DATA
             if is_deletion == (entry.status == ManifestEntryStatus.ADDED):
                 yield described(entry.data_file)
 
-    return _described_files(description, identifier, snapshot_id, columns, listed, schema_id)
+    return _from_manifests(description, identifier, snapshot_id, listed)
 
 
 def files_added_by(table: Table, snapshot_id: int) -> Iterator[ManifestDataFile]:
@@ -134,22 +139,19 @@ def _known_snapshot(table: Table, snapshot_id: int) -> PyIcebergSnapshot:
     return snapshot
 
 
-def _described_files(
+def _from_manifests(
     description: CatalogDescription,
     identifier: TableIdentifier,
     snapshot_id: int,
-    columns: Iterable[str],
-    listed: Callable[[Table, Description], Iterable[DataFile]],
-    schema_id: int | None = None,
-) -> tuple[DataFile, ...]:
+    listed: Callable[[Table], Iterable[_ItemT]],
+) -> tuple[_ItemT, ...]:
+    """Return what `listed` finds in the manifests of the table as of the snapshot."""
     table = find_table(description, identifier, snapshot_id=snapshot_id)
     if table is None:
         raise FailureKind.TABLE_VANISHED.refusal("list the data files of", str(identifier), "none")
-    wanted = tuple(columns)
-    with translated_answers(description, action=f"read the manifests of {identifier} in"):
-        described = description_of(table, wanted, schema_id=schema_id)
-        with paused_collection():
-            return tuple(listed(table, described))
+    action = f"read the manifests of {identifier} in"
+    with translated_answers(description, action=action), paused_collection():
+        return tuple(listed(table))
 
 
 def description_of(table: Table, columns: Iterable[str], *, schema_id: int | None = None) -> Description:
@@ -220,23 +222,19 @@ def file_metrics(
     Without `scope_columns`, these are the files that the snapshot added, otherwise all of them. Bounds are read from
     the added files only: other writers may have recorded wider ones.
     """
-    table = find_table(description, identifier, snapshot_id=snapshot_id)
-    if table is None:
-        raise FailureKind.TABLE_VANISHED.refusal("list the data files of", str(identifier), "none")
-    fields = {column: table.schema().find_field(column) for column in columns}
-    described = description_of(table, scope_columns or ())
     is_own = scope_columns is None
 
-    def read(file: ManifestDataFile) -> tuple[DataFile, FileMetrics]:
-        metrics = {column: _column_metrics(file, field, with_bounds=is_own) for column, field in fields.items()}
-        return described(file), FileMetrics(file.record_count, metrics)
+    def listed(table: Table) -> Iterable[tuple[DataFile, FileMetrics]]:
+        fields = {column: table.schema().find_field(column) for column in columns}
+        described = description_of(table, scope_columns or ())
 
-    with translated_answers(description, action=f"read the manifests of {identifier} in"), paused_collection():
-        if is_own:
-            return tuple(map(read, files_added_by(table, snapshot_id)))
-        manifests = _known_snapshot(table, snapshot_id).manifests(table.io)
-        data = (manifest for manifest in manifests if manifest.content == ManifestContent.DATA)
-        return tuple(read(entry.data_file) for item in data for entry in item.fetch_manifest_entry(table.io))
+        def read(file: ManifestDataFile) -> tuple[DataFile, FileMetrics]:
+            metrics = {column: _column_metrics(file, field, with_bounds=is_own) for column, field in fields.items()}
+            return described(file), FileMetrics(file.record_count, metrics)
+
+        return map(read, files_added_by(table, snapshot_id)) if is_own else _all_files(table, snapshot_id, read)
+
+    return _from_manifests(description, identifier, snapshot_id, listed)
 
 
 def _column_metrics(file: ManifestDataFile, field: Any, *, with_bounds: bool) -> ColumnMetrics:
