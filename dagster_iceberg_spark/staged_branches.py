@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import dagster as dg
 
 from dagster_iceberg_spark.asset_tables import opened, stored_assets
+from dagster_iceberg_spark.catalog.branches import change_branch
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
@@ -29,11 +30,11 @@ class StagedBranch:
 
     table: TableIdentifier
     name: str
-    asset: str | None
-    run_id: str | None
-    partitions: str | None
-    staged_at: dt.datetime | None
-    rows: int
+    asset: str | None = None
+    run_id: str | None = None
+    partitions: str | None = None
+    staged_at: dt.datetime | None = None
+    rows: int = 0
 
     def document(self) -> dict[str, str | int | None]:
         """Return the branch for JSON."""
@@ -68,42 +69,33 @@ def staged_branches(definitions: dg.Definitions, *, drop: Collection[str] = ()) 
             catalog = io_manager.spark.catalog_description
             for identifier in dict.fromkeys(io_manager.table_of(spec) for spec in assets.specs):
                 state = look(catalog, identifier)
-                for branch in () if state is None else _staged_in(state):
+                for branch in _staged_in(state) if state else ():
                     yield branch
-                    if state is not None and branch.name in drop:
-                        _drop(io_manager, state, branch.name)
+                    if branch.name in drop:
+                        _drop(io_manager, identifier, branch.name)
 
 
 def _staged_in(state: TableState) -> Iterator[StagedBranch]:
-    for name in sorted(state.branches):
-        if not is_staged_branch(name):
-            continue
+    others = {snapshot_id for ref, snapshot_id in state.refs.items() if not is_staged_branch(ref)}
+    for name in sorted(filter(is_staged_branch, state.branches)):
         head = state.head(name)
-        summary = {} if head is None else head.summary
-        is_staged = head is not None and name in state.refs and lineage.COMMIT_TOKEN in summary
-        others = {state.refs[ref] for ref in state.refs if not is_staged_branch(ref)}
-        if head is None or not is_staged or head.snapshot_id in others:
-            yield StagedBranch(state.identifier, name, None, None, None, None, 0)
+        if head is None or head.snapshot_id in others or lineage.COMMIT_TOKEN not in head.summary:
+            yield StagedBranch(state.identifier, name)
             continue
         yield StagedBranch(
             table=state.identifier,
             name=name,
-            asset=summary.get(lineage.ASSET_KEY),
-            run_id=summary.get(lineage.RUN_ID),
-            partitions=summary.get(lineage.PARTITION_KEYS),
+            asset=head.summary.get(lineage.ASSET_KEY),
+            run_id=head.summary.get(lineage.RUN_ID),
+            partitions=head.summary.get(lineage.PARTITION_KEYS),
             staged_at=dt.datetime.fromtimestamp(head.committed_at_ms / 1000, dt.timezone.utc),
             rows=head.count("added-records"),
         )
 
 
-def _drop(io_manager: IcebergPySparkIOManager, state: TableState, branch: str) -> None:
+def _drop(io_manager: IcebergPySparkIOManager, identifier: TableIdentifier, branch: str) -> None:
     """Drop a branch. A session is started only if pyiceberg cannot commit to the table."""
-    from dagster_iceberg_spark.catalog.publication import can_publish, drop_branch
+    if not change_branch(io_manager.spark.catalog_description, identifier, DropBranch(branch)):
+        from dagster_iceberg_spark.spark.branches import change_branches
 
-    catalog = io_manager.spark.catalog_description
-    if can_publish(catalog, state):
-        drop_branch(catalog, state.identifier, branch)
-        return
-    from dagster_iceberg_spark.spark.branches import change_branches
-
-    change_branches(io_manager.spark.iceberg_session, state.identifier, [DropBranch(branch)])
+        change_branches(io_manager.spark.iceberg_session, identifier, [DropBranch(branch)])

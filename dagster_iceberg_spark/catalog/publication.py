@@ -7,7 +7,6 @@ retries are not used: after a conflict, somebody has to decide again.
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 
-from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.exceptions import BadRequestError, CommitFailedException, ValidationException
 from pyiceberg.manifest import DataFile as ManifestDataFile
 from pyiceberg.manifest import DataFileContent, ManifestEntryStatus
@@ -17,41 +16,27 @@ from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertRefSnapshotId,
     AssertTableUUID,
-    RemoveSnapshotRefUpdate,
     SetSnapshotRefUpdate,
-    TableRequirement,
     TableUpdate,
 )
 
+from dagster_iceberg_spark.catalog.branches import can_commit, removal_of
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import description_of, entries_of
-from dagster_iceberg_spark.catalog.look import call_catalog, find_table, open_catalog, translated_answers
+from dagster_iceberg_spark.catalog.look import call_catalog, find_table, translated_answers
 from dagster_iceberg_spark.errors import CommitConflictError
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile
-from dagster_iceberg_spark.plan.publication import ROW_LINEAGE_VERSION, FileChanges, kept_properties
+from dagster_iceberg_spark.plan.publication import FileChanges, kept_properties
 from dagster_iceberg_spark.plan.staging import Staging
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 _OUTDATED: Final = "older than last sequence number"
 """What catalogs say of a new snapshot if a commit to any branch was faster. They check the refs first."""
-_EXPIRED: Final = "unknown snapshot"
-"""What pyiceberg says of a branch at a snapshot that has expired."""
-_DAY_MS: Final = 24 * 60 * 60 * 1000
-
 
 Outcome: TypeAlias = Literal["published", "moved", "impossible"]
 """The result of a publication: done, a branch has moved meanwhile, or pyiceberg cannot make it."""
-
-
-def can_publish(description: CatalogDescription, state: TableState) -> bool:
-    """Return whether pyiceberg can commit to the table. It reads directories and format 3, but does not write them."""
-    return state.format_version < ROW_LINEAGE_VERSION and not isinstance(open_catalog(description), NoopCatalog)
-
-
-def _is_writable(table: Table) -> bool:
-    return table.metadata.format_version < ROW_LINEAGE_VERSION
 
 
 def file_changes(
@@ -87,7 +72,7 @@ def file_changes(
 def fast_forward(description: CatalogDescription, state: TableState, staging: Staging, staged: Snapshot) -> Outcome:
     """Make the staged snapshot the target's, and drop the staged branch."""
     table = _table(description, state.identifier)
-    if not _is_writable(table):  # it has been upgraded since the decision
+    if not can_commit(description, table.metadata.format_version):  # it has been upgraded since the decision
         return "moved"
     move = _move(table, staging.target, staged.snapshot_id)
     return "published" if _commit(description, table, state, staging, (move,)) else "moved"
@@ -103,7 +88,8 @@ def rebase(description: CatalogDescription, state: TableState, staging: Staging,
     with translated_answers(description, action=f"read the manifests of {state.identifier} in"):
         added, removed = _files_of(table, staged.snapshot_id)
         # The spec may have changed since the decision, which moves no ref. pyiceberg writes under the newest one.
-        if not _is_writable(table) or any(file.spec_id != table.metadata.default_spec_id for file in added):
+        is_writable = can_commit(description, table.metadata.format_version)
+        if not is_writable or any(file.spec_id != table.metadata.default_spec_id for file in added):
             return "impossible"
         snapshots = table.transaction().update_snapshot(kept_properties(staged.summary), branch=staging.target)
         producer: Any = snapshots.overwrite() if removed else snapshots.fast_append()
@@ -126,57 +112,6 @@ def rebase(description: CatalogDescription, state: TableState, staging: Staging,
     return "moved"
 
 
-def create_branch(
-    description: CatalogDescription,
-    identifier: TableIdentifier,
-    branch: str,
-    snapshot_id: int,
-    *,
-    retention_days: int | None,
-) -> None:
-    """Create a branch at a snapshot.
-
-    Raises:
-        CommitConflictError: Another writer has committed at the same time.
-    """
-    age = {} if retention_days is None else {"max-ref-age-ms": retention_days * _DAY_MS}
-    ref = {"type": SnapshotRefType.BRANCH, "ref-name": branch, "snapshot-id": snapshot_id, **age}
-    is_new = AssertRefSnapshotId.model_validate({"ref": branch, "snapshot-id": None})
-    _change_ref(description, identifier, SetSnapshotRefUpdate.model_validate(ref), is_new)
-
-
-def drop_branch(description: CatalogDescription, identifier: TableIdentifier, branch: str) -> None:
-    """Drop a branch.
-
-    Raises:
-        CommitConflictError: Another writer has committed at the same time.
-    """
-    _change_ref(description, identifier, _drop(branch))
-
-
-def _change_ref(
-    description: CatalogDescription, identifier: TableIdentifier, update: TableUpdate, *requirements: TableRequirement
-) -> None:
-    table = _table(description, identifier)
-    same_table = AssertTableUUID(uuid=table.metadata.table_uuid)
-    try:
-        call_catalog(
-            description,
-            lambda: table.catalog.commit_table(table, (same_table, *requirements), (update,)),
-            action=f"change the branches of {identifier} in",
-        )
-    except (CommitFailedException, ValueError) as error:
-        if isinstance(error, ValueError) and _EXPIRED not in str(error):
-            raise
-        raise CommitConflictError.refusing(
-            "change the branches of",
-            str(identifier),
-            expected="a table that no other writer changes at this moment",
-            found="a commit of another writer",
-            hint="try again.",
-        ) from error
-
-
 def _commit(
     description: CatalogDescription,
     table: Table,
@@ -193,7 +128,7 @@ def _commit(
 
     def commit() -> bool:
         try:
-            table.catalog.commit_table(table, as_seen, (*updates, _drop(staging.branch)))
+            table.catalog.commit_table(table, as_seen, (*updates, removal_of(staging.branch)))
         except CommitFailedException:
             return False
         except (ValueError, BadRequestError) as error:
@@ -224,10 +159,6 @@ def _move(table: Table, branch: str, snapshot_id: int) -> SetSnapshotRefUpdate:
 def _at(branch: str, state: TableState) -> AssertRefSnapshotId:
     """Return the requirement that a branch is as it was seen."""
     return AssertRefSnapshotId.model_validate({"ref": branch, "snapshot-id": state.refs.get(branch)})
-
-
-def _drop(branch: str) -> RemoveSnapshotRefUpdate:
-    return RemoveSnapshotRefUpdate.model_validate({"ref-name": branch})
 
 
 def _table(description: CatalogDescription, identifier: TableIdentifier) -> Table:

@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.console import Console
@@ -18,6 +18,9 @@ from dagster_iceberg_spark.check.steps import THREAD_NAME
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.timeouts import STEP_SECONDS
+
+if TYPE_CHECKING:
+    from dagster_iceberg_spark.staged_branches import StagedBranch
 
 _STYLES: Final[dict[Outcome, str]] = {"ok": "green", "differs": "yellow", "failed": "bold red", "not tried": "dim"}
 _WIDTH: Final = 120
@@ -206,7 +209,7 @@ def branches(as_json: bool, drop: Sequence[str], **options: Any) -> None:  # noq
         raise click.UsageError(f"No table has the staged branch {', '.join(map(repr, sorted(missing)))}.")
 
 
-def _table_of(found: Sequence[Any], dropped: Sequence[str]) -> Table | str:
+def _table_of(found: "Sequence[StagedBranch]", dropped: Sequence[str]) -> Table | str:
     if not found:
         return "No table has a staged branch."
     shown = Table(box=None, padding=(0, 2, 0, 0))

@@ -13,7 +13,7 @@ from typing import Final
 from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
-from dagster_iceberg_spark.table.updates import CreateBranch, DropBranch, TableUpdate
+from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, DropBranch
 
 _PREFIX: Final = "dagster_"
 _DIGITS: Final = 16
@@ -35,7 +35,7 @@ class Staging:
     target: str
     retention_days: int = RETENTION_DAYS
 
-    def begun(self, state: TableState | None) -> tuple[TableState | None, tuple[TableUpdate, ...]]:
+    def begun(self, state: TableState | None) -> tuple[TableState | None, tuple[BranchUpdate, ...]]:
         """Return the table's state with the staged branch at the head of the target, and the updates to get there.
 
         The branch may still hold what an earlier run staged. It is dropped then, and starts again.
@@ -43,7 +43,7 @@ class Staging:
         start = None if state is None else state.refs.get(self.target)
         create = CreateBranch(self.branch, start, self.retention_days)
         if state is None or self.branch not in state.refs:
-            updates: tuple[TableUpdate, ...] = (create,)
+            updates: tuple[BranchUpdate, ...] = (create,)
         else:
             updates = () if self._is_unused(state) else (DropBranch(self.branch), create)
         if state is None:

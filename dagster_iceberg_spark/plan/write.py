@@ -60,7 +60,7 @@ from dagster_iceberg_spark.table.predicate import Predicate
 from dagster_iceberg_spark.table.schema import Field, IcebergType, Schema, walk_paths
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import TableState
-from dagster_iceberg_spark.table.updates import AddPartitionField, DropColumn, RelaxColumn, TableUpdate
+from dagster_iceberg_spark.table.updates import AddPartitionField, BranchUpdate, DropColumn, RelaxColumn, TableUpdate
 
 MAXIMUM_COUNTED_PARTITIONS: Final = 50
 """A run of more partitions does not count their rows while it writes: each count is an expression for each row."""
@@ -107,7 +107,7 @@ class WriteDraft:
     fills_valid_from: bool
     create: CreateTable | None
     changes: tuple[TableUpdate, ...]
-    staging: tuple[TableUpdate, ...]
+    staging: tuple[BranchUpdate, ...]
     guard: Guard | None
     checked: Mapping[str, IcebergType]
 
@@ -219,10 +219,8 @@ def draft_write(
     """Validate a write of the given columns, and plan it as far as possible without the table's manifests."""
     subject = str(request.identifier)
     options, scope = request.options, materialization.scope
-    branches, staging = new_branch(options, state), tuple[TableUpdate, ...]()
-    if request.staging is not None:
-        branches = ()
-        state, staging = request.staging.begun(state)
+    branches = new_branch(options, state) if request.staging is None else ()
+    state, staging = (state, ()) if request.staging is None else request.staging.begun(state)
     refuse_repeated_columns(given, state.schema if state else None, subject=subject)
     refuse_reserved_columns(given, subject=subject)
     refuse_loss(options, materialization, request.identifier)

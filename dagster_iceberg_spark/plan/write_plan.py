@@ -15,7 +15,7 @@ from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionSpec
 from dagster_iceberg_spark.table.predicate import Predicate
 from dagster_iceberg_spark.table.schema import IcebergType, Schema
-from dagster_iceberg_spark.table.updates import TableUpdate
+from dagster_iceberg_spark.table.updates import BranchUpdate, TableUpdate
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class WritePlan:
     listed_partitions: tuple[tuple[str, BoundScope], ...] = ()
     advice: str | None = None
     owned: BoundScope = EVERYTHING
-    staging: tuple[TableUpdate, ...] = ()
+    staging: tuple[BranchUpdate, ...] = ()
 
     @property
     def carries_over(self) -> bool:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark.catalog import publication as metadata
+from dagster_iceberg_spark.catalog.branches import ATTEMPTS, FIRST_WAIT_SECONDS, can_commit
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import CommitConflictError, IcebergSparkError
 from dagster_iceberg_spark.plan import publication_refusals
@@ -25,7 +26,7 @@ from dagster_iceberg_spark.plan.publication import (
 from dagster_iceberg_spark.plan.staging import Staging
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.branches import ATTEMPTS, FIRST_WAIT_SECONDS, change_branches
+from dagster_iceberg_spark.spark.branches import change_branches
 from dagster_iceberg_spark.spark.columns import column_of, functions_of
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.spark.failures import translated, translating
@@ -92,7 +93,7 @@ def _commit(
 ) -> metadata.Outcome:
     if how == "rebase":
         return metadata.rebase(session.catalog, state, staging, line.staged)
-    if metadata.can_publish(session.catalog, state):
+    if can_commit(session.catalog, state.format_version):
         return metadata.fast_forward(session.catalog, state, staging, line.staged)
     return _fast_forward(session, state, staging, line.staged)
 
@@ -109,7 +110,7 @@ def _publication(
     in_python: bool,
 ) -> Publication:
     """Decide how to publish. `in_python` says whether pyiceberg may take files over."""
-    in_python = in_python and metadata.can_publish(session.catalog, state)
+    in_python = in_python and can_commit(session.catalog, state.format_version)
     if not line.passed:
         return "fast-forward"
     ids = tuple(snapshot.snapshot_id for snapshot in (line.staged, *line.passed))

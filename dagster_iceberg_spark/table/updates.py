@@ -189,6 +189,7 @@ class DropBranch:
         return f"drop branch {self.name}"
 
 
+BranchUpdate: TypeAlias = CreateBranch | DropBranch
 TableUpdate: TypeAlias = (
     AddColumn
     | WidenColumn

@@ -1,0 +1,118 @@
+"""Creates and drops branches through pyiceberg, without a JVM.
+
+The change does not depend on what other writers commit meanwhile, so a conflict with them needs no new plan.
+"""
+
+from typing import Final
+
+import tenacity
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemoveSnapshotRefUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.look import call_catalog, find_table, open_catalog
+from dagster_iceberg_spark.errors import CommitConflictError
+from dagster_iceberg_spark.plan.publication import ROW_LINEAGE_VERSION
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch
+from dagster_iceberg_spark.timeouts import LONGEST_WAIT_SECONDS
+
+ATTEMPTS: Final = 20
+"""The attempts of a commit that changes only branches: as many as Iceberg makes of a commit to these tables."""
+FIRST_WAIT_SECONDS: Final = 0.02
+AGAIN_AFTER_CONFLICTS: Final = tenacity.Retrying(
+    retry=tenacity.retry_if_exception(
+        lambda error: isinstance(error, CommitConflictError) and not isinstance(error, _ExpiredStartError)
+    ),
+    stop=tenacity.stop_after_attempt(ATTEMPTS),
+    wait=tenacity.wait_random_exponential(multiplier=FIRST_WAIT_SECONDS, max=LONGEST_WAIT_SECONDS),
+    reraise=True,
+)
+"""Repeats a change of branches until no other writer commits at the same moment."""
+_EXPIRED: Final = "unknown snapshot"
+"""What pyiceberg says of a branch at a snapshot that has expired."""
+_DAY_MS: Final = 24 * 60 * 60 * 1000
+
+
+class _ExpiredStartError(CommitConflictError):
+    """The snapshot that a branch is to start at has expired. The write has to be planned again."""
+
+
+def can_commit(description: CatalogDescription, format_version: int) -> bool:
+    """Return whether pyiceberg can commit to a table. It reads directories and format 3, but does not write them."""
+    return format_version < ROW_LINEAGE_VERSION and not isinstance(open_catalog(description), NoopCatalog)
+
+
+def change_branch(description: CatalogDescription, identifier: TableIdentifier, change: BranchUpdate) -> bool:
+    """Create or drop a branch, unless it exists or has gone already. Return false if only an engine can."""
+    return AGAIN_AFTER_CONFLICTS(_change, description, identifier, change)
+
+
+def removal_of(branch: str) -> RemoveSnapshotRefUpdate:
+    """Return pyiceberg's update that drops a branch."""
+    return RemoveSnapshotRefUpdate.model_validate({"ref-name": branch})
+
+
+def _change(description: CatalogDescription, identifier: TableIdentifier, change: BranchUpdate) -> bool:
+    table = find_table(description, identifier)
+    if table is None:
+        return False
+    if (change.name in table.metadata.refs) is isinstance(change, CreateBranch):
+        return True
+    if not can_commit(description, table.metadata.format_version):
+        return False
+    match change:
+        case CreateBranch(snapshot_id=None):
+            return False
+        case CreateBranch(name, snapshot_id, retention_days):
+            age = {} if retention_days is None else {"max-ref-age-ms": retention_days * _DAY_MS}
+            ref = {"type": SnapshotRefType.BRANCH, "ref-name": name, "snapshot-id": snapshot_id, **age}
+            is_new = AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": None})
+            _commit(description, table, identifier, SetSnapshotRefUpdate.model_validate(ref), is_new)
+        case _:
+            _commit(description, table, identifier, removal_of(change.name))
+    return True
+
+
+def _commit(
+    description: CatalogDescription,
+    table: Table,
+    identifier: TableIdentifier,
+    update: TableUpdate,
+    *requirements: TableRequirement,
+) -> None:
+    same_table = AssertTableUUID(uuid=table.metadata.table_uuid)
+    try:
+        call_catalog(
+            description,
+            lambda: table.catalog.commit_table(table, (same_table, *requirements), (update,)),
+            action=f"change the branches of {identifier} in",
+        )
+    except ValueError as error:
+        if _EXPIRED not in str(error):
+            raise
+        raise _ExpiredStartError.refusing(
+            "create a branch of",
+            str(identifier),
+            expected="the snapshot that was the newest a moment ago",
+            found="none of that id: it has expired",
+            hint="run the asset again.",
+        ) from error
+    except CommitFailedException as error:
+        raise CommitConflictError.refusing(
+            "change the branches of",
+            str(identifier),
+            expected="a table that no other writer changes at this moment",
+            found="a commit of another writer",
+            hint="try again.",
+        ) from error
