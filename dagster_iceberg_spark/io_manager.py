@@ -186,7 +186,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             MetadataKeyError: An audit cannot be evaluated on the columns of the table.
             CatalogUnavailableError: The catalog does not respond.
         """
-        from dagster_iceberg_spark.catalog.audits import audited_rows, results_by_metadata
+        from dagster_iceberg_spark.catalog.audits import audited_rows, evaluated
         from dagster_iceberg_spark.catalog.look import look
 
         request = defined_table(spec, namespace=self.namespace, configuration=self._configuration()).request
@@ -195,13 +195,14 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         if state is None or snapshot is None:
             return None
         rows = audited_rows(state, snapshot, Schema(()), request.options.renames)
-        results = results_by_metadata(self.spark.catalog_description, audits, rows)
-        if len(results) < len(audits):
-            require_pyspark()
-            from dagster_iceberg_spark.spark.audits import evaluated
 
-            results = evaluated(self.spark.iceberg_session, audits, rows)
-        return results
+        def scanned(others: Sequence[Audit]) -> dict[str, AuditResult]:
+            require_pyspark()
+            from dagster_iceberg_spark.spark.audits import scan_published
+
+            return scan_published(self.spark.iceberg_session, others, rows)
+
+        return evaluated(self.spark.catalog_description, audits, rows, scanned)
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Store the DataFrame as one snapshot of its table.

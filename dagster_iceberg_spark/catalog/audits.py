@@ -1,17 +1,18 @@
 """Evaluates audits by the metadata of data files, without a JVM."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import file_metrics
 from dagster_iceberg_spark.plan.audit_metrics import FileMetrics, MetricsAudit, metrics_audit
 from dagster_iceberg_spark.plan.binding import EVERYTHING, BoundScope, bind_scope
 from dagster_iceberg_spark.plan.overwrite_filter import within_file
+from dagster_iceberg_spark.plan.read import schemas_at
 from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.table.audit import Audit, AuditResult
 from dagster_iceberg_spark.table.lineage import CARRIES_OVER, WRITE_DISPOSITION
-from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.table.schema import Schema, are_same_columns
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
@@ -22,21 +23,31 @@ class AuditedRows:
 
     Args:
         columns: The table's columns, by the asset's names.
-        stored: The table's names of columns that have another name in the asset, by the asset's names.
-        held: The snapshot's names of the columns, by the asset's names. Columns added after the snapshot are absent.
         scope: The rows, by the table's names.
         are_added: Whether these are the rows of the files that the snapshot added.
-        has_renames: Whether columns or fields of structs are renamed after the publication.
     """
 
     state: TableState
     snapshot: Snapshot
     columns: Schema
-    stored: Mapping[str, str]
-    held: Mapping[str, str]
     scope: BoundScope
     are_added: bool
-    has_renames: bool
+
+    @property
+    def stored(self) -> Mapping[str, str]:
+        """The table's names of columns that have another name in the asset, by the asset's names."""
+        pairs = zip(self.columns, self.state.schema, strict=True)
+        return {column.name: field.name for column, field in pairs if column.name != field.name}
+
+    @property
+    def held(self) -> Schema:
+        """The columns of the snapshot, by its own names."""
+        return schemas_at(self.state, [self.snapshot])[0]
+
+    @property
+    def has_renames(self) -> bool:
+        """Whether columns or fields of structs are renamed after the publication."""
+        return not are_same_columns(self.columns.fields, self.state.schema.fields)
 
 
 def audited_rows(
@@ -53,21 +64,27 @@ def audited_rows(
     """
     subject = str(state.identifier)
     names = StoredNames.of(renames, given, state.schema, subject=subject)
-    renamed = {change.path[0]: change.name for change in names.changes if len(change.path) == 1}
-    columns = tuple(replace(field, name=renamed.get(field.name, field.name)) for field in state.schema)
-    then = state.schema if snapshot.schema_id is None else state.schemas.get(snapshot.schema_id, state.schema)
-    names_then = {field.field_id: field.name for field in then}
     is_replaced = snapshot.summary.get(WRITE_DISPOSITION) == "replace" and CARRIES_OVER not in snapshot.summary
     return AuditedRows(
-        state,
-        snapshot,
-        state.schema.like(columns),
-        {name: stored for stored, name in renamed.items()},
-        {field.name: names_then[field.field_id] for field in columns if field.field_id in names_then},
-        EVERYTHING if scope is None else bind_scope(names.of_scope(scope), state.schema, subject=subject),
+        state=state,
+        snapshot=snapshot,
+        columns=names.of_asset(state.schema),
+        scope=EVERYTHING if scope is None else bind_scope(names.of_scope(scope), state.schema, subject=subject),
         are_added=scope is not None and is_replaced,
-        has_renames=bool(names.changes),
     )
+
+
+def evaluated(
+    description: CatalogDescription,
+    audits: Sequence[Audit],
+    rows: AuditedRows,
+    scan: Callable[[Sequence[Audit]], dict[str, AuditResult]],
+) -> dict[str, AuditResult]:
+    """Return the results of the audits by name. `scan` evaluates those that the metadata does not determine."""
+    known = results_by_metadata(description, audits, rows)
+    others = [audit for audit in audits if audit.name not in known]
+    results = known | scan(others) if others else known
+    return {audit.name: results[audit.name] for audit in audits}
 
 
 def results_by_metadata(

@@ -139,12 +139,12 @@ def metrics_audit(audit: Audit, schema: Schema, *, subject: str) -> MetricsAudit
         fields = [schema.field(name) for name in rule.columns]
         known = tuple(item for item in fields if item is not None)
         return MetricsAudit(audit, EVERY_ROW, {}, known) if len(known) == len(fields) else None
-    parsed = parsed_condition(rule)
+    parsed = _parsed(rule)
     if parsed is None:
         return None
     aggregates: dict[str, _Aggregate] = {}
     try:
-        if has_aggregates(parsed):
+        if _has_aggregates(parsed):
             parsed = parsed.transform(_with_names, schema, aggregates)
             schema = Schema(tuple(Field(name, item.type) for name, item in aggregates.items()))
         condition = row_filter(parsed.sql(dialect=SPARK_SQL), schema, key=AUDITS, subject=subject)
@@ -157,7 +157,7 @@ def metrics_audit(audit: Audit, schema: Schema, *, subject: str) -> MetricsAudit
     return MetricsAudit(audit, condition, aggregates, tuple(dict.fromkeys(columns)))
 
 
-def parsed_condition(rule: Condition) -> syntax.Expr | None:
+def _parsed(rule: Condition) -> syntax.Expr | None:
     """Return the syntax tree of a condition, or None if this package cannot parse it, although Spark may."""
     try:
         return sqlglot.parse_one(rule.sql, dialect=SPARK_SQL)
@@ -165,14 +165,14 @@ def parsed_condition(rule: Condition) -> syntax.Expr | None:
         return None
 
 
-def has_aggregates(parsed: syntax.Expr) -> bool:
+def _has_aggregates(parsed: syntax.Expr) -> bool:
     """Return whether a condition has aggregates, as far as the parser knows the functions."""
     return parsed.find(syntax.AggFunc) is not None
 
 
 def aggregates_of(rule: Condition) -> tuple[str, ...]:
     """Return the aggregates in a condition, in SQL, each once."""
-    parsed = parsed_condition(rule)
+    parsed = _parsed(rule)
     found = () if parsed is None else parsed.find_all(syntax.AggFunc)
     whole = (
         item.parent if isinstance(item.parent, syntax.Filter) else item
@@ -184,7 +184,7 @@ def aggregates_of(rule: Condition) -> tuple[str, ...]:
 
 def columns_of(rule: Condition) -> tuple[str, ...]:
     """Return the columns that a condition names, each once."""
-    parsed = parsed_condition(rule)
+    parsed = _parsed(rule)
     return () if parsed is None else tuple(dict.fromkeys(item.name for item in parsed.find_all(syntax.Column)))
 
 

@@ -51,6 +51,10 @@ class StoredNames:
         """Return the DataFrame's columns with the table's names."""
         return replace(schema, fields=self._fields(schema.fields, ())) if self.changes else schema
 
+    def of_asset(self, table: Schema) -> Schema:
+        """Return the table's columns with the names that they have after the renames."""
+        return replace(table, fields=self._renamed(table.fields, ())) if self.changes else table
+
     def of_scope(self, scope: PartitionScope) -> PartitionScope:
         """Return the scope with the table's names."""
         dimensions = tuple(replace(item, column=self.column(item.column)) for item in scope.dimensions)
@@ -80,6 +84,17 @@ class StoredNames:
 
     def _replaced(self, fields: Sequence | None) -> tuple | None:  # type: ignore[type-arg]
         return None if fields is None else tuple(replace(item, column=self.column(item.column)) for item in fields)
+
+    def _renamed(self, fields: Sequence[Field], parent: tuple[str, ...]) -> tuple[Field, ...]:
+        names = {change.path: change.name for change in self.changes}
+        return tuple(
+            replace(
+                field,
+                name=names.get((*parent, field.name), field.name),
+                type=with_parts(field.type, self._renamed(parts_of(field.type), (*parent, field.name))),
+            )
+            for field in fields
+        )
 
     def _fields(self, fields: Sequence[Field], parent: tuple[str, ...]) -> tuple[Field, ...]:
         return tuple(self._field(field, parent) for field in fields)

@@ -1,32 +1,30 @@
-"""Evaluates audits on the rows of a run in one snapshot: by metadata where that tells, else in one aggregate of Spark.
+"""Evaluates audits on the rows of a run in one snapshot, in one aggregate of Spark.
 
 Conditions refer to the asset's names of its columns, also while a rename waits for the publication.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 
-from dagster_iceberg_spark.catalog.audits import AuditedRows, results_by_metadata
+from dagster_iceberg_spark.catalog.audits import AuditedRows
 from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.plan.audit_metrics import aggregates_of, columns_of
 from dagster_iceberg_spark.plan.options import AUDITS
 from dagster_iceberg_spark.plan.write_request import WriteRequest
 from dagster_iceberg_spark.spark import expressions as conditions_in_sql
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.columns import Functions, column_of, functions_of, named_column
+from dagster_iceberg_spark.spark.columns import column_of, functions_of, named_column, projected
 from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.engine_failure import inspect_failure
 from dagster_iceberg_spark.spark.failures import translating
 from dagster_iceberg_spark.spark.session import IcebergSession, active
 from dagster_iceberg_spark.spark.tables import refresh
 from dagster_iceberg_spark.table.audit import Audit, AuditResult, Condition, NotNull, Unique
-from dagster_iceberg_spark.table.schema import Field, Schema
+from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import TableState
 
 Expressions: TypeAlias = Mapping[str, Mapping[str, str]]
@@ -34,14 +32,13 @@ Expressions: TypeAlias = Mapping[str, Mapping[str, str]]
 Results: TypeAlias = dict[str, AuditResult]
 """The results of audits by name."""
 
-MAXIMUM_SAMPLE: Final = 3
+_SHOWN_ROWS: Final = 3
 _PLAIN_NAME: Final = re.compile(r"[\w.`]+", re.ASCII)
 _SHOWN_COLUMNS: Final = 6
 _SHOWN_CHARACTERS: Final = 80
 _FAILING_ROWS: Final = "failing rows"
 _REPEATED_ROWS: Final = "repeated rows"
 _PASSED: Final = "passed"
-_END: Final = "\n)"
 _NUMBER_OF_ROWS: Final = "number of rows"
 
 
@@ -69,39 +66,19 @@ def evaluable(
     return likeliest
 
 
-def evaluated(
-    session: IcebergSession,
-    audits: Sequence[Audit],
-    rows: AuditedRows,
-    run: Callable[[Callable[[], Results]], Results] | None = None,
-    expressions: Expressions = MappingProxyType({}),
-) -> Results:
-    """Return the results of the audits by name.
-
-    `run` runs a query so that it can be stopped. `expressions` are those of `evaluable`.
-    """
-    results = results_by_metadata(session.catalog, audits, rows)
-    others = [audit for audit in audits if audit.name not in results]
-    if others:
-        scan = partial(_by_scan, session, others, rows, expressions)
-        if run is not None:
-            results |= run(scan)
-        else:
-            with (
-                translating(session.catalog, action="audit", subject=str(rows.state.identifier)),
-                active(session.spark),
-            ):
-                results |= scan()
-    return {audit.name: results[audit.name] for audit in audits}
-
-
 def looks_at_rows_together(expressions: Expressions) -> bool:
     """Return whether an audit looks at several rows together, such as for repeated keys."""
     return any(_PASSED in texts or _REPEATED_ROWS in texts for texts in expressions.values())
 
 
-def _by_scan(session: IcebergSession, audits: Sequence[Audit], rows: AuditedRows, expressions: Expressions) -> Results:
-    """Evaluate the audits in one aggregate, and sample the rows that fail."""
+def scan_published(session: IcebergSession, audits: Sequence[Audit], rows: AuditedRows) -> Results:
+    """Evaluate audits on rows that nothing is written with, such as those of a check that runs alone."""
+    with translating(session.catalog, action="audit", subject=str(rows.state.identifier)), active(session.spark):
+        return scan(session, audits, rows, {})
+
+
+def scan(session: IcebergSession, audits: Sequence[Audit], rows: AuditedRows, expressions: Expressions) -> Results:
+    """Evaluate audits in one aggregate, and sample the rows that fail. `expressions` are those of `evaluable`."""
     frame, functions, subject = _frame(session, rows), functions_of(session.spark), str(rows.state.identifier)
     meanings = {audit: expressions.get(audit.name) or _evaluable(session, frame, audit, subject) for audit in audits}
     columns = [
@@ -120,31 +97,15 @@ def _by_scan(session: IcebergSession, audits: Sequence[Audit], rows: AuditedRows
 
 
 def _frame(session: IcebergSession, rows: AuditedRows) -> DataFrame:
-    """Return the rows by the asset's names. A read of a snapshot has the columns of that snapshot."""
+    """Return the rows by the asset's names."""
     refresh(session, rows.state.identifier)
-    functions, name = functions_of(session.spark), sql.table_name(session.catalog.name, rows.state.identifier)
+    name = sql.table_name(session.catalog.name, rows.state.identifier)
     frame = session.spark.sql(sql.rows_at(name, rows.snapshot.snapshot_id))
-    current = {rows.stored.get(field.name, field.name): field for field in rows.columns}  # by the table's names
-    if any(rows.held.get(field.name) != stored for stored, field in current.items()):
-        columns = (_column_then(functions, rows, field).alias(stored) for stored, field in current.items())
-        frame = frame.select(*columns)
+    frame = projected(frame, rows.held, rows.state.schema)
     if not rows.scope.is_whole_table:
-        frame = frame.where(column_of(functions, rows.scope.predicate(), catalog=session.catalog.name))
-    if not rows.stored:
-        return frame
-    return frame.select(*(named_column(functions, stored).alias(field.name) for stored, field in current.items()))
-
-
-def _column_then(functions: Functions, rows: AuditedRows, field: Field) -> Column:
-    """Return a column of the snapshot, or NULL if it is newer.
-
-    Iceberg resolves the names in a filter in the table's current schema, so filters on old names are not pushed down.
-    """
-    held = rows.held.get(field.name)
-    if held is None:
-        return functions.lit(None).cast(sql.type_name(field.type))
-    is_current = held == rows.stored.get(field.name, field.name)
-    return named_column(functions, held) if is_current else functions.expr(conditions_in_sql.held_back(held))
+        predicate = rows.scope.predicate()
+        frame = frame.where(column_of(functions_of(session.spark), predicate, catalog=session.catalog.name))
+    return projected(frame, rows.state.schema, rows.columns)
 
 
 def _evaluable(session: IcebergSession, frame: DataFrame, audit: Audit, subject: str) -> Mapping[str, str]:
@@ -208,7 +169,7 @@ def _sample(frame: DataFrame, audit: Audit, rows: AuditedRows) -> tuple[Mapping[
     texts = [
         functions.expr(f"left(CAST({sql.quote(name)} AS STRING), {_SHOWN_CHARACTERS})").alias(name) for name in shown
     ]
-    found = failing.select(*texts).limit(MAXIMUM_SAMPLE).collect()
+    found = failing.select(*texts).limit(_SHOWN_ROWS).collect()
     return tuple({name: "NULL" if row[name] is None else row[name] for name in shown} for row in found)
 
 
@@ -221,7 +182,7 @@ def _shown_columns(frame: DataFrame, named: Sequence[str], rows: AuditedRows) ->
 
 def _enclosed(condition: str) -> str:
     """Return the condition in parentheses. It may end in a comment."""
-    return f"({condition}{_END if '--' in condition else ')'}"
+    return f"({condition}\n)" if "--" in condition else f"({condition})"
 
 
 def query_of(

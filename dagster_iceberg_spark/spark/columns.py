@@ -144,6 +144,32 @@ def _without_collations(data_type: types.DataType) -> types.DataType:
             return data_type
 
 
+def projected(
+    frame: DataFrame, held: vocabulary.Schema, wanted: vocabulary.Schema, *, is_current: bool = True
+) -> DataFrame:
+    """Return a snapshot's rows, which have the columns `held`, with the columns of another schema of the table.
+
+    Field ids match the columns. `is_current` says whether the table still has the wanted columns under their names.
+    Iceberg resolves the names in a filter in the table's current schema, so filters on other names are not pushed down.
+    """
+    if is_current and vocabulary.are_same_columns(held.fields, wanted.fields):
+        return frame
+    functions = functions_of(frame.sparkSession)
+    known = {field.field_id: field for field in held}
+    columns = []
+    for field in wanted:
+        stored = known.get(field.field_id)
+        if stored is None:
+            column = functions.lit(None).cast(sql.type_name(field.type))
+        elif is_current and vocabulary.are_same_columns([field], [stored]):
+            column = named_column(functions, stored.name)
+        else:
+            column = functions.expr(expressions.held_back(stored.name))
+            column = reshaped(functions, column, stored.type, field.type, is_same=has_same_id)
+        columns.append(column.alias(field.name))
+    return frame.select(*columns)
+
+
 def with_all_fields(
     frame: DataFrame, given: vocabulary.Schema, wanted: Mapping[str, vocabulary.IcebergType]
 ) -> DataFrame:

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
 
 from pyspark.sql import DataFrame, types
 
@@ -10,11 +9,10 @@ from dagster_iceberg_spark.catalog.files import added_files
 from dagster_iceberg_spark.plan.incremental import CHANGE_COLUMNS, INSERT
 from dagster_iceberg_spark.plan.read import ReadPlan, reads_everything
 from dagster_iceberg_spark.spark import expressions, sql
-from dagster_iceberg_spark.spark.columns import column_of, functions_of, has_same_id, named_column, reshaped
+from dagster_iceberg_spark.spark.columns import column_of, functions_of, named_column, projected
 from dagster_iceberg_spark.spark.failures import translating
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import refresh
-from dagster_iceberg_spark.table.schema import are_same_columns
 
 
 def read(session: IcebergSession, plan: ReadPlan) -> DataFrame:
@@ -46,7 +44,8 @@ def _rows(session: IcebergSession, plan: ReadPlan) -> DataFrame:
     if scan == "files":
         return _of_added_files(session, plan)
     if scan == "rows" or changes is None or changes.since is None:
-        frame = _projected(session.spark.sql(sql.rows_at(name, plan.snapshot_id)), plan)
+        frame = session.spark.sql(sql.rows_at(name, plan.snapshot_id))
+        frame = projected(frame, plan.stored, plan.schema, is_current=plan.is_current)
         return _as_insertions(frame, plan.snapshot_id) if is_changelog else frame
     ends = {"start-snapshot-id": str(changes.since), "end-snapshot-id": str(plan.snapshot_id)}
     if scan == "changelog":
@@ -87,33 +86,9 @@ def _of_added_files(session: IcebergSession, plan: ReadPlan) -> DataFrame:
         if paths:
             added = session.spark.sql(sql.rows_at(name, snapshot_id))
             added = added.where(functions.col("_file").isin(paths))
-            added = _projected(added, replace(plan, snapshot_id=snapshot_id, stored=stored))
+            added = projected(added, stored, plan.schema, is_current=plan.is_current)
             frame = added if frame is None else frame.unionByName(added)
     return session.spark.table(name).where(functions.lit(False)) if frame is None else frame  # noqa: FBT003
-
-
-def _projected(frame: DataFrame, plan: ReadPlan) -> DataFrame:
-    """Return the snapshot's rows with the plan's columns, if the table's columns have changed since.
-
-    Iceberg resolves the names in a filter in the table's current schema, so filters on old names are not pushed down.
-    """
-    if plan.is_as_stored and plan.is_current:
-        return frame
-    functions = functions_of(frame.sparkSession)
-    held = {field.field_id: field for field in plan.stored}
-    columns = []
-    for field in plan.schema:
-        stored = held.get(field.field_id)
-        if stored is None:
-            column = functions.lit(None).cast(sql.type_name(field.type))
-        elif are_same_columns([field], [stored]):
-            name = stored.name
-            column = named_column(functions, name) if plan.is_current else functions.expr(expressions.held_back(name))
-        else:
-            column = functions.expr(expressions.held_back(stored.name))
-            column = reshaped(functions, column, stored.type, field.type, is_same=has_same_id)
-        columns.append(column.alias(field.name))
-    return frame.select(*columns)
 
 
 def no_rows(session: IcebergSession) -> DataFrame:

@@ -1,12 +1,13 @@
 """What follows a staged write: its audits, and its publication."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from pyspark.sql import DataFrame
 
-from dagster_iceberg_spark.catalog.audits import AuditedRows, audited_rows
+from dagster_iceberg_spark.catalog.audits import AuditedRows, audited_rows, evaluated
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import ConfigurationError, IcebergSparkError
 from dagster_iceberg_spark.plan import publication_refusals
@@ -14,12 +15,12 @@ from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.publication import is_published, is_rewritable, published_snapshot
 from dagster_iceberg_spark.plan.staging import Staging
 from dagster_iceberg_spark.plan.write_request import WriteRequest
-from dagster_iceberg_spark.spark.audits import Expressions, evaluable, evaluated, looks_at_rows_together, query_of
+from dagster_iceberg_spark.spark.audits import Expressions, Results, evaluable, looks_at_rows_together, query_of, scan
 from dagster_iceberg_spark.spark.branches import change_branches
 from dagster_iceberg_spark.spark.publication import Write, publish
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.touched import run_query
-from dagster_iceberg_spark.table.audit import AuditResult
+from dagster_iceberg_spark.table.audit import Audit, AuditResult
 from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import TableState
@@ -118,6 +119,8 @@ class StagedWrite:
                 raise publication_refusals.lost_branch(self.request.identifier, self.staging)
 
     def _results(self, rows: AuditedRows) -> tuple[AuditResult, ...]:
-        run = partial(run_query, self.session, self.request, action="audit")
-        found = evaluated(self.session, self.request.table.options.audits, rows, run, self.expressions)
-        return tuple(found.values())
+        def scanned(audits: Sequence[Audit]) -> Results:
+            query = partial(scan, self.session, audits, rows, self.expressions)
+            return run_query(self.session, self.request, query, action="audit")
+
+        return tuple(evaluated(self.session.catalog, self.request.table.options.audits, rows, scanned).values())

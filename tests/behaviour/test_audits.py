@@ -194,6 +194,24 @@ def test_a_check_that_runs_alone_knows_columns_by_their_new_names(lake: Lake) ->
 
 
 @pytest.mark.full
+def test_a_renamed_field_of_a_struct_is_audited_by_its_new_name(lake: Lake) -> None:
+    lake.materialize(frame_asset("t", "select named_struct('zip', 1, 'city', 'x') as address"))
+    metadata = {
+        "iceberg/renames": {"address.zip": "code"},
+        "iceberg/audits": {"each": "address.code > 0", "all": "max(address.code) < 9"},
+    }
+
+    def asset(code: int) -> dg.AssetsDefinition:
+        return frame_asset("t", f"select named_struct('code', {code}, 'city', 'x') as address", metadata=metadata)
+
+    error = lake.failure(asset(-5))
+    assert "found `each` (address.code > 0): failing rows = 1, such as (address={-5, x})" in str(error)
+    assert lake.rows("t", "address") == [{"zip": 1, "city": "x"}]
+    lake.materialize(asset(5))
+    assert lake.rows("t", "address") == [{"code": 5, "city": "x"}]
+
+
+@pytest.mark.full
 def test_a_key_may_have_any_name(lake: Lake) -> None:
     metadata = {"iceberg/audits": {"key": {"unique": ["rows"]}}}
     query = "select 1 as rows from range(2)"

@@ -60,6 +60,7 @@ def test_fields_of_structs_lists_and_maps_are_renamed_by_their_path() -> None:
     found = names(columns("new", "new", "new"), columns("x", "y", "z"), **renames)
     assert [".".join(item.path) for item in found.changes] == list(renames)
     assert found.of_schema(columns("new", "new", "new")) == columns("x", "y", "z")
+    assert found.of_asset(columns("x", "y", "z")) == columns("new", "new", "new")
 
 
 def test_options_and_scope_use_the_table_s_column_names() -> None:
@@ -87,6 +88,7 @@ def test_without_a_pending_rename_nothing_changes() -> None:
     assert nothing.of_options(options) is options
     assert nothing.of_scope(scope) is scope
     assert nothing.of_schema(frame) is frame
+    assert nothing.of_asset(frame) is frame
 
 
 def test_the_table_may_have_only_one_of_several_former_names() -> None:
