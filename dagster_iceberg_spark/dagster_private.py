@@ -82,16 +82,17 @@ def record_evaluation(context: dg.OutputContext, evaluation: dg.AssetCheckEvalua
         DagsterEvent.asset_check_evaluation(step, evaluation)
 
 
-def recorded_evaluation(
-    instance: dg.DagsterInstance, run_id: str, check_key: dg.AssetCheckKey
-) -> dg.AssetCheckEvaluation | None:
-    """Return the newest evaluation of the check that a run has recorded."""
-    found = None
+def recorded_evaluations(instance: dg.DagsterInstance, run_id: str) -> dict[dg.AssetCheckKey, dg.AssetCheckEvaluation]:
+    """Return the newest evaluation of each asset check that a run has recorded."""
+    return {item.asset_check_key: item for item in _evaluations(instance, run_id)}
+
+
+def _evaluations(instance: dg.DagsterInstance, run_id: str) -> Iterator[dg.AssetCheckEvaluation]:
+    """Yield the evaluations of asset checks that a run has recorded, oldest first."""
     for record in instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION).records:
         event = record.event_log_entry.dagster_event
-        if event is not None and event.asset_check_evaluation_data.asset_check_key == check_key:
-            found = event.asset_check_evaluation_data
-    return found
+        if event is not None:
+            yield event.asset_check_evaluation_data
 
 
 def set_data_version(context: dg.OutputContext, version: str) -> None:
@@ -127,12 +128,7 @@ def recorded_snapshots(
 
 def has_failed_blocking_check(instance: dg.DagsterInstance, run_id: str, asset_key: dg.AssetKey) -> bool:
     """Return whether a blocking check of the asset failed in the run."""
-    checks = instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION).records
-    evaluations = [
-        record.event_log_entry.dagster_event.asset_check_evaluation_data
-        for record in checks
-        if record.event_log_entry.dagster_event is not None
-    ]
+    evaluations = _evaluations(instance, run_id)
     return any(item.asset_key == asset_key and item.blocking and not item.passed for item in evaluations)
 
 

@@ -137,12 +137,12 @@ def test_an_evaluation_is_recorded_also_if_its_step_fails(instance: dg.DagsterIn
 
     result = dg.materialize([up], resources={"io_manager": Recorder()}, instance=instance, raise_on_error=False)
     key = dg.AssetCheckKey(up.key, "plausible")
-    recorded = dagster_private.recorded_evaluation(instance, result.run_id, key)
+    recorded = dagster_private.recorded_evaluations(instance, result.run_id).get(key)
     assert recorded is not None
     assert not recorded.passed
     latest = instance.event_log_storage.get_latest_asset_check_execution_by_key([key])[key]
     assert latest.status.value == "FAILED"
-    assert dagster_private.recorded_evaluation(instance, result.run_id, dg.AssetCheckKey(up.key, "other")) is None
+    assert dagster_private.recorded_evaluations(instance, result.run_id).get(dg.AssetCheckKey(up.key, "other")) is None
 
 
 def test_a_failed_blocking_check_is_known(instance: dg.DagsterInstance) -> None:

@@ -18,7 +18,7 @@ from pyiceberg.table.snapshots import ancestors_of
 from rich.console import Console
 
 from dagster_iceberg_spark import IcebergSparkResource
-from dagster_iceberg_spark.dagster_private import recorded_evaluation
+from dagster_iceberg_spark.dagster_private import recorded_evaluations
 from dagster_iceberg_spark.resource import SESSIONS
 from example_project import checks, demo
 from example_project.assets import delays, observations, reference, report
@@ -146,7 +146,7 @@ def test_a_day_in_another_unit_fails_its_audit_and_changes_nothing(project: Proj
     result = project.materialize("flights", partition_key="2013-03-10", run_config=config, raise_on_error=False)
     assert not result.success
     key = dg.AssetCheckKey(dg.AssetKey("flights"), "delays_plausible")
-    recorded = recorded_evaluation(project.instance, result.run_id, key)
+    recorded = recorded_evaluations(project.instance, result.run_id).get(key)
     assert recorded is not None
     assert (recorded.passed, project.table("flights").current_snapshot()) == (False, before)
 

@@ -6,10 +6,10 @@ import dagster as dg
 
 from dagster_iceberg_spark.addressing import plain_metadata
 from dagster_iceberg_spark.asset_checks.io_managers import io_manager_of
-from dagster_iceberg_spark.dagster_private import recorded_evaluation
-from dagster_iceberg_spark.outputs.audits import audit_metadata, severity_of
+from dagster_iceberg_spark.dagster_private import recorded_evaluations
+from dagster_iceberg_spark.outputs.audits import evaluation_of
 from dagster_iceberg_spark.plan.options import AUDITS, parse_key
-from dagster_iceberg_spark.table.audit import Audit, AuditResult
+from dagster_iceberg_spark.table.audit import Audit
 
 
 def build_audit_checks(assets: Iterable[dg.AssetsDefinition]) -> Sequence[dg.AssetChecksDefinition]:
@@ -50,47 +50,39 @@ def _audit_checks(spec: dg.AssetSpec, audits: Sequence[Audit], io_manager_key: s
         required_resource_keys={io_manager_key},
     )
     def audit_checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        recorded = recorded_evaluations(context.instance, context.run.run_id)
         selected = context.selected_asset_check_keys
-        left = []
-        for key in selected:
-            recorded = recorded_evaluation(context.instance, context.run.run_id, key)
-            if recorded is None:
-                left.append(key.name)
-                continue
-            yield dg.AssetCheckResult(
-                passed=recorded.passed,
-                asset_key=key.asset_key,
-                check_name=key.name,
-                metadata=recorded.metadata,
-                severity=recorded.severity,
-                description=recorded.description,
-            )
-        if left:
-            io_manager = io_manager_of(
-                getattr(context.resources, io_manager_key), io_manager_key, checks="audit checks"
-            )
-            chosen = [audit for audit in audits if audit.name in left]
-            results = io_manager.audit_table(spec, chosen)
-            for audit in chosen:
-                yield _result(spec.key, audit, None if results is None else results[audit.name])
+        yield from (_shown(recorded[key]) for key in selected if key in recorded)
+        left = {key.name for key in selected if key not in recorded}
+        chosen = [audit for audit in audits if audit.name in left]
+        if chosen:
+            resource = getattr(context.resources, io_manager_key)
+            results = io_manager_of(resource, io_manager_key, checks="audit checks").audit_table(spec, chosen)
+            if results is None:
+                yield from _nothing_to_audit(spec.key, chosen)
+            else:
+                yield from (_shown(evaluation_of(spec.key, results[audit.name], snapshot_id=None)) for audit in chosen)
 
     return audit_checks
 
 
-def _result(key: dg.AssetKey, audit: Audit, result: AuditResult | None) -> dg.AssetCheckResult:
-    if result is None:
-        return dg.AssetCheckResult(
+def _shown(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(
+        passed=evaluation.passed,
+        asset_key=evaluation.asset_key,
+        check_name=evaluation.check_name,
+        metadata=evaluation.metadata,
+        severity=evaluation.severity,
+        description=evaluation.description,
+    )
+
+
+def _nothing_to_audit(key: dg.AssetKey, audits: Iterable[Audit]) -> Iterator[dg.AssetCheckResult]:
+    for audit in audits:
+        yield dg.AssetCheckResult(
             passed=False,
             asset_key=key,
             check_name=audit.name,
             severity=dg.AssetCheckSeverity.WARN,
             description="The table has no rows to audit: it has no snapshot yet.",
         )
-    return dg.AssetCheckResult(
-        passed=result.passed,
-        asset_key=key,
-        check_name=audit.name,
-        severity=severity_of(result),
-        metadata=audit_metadata(result, snapshot_id=None),
-        description=None if result.passed else str(result),
-    )

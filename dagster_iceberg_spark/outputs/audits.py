@@ -26,22 +26,25 @@ def record_audits(context: dg.OutputContext, results: Iterable[AuditResult], *, 
     if not context.has_asset_key:
         return
     for result in results:
-        record_evaluation(
-            context,
-            dg.AssetCheckEvaluation(
-                asset_key=context.asset_key,
-                check_name=result.audit.name,
-                passed=result.passed,
-                metadata=audit_metadata(result, snapshot_id=snapshot_id),
-                severity=severity_of(result),
-                description=None if result.passed else str(result),
-            ),
-        )
+        record_evaluation(context, evaluation_of(context.asset_key, result, snapshot_id=snapshot_id))
         if not result.passed and not result.forbids_publication:
             context.log.warning(f"The rows fail the audit {result}. They are published, as its severity is `warn`.")
 
 
-def audit_metadata(result: AuditResult, *, snapshot_id: int | None) -> dict[str, Any]:
+def evaluation_of(key: dg.AssetKey, result: AuditResult, *, snapshot_id: int | None) -> dg.AssetCheckEvaluation:
+    """Return a result as the evaluation of the asset's check of its name."""
+    is_error = result.audit.severity == "error"
+    return dg.AssetCheckEvaluation(
+        asset_key=key,
+        check_name=result.audit.name,
+        passed=result.passed,
+        metadata=_metadata(result, snapshot_id),
+        severity=dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,
+        description=None if result.passed else str(result),
+    )
+
+
+def _metadata(result: AuditResult, snapshot_id: int | None) -> dict[str, Any]:
     """Return what a check shows of a result: the rule, the values, rows that fail it, and where it was found."""
     sample = [dg.TableRecord(dict(row)) for row in result.sample]
     columns = [dg.TableColumn(name) for name in (result.sample[0] if result.sample else ())]
@@ -56,8 +59,3 @@ def audit_metadata(result: AuditResult, *, snapshot_id: int | None) -> dict[str,
         **{key: value for key, value in optional.items() if value is not None},
         "iceberg/evaluated_by": result.source,
     }
-
-
-def severity_of(result: AuditResult) -> dg.AssetCheckSeverity:
-    """Return Dagster's severity of a result."""
-    return dg.AssetCheckSeverity.ERROR if result.audit.severity == "error" else dg.AssetCheckSeverity.WARN
