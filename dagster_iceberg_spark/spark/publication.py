@@ -4,7 +4,7 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from pyspark.sql import DataFrame
@@ -61,72 +61,111 @@ def publish(
     Raises:
         CommitConflictError: Another writer has changed these rows of the target. The staged branch is dropped.
     """
+    write = _StagedSnapshot(session, request, staging, staged, owned, audited)
     try:
         is_possible = True
         for retry in range(ATTEMPTS):
             line = staged_line(state, staging, staged)
-            how = _publication(session, request, staging, state, line, owned, audited, in_python=is_possible)
+            how = write.publication(state, line, in_python=is_possible)
             if how == "rewrite":
                 if rewrite is None:
                     break
-                rewrite(*_rewriting(session, request, staging, state, line, owned))
-                change_branches(session, state.identifier, [DropBranch(staging.branch)])
+                rewrite(*write.rewriting(state))
+                write.drop_branch()
                 return how
-            outcome = _commit(session, staging, state, line, how)
+            outcome = write.commit(state, how)
             if outcome == "published":
                 return how
             is_possible = outcome != "impossible"
             time.sleep(random.uniform(0, min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**retry)))  # noqa: S311
             state = look(session.catalog, request.identifier) or state
             if is_published(state, staging, staged):  # the answer to the commit was lost
-                change_branches(session, state.identifier, [DropBranch(staging.branch)])
+                write.drop_branch()
                 return how
         raise publication_refusals.moved(request.identifier, staging)
     except CommitConflictError:
         with suppress(IcebergSparkError):  # the next attempt drops it too
-            change_branches(session, state.identifier, [DropBranch(staging.branch)])
+            write.drop_branch()
         raise
 
 
-def _commit(
-    session: IcebergSession, staging: Staging, state: TableState, line: StagedLine, how: Publication
-) -> metadata.Outcome:
-    if how == "rebase":
-        return metadata.rebase(session.catalog, state, staging, line.staged)
-    if can_commit(session.catalog, state.format_version):
-        return metadata.fast_forward(session.catalog, state, staging, line.staged)
-    return _fast_forward(session, state, staging, line.staged)
+@dataclass(frozen=True, slots=True)
+class _StagedSnapshot:
+    """A snapshot to publish. The fields are those of `publish`."""
 
+    session: IcebergSession
+    request: WriteRequest
+    staging: Staging
+    snapshot: Snapshot
+    owned: BoundScope
+    audited: BoundScope | None
 
-def _publication(
-    session: IcebergSession,
-    request: WriteRequest,
-    staging: Staging,
-    state: TableState,
-    line: StagedLine,
-    owned: BoundScope,
-    audited: BoundScope | None,
-    *,
-    in_python: bool,
-) -> Publication:
-    """Decide how to publish. `in_python` says whether pyiceberg may take files over."""
-    in_python = in_python and can_commit(session.catalog, state.format_version)
-    if not line.passed:
-        return "fast-forward"
-    ids = tuple(snapshot.snapshot_id for snapshot in (line.staged, *line.passed))
-    columns = tuple(dict.fromkeys((*owned.columns, *(audited.columns if audited else ()))))
-    changes, specs = metadata.file_changes(session.catalog, state, ids, columns)
-    how = decide_publication(
-        state,
-        line,
-        staging,
-        request.materialization,
-        owned=owned,
-        audited=audited,
-        changes=changes,
-        spec_ids=specs,
-    )
-    return how if how != "rebase" or in_python else "rewrite"
+    def publication(self, state: TableState, line: StagedLine, *, in_python: bool) -> Publication:
+        """Decide how to publish. `in_python` says whether pyiceberg may take files over."""
+        if not line.passed:
+            return "fast-forward"
+        in_python = in_python and can_commit(self.session.catalog, state.format_version)
+        ids = tuple(snapshot.snapshot_id for snapshot in (self.snapshot, *line.passed))
+        columns = tuple(dict.fromkeys((*self.owned.columns, *(self.audited.columns if self.audited else ()))))
+        changes, specs = metadata.file_changes(self.session.catalog, state, ids, columns)
+        how = decide_publication(
+            state,
+            line,
+            self.staging,
+            self.request.materialization,
+            owned=self.owned,
+            audited=self.audited,
+            changes=changes,
+            spec_ids=specs,
+        )
+        return how if how != "rebase" or in_python else "rewrite"
+
+    def commit(self, state: TableState, how: Publication) -> metadata.Outcome:
+        catalog = self.session.catalog
+        if how == "rebase":
+            return metadata.rebase(catalog, state, self.staging, self.snapshot)
+        if can_commit(catalog, state.format_version):
+            return metadata.fast_forward(catalog, state, self.staging, self.snapshot)
+        return _fast_forward(self.session, state, self.staging, self.snapshot)
+
+    def drop_branch(self) -> None:
+        change_branches(self.session, self.request.identifier, [DropBranch(self.staging.branch)])
+
+    def rewriting(self, state: TableState) -> tuple[WriteRequest, DataFrame]:
+        """Return the request and the rows that write the staged rows again, if the target does not move in these."""
+        refresh(self.session, state.identifier)
+        options, head = self.request.table.options, state.refs[self.staging.target]
+        is_append = options.write_disposition == "append"
+        validated = {} if is_append else {"isolation-level": "serializable", "validate-from-snapshot-id": str(head)}
+        replaced = replace(options, write_disposition="replace", merge=MergeRules()) if options.merges else options
+        wanted = replace(
+            replaced,
+            audits=(),
+            renames={},
+            schema_evolution="add_columns",
+            write_options={**options.write_options, **validated},
+        )
+        rewritten = replace(
+            self.request,
+            table=replace(self.request.table, options=wanted, staging=None),
+            candidates=(),
+            earlier_attempts=tuple,
+            limits=RetryLimits(attempts=1),
+            base_snapshot_id=head,
+        )
+        return rewritten, self._rows(are_appended=is_append)
+
+    def _rows(self, *, are_appended: bool) -> DataFrame:
+        """Return the rows to write again: those that the snapshot appended, or those of the scope in it."""
+        session, since = self.session, self.snapshot.parent_snapshot_id
+        name = sql.table_name(session.catalog.name, self.request.identifier)
+        with translating(session.catalog, action="publish", subject=str(self.request.identifier)):
+            if are_appended and since is not None:
+                ends = {"start-snapshot-id": str(since), "end-snapshot-id": str(self.snapshot.snapshot_id)}
+                return session.spark.read.options(**ends).table(name)
+            rows = session.spark.sql(sql.rows_at(name, self.snapshot.snapshot_id))
+            predicate = self.owned.predicate()
+            return rows.where(column_of(functions_of(session.spark), predicate, catalog=session.catalog.name))
 
 
 def _fast_forward(session: IcebergSession, state: TableState, staging: Staging, staged: Snapshot) -> metadata.Outcome:
@@ -149,44 +188,3 @@ def _fast_forward(session: IcebergSession, state: TableState, staging: Staging, 
             return "moved"
     change_branches(session, state.identifier, [DropBranch(staging.branch)])
     return "published"
-
-
-def _rewriting(
-    session: IcebergSession,
-    request: WriteRequest,
-    staging: Staging,
-    state: TableState,
-    line: StagedLine,
-    owned: BoundScope,
-) -> tuple[WriteRequest, DataFrame]:
-    """Return the request and the rows that write the staged rows again, if the target does not move in these rows."""
-    refresh(session, state.identifier)
-    options, head = request.table.options, state.refs[staging.target]
-    name = sql.table_name(session.catalog.name, state.identifier)
-    since = line.staged.parent_snapshot_id
-    is_append = options.write_disposition == "append"
-    with translating(session.catalog, action="publish", subject=str(state.identifier)):
-        if is_append and since is not None:
-            ends = {"start-snapshot-id": str(since), "end-snapshot-id": str(line.staged.snapshot_id)}
-            rows = session.spark.read.options(**ends).table(name)
-        else:
-            rows = session.spark.sql(sql.rows_at(name, line.staged.snapshot_id))
-            rows = rows.where(column_of(functions_of(session.spark), owned.predicate(), catalog=session.catalog.name))
-    validated = {} if is_append else {"isolation-level": "serializable", "validate-from-snapshot-id": str(head)}
-    replaced = replace(options, write_disposition="replace", merge=MergeRules()) if options.merges else options
-    wanted = replace(
-        replaced,
-        audits=(),
-        renames={},
-        schema_evolution="add_columns",
-        write_options={**options.write_options, **validated},
-    )
-    rewritten = replace(
-        request,
-        table=replace(request.table, options=wanted, staging=None),
-        candidates=(),
-        earlier_attempts=tuple,
-        limits=RetryLimits(attempts=1),
-        base_snapshot_id=head,
-    )
-    return rewritten, rows
