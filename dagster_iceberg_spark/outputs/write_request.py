@@ -68,16 +68,15 @@ def write_request(
         package_version=PACKAGE_VERSION,
         started_at=_started_at(facts) if options.merge.boundary == OF_RUN and options.merge.validity else None,
     )
-    run_id = facts.root_run_id if facts else materialization.commit_token
-    staging = Staging(
-        branch=staged_branch(root_run_id=run_id, output=output, scope=scope, target=options.branch),
-        target=options.branch,
-        retention_days=staged_retention_days,
-    )
+    staging = None
+    if options.audits:
+        run_id = facts.root_run_id if facts else materialization.commit_token
+        branch = staged_branch(root_run_id=run_id, output=output, scope=scope, target=options.branch)
+        staging = Staging(branch, target=options.branch, retention_days=staged_retention_days)
     table = table_request(identifier, asset_key, context.definition_metadata, options, creation)
     candidates = token_candidates(facts, output=output, scope=scope, branch=options.branch)
     return WriteRequest(
-        table=replace(table, staging=staging if options.audits else None),
+        table=replace(table, staging=staging),
         materialization=materialization,
         candidates=candidates,
         record_of=partial(record_of, facts, asset_key, scope, candidates),

@@ -7,6 +7,7 @@ from itertools import takewhile
 from dagster_iceberg_spark.catalog.damage import has_its_files, roll_back
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflictError, CommitOutcomeUnknownError
+from dagster_iceberg_spark.plan.publication import is_published
 from dagster_iceberg_spark.plan.write_request import WriteRequest
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.branches import change_branches
@@ -49,7 +50,7 @@ def is_intact(session: IcebergSession, request: WriteRequest, state: TableState,
         return True
     staging, branch = request.table.staging, request.branch
     if staging is not None:
-        if all(item.snapshot_id != snapshot.snapshot_id for item in state.ancestors(staging.target)):
+        if not is_published(state, staging, snapshot):
             change_branches(session, state.identifier, [DropBranch(staging.branch)])
             request.report(
                 f"The engine had deleted the files of the staged snapshot {snapshot.snapshot_id} of "
