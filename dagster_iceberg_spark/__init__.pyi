@@ -41,12 +41,14 @@ from .errors import (
     SchemaMismatchError,
     SparkEnvironmentError,
     TableOwnershipError,
+    UnauditedReleaseError,
     UnreadableCommitError,
     UpstreamMissingError,
     WriteFailedError,
 )
 from .io_manager import IcebergPySparkIOManager
 from .plan.options import metadata_for_table
+from .release.asset import build_release
 from .resource import IcebergSparkResource
 
 __all__ = [
@@ -96,10 +98,12 @@ __all__ = [
     "SparkEnvironmentError",
     "SqlCatalog",
     "TableOwnershipError",
+    "UnauditedReleaseError",
     "UnreadableCommitError",
     "UpstreamMissingError",
     "WriteFailedError",
     "build_audit_checks",
+    "build_release",
     "build_table_checks",
     "metadata_for_table",
 ]

@@ -1,10 +1,10 @@
-"""Compares the tables of a code location's assets with their definitions."""
+"""The tables of a code location's assets: which IO manager stores them, and whether they match their definitions."""
 
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import dagster as dg
 
@@ -14,6 +14,8 @@ from dagster_iceberg_spark.config.configuration import unset_variables
 from dagster_iceberg_spark.config.embedded_catalog import EmbeddedCatalog
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.updates import DropBranch
 
 TABLE_SETTING: Final = "the asset's metadata, or the table"
 
@@ -97,3 +99,30 @@ def opened(key: str, resource: IcebergPySparkIOManager) -> Iterator[IcebergPySpa
         if home is None and isinstance(io_manager.spark.catalog, EmbeddedCatalog):
             io_manager.spark.catalog.describe()  # raises an error if `directory` is not set
         yield io_manager
+
+
+def drop_branch(io_manager: IcebergPySparkIOManager, identifier: TableIdentifier, branch: str) -> None:
+    """Drop a branch. A session is started only if pyiceberg cannot commit to the table."""
+    from dagster_iceberg_spark.catalog.branches import change_branch
+
+    if not change_branch(io_manager.spark.catalog_description, identifier, DropBranch(branch)):
+        from dagster_iceberg_spark.spark.branches import change_branches
+
+        change_branches(io_manager.spark.iceberg_session, identifier, [DropBranch(branch)])
+
+
+def io_manager_of(resource: Any, key: str, *, action: str, hint: str) -> IcebergPySparkIOManager:
+    """Return the resource as this package's IO manager.
+
+    Raises:
+        ConfigurationError: It is something else. The message names the action, such as `check`, and has the hint.
+    """
+    if isinstance(resource, IcebergPySparkIOManager):
+        return resource
+    raise ConfigurationError.refusing(
+        action,
+        f"the tables of the resource {key!r}",
+        expected="an IcebergPySparkIOManager",
+        found=type(resource).__name__,
+        hint=hint,
+    )

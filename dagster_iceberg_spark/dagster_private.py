@@ -1,6 +1,6 @@
 """The calls of Dagster that are not part of its public API. Each has a test that fails when Dagster changes it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -15,11 +15,14 @@ from dagster._core.remote_origin import GrpcServerCodeLocationOrigin
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._core.workspace.load_target import PyProjectFileTarget, WorkspaceFileTarget
 from dagster.components.definitions import LazyDefinitions
+from dagster_shared.check import CheckError
 
 RESUME_TAGS: Final = ("dagster/is_resume_retry", "dagster/is_asset_resume_retry")
 """Tags of a run that resumes another run. Parent and root run ids alone do not distinguish it from a new execution."""
 PARENT_RUN_TAG: Final = "dagster/parent_run_id"
 ROOT_RUN_TAG: Final = "dagster/root_run_id"
+_PAGE: Final = 1000
+"""Events that are fetched at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ def step_facts(context: dg.OutputContext | dg.InputContext) -> StepFacts | None:
         attempt=step.previous_attempt_count,
         run_tags=step.dagster_run.tags,
         instance=step.instance,
-        root_run_id=step.dagster_run.tags.get(ROOT_RUN_TAG, step.run_id),
+        root_run_id=root_run_of(step.dagster_run),
     )
 
 
@@ -130,6 +133,54 @@ def has_failed_blocking_check(instance: dg.DagsterInstance, run_id: str, asset_k
     """Return whether a blocking check of the asset failed in the run."""
     evaluations = _evaluations(instance, run_id)
     return any(item.asset_key == asset_key and item.blocking and not item.passed for item in evaluations)
+
+
+def root_run_of(run: dg.DagsterRun) -> str:
+    """Return the id of the first of the runs that execute the same run again, or of the run itself."""
+    return run.tags.get(ROOT_RUN_TAG, run.run_id)
+
+
+def runs_of_root(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[str]:
+    """Return the runs from the root run to this one, each of which executes the one before again."""
+    found = [run.run_id]
+    parent = run.tags.get(PARENT_RUN_TAG)
+    while parent is not None and parent not in found:
+        found.append(parent)
+        before = instance.get_run_by_id(parent)
+        parent = None if before is None else before.tags.get(PARENT_RUN_TAG)
+    return found[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedEvent:
+    """A materialization or the evaluation of a check, with the run and the step that recorded it."""
+
+    run_id: str
+    step_key: str | None
+    event: dg.AssetMaterialization | dg.AssetCheckEvaluation
+
+
+def recorded_events(instance: dg.DagsterInstance, run_ids: Iterable[str]) -> Iterator[RecordedEvent]:
+    """Yield the materializations and the evaluations of checks that the runs have recorded, in the order of events."""
+    types = {dg.DagsterEventType.ASSET_MATERIALIZATION, dg.DagsterEventType.ASSET_CHECK_EVALUATION}
+    for run_id in run_ids:
+        if not instance.has_run(run_id):
+            continue
+        for record in instance.get_records_for_run(run_id, of_type=types, ascending=True).records:
+            event = record.event_log_entry.dagster_event
+            if event is not None and event.is_step_materialization:
+                yield RecordedEvent(run_id, event.step_key, event.step_materialization_data.materialization)
+            elif event is not None:
+                yield RecordedEvent(run_id, event.step_key, event.asset_check_evaluation_data)
+
+
+def blocking_checks(context: dg.AssetExecutionContext) -> frozenset[dg.AssetCheckKey]:
+    """Return the blocking checks of the code location or, if a script executes the run, those that the run selects."""
+    try:
+        graph = context.repository_def.asset_graph
+    except CheckError:  # `dg.materialize` has no code location
+        graph = context.job_def.asset_layer.asset_graph
+    return frozenset(key for key in graph.asset_check_keys if graph.get_check_spec(key).blocking)
 
 
 def resumed_runs(facts: StepFacts) -> list[str]:
@@ -217,6 +268,24 @@ def materializations(context: dg.OutputContext, partition_key: str | None) -> It
     while step is not None:
         answer = step.instance.fetch_materializations(records, limit=20, cursor=cursor)
         yield from ((record.run_id, record.event_log_entry.step_key, record.timestamp) for record in answer.records)
+        if not answer.has_more:
+            return
+        cursor = answer.cursor
+
+
+def newest_materializations(
+    context: dg.InputContext, partition_keys: Sequence[str]
+) -> Iterator[tuple[str, dg.AssetMaterialization]]:
+    """Yield the newest materialization of each of these partitions of the input's asset that has one."""
+    instance, left, cursor = instance_of(context), set(partition_keys), None
+    while instance is not None and left:
+        records = dg.AssetRecordsFilter(asset_key=context.asset_key, asset_partitions=sorted(left))
+        answer = instance.fetch_materializations(records, limit=_PAGE, cursor=cursor)
+        for record in answer.records:
+            event = record.asset_materialization
+            if event is not None and event.partition in left:
+                left.remove(event.partition)
+                yield event.partition, event
         if not answer.has_more:
             return
         cursor = answer.cursor

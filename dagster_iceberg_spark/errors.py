@@ -15,6 +15,7 @@
     |   |-- MergeKeyError             NULL or repeated merge keys in the batch
     |   `-- AuditFailedError          rows that fail an audit; they are staged, and not published
     |-- UpstreamMissingError          materialize the upstream asset, or correct what is read; not retried
+    |-- UnauditedReleaseError         run the blocking checks with the assets that a release publishes; not retried
     |-- RetryableError                run it again; a RetryPolicy may. During a write the IO manager plans again first
     |   |-- CommitConflictError       another writer committed first
     |   |-- ChangesConsumedError      another materialization has taken the changes that were read; not planned again
@@ -127,6 +128,10 @@ class AuditFailedError(DataError):
 
 class UpstreamMissingError(IcebergSparkError, LookupError):
     """The table, snapshot or column that an input reads does not exist."""
+
+
+class UnauditedReleaseError(IcebergSparkError, RuntimeError):
+    """A blocking check of an asset has not passed on the rows that a release would publish."""
 
 
 class RetryableError(IcebergSparkError):

@@ -1,7 +1,6 @@
 """The IO manager: it stores DataFrames as Iceberg tables (`handle_output`) and loads them (`load_input`)."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import dagster as dg
@@ -10,22 +9,21 @@ from pydantic import Field
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.config.configuration import HIDES_INPUT, require_fields, without_secrets
 from dagster_iceberg_spark.dagster_private import add_partition_metadata, set_data_version, step_facts
-from dagster_iceberg_spark.errors import IcebergSparkError
+from dagster_iceberg_spark.final_errors import final_errors
 from dagster_iceberg_spark.inputs.read_request import RUN_CONFIG, read_request
 from dagster_iceberg_spark.outputs.audits import record_audits, recorded_failures
 from dagster_iceberg_spark.outputs.definition import defined_table
 from dagster_iceberg_spark.outputs.metadata import data_version, materialization_metadata, partition_metadata
 from dagster_iceberg_spark.outputs.write_request import write_request
-from dagster_iceberg_spark.plan.comparison import TableReport, differences
+from dagster_iceberg_spark.plan.comparison import DefinedTable, TableReport, differences
 from dagster_iceberg_spark.plan.options import OUTPUT_KEYS
 from dagster_iceberg_spark.plan.placement import LocationTemplate
-from dagster_iceberg_spark.plan.staging import RETENTION_DAYS
+from dagster_iceberg_spark.plan.staging import RETENTION_DAYS, PublishedBy
 from dagster_iceberg_spark.plan.table_request import TableCreation, missing_namespace, missing_table
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.resource import IcebergSparkResource, require_pyspark
 from dagster_iceberg_spark.table.audit import Audit, AuditResult
 from dagster_iceberg_spark.table.commit import Commit
-from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.schema import Schema
 
 
@@ -89,11 +87,21 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         "`s3://lake/{namespace}/{table}`. A relative path is below the catalog's warehouse. An asset's "
         "`iceberg/location` overrides it. Default: the catalog's choice.",
     )
+    publish: PublishedBy = Field(
+        default="step",
+        description="What publishes the rows of an asset that does not set `iceberg/publish`: the `step` that writes "
+        "them, or a `release` of several assets.",
+    )
+    on_failure: Literal["keep", "drop"] = Field(
+        default="keep",
+        description="Whether staged rows that an audit or a release rejects stay in their branch (`keep`), or are "
+        "dropped (`drop`).",
+    )
     staged_retention_days: int = Field(
         default=RETENTION_DAYS,
         ge=1,
-        description="Days for which rows that failed an audit stay in their branch. After that, the expiry of "
-        "snapshots removes the branch.",
+        description="Days for which staged rows that are not published stay in their branch. After that, the expiry "
+        "of snapshots removes the branch.",
     )
     data_version: Literal["auto", "snapshot", "dagster"] = Field(
         default="auto",
@@ -149,7 +157,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         """
         from dagster_iceberg_spark.catalog.look import has_namespace, look
 
-        defined = defined_table(spec, namespace=self.namespace, configuration=self._configuration())
+        defined = self.definition_of(spec)
         catalog, identifier = self.spark.catalog_description, defined.request.identifier
         state = look(catalog, identifier)
         if state is None and not self.auto_create_table:
@@ -159,8 +167,8 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         found = None if state is None else differences(defined, state)
         return TableReport(identifier, exists=state is not None, differences=found or ())
 
-    def table_of(self, spec: dg.AssetSpec) -> TableIdentifier:
-        """Return the table of an asset.
+    def definition_of(self, spec: dg.AssetSpec) -> DefinedTable:
+        """Return the table that the definition of an asset asks for.
 
         Args:
             spec: The spec of the asset, from `AssetsDefinition.specs`.
@@ -168,7 +176,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         Raises:
             MetadataKeyError: A metadata key or its value is invalid.
         """
-        return defined_table(spec, namespace=self.namespace, configuration=self._configuration()).request.identifier
+        return defined_table(spec, namespace=self.namespace, configuration=self._configuration())
 
     def audit_table(self, spec: dg.AssetSpec, audits: Sequence[Audit]) -> Mapping[str, AuditResult] | None:
         """Evaluate audits on the rows that are published in the table of an asset. Nothing is written.
@@ -189,7 +197,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         from dagster_iceberg_spark.catalog.audits import audited_rows, evaluated
         from dagster_iceberg_spark.catalog.look import look
 
-        request = defined_table(spec, namespace=self.namespace, configuration=self._configuration()).request
+        request = self.definition_of(spec).request
         state = look(self.spark.catalog_description, request.identifier)
         snapshot = None if state is None else state.head(request.options.branch)
         if state is None or snapshot is None:
@@ -220,7 +228,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         from dagster_iceberg_spark.spark.commit import materialize
         from dagster_iceberg_spark.spark.frames import frame_to_write
 
-        with _final_errors(context):
+        with final_errors(is_in_step=step_facts(context) is not None):
             _, request = self.write_request_of(context)
             with (
                 recorded_failures(context),
@@ -243,8 +251,8 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         """
         from dagster_iceberg_spark.inputs.loading import InputLoader
 
-        with _final_errors(context):
-            request = read_request(context, namespace=self.namespace)
+        with final_errors(is_in_step=step_facts(context) is not None):
+            request = read_request(context, namespace=self.namespace, publish=self.publish)
             return InputLoader(self.spark, context, request, self.input_type).load()
 
     def write_request_of(self, context: dg.OutputContext) -> tuple[CatalogDescription, WriteRequest]:
@@ -292,11 +300,17 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         if commit.has_created:
             context.log.info(f"Created {commit.identifier} at {commit.location}, in the {catalog}.")
         done = "Adopted the earlier attempt's" if commit.is_adopted else "Committed"
+        done = "Staged" if commit.staged_branch else done
         context.log.info(
             f"{done} snapshot {commit.snapshot.snapshot_id} of {commit.identifier}: "
             f"{commit.snapshot.count('added-records')} rows added, {commit.snapshot.count('deleted-records')} deleted, "
             f"{commit.write_seconds:.1f} s to write, {commit.commit_seconds:.1f} s to commit."
         )
+        if commit.staged_branch is not None:
+            context.log.info(
+                f"The rows of {commit.identifier} are in the branch {commit.staged_branch} until a release publishes "
+                f"them. Only this run reads them."
+            )
         if commit.publication is not None:
             context.log.info(
                 f"Published {commit.identifier} in {commit.publication_seconds:.2f} s by a {commit.publication}: "
@@ -306,16 +320,3 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
     def _configuration(self) -> dict[str, Any]:
         """Return the fields that an asset's metadata may override."""
         return {key.option: getattr(self, key.option) for key in OUTPUT_KEYS.values() if key.is_configurable}
-
-
-@contextmanager
-def _final_errors(context: dg.OutputContext | dg.InputContext) -> Iterator[None]:
-    """Raise errors that no retry can fix as a `Failure` without retries; outside a run, raise them as they are."""
-    try:
-        yield
-    except IcebergSparkError as error:
-        if error.allows_retries or step_facts(context) is None:
-            raise
-        raise dg.Failure(
-            description=str(error), metadata={"error": type(error).__name__}, allow_retries=False
-        ) from error

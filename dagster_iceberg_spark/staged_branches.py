@@ -7,16 +7,13 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from dagster_iceberg_spark.asset_tables import opened, stored_assets
-from dagster_iceberg_spark.catalog.branches import change_branch
+from dagster_iceberg_spark.asset_tables import drop_branch, opened, stored_assets
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan.staging import is_staged_branch
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import TableState
-from dagster_iceberg_spark.table.updates import DropBranch
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +64,12 @@ def staged_branches(definitions: dg.Definitions, *, drop: Collection[str] = ()) 
         for key, assets in stored.items():
             io_manager = stack.enter_context(opened(key, assets.resource))
             catalog = io_manager.spark.catalog_description
-            for identifier in dict.fromkeys(io_manager.table_of(spec) for spec in assets.specs):
+            for identifier in dict.fromkeys(io_manager.definition_of(spec).request.identifier for spec in assets.specs):
                 state = look(catalog, identifier)
                 for branch in _staged_in(state) if state else ():
                     yield branch
                     if branch.name in drop:
-                        _drop(io_manager, identifier, branch.name)
+                        drop_branch(io_manager, identifier, branch.name)
 
 
 def _staged_in(state: TableState) -> Iterator[StagedBranch]:
@@ -91,11 +88,3 @@ def _staged_in(state: TableState) -> Iterator[StagedBranch]:
             staged_at=dt.datetime.fromtimestamp(head.committed_at_ms / 1000, dt.timezone.utc),
             rows=head.count("added-records"),
         )
-
-
-def _drop(io_manager: IcebergPySparkIOManager, identifier: TableIdentifier, branch: str) -> None:
-    """Drop a branch. A session is started only if pyiceberg cannot commit to the table."""
-    if not change_branch(io_manager.spark.catalog_description, identifier, DropBranch(branch)):
-        from dagster_iceberg_spark.spark.branches import change_branches
-
-        change_branches(io_manager.spark.iceberg_session, identifier, [DropBranch(branch)])

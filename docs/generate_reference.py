@@ -85,6 +85,9 @@ RESULTS: Final = {
     "iceberg/table_changes": "changes to columns, partition fields and properties, in words; only if there were any",
     "iceberg/publication": "how the staged rows were published: `fast-forward`, `rebase` or `rewrite`",
     "iceberg/publication_seconds": "seconds from the end of the staged write to the end of the publication",
+    "iceberg/published": "`false` for rows that wait for a release; absent otherwise",
+    "iceberg/staged_branch": "the branch of rows that wait for a release",
+    "iceberg/commit_token": "the commit token of rows that wait for a release",
     "iceberg/adopted": "`true` if the snapshot of an earlier attempt was adopted; absent otherwise",
 }
 SUMMARY: Final = {

@@ -245,6 +245,7 @@ def error_of(result: dg.ExecuteInProcessResult) -> "StepError":
     while chain.cause is not None and chain.cls_name in (
         "DagsterExecutionHandleOutputError",
         "DagsterExecutionLoadInputError",
+        "DagsterExecutionStepExecutionError",
         "Failure",
     ):
         chain = chain.cause

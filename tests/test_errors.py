@@ -19,6 +19,7 @@ BUILTINS = {
     "SparkEnvironmentError": RuntimeError,
     "DataError": ValueError,
     "OutputTypeError": TypeError,
+    "UnauditedReleaseError": RuntimeError,
     "UpstreamMissingError": LookupError,
     "CatalogUnavailableError": ConnectionError,
     "InvestigationError": RuntimeError,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import dagster as dg
 
 from dagster_iceberg_spark.addressing import plain_metadata
-from dagster_iceberg_spark.asset_checks.io_managers import io_manager_of
+from dagster_iceberg_spark.asset_tables import io_manager_of
 from dagster_iceberg_spark.dagster_private import recorded_evaluations
 from dagster_iceberg_spark.outputs.audits import evaluation_of
 from dagster_iceberg_spark.plan.options import AUDITS, parse_key
@@ -57,7 +57,9 @@ def _audit_checks(spec: dg.AssetSpec, audits: Sequence[Audit], io_manager_key: s
         chosen = [audit for audit in audits if audit.name in left]
         if chosen:
             resource = getattr(context.resources, io_manager_key)
-            results = io_manager_of(resource, io_manager_key, checks="audit checks").audit_table(spec, chosen)
+            results = io_manager_of(
+                resource, io_manager_key, action="check", hint="build audit checks for assets that it stores only."
+            ).audit_table(spec, chosen)
             if results is None:
                 yield from _nothing_to_audit(spec.key, chosen)
             else:

@@ -5,8 +5,7 @@ from typing import Final, Literal
 
 import dagster as dg
 
-from dagster_iceberg_spark.asset_checks.io_managers import io_manager_of
-from dagster_iceberg_spark.asset_tables import check_table
+from dagster_iceberg_spark.asset_tables import check_table, io_manager_of
 from dagster_iceberg_spark.check.findings import CheckReport, Finding
 from dagster_iceberg_spark.timeouts import STEP_SECONDS
 
@@ -58,7 +57,11 @@ def _table_check(
         required_resource_keys={io_manager_key},
     )
     def iceberg_table(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        io_manager = io_manager_of(getattr(context.resources, io_manager_key), io_manager_key, checks="table checks")
+        resource, hint = (
+            getattr(context.resources, io_manager_key),
+            "build table checks for assets that it stores only.",
+        )
+        io_manager = io_manager_of(resource, io_manager_key, action="check", hint=hint)
         catalog_findings = (
             io_manager.spark.findings(namespace=namespace, seconds=seconds) if extent == "catalog" else ()
         )

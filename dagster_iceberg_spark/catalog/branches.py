@@ -3,6 +3,8 @@
 The change does not depend on what other writers commit meanwhile, so a conflict with them needs no new plan.
 """
 
+import random
+import time
 from typing import Final
 
 import tenacity
@@ -29,13 +31,13 @@ from dagster_iceberg_spark.timeouts import LONGEST_WAIT_SECONDS
 
 ATTEMPTS: Final = 20
 """The attempts of a commit that changes only branches: as many as Iceberg makes of a commit to these tables."""
-FIRST_WAIT_SECONDS: Final = 0.02
+_FIRST_WAIT_SECONDS: Final = 0.02
 AGAIN_AFTER_CONFLICTS: Final = tenacity.Retrying(
     retry=tenacity.retry_if_exception(
         lambda error: isinstance(error, CommitConflictError) and not isinstance(error, _ExpiredStartError)
     ),
     stop=tenacity.stop_after_attempt(ATTEMPTS),
-    wait=tenacity.wait_random_exponential(multiplier=FIRST_WAIT_SECONDS, max=LONGEST_WAIT_SECONDS),
+    wait=tenacity.wait_random_exponential(multiplier=_FIRST_WAIT_SECONDS, max=LONGEST_WAIT_SECONDS),
     reraise=True,
 )
 """Repeats a change of branches until no other writer commits at the same moment."""
@@ -56,6 +58,11 @@ def can_commit(description: CatalogDescription, format_version: int) -> bool:
 def change_branch(description: CatalogDescription, identifier: TableIdentifier, change: BranchUpdate) -> bool:
     """Create or drop a branch, unless it exists or has gone already. Return false if only an engine can."""
     return AGAIN_AFTER_CONFLICTS(_change, description, identifier, change)
+
+
+def wait_for_others(retry: int) -> None:
+    """Wait a random time before retry number `retry`, from 0, of a commit that conflicted with another writer's."""
+    time.sleep(random.uniform(0, min(LONGEST_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2**retry)))  # noqa: S311
 
 
 def removal_of(branch: str) -> RemoveSnapshotRefUpdate:

@@ -18,7 +18,7 @@ from dagster_iceberg_spark.inputs.output_tables import StepOutput, step_outputs
 from dagster_iceberg_spark.inputs.read_log import record_read, recorded_read
 from dagster_iceberg_spark.inputs.read_position import read_position
 from dagster_iceberg_spark.inputs.read_request import ReadRequest
-from dagster_iceberg_spark.inputs.unrecorded_partitions import unrecorded_partitions
+from dagster_iceberg_spark.inputs.unrecorded_partitions import unpublished_partitions, unrecorded_partitions
 from dagster_iceberg_spark.plan.incremental import Changes, OutputTable, Position
 from dagster_iceberg_spark.plan.overwrite_filter import hull
 from dagster_iceberg_spark.plan.read import ReadPlan, by_partition, partitions_without_files, plan_read, read_of_run
@@ -59,6 +59,7 @@ class InputLoader:
             plan = self._plan(state, position)
             snapshot_id, changes, value = plan.snapshot_id, plan.changes, self._value(state, plan)
         read = replace(request.upstream_read, snapshot_id=snapshot_id, output_heads=heads, asked_at=asked_at)
+        read = replace(read, is_staged=state is not None and request.staged_branch in state.refs)
         record_read(self.context, read, changes)
         return value
 
@@ -76,7 +77,7 @@ class InputLoader:
     def _plan(self, state: TableState, position: Position) -> ReadPlan:
         request, kind, run_id = self.request, self.request.options.kind, self.request.options.as_of_run
         earlier = None if run_id is None else self._earlier_read(run_id)
-        plan = plan_read(state, request.read_scope, request.options, earlier)
+        plan = plan_read(state, request.read_scope, request.options_in(state), earlier)
         if kind is None:
             return plan
         position = position if earlier is None else self._repeated(position, earlier)
@@ -86,7 +87,7 @@ class InputLoader:
     def _value(self, state: TableState, plan: ReadPlan) -> Any:
         """Return the rows as the annotated type."""
         request, annotation = self.request, self.request.annotation
-        missing = self._missing_partitions(plan)
+        missing = self._missing_partitions(state, plan)
         is_nothing = (
             request.scope.is_empty or plan.snapshot_id is None or set(missing) == set(request.scope.keys) != set()
         )
@@ -94,10 +95,13 @@ class InputLoader:
             return None
         may_miss = request.options.missing == "empty" or (annotation.is_by_partition and annotation.is_optional)
         if missing and not may_miss:
+            none = "none published" if request.is_released else "none recorded by Dagster"
             raise self._missing(
                 f"a materialization of the partitions {PartitionScope(keys=missing).describe()} of {request.asset}",
-                "none recorded by Dagster, and no rows of them in the table",
+                f"{none}, and no rows of them in the table",
             )
+        if plan.snapshot_id is None and request.is_released and not may_miss:
+            raise self._missing(f"published rows of {request.asset}", "none: its rows wait for a release")
         if not annotation.is_by_partition:
             return self._rows({_WHOLE: plan})[_WHOLE]
         plans = by_partition(state, plan, request.scope)
@@ -136,9 +140,10 @@ class InputLoader:
             )
         return earlier
 
-    def _missing_partitions(self, plan: ReadPlan) -> tuple[str, ...]:
-        """Return the partitions that have no materialization in Dagster and no file in the table."""
+    def _missing_partitions(self, state: TableState, plan: ReadPlan) -> tuple[str, ...]:
+        """Return the partitions that have no published materialization in Dagster and no file in the table."""
         unrecorded = unrecorded_partitions(self.context, self.request)
+        unrecorded |= unpublished_partitions(self.context, self.request, state)
         if not unrecorded:
             return ()
         files = (

@@ -1,6 +1,6 @@
 """The read request of an input: its table, partitions, options and annotated type."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import dagster as dg
@@ -9,11 +9,13 @@ from dagster_iceberg_spark.addressing import asset_scope, plain_metadata, table_
 from dagster_iceberg_spark.dagster_private import definition_metadata_of, maps_to_all_partitions, step_facts
 from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.inputs.annotation import InputAnnotation, parse_annotation
-from dagster_iceberg_spark.plan.options import TABLE
+from dagster_iceberg_spark.plan.options import PUBLISH, TABLE
 from dagster_iceberg_spark.plan.read_options import LIMIT, RUN_KEYS, ReadOptions, parse_read_options
+from dagster_iceberg_spark.plan.staging import PublishedBy, staged_branch
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import UpstreamRead
 from dagster_iceberg_spark.table.scope import PartitionScope
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
 
 RUN_CONFIG: Final = {
     key.option: dg.Field(dg.Noneable(str), is_required=False, description=f"{key.values[0].upper()}{key.values[1:]}.")
@@ -33,6 +35,8 @@ class ReadRequest:
         input_name: The name of the input, or an empty string if a script loads it.
         step_key: The step that loads the input, or None if a script does.
         is_of_all: Whether the input reads the changes of all partitions.
+        is_released: Whether a release publishes the rows of the upstream asset.
+        staged_branch: The branch of the rows that the run has staged for a release, if it has staged any, or None.
     """
 
     identifier: TableIdentifier
@@ -43,6 +47,17 @@ class ReadRequest:
     annotation: InputAnnotation
     step_key: str | None = None
     is_of_all: bool = False
+    is_released: bool = False
+    staged_branch: str | None = None
+
+    @property
+    def is_of_now(self) -> bool:
+        """Whether the input reads the newest rows of `main`."""
+        return self.options.is_head and self.options.ref is None
+
+    def options_in(self, state: TableState) -> ReadOptions:
+        """Return the options for a table. In the run that has staged rows, the head of the branch has these rows."""
+        return replace(self.options, ref=self.staged_branch) if self.staged_branch in state.refs else self.options
 
     @property
     def read_scope(self) -> PartitionScope:
@@ -68,8 +83,8 @@ class ReadRequest:
         )
 
 
-def read_request(context: dg.InputContext, *, namespace: str | None) -> ReadRequest:
-    """Return the read request of an input of an IO manager with this namespace."""
+def read_request(context: dg.InputContext, *, namespace: str | None, publish: PublishedBy = "step") -> ReadRequest:
+    """Return the read request of an input of an IO manager with this namespace and default for `iceberg/publish`."""
     asset_key = context.asset_key if context.has_asset_key else None
     upstream = context.upstream_output
     definition = plain_metadata(definition_metadata_of(context))
@@ -110,6 +125,12 @@ def read_request(context: dg.InputContext, *, namespace: str | None) -> ReadRequ
         annotation=parse_annotation(context.dagster_type.typing_type),
         step_key=facts.step_key if facts else None,
         is_of_all=options.kind is not None and maps_to_all_partitions(context),
+        is_released=(definition.get(PUBLISH) or publish) == "release",
+        staged_branch=staged_branch(
+            root_run_id=facts.root_run_id, output=subject, scope=None, target=options.ref or MAIN_BRANCH
+        )
+        if facts and asset_key and options.is_head
+        else None,
     )
     if request.annotation.is_by_partition:
         _require_partitions(request)

@@ -1,9 +1,11 @@
-"""The partitions of an input that have no materialization in Dagster."""
+"""The partitions of an input that have no materialization in Dagster, or one that waits for a release."""
 
 import dagster as dg
 
-from dagster_iceberg_spark.dagster_private import instance_of, written_partitions
+from dagster_iceberg_spark.dagster_private import instance_of, newest_materializations, written_partitions
 from dagster_iceberg_spark.inputs.read_request import ReadRequest
+from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN, STAGED_TOKEN
+from dagster_iceberg_spark.table.snapshot import TableState
 
 
 def unrecorded_partitions(context: dg.InputContext, request: ReadRequest) -> frozenset[str]:
@@ -13,8 +15,7 @@ def unrecorded_partitions(context: dg.InputContext, request: ReadRequest) -> fro
     that the step itself writes are left out: a run of several days may read the day before each day.
     """
     instance = instance_of(context)
-    is_now = request.options.is_head and request.options.ref is None
-    if instance is None or not is_now or not context.has_asset_partitions or not context.has_asset_key:
+    if instance is None or not request.is_of_now or not context.has_asset_partitions or not context.has_asset_key:
         return frozenset()
     requested = frozenset(str(key) for key in context.asset_partition_keys)
     unrecorded = requested - written_partitions(context)
@@ -22,3 +23,18 @@ def unrecorded_partitions(context: dg.InputContext, request: ReadRequest) -> fro
         unrecorded -= set(instance.get_materialized_partitions(context.asset_key))
     every = context.asset_partitions_def.get_partition_keys(dynamic_partitions_store=instance) if unrecorded else ()
     return frozenset() if requested >= set(every) else unrecorded
+
+
+def unpublished_partitions(context: dg.InputContext, request: ReadRequest, state: TableState) -> frozenset[str]:
+    """Return the keys of the input's partitions whose newest materialization waits for a release."""
+    if not request.is_released or not request.is_of_now or request.scope.is_whole_table:
+        return frozenset()
+    if request.staged_branch in state.refs:  # this run has staged them
+        return frozenset()
+    tokens = {
+        key: str(event.metadata[STAGED_TOKEN].value)
+        for key, event in newest_materializations(context, request.scope.keys)
+        if STAGED_TOKEN in event.metadata
+    }
+    published = {snapshot.summary.get(COMMIT_TOKEN) for snapshot in state.ancestors()} if tokens else set()
+    return frozenset(key for key, token in tokens.items() if token not in published)

@@ -7,7 +7,14 @@ from typing import Any, Final, Literal, TypeAlias
 import dagster as dg
 
 from dagster_iceberg_spark.table.commit import Commit
-from dagster_iceberg_spark.table.lineage import CARRIES_OVER, COUNTED_ROWS, MERGED_ROWS, WRITE_DISPOSITION
+from dagster_iceberg_spark.table.lineage import (
+    CARRIES_OVER,
+    COMMIT_TOKEN,
+    COUNTED_ROWS,
+    MERGED_ROWS,
+    STAGED_TOKEN,
+    WRITE_DISPOSITION,
+)
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot
@@ -16,6 +23,11 @@ _MARKUP: Final = re.compile(r"[\\\[\]<>&`]|://")
 """Characters that begin a link, an image, an element or an entity in Markdown. A backslash escapes them."""
 
 _MERGE_COUNTS: Final = "spark.merge-into."
+
+SNAPSHOT_ID: Final = "iceberg/snapshot_id"
+PUBLISHED: Final = "iceberg/published"
+STAGED_BRANCH: Final = "iceberg/staged_branch"
+"""Keys of the snapshot and, if its rows wait for a release, that they are not published, and of their branch."""
 
 DataVersionPolicy: TypeAlias = Literal["auto", "snapshot", "dagster"]
 
@@ -35,7 +47,7 @@ def materialization_metadata(
         "dagster/table_name": f"{catalog}.{commit.identifier}",
         "dagster/uri": commit.location,
         "dagster/storage_kind": "iceberg",
-        "iceberg/snapshot_id": str(snapshot.snapshot_id),
+        SNAPSHOT_ID: str(snapshot.snapshot_id),
         "iceberg/operation": snapshot.operation,
         "iceberg/added_rows": added,
         "iceberg/deleted_rows": snapshot.count("deleted-records"),
@@ -58,7 +70,8 @@ def materialization_metadata(
         "iceberg/publication": commit.publication,
         "iceberg/publication_seconds": round(commit.publication_seconds, 3),
     }
-    return {**metadata, **{key: value for key, value in optional.items() if value}, **_merge_counts(commit)}
+    known = {key: value for key, value in optional.items() if value}
+    return {**metadata, **known, **_merge_counts(commit), **_staged_metadata(commit)}
 
 
 def partition_metadata(commit: Commit) -> Mapping[str, dict[str, Any]]:
@@ -97,6 +110,14 @@ def column_schema(schema: Schema, column_docs: Mapping[str, str]) -> dg.TableSch
         constraints = dg.TableColumnConstraints(nullable=not field.is_required)
         columns.append(dg.TableColumn(field.name, str(field.type), description=doc, constraints=constraints))
     return dg.TableSchema(columns=columns)
+
+
+def _staged_metadata(commit: Commit) -> dict[str, Any]:
+    """Return where the rows are until a release publishes them."""
+    if commit.staged_branch is None:
+        return {}
+    token = commit.snapshot.summary[COMMIT_TOKEN]
+    return {PUBLISHED: False, STAGED_BRANCH: commit.staged_branch, STAGED_TOKEN: token}
 
 
 def _merge_counts(commit: Commit) -> dict[str, int]:

@@ -16,6 +16,7 @@ from dagster_iceberg_spark.errors import PartitioningError
 from dagster_iceberg_spark.ledger import LEDGER
 from dagster_iceberg_spark.outputs.definition import table_request
 from dagster_iceberg_spark.outputs.earlier_attempts import announce, earlier_attempts, record_of, token_candidates
+from dagster_iceberg_spark.plan import release_refusals
 from dagster_iceberg_spark.plan.merging import OF_RUN
 from dagster_iceberg_spark.plan.options import parse_write_options
 from dagster_iceberg_spark.plan.staging import RETENTION_DAYS, Staging, staged_branch
@@ -38,13 +39,16 @@ def write_request(
 ) -> WriteRequest:
     """Return the write request of an output. `configuration` has the IO manager's fields that metadata may override.
 
-    If the output has audits, it is staged, in a branch that is retained for `staged_retention_days`.
+    If the output has audits or waits for a release, it is staged, in a branch that is retained for
+    `staged_retention_days`.
     """
     asset_key = context.asset_key if context.has_asset_key else None
     definition, run = plain_metadata(context.definition_metadata), plain_metadata(context.output_metadata)
     facts = step_facts(context)
     subject = "/".join(asset_key.path) if asset_key else f"the output {context.name!r} of {context.step_key}"
     options = parse_write_options(definition, run, configuration, subject=subject)
+    if asset_key is None:  # a release publishes assets
+        options = replace(options, publish="step")
     identifier = table_of(asset_key, definition, namespace, mapping_key=context.mapping_key, subject=subject)
     scope = asset_scope(context, definition, subject)
     spec = context.asset_spec if asset_key and facts else None
@@ -68,11 +72,16 @@ def write_request(
         package_version=PACKAGE_VERSION,
         started_at=_started_at(facts) if options.merge.boundary == OF_RUN and options.merge.validity else None,
     )
+    if options.publish == "step":
+        for read in materialization.upstream:
+            if read.is_staged:
+                raise release_refusals.unstaged_reader(subject, read.asset_key)
     staging = None
-    if options.audits:
+    if options.audits or options.publish == "release":
         run_id = facts.root_run_id if facts else materialization.commit_token
-        branch = staged_branch(root_run_id=run_id, output=output, scope=scope, target=options.branch)
-        staging = Staging(branch, target=options.branch, retention_days=staged_retention_days)
+        found_by = None if options.publish == "release" else scope
+        branch = staged_branch(root_run_id=run_id, output=output, scope=found_by, target=options.branch)
+        staging = Staging(branch, options.branch, staged_retention_days, published_by=options.publish)
     table = table_request(identifier, asset_key, context.definition_metadata, options, creation)
     candidates = token_candidates(facts, output=output, scope=scope, branch=options.branch)
     return WriteRequest(

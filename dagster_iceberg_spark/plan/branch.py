@@ -20,10 +20,12 @@ def new_branch(options: WriteOptions, state: TableState | None) -> tuple[TableUp
 def refuse_losses_of_main(
     options: WriteOptions, state: TableState, after: Sequence[TableUpdate], *, subject: str
 ) -> None:
-    """Reject a write to another branch that would drop or rename columns of the readers of `main`."""
-    if options.branch == MAIN_BRANCH:
+    """Reject a write that would drop or rename columns of the readers of `main`, who do not see its rows yet."""
+    if options.branch == MAIN_BRANCH and options.publish == "step":
         return
     losses = lost_columns(options.renames, state.schema, after, subject=subject)
+    if losses and options.branch == MAIN_BRANCH:
+        raise definition_refusals.loss_before_release(subject, losses[0])
     if losses:
         raise definition_refusals.loss_of_main(subject, options.branch, losses[0])
 

@@ -106,6 +106,17 @@ def loss_of_main(subject: str, branch: str, loss: TableUpdate) -> ConfigurationE
     )
 
 
+def loss_before_release(subject: str, loss: TableUpdate) -> ConfigurationError:
+    """A write whose rows a release publishes would drop or rename a column."""
+    return ConfigurationError.refusing(
+        "change",
+        subject,
+        expected="a write that keeps the columns of the table until a release publishes its rows",
+        found=f"that it would {loss}",
+        hint="materialize the asset once with `iceberg/publish`: `step`.",
+    )
+
+
 def outdated_branch(subject: str, branch: str, column: str, change: Literal["added", "renamed"]) -> ConfigurationError:
     """The branch's newest snapshot lacks a column that the write filters by, or has it under another name."""
     return _cannot_write(

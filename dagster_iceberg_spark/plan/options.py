@@ -19,6 +19,7 @@ from dagster_iceberg_spark.plan.audits import parse_audits
 from dagster_iceberg_spark.plan.merging import MERGE_OPTIONS, MergeRules, MergeStrategy, parse_merge_rules
 from dagster_iceberg_spark.plan.metadata_key import PREFIX, MetadataKey, key, keys_of, read_metadata, unknown_keys
 from dagster_iceberg_spark.plan.schema_evolution import SchemaEvolution
+from dagster_iceberg_spark.plan.staging import PublishedBy
 from dagster_iceberg_spark.plan.values import list_of_text, names, one_of, sort_field, string_map, text
 from dagster_iceberg_spark.table.audit import Audit
 from dagster_iceberg_spark.table.identifier import TableIdentifier, split_parts
@@ -49,6 +50,7 @@ LOCATION: Final = "iceberg/location"
 BRANCH: Final = "iceberg/branch"
 TAKES_OVER: Final = "iceberg/takes_over"
 AUDITS: Final = "iceberg/audits"
+PUBLISH: Final = "iceberg/publish"
 
 RESULT_KEYS: Final = (
     "iceberg/snapshot_id",
@@ -72,6 +74,9 @@ RESULT_KEYS: Final = (
     "iceberg/retry_seconds",
     "iceberg/table_changes",
     "iceberg/adopted",
+    "iceberg/published",
+    "iceberg/staged_branch",
+    "iceberg/commit_token",
     "iceberg/publication",
     "iceberg/publication_seconds",
 )
@@ -315,6 +320,19 @@ class WriteOptions:
         default=(),
         default_text="none: the rows are published without audits",
     )
+    publish: PublishedBy = key(
+        "`step` or `release`: whether the step that writes the rows publishes them, or a release asset publishes them "
+        "with those of other assets",
+        one_of(get_args(PublishedBy)),
+        default="step",
+        is_configurable=True,
+    )
+    on_failure: Literal["keep", "drop"] = key(
+        "`keep` or `drop`: whether staged rows that an audit or a release rejects stay in their branch",
+        one_of(("keep", "drop")),
+        default="keep",
+        is_configurable=True,
+    )
     takes_over: str | None = key(
         "the asset's former key, with slashes between its parts: the next write takes over the table that the asset of "
         "that key owns",
@@ -415,6 +433,8 @@ def metadata_for_table(  # noqa: PLR0913 - one argument for every key
     location: str | None = None,
     branch: str | None = None,
     audits: Mapping[str, Any] | None = None,
+    publish: PublishedBy | None = None,
+    on_failure: Literal["keep", "drop"] | None = None,
     takes_over: str | None = None,
 ) -> dict[str, Any]:
     """Build an asset's metadata and validate it. The result is a plain dict, as you would write it by hand.

@@ -21,7 +21,6 @@ from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile, within_file
 from dagster_iceberg_spark.plan.staging import Staging, is_empty_start
 from dagster_iceberg_spark.table import lineage
-from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 Publication: TypeAlias = Literal["fast-forward", "rebase", "rewrite"]
@@ -67,25 +66,44 @@ _PARTITION_SUMMARY: Final = "partitions."
 
 
 @dataclass(frozen=True, slots=True)
-class StagedLine:
-    """A staged snapshot, and the snapshots that its target has had since the staged branch began, newest first."""
+class StagedRows:
+    """The rows of a staged write.
 
-    staged: Snapshot
-    passed: tuple[Snapshot, ...]
+    Args:
+        snapshot: The staged snapshot.
+        owned: The rows that the write replaced, updated or deleted.
+        audited: The rows that an audit looked at together, such as for repeated keys, or None if every audit checks
+            each row on its own.
+    """
+
+    staging: Staging
+    snapshot: Snapshot
+    owned: BoundScope
+    audited: BoundScope | None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns whose bounds in the data files show which files have these rows."""
+        return tuple(dict.fromkeys((*self.owned.columns, *(self.audited.columns if self.audited else ()))))
 
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
-    """The files that a snapshot added and removed, with the bounds of the columns of the staged rows."""
+    """The files that a snapshot added and removed, with the bounds of the columns of the staged rows.
+
+    `spec_ids` has the partition specs of the added files.
+    """
 
     added: tuple[DataFile, ...]
     removed: tuple[DataFile, ...]
+    spec_ids: frozenset[int] = frozenset()
 
 
-def staged_line(state: TableState, staging: Staging, staged: Snapshot) -> StagedLine:
-    """Return where the staged branch began. Its newest snapshot must be the staged one, which has been audited.
+def passed_snapshots(state: TableState, staging: Staging, staged: Snapshot) -> tuple[Snapshot, ...]:
+    """Return the snapshots that the target has had since the staged branch began, newest first.
 
-    A target that does not exist yet has passed nothing.
+    The newest snapshot of the branch must be the staged one, which has been audited. A target that does not exist yet
+    has none.
     """
     if state.refs.get(staging.branch) != staged.snapshot_id:
         raise publication_refusals.other_history(state.identifier, staging)
@@ -100,7 +118,7 @@ def staged_line(state: TableState, staging: Staging, staged: Snapshot) -> Staged
     else:  # the target began without a snapshot too
         if not (begins_empty or begin_id is None) or (passed and passed[-1].parent_snapshot_id is not None):
             raise publication_refusals.other_history(state.identifier, staging)
-    return StagedLine(staged, tuple(passed) if staging.target in state.refs else ())
+    return tuple(passed) if staging.target in state.refs else ()
 
 
 def is_published(state: TableState, staging: Staging, staged: Snapshot) -> bool:
@@ -112,40 +130,31 @@ def is_published(state: TableState, staging: Staging, staged: Snapshot) -> bool:
 
 
 def decide_publication(
-    state: TableState,
-    line: StagedLine,
-    staging: Staging,
-    materialization: Materialization,
-    *,
-    owned: BoundScope,
-    audited: BoundScope | None,
-    changes: Mapping[int, FileChanges],
-    spec_ids: Sequence[int],
+    state: TableState, rows: StagedRows, passed: Sequence[Snapshot], changes: Mapping[int, FileChanges]
 ) -> Publication:
-    """Decide how to publish a staged snapshot whose target has moved.
+    """Decide how to publish staged rows whose target has moved, by the snapshots that it has passed since.
 
-    `owned` has the rows that the write replaced, updated or deleted. `audited` has the rows that an audit looked at
-    together, such as for repeated keys, or is None if every audit checks each row on its own. `changes` has the files
-    that the staged snapshot and each passed snapshot added and removed, and `spec_ids` the partition specs of the files
-    that the staged one added.
+    `changes` has the changes of the staged snapshot and of each passed one, by its id.
     """
-    appends = materialization.write_disposition == "append"
-    for snapshot in line.passed:
+    staging, summary, audited = rows.staging, rows.snapshot.summary, rows.audited
+    own = changes[rows.snapshot.snapshot_id]
+    appends = summary.get(lineage.WRITE_DISPOSITION) == "append"
+    for snapshot in passed:
         touched = changes[snapshot.snapshot_id]
-        is_harmless = snapshot.is_compaction or (appends and not materialization.reads_changes)
+        is_harmless = snapshot.is_compaction or (appends and not lineage.changes_read(summary))
         is_unseen = audited is not None and not snapshot.is_compaction and _touches(touched, audited)
-        if is_unseen or (not is_harmless and (appends or _touches(touched, owned))):
+        if is_unseen or (not is_harmless and (appends or _touches(touched, rows.owned))):
             raise publication_refusals.conflict(state.identifier, staging, snapshot)
-    gone = {file.path for snapshot in line.passed for file in changes[snapshot.snapshot_id].removed}
-    needed = {file.path for file in changes[line.staged.snapshot_id].removed}
+    gone = {file.path for snapshot in passed for file in changes[snapshot.snapshot_id].removed}
+    needed = {file.path for file in own.removed}
     head = state.head(staging.target)
     has_deletes = any(
         snapshot is not None
         and any(snapshot.count(key) for key in ("total-delete-files", "added-delete-files", "removed-delete-files"))
-        for snapshot in (head, line.staged)
+        for snapshot in (head, rows.snapshot)
     )
     # pyiceberg 0.12 writes neither delete files nor format 3, and files only under the current spec.
-    is_writable = state.format_version < ROW_LINEAGE_VERSION and set(spec_ids) <= {state.default_spec_id}
+    is_writable = state.format_version < ROW_LINEAGE_VERSION and own.spec_ids <= {state.default_spec_id}
     return "rebase" if is_writable and not has_deletes and not needed & gone else "rewrite"
 
 
@@ -163,8 +172,12 @@ def is_rewritable(options: WriteOptions, *, knows_rows: bool, has_renames: bool)
 def published_snapshot(state: TableState, staging: Staging, staged: Snapshot) -> Snapshot | None:
     """Return the newest snapshot of the target that has the token of the staged one."""
     token = staged.summary.get(lineage.COMMIT_TOKEN)
-    line = state.ancestors(staging.target)
-    return next((snapshot for snapshot in line if snapshot.summary.get(lineage.COMMIT_TOKEN) == token), None)
+    for snapshot in state.ancestors(staging.target):
+        if snapshot.summary.get(lineage.COMMIT_TOKEN) == token:
+            return snapshot
+        if snapshot.snapshot_id == staged.parent_snapshot_id:  # where the staged branch began
+            return None
+    return None
 
 
 def kept_properties(summary: Mapping[str, str]) -> dict[str, str]:

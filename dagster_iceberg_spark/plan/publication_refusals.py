@@ -63,19 +63,27 @@ def failed_audits(
     identifier: TableIdentifier,
     staging: Staging,
     results: Sequence[AuditResult],
-    query: Callable[[AuditResult], str],
+    query: Callable[[AuditResult], str] | None,
 ) -> AuditFailedError:
-    """Rows fail an audit. `query` returns the query that shows the staged rows that fail it."""
+    """Rows fail an audit. `query` returns the query that shows the staged rows that fail it.
+
+    It is None if the staged rows are dropped.
+    """
     failed = [result for result in results if result.forbids_publication]
     found = "; ".join(f"{result}{_sample(result)}" for result in failed)
+    left = "The staged rows are dropped."
+    if query is not None:
+        left = (
+            f"The staged rows stay in the branch {staging.branch!r} for {staging.retention_days} days. To look at "
+            f"them: {query(failed[0])}"
+        )
     error = AuditFailedError.refusing(
         "publish",
         str(identifier),
         expected="rows that pass every audit",
         found=found,
-        hint=f"fix the rows or the audit, and run the asset again. The rows of {staging.target!r} are unchanged. The "
-        f"staged rows stay in the branch {staging.branch!r} for {staging.retention_days} days. To look at them: "
-        f"{query(failed[0])}",
+        hint="fix the rows or the audit, and run the asset again. "
+        f"The rows of {staging.target!r} are unchanged. {left}",
     )
     error.results = tuple(results)
     return error

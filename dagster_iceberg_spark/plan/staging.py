@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN
 from dagster_iceberg_spark.table.scope import PartitionScope
@@ -20,6 +20,9 @@ _DIGITS: Final = 16
 _NAME: Final = re.compile(rf"{_PREFIX}[0-9a-f]{{{_DIGITS}}}")
 RETENTION_DAYS: Final = 7
 
+PublishedBy: TypeAlias = Literal["step", "release"]
+"""What publishes the rows of an asset: the step that writes them, or a release of several assets."""
+
 
 @dataclass(frozen=True, slots=True)
 class Staging:
@@ -29,11 +32,13 @@ class Staging:
         branch: The staged branch.
         target: The branch that the rows are published to.
         retention_days: The days after which the expiry of snapshots removes an abandoned staged branch.
+        published_by: What publishes the rows.
     """
 
     branch: str
     target: str
     retention_days: int = RETENTION_DAYS
+    published_by: PublishedBy = "step"
 
     def begun(self, state: TableState | None) -> tuple[TableState | None, tuple[BranchUpdate, ...]]:
         """Return the table's state with the staged branch at the head of the target, and the updates to get there.
@@ -65,12 +70,13 @@ def is_empty_start(snapshot: Snapshot) -> bool:
     return snapshot.parent_snapshot_id is None and not has_lineage and not snapshot.count("total-records")
 
 
-def staged_branch(*, root_run_id: str, output: str, scope: PartitionScope, target: str) -> str:
+def staged_branch(*, root_run_id: str, output: str, scope: PartitionScope | None, target: str) -> str:
     """Return the name of an output's staged branch.
 
-    The root run identifies it, so that retries and the runs that resume a run use the same branch.
+    The root run identifies it, so that retries and the runs that resume a run use the same branch. The scope is None
+    for rows that a release publishes: the run's other steps find the branch without knowing which rows it holds.
     """
-    document = json.dumps([root_run_id, output, scope.digest, target])
+    document = json.dumps([root_run_id, output, "release" if scope is None else scope.digest, target])
     return f"{_PREFIX}{hashlib.sha256(document.encode()).hexdigest()[:_DIGITS]}"
 
 

@@ -362,6 +362,8 @@ class _Attempts:
     def _finish(self, commit: Commit, state: TableState, *, planned_on: Schema) -> Commit:
         """Make the changes that waited for the data. If this fails, the data is safe and the next run makes them."""
         request = self.request
+        if commit.staged_branch is not None:  # the rows that these changes wait for are not published yet
+            return commit
         try:
             changes = plan_finish(request.table, self.given, state, planned_on)
             if not changes:

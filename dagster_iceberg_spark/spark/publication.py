@@ -1,7 +1,5 @@
 """Publishes a staged write: decides how, and does it through pyiceberg or, where that cannot, through the engine."""
 
-import random
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -10,20 +8,12 @@ from typing import TypeAlias
 from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark.catalog import publication as metadata
-from dagster_iceberg_spark.catalog.branches import ATTEMPTS, FIRST_WAIT_SECONDS, can_commit
+from dagster_iceberg_spark.catalog.branches import ATTEMPTS, can_commit, wait_for_others
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import CommitConflictError, IcebergSparkError
 from dagster_iceberg_spark.plan import publication_refusals
-from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.merging import MergeRules
-from dagster_iceberg_spark.plan.publication import (
-    Publication,
-    StagedLine,
-    decide_publication,
-    is_published,
-    staged_line,
-)
-from dagster_iceberg_spark.plan.staging import Staging
+from dagster_iceberg_spark.plan.publication import Publication, StagedRows, is_published
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.branches import change_branches
@@ -33,40 +23,29 @@ from dagster_iceberg_spark.spark.failures import translated, translating
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import refresh
 from dagster_iceberg_spark.table.commit import Commit
-from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+from dagster_iceberg_spark.table.snapshot import TableState
 from dagster_iceberg_spark.table.updates import DropBranch
-from dagster_iceberg_spark.timeouts import LONGEST_WAIT_SECONDS
 
 Write: TypeAlias = Callable[[WriteRequest, DataFrame], Commit]
 """Writes a DataFrame as one snapshot."""
 
 
 def publish(
-    session: IcebergSession,
-    request: WriteRequest,
-    staging: Staging,
-    state: TableState,
-    staged: Snapshot,
-    *,
-    owned: BoundScope,
-    audited: BoundScope | None,
-    rewrite: Write | None,
+    session: IcebergSession, request: WriteRequest, rows: StagedRows, state: TableState, *, rewrite: Write | None
 ) -> Publication:
-    """Publish the staged snapshot of the request, and drop its branch.
+    """Publish the staged rows of the request, and drop their branch.
 
-    `owned` has the rows that the snapshot replaced, updated or deleted, and `audited` those that an audit looked at
-    together. `rewrite` writes the rows again if no commit of metadata can publish them. It is None if they are not
-    those of `owned`.
+    `rewrite` writes the rows again if no commit of metadata can publish them. It is None if they are not those that
+    the staged write replaced, updated or deleted.
 
     Raises:
         CommitConflictError: Another writer has changed these rows of the target. The staged branch is dropped.
     """
-    write = _StagedSnapshot(session, request, staging, staged, owned, audited)
+    write = _StagedSnapshot(session, request, rows)
     try:
         is_possible = True
         for retry in range(ATTEMPTS):
-            line = staged_line(state, staging, staged)
-            how = write.publication(state, line, in_python=is_possible)
+            how = write.publication(state, in_python=is_possible)
             if how == "rewrite":
                 if rewrite is None:
                     break
@@ -77,12 +56,12 @@ def publish(
             if outcome == "published":
                 return how
             is_possible = outcome != "impossible"
-            time.sleep(random.uniform(0, min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**retry)))  # noqa: S311
+            wait_for_others(retry)
             state = look(session.catalog, request.identifier) or state
-            if is_published(state, staging, staged):  # the answer to the commit was lost
+            if is_published(state, rows.staging, rows.snapshot):  # the answer to the commit was lost
                 write.drop_branch()
                 return how
-        raise publication_refusals.moved(request.identifier, staging)
+        raise publication_refusals.moved(request.identifier, rows.staging)
     except CommitConflictError:
         with suppress(IcebergSparkError):  # the next attempt drops it too
             write.drop_branch()
@@ -91,50 +70,33 @@ def publish(
 
 @dataclass(frozen=True, slots=True)
 class _StagedSnapshot:
-    """A snapshot to publish. The fields are those of `publish`."""
+    """A staged snapshot to publish. The fields are those of `publish`."""
 
     session: IcebergSession
     request: WriteRequest
-    staging: Staging
-    snapshot: Snapshot
-    owned: BoundScope
-    audited: BoundScope | None
+    rows: StagedRows
 
-    def publication(self, state: TableState, line: StagedLine, *, in_python: bool) -> Publication:
+    def publication(self, state: TableState, *, in_python: bool) -> Publication:
         """Decide how to publish. `in_python` says whether pyiceberg may take files over."""
-        if not line.passed:
-            return "fast-forward"
+        how = metadata.choose_publication(self.session.catalog, state, self.rows)
         in_python = in_python and can_commit(self.session.catalog, state.format_version)
-        ids = tuple(snapshot.snapshot_id for snapshot in (self.snapshot, *line.passed))
-        columns = tuple(dict.fromkeys((*self.owned.columns, *(self.audited.columns if self.audited else ()))))
-        changes, specs = metadata.file_changes(self.session.catalog, state, ids, columns)
-        how = decide_publication(
-            state,
-            line,
-            self.staging,
-            self.request.materialization,
-            owned=self.owned,
-            audited=self.audited,
-            changes=changes,
-            spec_ids=specs,
-        )
         return how if how != "rebase" or in_python else "rewrite"
 
     def commit(self, state: TableState, how: Publication) -> metadata.Outcome:
         catalog = self.session.catalog
         if how == "rebase":
-            return metadata.rebase(catalog, state, self.staging, self.snapshot)
+            return metadata.rebase(catalog, state, self.rows)
         if can_commit(catalog, state.format_version):
-            return metadata.fast_forward(catalog, state, self.staging, self.snapshot)
-        return _fast_forward(self.session, state, self.staging, self.snapshot)
+            return metadata.fast_forward(catalog, state, self.rows)
+        return fast_forward(self.session, state, self.rows)
 
     def drop_branch(self) -> None:
-        change_branches(self.session, self.request.identifier, [DropBranch(self.staging.branch)])
+        change_branches(self.session, self.request.identifier, [DropBranch(self.rows.staging.branch)])
 
     def rewriting(self, state: TableState) -> tuple[WriteRequest, DataFrame]:
         """Return the request and the rows that write the staged rows again, if the target does not move in these."""
         refresh(self.session, state.identifier)
-        options, head = self.request.table.options, state.refs[self.staging.target]
+        options, head = self.request.table.options, state.refs[self.rows.staging.target]
         is_append = options.write_disposition == "append"
         validated = {} if is_append else {"isolation-level": "serializable", "validate-from-snapshot-id": str(head)}
         replaced = replace(options, write_disposition="replace", merge=MergeRules()) if options.merges else options
@@ -157,22 +119,23 @@ class _StagedSnapshot:
 
     def _rows(self, *, are_appended: bool) -> DataFrame:
         """Return the rows to write again: those that the snapshot appended, or those of the scope in it."""
-        session, since = self.session, self.snapshot.parent_snapshot_id
+        session, snapshot, since = self.session, self.rows.snapshot, self.rows.snapshot.parent_snapshot_id
         name = sql.table_name(session.catalog.name, self.request.identifier)
         with translating(session.catalog, action="publish", subject=str(self.request.identifier)):
             if are_appended and since is not None:
-                ends = {"start-snapshot-id": str(since), "end-snapshot-id": str(self.snapshot.snapshot_id)}
+                ends = {"start-snapshot-id": str(since), "end-snapshot-id": str(snapshot.snapshot_id)}
                 return session.spark.read.options(**ends).table(name)
-            rows = session.spark.sql(sql.rows_at(name, self.snapshot.snapshot_id))
-            predicate = self.owned.predicate()
+            rows = session.spark.sql(sql.rows_at(name, snapshot.snapshot_id))
+            predicate = self.rows.owned.predicate()
             return rows.where(column_of(functions_of(session.spark), predicate, catalog=session.catalog.name))
 
 
-def _fast_forward(session: IcebergSession, state: TableState, staging: Staging, staged: Snapshot) -> metadata.Outcome:
+def fast_forward(session: IcebergSession, state: TableState, rows: StagedRows) -> metadata.Outcome:
     """Move the target by Iceberg's procedure, which verifies that the target's head is an ancestor.
 
-    It moves to the head of the staged branch, which `staged_line` has verified a moment ago.
+    It moves to the head of the staged branch, which `choose_publication` has verified a moment ago.
     """
+    staging = rows.staging
     refresh(session, state.identifier)
     catalog, identifier = session.catalog, state.identifier
     try:
@@ -184,7 +147,7 @@ def _fast_forward(session: IcebergSession, state: TableState, staging: Staging, 
         has_moved = head != state.refs.get(staging.target)
         if not has_moved and not isinstance(failure, CommitConflictError):  # which a commit to any branch causes
             raise failure from error
-        if head != staged.snapshot_id:
+        if head != rows.snapshot.snapshot_id:
             return "moved"
     change_branches(session, state.identifier, [DropBranch(staging.branch)])
     return "published"

@@ -12,7 +12,7 @@ from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import ConfigurationError, IcebergSparkError
 from dagster_iceberg_spark.plan import publication_refusals
 from dagster_iceberg_spark.plan.binding import BoundScope
-from dagster_iceberg_spark.plan.publication import is_published, is_rewritable, published_snapshot
+from dagster_iceberg_spark.plan.publication import StagedRows, is_published, is_rewritable, published_snapshot
 from dagster_iceberg_spark.plan.staging import Staging
 from dagster_iceberg_spark.plan.write_request import WriteRequest
 from dagster_iceberg_spark.spark.audits import Expressions, Results, evaluable, looks_at_rows_together, query_of, scan
@@ -61,6 +61,8 @@ class StagedWrite:
     ) -> tuple[Commit, TableState | None]:
         """Audit the staged snapshot and publish it. Return the published commit, and the state of the table after it.
 
+        A snapshot that a release publishes stays in its branch.
+
         A snapshot that an earlier attempt has published is audited again, because its results may not be recorded. The
         state is None if the table lacks the published snapshot. `owned` has the rows that the write replaced, updated
         or deleted, or is None if an earlier attempt wrote. `write` writes rows that cannot be published as files.
@@ -78,8 +80,15 @@ class StagedWrite:
                 change_branches(self.session, request.identifier, [DropBranch(self.staging.branch)])
             return replace(commit, audits=results), state
         if any(result.forbids_publication for result in results):
+            is_kept = options.on_failure == "keep"
+            if not is_kept:
+                change_branches(self.session, request.identifier, [DropBranch(self.staging.branch)])
             query = partial(query_of, self.session, request, rows=rows, branch=self.staging.branch)
-            raise publication_refusals.failed_audits(request.identifier, self.staging, results, query)
+            raise publication_refusals.failed_audits(
+                request.identifier, self.staging, results, query if is_kept else None
+            )
+        if self.staging.published_by == "release":
+            return replace(commit, audits=results, staged_branch=self.staging.branch), state
         replaced = owned or rows.scope.without(options.merge.validity)
         audited = rows.scope if looks_at_rows_together(self.expressions) else None
         # Only the overwrite of all audited rows detects what others commit to them while the engine writes.
@@ -87,16 +96,8 @@ class StagedWrite:
         can_rewrite = is_validated and is_rewritable(
             options, knows_rows=owned is not None, has_renames=rows.has_renames
         )
-        how = publish(
-            self.session,
-            request,
-            self.staging,
-            state,
-            staged,
-            owned=replaced,
-            audited=audited,
-            rewrite=write if can_rewrite else None,
-        )
+        staged_rows = StagedRows(self.staging, staged, replaced, audited)
+        how = publish(self.session, request, staged_rows, state, rewrite=write if can_rewrite else None)
         after = look(self.session.catalog, request.identifier)
         published = None if after is None else published_snapshot(after, self.staging, staged)
         done = replace(

@@ -39,6 +39,7 @@ class Commit:
         retry_seconds: Seconds that the attempts before the last one took, including the waits between them.
         audits: The results of the audits, if the write was staged.
         publication: How this attempt published the staged rows, or None if it published none.
+        staged_branch: The branch that holds the snapshot until a release publishes it, or None if it is published.
         publication_seconds: Seconds from the end of the staged write to the end of the publication, with the audits.
     """
 
@@ -56,4 +57,5 @@ class Commit:
     has_created: bool = False
     audits: tuple[AuditResult, ...] = ()
     publication: str | None = None
+    staged_branch: str | None = None
     publication_seconds: float = 0.0

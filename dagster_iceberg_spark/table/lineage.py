@@ -43,6 +43,9 @@ NAMED_EXPLICITLY: Final = "iceberg/table"
 SHARERS_PROPERTY: Final = "dagster.shared_by"
 """Table property: the other assets that have written the table, as a JSON list."""
 
+STAGED_TOKEN: Final = "iceberg/commit_token"  # noqa: S105 - the name of a key
+"""Key of a materialization's metadata: the commit token of rows that wait for a release."""
+
 MAXIMUM_UPSTREAM_BYTES: Final = 2048
 
 ReadKind: TypeAlias = Literal["changes", "changelog"]
@@ -68,6 +71,7 @@ class UpstreamRead:
         output_heads: Each asset of the step with its table's current snapshot at the time of an incremental read. This
             is not written to the summary.
         is_pinned: Whether the input selects another time. This is not written to the summary.
+        is_staged: Whether the rows are staged, and not published yet. This is not written to the summary.
         asked_at: When the load began, in seconds since 1970. This is not written to the summary.
     """
 
@@ -83,6 +87,7 @@ class UpstreamRead:
     left_out: str | None = None
     output_heads: tuple[tuple[str, int | None], ...] = ()
     is_pinned: bool = False
+    is_staged: bool = False
     asked_at: float = math.inf
 
     @property
@@ -182,6 +187,20 @@ def upstream_reads(document: str) -> tuple[UpstreamRead, ...]:
         )
         for row in rows
     )
+
+
+def with_published_reads(document: str, published: Mapping[int, int]) -> str:
+    """Return the inputs of a summary with the ids of the published snapshots, by the ids of the staged ones.
+
+    The id of the staged snapshot that was read stays beside it.
+    """
+    written = json.loads(document) if document else []
+    rows = written if isinstance(written, list) else written.get("changes", ())
+    for row in rows:
+        if row["snapshot_id"] in published:
+            row["staged_snapshot_id"] = row["snapshot_id"]
+            row["snapshot_id"] = published[row["snapshot_id"]]
+    return json.dumps(written, separators=(",", ":"))
 
 
 def changes_read(summary: Mapping[str, str]) -> set[tuple[Any, ...]]:

@@ -420,11 +420,11 @@ def test_a_fast_forward_whose_answer_is_lost_is_not_made_again(
             lost.pop()
             if is_followed:
                 lake.session.sql("insert into lake.db.log values (3)")
-            monkeypatch.setattr(publication, "_fast_forward", lambda *_: "moved")
+            monkeypatch.setattr(publication, "fast_forward", lambda *_: "moved")
             raise CommitConflictError
         drop(*args)
 
-    fast_forward = publication._fast_forward
+    fast_forward = publication.fast_forward
 
     def forwarding(*args: Any) -> Any:
         try:
@@ -433,7 +433,7 @@ def test_a_fast_forward_whose_answer_is_lost_is_not_made_again(
             return "moved"
 
     monkeypatch.setattr(publication, "change_branches", dropping)
-    monkeypatch.setattr(publication, "_fast_forward", forwarding)
+    monkeypatch.setattr(publication, "fast_forward", forwarding)
     result = lake.materialize(frame_asset("log", "select 2 as v", metadata={**options, **EVERY_ROW}))
     assert metadata_of(result, "log")["iceberg/publication"] == "fast-forward"
     assert (lake.rows("log", "v"), staged_branches(lake, "log")) == ([1, 2, *([3] if is_followed else [])], [])

@@ -30,6 +30,8 @@ PRECEDENCE = {
     "schema_evolution": ("strict", "add_columns", "strict", "add_columns"),
     "partition_evolution": ("error", "evolve", "error", "evolve"),
     "rows_outside_partition": ("drop", "error", "drop", "error"),
+    "publish": ("release", "step", "release", "step"),
+    "on_failure": ("drop", "keep", "drop", "keep"),
     "table_properties": ({"a": "run"}, {"a": "definition"}, {"a": "config"}, {}),
     "write_options": ({"write-format": "orc"}, {"write-format": "avro"}, {"write-format": "parquet"}, {}),
 }
@@ -214,6 +216,8 @@ def test_foreign_keys_and_reported_keys_are_ignored() -> None:
         ("iceberg/audits", {"a": {"unique": []}}, "found no columns in 'a'"),
         ("iceberg/audits", {"a": {"condition": "x > 0", "severity": "error!"}}, "expected one of error, warn"),
         ("iceberg/audits", {"a": " "}, "found ''"),
+        ("iceberg/publish", "run", "expected one of step, release, found 'run'"),
+        ("iceberg/on_failure", True, "expected one of keep, drop, found True"),
     ],
 )
 def test_an_invalid_value_is_refused_with_the_key_s_name(key: str, value: Any, found: str) -> None:
@@ -345,6 +349,8 @@ FULL = {
     "iceberg/format_version": 3,
     "iceberg/location": "s3://lake/t",
     "iceberg/branch": "audit",
+    "iceberg/publish": "release",
+    "iceberg/on_failure": "drop",
     "iceberg/audits": {"some": "count(*) > 0", "key": {"unique": ["id"], "severity": "warn"}},
     "iceberg/takes_over": "old/flights",
 }

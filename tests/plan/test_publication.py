@@ -12,13 +12,13 @@ from dagster_iceberg_spark.plan.options import WriteOptions, parse_write_options
 from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds, DataFile
 from dagster_iceberg_spark.plan.publication import (
     FileChanges,
-    StagedLine,
+    StagedRows,
     decide_publication,
     is_published,
     is_rewritable,
     kept_properties,
+    passed_snapshots,
     published_snapshot,
-    staged_line,
 )
 from dagster_iceberg_spark.plan.staging import Staging
 from dagster_iceberg_spark.table.audit import Audit, AuditResult, Condition, NotNull
@@ -56,27 +56,24 @@ class TestLine:
 
     @pytest.mark.parametrize(("parent", "passed"), [(3, []), (2, [3]), (1, [3, 2])])
     def test_the_target_has_passed_what_is_newer_than_the_start(self, parent: int, passed: list[int]) -> None:
-        line = staged_line(state(staged(parent)), STAGING, staged(parent))
-        assert line.staged == staged(parent)
-        assert [item.snapshot_id for item in line.passed] == passed
+        found = passed_snapshots(state(staged(parent)), STAGING, staged(parent))
+        assert [item.snapshot_id for item in found] == passed
 
     @pytest.mark.parametrize("parent", [None, 9], ids=["no start", "an empty start"])
     @pytest.mark.parametrize(("main", "passed"), [(None, []), (3, [3, 2, 1])])
     def test_a_branch_of_an_empty_table_has_everything_before_it(
         self, parent: int | None, main: int | None, passed: list[int]
     ) -> None:
-        line = staged_line(state(EMPTY_START, staged(parent), main=main), STAGING, staged(parent))
-        assert line.staged == staged(parent)
-        assert [item.snapshot_id for item in line.passed] == passed
+        found = passed_snapshots(state(EMPTY_START, staged(parent), main=main), STAGING, staged(parent))
+        assert [item.snapshot_id for item in found] == passed
 
     def test_a_target_that_does_not_exist_yet_has_passed_nothing(self) -> None:
-        line = staged_line(state(staged(2)), Staging("staged", "audit"), staged(2))
-        assert line.passed == ()
+        assert passed_snapshots(state(staged(2)), Staging("staged", "audit"), staged(2)) == ()
 
     def test_only_the_target_counts(self) -> None:
         audit = snapshot(4, parent=1, commit_token="q")
-        line = staged_line(state(audit, staged(1), audit=4), Staging("staged", "audit"), staged(1))
-        assert line.passed == (audit,)
+        found = passed_snapshots(state(audit, staged(1), audit=4), Staging("staged", "audit"), staged(1))
+        assert found == (audit,)
 
     @pytest.mark.parametrize(
         "given",
@@ -103,18 +100,18 @@ class TestLine:
     )
     def test_another_history_is_refused(self, given: TableState) -> None:
         with pytest.raises(CommitConflictError, match="found another history: somebody has replaced the table"):
-            staged_line(given, STAGING, staged(3))
+            passed_snapshots(given, STAGING, staged(3))
 
     def test_a_start_that_has_expired_on_the_target_is_another_history(self) -> None:
         given = state(staged(2))
         expired = replace(given, snapshots={number: given.snapshots[number] for number in (3, 10)})
         with pytest.raises(CommitConflictError, match="one snapshot on top of a snapshot of 'main'"):
-            staged_line(expired, STAGING, staged(2))
+            passed_snapshots(expired, STAGING, staged(2))
 
     def test_snapshots_before_the_start_may_expire(self) -> None:
         given = state(staged(2))
         expired = replace(given, snapshots={number: given.snapshots[number] for number in (2, 3, 10)})
-        assert staged_line(expired, STAGING, staged(2)).passed == (given.snapshots[3],)
+        assert passed_snapshots(expired, STAGING, staged(2)) == (given.snapshots[3],)
 
 
 def file(path: str, first: str, last: str | None = None) -> DataFile:
@@ -139,18 +136,11 @@ def decide(
 ) -> str:
     """Decide for a staged snapshot that replaced the file `old`. All passed snapshots have changed the same files."""
     newest = staged_snapshot or staged(1)
+    newest = replace(newest, summary={**newest.summary, **(own or materialization()).properties()})
     changes = {item.snapshot_id: FileChanges(added, removed) for item in passed}
-    changes[newest.snapshot_id] = FileChanges((MINE,), (OLD,))
-    return decide_publication(
-        given or state(newest),
-        StagedLine(newest, passed),
-        STAGING,
-        own or materialization(),
-        owned=owned,
-        audited=audited,
-        changes=changes,
-        spec_ids=spec_ids,
-    )
+    changes[newest.snapshot_id] = FileChanges((MINE,), (OLD,), frozenset(spec_ids))
+    rows = StagedRows(STAGING, newest, owned, audited)
+    return decide_publication(given or state(newest), rows, passed, changes)
 
 
 class TestDecision:

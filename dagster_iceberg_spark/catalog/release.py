@@ -1,0 +1,161 @@
+"""Publishes what a run has staged in several tables: at one instant where the catalog can, else one table at a time."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from dagster_iceberg_spark.catalog.branches import ATTEMPTS, can_commit, wait_for_others
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.look import look
+from dagster_iceberg_spark.catalog.publication import Outcome, choose_publication, fast_forwarded, rebased
+from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table, commit_tables, is_transactional
+from dagster_iceberg_spark.plan import publication_refusals, release_refusals
+from dagster_iceberg_spark.plan.publication import Publication, StagedRows, published_snapshot
+from dagster_iceberg_spark.plan.release import Member, PublishedSnapshot, in_order, published_upstream, refuse_outdated
+from dagster_iceberg_spark.table.lineage import UPSTREAM, changes_read
+from dagster_iceberg_spark.table.snapshot import TableState
+
+Advance: TypeAlias = Callable[[TableState, StagedRows], Outcome]
+"""Fast-forwards a table that pyiceberg cannot commit to."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedMember:
+    """A member of a release that is published.
+
+    Args:
+        how: How it was published, or None if an earlier attempt had published it.
+        published: The snapshot that has its rows now.
+        before: The target's snapshot before, or None if it had none.
+    """
+
+    member: Member
+    how: Publication | None
+    published: PublishedSnapshot
+    before: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release that has been made. `is_atomic` says whether all tables were published at one instant."""
+
+    members: tuple[PublishedMember, ...]
+    is_atomic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The publication of one member. The commit is None if only an engine can make it."""
+
+    member: Member
+    how: Publication
+    commit: TableCommit | None
+
+    def done(self) -> PublishedMember:
+        staged, before = self.member.rows.snapshot, self.member.state.refs.get(self.member.rows.staging.target)
+        snapshot_id = staged.snapshot_id if self.commit is None else self.commit.snapshot_id
+        is_moved = before is not None and before != staged.parent_snapshot_id
+        return PublishedMember(self.member, self.how, PublishedSnapshot(snapshot_id, is_moved=is_moved), before)
+
+
+def publish_release(
+    description: CatalogDescription,
+    members: Sequence[Member],
+    published: Mapping[int, PublishedSnapshot],
+    *,
+    advance: Advance,
+    report: Callable[[str], None],
+) -> Release:
+    """Publish the members, or none of them if the catalog can commit several tables at one instant.
+
+    `published` has the snapshots that an earlier attempt has published, by the ids of the staged ones. Without
+    transactions, a member is published after those that it was made from, and an attempt that is interrupted has
+    published the first members. The next attempt publishes the others.
+
+    Raises:
+        CommitConflictError: Another writer has changed the rows of a member.
+    """
+    left, ids, done = in_order(members), dict(published), list[PublishedMember]()
+    refuse_outdated(left, published)
+    for retry in range(ATTEMPTS):
+        steps = _prepared(description, left, ids)
+        is_atomic = is_transactional(description) and all(step.commit is not None for step in steps)
+        if is_atomic:
+            made = steps if commit_tables(description, [step.commit for step in steps if step.commit]) else ()
+        else:
+            made = _in_turn(description, steps, advance, report)
+        _discard(steps[len(made) :])
+        done += [step.done() for step in made]
+        if len(made) == len(steps):
+            return Release(tuple(done), is_atomic=is_atomic)
+        wait_for_others(retry)
+        others = [_looked_at(description, step) for step in steps[len(made) :]]
+        done += [other for other in others if isinstance(other, PublishedMember)]
+        left = tuple(other for other in others if isinstance(other, Member))
+        ids |= {item.member.rows.snapshot.snapshot_id: item.published for item in done}
+    raise publication_refusals.moved(left[0].state.identifier, left[0].rows.staging)
+
+
+def _prepared(
+    description: CatalogDescription, members: Sequence[Member], published: Mapping[int, PublishedSnapshot]
+) -> tuple[_Step, ...]:
+    """Decide how to publish each member, and write what its commit needs. Nothing is committed."""
+    ids, steps = dict(published), list[_Step]()
+    try:
+        for member in members:
+            step = _step(description, member, ids)
+            steps.append(step)
+            ids[member.rows.snapshot.snapshot_id] = step.done().published
+    except BaseException:
+        _discard(steps)
+        raise
+    return tuple(steps)
+
+
+def _step(description: CatalogDescription, member: Member, published: Mapping[int, PublishedSnapshot]) -> _Step:
+    """Decide how to publish a member. It is rebased if its lineage names snapshots that are published as others."""
+    state, rows = member.state, member.rows
+    how = choose_publication(description, state, rows)
+    upstream = published_upstream(member, published)
+    if how == "rewrite":
+        raise release_refusals.needs_rewrite(state.identifier, rows.staging.target)
+    if how == "rebase" or upstream is not None:
+        commit = rebased(description, state, rows, {} if upstream is None else {UPSTREAM: upstream})
+        if commit is not None:
+            return _Step(member, "rebase", commit)
+        if how == "rebase" or changes_read(rows.snapshot.summary):  # the next run reads on from the ids in the lineage
+            raise release_refusals.needs_rewrite(state.identifier, rows.staging.target)
+    if not can_commit(description, state.format_version):
+        return _Step(member, "fast-forward", None)
+    return _Step(member, "fast-forward", fast_forwarded(description, state, rows))
+
+
+def _in_turn(
+    description: CatalogDescription, steps: Sequence[_Step], advance: Advance, report: Callable[[str], None]
+) -> tuple[_Step, ...]:
+    """Publish one member after the other, until a table has moved. Return the published ones."""
+    for number, step in enumerate(steps):
+        state, rows = step.member.state, step.member.rows
+        commit = step.commit
+        if not (advance(state, rows) == "published" if commit is None else commit_table(description, commit)):
+            return tuple(steps[:number])
+        report(f"Published {state.identifier}, {number + 1} of {len(steps)} tables.")
+    return tuple(steps)
+
+
+def _looked_at(description: CatalogDescription, step: _Step) -> Member | PublishedMember:
+    """Return the member as it is now. If the answer to its commit was lost, it is published."""
+    member = step.member
+    state = look(description, member.state.identifier) or member.state
+    found = published_snapshot(state, member.rows.staging, member.rows.snapshot)
+    return (
+        replace(member, state=state)
+        if found is None
+        else replace(step.done(), published=PublishedSnapshot.of(member.rows.snapshot, found))
+    )
+
+
+def _discard(steps: Sequence[_Step]) -> None:
+    for step in steps:
+        if step.commit is not None:
+            step.commit.discard()

@@ -1,0 +1,1 @@
+"""Releases: assets that publish together what their run has staged in several tables."""

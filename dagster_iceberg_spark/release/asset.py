@@ -1,0 +1,86 @@
+"""Builds the asset that publishes what its run has staged."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import dagster as dg
+
+from dagster_iceberg_spark.final_errors import final_errors
+from dagster_iceberg_spark.plan import release_refusals
+from dagster_iceberg_spark.release.definition import MemberDefinition
+
+
+def build_release(
+    key: dg.AssetKey | str | Sequence[str],
+    assets: Iterable[dg.AssetsDefinition],
+    *,
+    checks: Iterable[dg.AssetChecksDefinition] = (),
+    group_name: str | None = None,
+    description: str | None = None,
+) -> dg.AssetsDefinition:
+    """Build an asset that publishes together what its run has staged of several assets.
+
+    The asset is downstream of the others. Until it is materialized, only the run that has staged their rows reads them.
+    It publishes nothing unless every blocking check of the assets has passed on the staged rows. Tables in a SQL
+    catalog are published at one instant.
+
+    Args:
+        key: The key of the new asset.
+        assets: Assets that an `IcebergPySparkIOManager` stores, with `iceberg/publish` set to `release`, in one
+            catalog. Those with partitions have the same partitions definition.
+        checks: Blocking checks that must have passed. Those in the `Definitions` need not be given: only
+            `dg.materialize` does not know the checks that its selection leaves out.
+        group_name: The asset group.
+        description: The description in the UI.
+
+    Raises:
+        ConfigurationError: The assets have different partitions definitions.
+
+    Example:
+        >>> import dagster as dg
+        >>> from dagster_iceberg_spark import build_release
+        >>> @dg.asset(io_manager_key="iceberg", metadata={"iceberg/publish": "release"})
+        ... def flights(): ...
+        >>> build_release("release", [flights]).key.to_user_string()
+        'release'
+    """
+    released = tuple(assets)
+    members = tuple(
+        MemberDefinition(spec, definition.get_io_manager_key_for_asset_key(spec.key))
+        for definition in released
+        for spec in definition.specs
+    )
+    given = frozenset(spec.key for check in checks for spec in check.check_specs if spec.blocking)
+
+    @dg.asset(
+        key=key,
+        deps=[member.spec.key for member in members],
+        partitions_def=_partitions_of(key, members),
+        backfill_policy=_backfill_policy_of(released),
+        required_resource_keys={member.io_manager_key for member in members},
+        group_name=group_name,
+        description=description or "Publishes the rows that its run has staged in the tables of the upstream assets.",
+        kinds={"iceberg"},
+    )
+    def release(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
+        from dagster_iceberg_spark.release.step import ReleaseStep
+
+        with final_errors():
+            return ReleaseStep(context, members, given).publish()
+
+    return release
+
+
+def _partitions_of(key: Any, members: Iterable[MemberDefinition]) -> dg.PartitionsDefinition | None:
+    """Return the partitions definition that the members with partitions share: a run has partitions of only one."""
+    found = [member.spec.partitions_def for member in members if member.spec.partitions_def is not None]
+    for other in found:
+        if other != found[0]:
+            raise release_refusals.several_partitions_definitions(dg.AssetKey(key).to_user_string())
+    return found[0] if found else None
+
+
+def _backfill_policy_of(assets: Iterable[dg.AssetsDefinition]) -> dg.BackfillPolicy | None:
+    """Return the policy that the assets with partitions share, so that a backfill executes them in the same runs."""
+    policies = [definition.backfill_policy for definition in assets if definition.partitions_def is not None]
+    return policies[0] if policies and all(policy == policies[0] for policy in policies) else None

@@ -1,0 +1,243 @@
+"""The step of a release: what the run has staged, whether it may be published, and what was done."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import dagster as dg
+
+from dagster_iceberg_spark.addressing import partition_scope, plain_metadata
+from dagster_iceberg_spark.asset_tables import drop_branch, io_manager_of
+from dagster_iceberg_spark.catalog.audits import audited_rows
+from dagster_iceberg_spark.catalog.look import look
+from dagster_iceberg_spark.catalog.publication import Outcome
+from dagster_iceberg_spark.catalog.release import publish_release
+from dagster_iceberg_spark.dagster_private import blocking_checks, recorded_events, root_run_of, runs_of_root
+from dagster_iceberg_spark.errors import CatalogUnavailableError, IcebergSparkError
+from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
+from dagster_iceberg_spark.plan import release_refusals
+from dagster_iceberg_spark.plan.options import PARTITION_EXPR, WriteOptions, parse_key
+from dagster_iceberg_spark.plan.publication import StagedRows, published_snapshot
+from dagster_iceberg_spark.plan.release import Member, PublishedSnapshot
+from dagster_iceberg_spark.plan.staging import Staging, staged_branch
+from dagster_iceberg_spark.release.definition import MemberDefinition
+from dagster_iceberg_spark.release.record import StagedMaterialization, staged_materializations
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN, PARTITION_DIGEST
+from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.table.scope import PartitionScope
+from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+
+_COLUMNS: Final = dg.TableSchema(
+    columns=[
+        *map(dg.TableColumn, ("table", "asset", "partitions", "publication", "snapshot_before", "snapshot_after")),
+        *(dg.TableColumn(name, "int") for name in ("added_rows", "deleted_rows", "checks")),
+    ]
+)
+_EARLIER: Final = "by an earlier attempt"
+
+
+@dataclass(frozen=True, slots=True)
+class _StagedAsset:
+    """An asset that the run has staged or, if an earlier attempt of the release was interrupted, already published."""
+
+    definition: MemberDefinition
+    io_manager: IcebergPySparkIOManager
+    options: WriteOptions
+    staging: Staging
+    state: TableState
+    recorded: StagedMaterialization
+
+    @property
+    def identifier(self) -> TableIdentifier:
+        return self.state.identifier
+
+    def published(self) -> PublishedSnapshot | None:
+        """Return the snapshot of the target that has the rows, if there is one."""
+        staged = self.state.snapshots.get(self.recorded.snapshot_id)
+        if staged is not None:
+            found = published_snapshot(self.state, self.staging, staged)
+            return None if found is None else PublishedSnapshot.of(staged, found)
+        line, token = self.state.ancestors(self.staging.target), self.recorded.token
+        ids = (item.snapshot_id for item in line if token is not None and item.summary.get(COMMIT_TOKEN) == token)
+        return next((PublishedSnapshot(snapshot_id, is_moved=True) for snapshot_id in ids), None)
+
+    def member(self, *, has_checks: bool) -> Member:
+        """Return the asset as a member of the release. Its staged rows must be those that Dagster has recorded."""
+        staged = self.state.head(self.staging.branch)
+        if staged is None or staged.snapshot_id != self.recorded.snapshot_id:
+            raise release_refusals.lost_branch(self.identifier, self.staging.branch, self.recorded.snapshot_id)
+        scope = self._scope()
+        if scope.digest != staged.summary.get(PARTITION_DIGEST):
+            raise release_refusals.other_partitions(self.identifier, staged.snapshot_id, scope.describe())
+        rows = audited_rows(self.state, staged, Schema(()), self.options.renames, scope=scope).scope
+        audited = rows if has_checks or self.options.audits else None
+        owned = rows.without(self.options.merge.validity)
+        return Member(self.definition.name, self.state, StagedRows(self.staging, staged, owned, audited))
+
+    def record(self, *, how: str, before: int | None, after: int) -> dg.TableRecord:
+        """Return the row of the release's metadata."""
+        snapshot: Snapshot = self.state.snapshots.get(self.recorded.snapshot_id) or self.state.snapshots[after]
+        return dg.TableRecord(
+            {
+                "table": str(self.identifier),
+                "asset": self.definition.name,
+                "partitions": self._scope().describe(),
+                "publication": how,
+                "snapshot_before": "" if before is None else str(before),
+                "snapshot_after": str(after),
+                "added_rows": snapshot.count("added-records"),
+                "deleted_rows": snapshot.count("deleted-records"),
+                "checks": len(self.recorded.checks),
+            }
+        )
+
+    def _scope(self) -> PartitionScope:
+        """Return the partitions that Dagster has recorded."""
+        spec = self.definition.spec
+        if spec.partitions_def is None:
+            return PartitionScope()
+        columns = parse_key(PARTITION_EXPR, plain_metadata(spec.metadata), subject=self.definition.name)
+        return partition_scope(spec.partitions_def, self.recorded.partitions, columns, subject=self.definition.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseStep:
+    """A step that publishes. `checks` has more blocking checks than Dagster knows of."""
+
+    context: dg.AssetExecutionContext
+    definitions: Sequence[MemberDefinition]
+    checks: frozenset[dg.AssetCheckKey]
+
+    def publish(self) -> dg.MaterializeResult[Any]:
+        """Publish what the run has staged. Return what was done as metadata.
+
+        Raises:
+            UnauditedReleaseError: A blocking check of an asset has not passed on its staged rows.
+            CommitConflictError: Another writer has changed the rows of an asset.
+            UpstreamMissingError: The run has staged nothing, or the staged rows are gone.
+        """
+        began, staged = time.monotonic(), self._staged()
+        catalog = staged[0].io_manager.spark.catalog_description
+        published = {asset.definition.name: found for asset in staged if (found := asset.published()) is not None}
+        left = [asset for asset in staged if asset.definition.name not in published]
+        checks = self._blocking_checks()
+        try:
+            self._refuse_unaudited(left, checks)
+            release = publish_release(
+                catalog,
+                [asset.member(has_checks=asset.definition.spec.key in checks) for asset in left],
+                {asset.recorded.snapshot_id: published[asset.definition.name] for asset in staged if asset not in left},
+                advance=partial(_advance, staged[0].io_manager),
+                report=self.context.log.info,
+            )
+        except IcebergSparkError as error:
+            if not isinstance(error, CatalogUnavailableError):  # after which the tables may be published
+                _drop_rejected(left)
+            raise
+        done = {item.member.asset: item for item in release.members}
+        rows = []
+        for asset in staged:
+            item, name = done.get(asset.definition.name), asset.definition.name
+            rows.append(
+                asset.record(
+                    how=_EARLIER if item is None or item.how is None else item.how,
+                    before=None if item is None else item.before,
+                    after=published[name].snapshot_id if item is None else item.published.snapshot_id,
+                )
+            )
+        seconds = time.monotonic() - began
+        at_once = "at one instant" if release.is_atomic else "one after the other"
+        self.context.log.info(
+            f"Published {len(release.members)} of {len(staged)} tables in {seconds:.2f} s, {at_once}: "
+            f"{', '.join(str(asset.identifier) for asset in staged)}."
+        )
+        return dg.MaterializeResult(
+            metadata={
+                "iceberg/tables": dg.MetadataValue.table(rows, _COLUMNS),
+                "iceberg/atomic": release.is_atomic,
+                "iceberg/publication_seconds": round(seconds, 3),
+            }
+        )
+
+    @property
+    def _name(self) -> str:
+        return "/".join(self.context.asset_key.path)
+
+    def _staged(self) -> list[_StagedAsset]:
+        """Return the assets that the run, or a run that it executes again, has materialized."""
+        context = self.context
+        recorded = staged_materializations(
+            recorded_events(context.instance, runs_of_root(context.instance, context.run))
+        )
+        staged = [
+            self._asset(definition, recorded[definition.spec.key])
+            for definition in self.definitions
+            if definition.spec.key in recorded
+        ]
+        if not staged:
+            raise release_refusals.nothing_staged(self._name, self._root_run_id)
+        catalogs = {asset.io_manager.spark.catalog_description.identity: asset for asset in staged}
+        if len(catalogs) > 1:
+            names = [str(asset.io_manager.spark.catalog_description) for asset in catalogs.values()]
+            raise release_refusals.several_catalogs(self._name, names)
+        tables = [asset.identifier for asset in staged]
+        for table in tables:
+            if tables.count(table) > 1:
+                raise release_refusals.shared_table(self._name, table)
+        return staged
+
+    @property
+    def _root_run_id(self) -> str:
+        return root_run_of(self.context.run)
+
+    def _asset(self, definition: MemberDefinition, recorded: StagedMaterialization) -> _StagedAsset:
+        io_manager = io_manager_of(
+            getattr(self.context.resources, definition.io_manager_key),
+            definition.io_manager_key,
+            action="publish",
+            hint="build a release of assets that it stores only.",
+        )
+        request = io_manager.definition_of(definition.spec).request
+        if request.options.publish != "release":
+            raise release_refusals.step_publishes(self._name, definition.name)
+        target = request.options.branch
+        branch = staged_branch(root_run_id=self._root_run_id, output=definition.name, scope=None, target=target)
+        state = look(io_manager.spark.catalog_description, request.identifier)
+        if state is None:
+            raise release_refusals.lost_branch(request.identifier, branch, recorded.snapshot_id)
+        return _StagedAsset(definition, io_manager, request.options, Staging(branch, target), state, recorded)
+
+    def _blocking_checks(self) -> Mapping[dg.AssetKey, frozenset[str]]:
+        """Return the names of the blocking checks of each asset that has some."""
+        known = blocking_checks(self.context) | self.checks
+        return {key: frozenset(check.name for check in known if check.asset_key == key) for key in _assets_of(known)}
+
+    def _refuse_unaudited(self, assets: Sequence[_StagedAsset], checks: Mapping[dg.AssetKey, frozenset[str]]) -> None:
+        found = {
+            asset.definition.name: asset.recorded.unaudited(checks.get(asset.definition.spec.key, ()))
+            for asset in assets
+        }
+        unaudited = {name: results for name, results in found.items() if results}
+        if unaudited:
+            raise release_refusals.unaudited(self._name, unaudited)
+
+
+def _assets_of(checks: frozenset[dg.AssetCheckKey]) -> frozenset[dg.AssetKey]:
+    return frozenset(check.asset_key for check in checks)
+
+
+def _advance(io_manager: IcebergPySparkIOManager, state: TableState, rows: StagedRows) -> Outcome:
+    """Fast-forward a table that only an engine can commit to."""
+    from dagster_iceberg_spark.spark.publication import fast_forward
+
+    return fast_forward(io_manager.spark.iceberg_session, state, rows)
+
+
+def _drop_rejected(assets: Sequence[_StagedAsset]) -> None:
+    """Drop the staged branches of the assets that want it (`iceberg/on_failure`)."""
+    for asset in assets:
+        if asset.options.on_failure == "drop":
+            drop_branch(asset.io_manager, asset.identifier, asset.staging.branch)
