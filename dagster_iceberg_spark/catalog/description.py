@@ -118,6 +118,8 @@ class CatalogDescription:
     secrets: tuple[str, ...] = field(repr=False, default=())
     system_properties: Mapping[str, str] = field(repr=False, default_factory=dict)
     aws: AwsIdentity | None = None
+    has_transactions: bool = False
+    """Whether a REST server commits several tables at one instant, as configured."""
     source: Literal["configuration", "session"] = "configuration"
     """A catalog that a Spark session describes needs no properties in Spark."""
 

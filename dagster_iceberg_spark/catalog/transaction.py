@@ -1,6 +1,8 @@
 """Commits metadata through pyiceberg: to one table, or to several tables at one instant.
 
-Only a SQL catalog commits several tables together: one transaction moves the pointers of all tables, or none.
+A SQL catalog moves the pointers of all tables in one transaction. A REST catalog may have the endpoint
+`transactions/commit`, but not every server behind it commits all tables or none: Iceberg's reference server commits one
+after the other. The configuration of the catalog says whether it does.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,19 +11,25 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import Endpoint, RestCatalog
+from pyiceberg.catalog.rest.response import _handle_non_200_response
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
-from pyiceberg.exceptions import BadRequestError, CommitFailedException
-from pyiceberg.table import Table
+from pyiceberg.exceptions import BadRequestError, CommitFailedException, CommitStateUnknownException
+from pyiceberg.table import CommitTableRequest, Namespace, Table
+from pyiceberg.table import TableIdentifier as RestIdentifier
 from pyiceberg.table.update import TableRequirement, TableUpdate
+from requests import HTTPError
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import call_catalog, open_catalog
+from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 _OUTDATED: Final = "older than last sequence number"
 """What catalogs say of a new snapshot if a commit to any branch was faster. They check the refs first."""
+_TRANSACTIONS: Final = Endpoint.from_string("POST /v1/{prefix}/transactions/commit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +53,7 @@ class TableCommit:
 
 def is_transactional(description: CatalogDescription) -> bool:
     """Return whether the catalog commits several tables at one instant."""
-    return isinstance(open_catalog(description), SqlCatalog)
+    return description.has_transactions or isinstance(open_catalog(description), SqlCatalog)
 
 
 def commit_table(description: CatalogDescription, commit: TableCommit) -> bool:
@@ -69,13 +77,18 @@ def commit_tables(description: CatalogDescription, commits: Sequence[TableCommit
         CatalogUnavailableError: The database does not answer. It has made all commits or none.
     """
     catalog = open_catalog(description)
-    if not isinstance(catalog, SqlCatalog):
-        raise TypeError(f"the {description} commits one table at a time")
     ordered = sorted(commits, key=lambda commit: commit.identifier.parts)
     names = ", ".join(str(commit.identifier) for commit in ordered)
 
     def committed() -> bool:
-        return _has_no_conflict(lambda: _commit_together(catalog, ordered))
+        match catalog:
+            case SqlCatalog():
+                return _has_no_conflict(lambda: _commit_by_sql(catalog, ordered))
+            case RestCatalog():
+                _require_transactions(description, catalog)
+                return _has_no_conflict(lambda: _commit_by_rest(catalog, ordered))
+            case _:
+                raise TypeError(f"the {description} commits one table at a time")
 
     return call_catalog(description, committed, action=f"publish {names} in")
 
@@ -93,7 +106,7 @@ def _has_no_conflict(commit: Callable[[], object]) -> bool:
     return True
 
 
-def _commit_together(catalog: SqlCatalog, commits: Sequence[TableCommit]) -> None:
+def _commit_by_sql(catalog: SqlCatalog, commits: Sequence[TableCommit]) -> None:
     """Write the new metadata of all tables, then move their pointers in one transaction."""
     written: list[tuple[Table, Table]] = []
     with ExitStack() as stack:
@@ -109,6 +122,39 @@ def _commit_together(catalog: SqlCatalog, commits: Sequence[TableCommit]) -> Non
                 _move_pointer(session, catalog.name, table, new)
             stack.pop_all()  # the database may make a commit whose answer is lost
             session.commit()
+
+
+def _require_transactions(description: CatalogDescription, catalog: RestCatalog) -> None:
+    if _TRANSACTIONS not in catalog._supported_endpoints:  # noqa: SLF001 - no public call tells
+        raise ConfigurationError.refusing(
+            "publish tables at one instant in",
+            str(description),
+            expected=f"a server that announces the endpoint `{_TRANSACTIONS}`",
+            found="none in its response to `v1/config`",
+            hint="remove `atomic_transactions` from the catalog.",
+        )
+
+
+def _commit_by_rest(catalog: RestCatalog, commits: Sequence[TableCommit]) -> None:
+    """Send all commits in one request (Iceberg's REST specification, `commitTransaction`)."""
+    changes = [
+        CommitTableRequest(
+            identifier=RestIdentifier(
+                namespace=Namespace(list(commit.identifier.namespace)), name=commit.identifier.name
+            ),
+            requirements=commit.requirements,
+            updates=commit.updates,
+        )
+        for commit in commits
+    ]
+    document = f'{{"table-changes":[{",".join(change.model_dump_json() for change in changes)}]}}'
+    session = catalog._session  # noqa: SLF001 - with the login and the headers; pyiceberg 0.12 has no call for it
+    response = session.post(catalog.url("transactions/commit"), data=document.encode())
+    try:
+        response.raise_for_status()
+    except HTTPError as error:
+        unknown = dict.fromkeys((500, 502, 504), CommitStateUnknownException)
+        _handle_non_200_response(error, {409: CommitFailedException, **unknown})
 
 
 def _delete_metadata(written: Sequence[tuple[Table, Table]]) -> None:

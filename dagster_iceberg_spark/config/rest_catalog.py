@@ -1,6 +1,7 @@
 """Catalogs that speak Iceberg's REST protocol, with presets for some services."""
 
 import ssl
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -53,6 +54,11 @@ class RestCatalog(Catalog):
     )
     prefix: str | None = Field(default=None, description="Prefix of the paths, if the service does not announce it.")
     headers: dict[str, str] = Field(default={}, description="Headers of every request, such as `Polaris-Realm`.")
+    atomic_transactions: bool = Field(
+        default=False,
+        description="Whether the server commits several tables at one instant (endpoint `transactions/commit`). A "
+        "release then publishes all tables or none. Not every server that has the endpoint does.",
+    )
     ca_bundle: str | None = Field(
         default=None,
         description="Path of a PEM file with the service's certificate authorities, if these are private. It is for "
@@ -160,7 +166,7 @@ class RestCatalog(Catalog):
             "rest.client.connection-timeout-ms": str(CLIENT_CONNECT_TIMEOUT_SECONDS * 1000),
             "rest.client.socket-timeout-ms": str(CLIENT_ANSWER_TIMEOUT_SECONDS * 1000),
         }
-        return self._described(
+        described = self._described(
             EngineProperties(spark={**common, **timeouts}, pyiceberg=common),
             self._headers,
             self._trust,
@@ -170,6 +176,7 @@ class RestCatalog(Catalog):
             endpoint=self.uri,
             host=host_of(self.uri),
         )
+        return replace(described, has_transactions=self.atomic_transactions)
 
     @property
     def _default_store(self) -> S3Store:

@@ -8,8 +8,10 @@ from typing import Any, Final
 
 import dagster as dg
 import pytest
+from pyiceberg.table import StaticTable
+from sqlalchemy import text
 
-from dagster_iceberg_spark import SqlCatalog
+from dagster_iceberg_spark import SqlCatalog, build_release
 from tests.conftest import Lake, error_of, hours_asset, open_lake
 from tests.servers.conftest import emptied
 
@@ -29,13 +31,15 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
     yield from open_lake(emptied(catalog), tmp_path, None)
 
 
-def run_together(lake: Lake, days: list[str]) -> list[str]:
+def run_together(lake: Lake, days: list[str], *, is_released: bool = False) -> list[str]:
     """Materialize a day of all tables in each run, all at once. Return the error of each run, or an empty text."""
     barrier = threading.Barrier(len(days))
 
     def run(number: int) -> str:
-        metadata = {"partition_expr": "ts", "iceberg/audits": {"some": "count(*) = 24", "plausible": "v >= 0"}}
+        metadata: dict[str, Any] = {"partition_expr": "ts", "iceberg/audits": {"all": "count(*) = 24"}}
+        metadata |= {"iceberg/publish": "release"} if is_released else {}
         assets = [hours_asset(name, str(number), partitions_def=DAYS, metadata=metadata) for name in TABLES]
+        assets += [build_release("release", assets)] if is_released else []
         barrier.wait()
         with dg.DagsterInstance.ephemeral() as instance:
             own = Lake(lake.spark, lake.io_manager, instance, lake.directory)
@@ -61,6 +65,44 @@ def test_of_runs_of_the_same_day_each_table_shows_one(lake: Lake) -> None:
         values = lake.rows(name, "v")
         assert (len(values), len(set(values))) == (24, 1)
         assert len(history(lake, name)) == len({str(summary["dagster.run_id"]) for summary in history(lake, name)})
+
+
+@pytest.mark.parametrize("days", [[f"2024-03-{day:02}" for day in range(1, RUNS + 1)], ["2024-03-01"] * 4])
+def test_each_release_is_seen_in_all_tables_or_in_none(lake: Lake, days: list[str]) -> None:
+    """Of runs of the same day, one is released, and the others are conflicts."""
+    seen, is_over = list[int](), threading.Event()
+
+    def watch() -> None:
+        while not is_over.is_set():
+            runs = runs_at_one_instant(lake)
+            assert all(found == runs[0] for found in runs)
+            seen.append(len(runs[0]) if runs else 0)
+
+    with ThreadPoolExecutor(1) as pool:
+        watching = pool.submit(watch)
+        errors = run_together(lake, days, is_released=True)
+        is_over.set()
+        watching.result()
+    done = RUNS if len(set(days)) == RUNS else 1
+    assert errors.count("") == done
+    assert all("CommitConflictError" in error for error in errors if error)
+    assert (min(seen), [len(found) for found in runs_at_one_instant(lake)]) == (0, [done] * len(TABLES))
+    for name in TABLES:
+        assert len(lake.rows(name, "v")) == 24 * done
+
+
+def runs_at_one_instant(lake: Lake) -> list[set[str]]:
+    """Return the runs whose rows are published in each table, from one query for the pointers of all tables."""
+    catalog: Any = lake.spark.pyiceberg_catalog
+    query = text("select metadata_location from iceberg_tables where table_namespace = 'db'")
+    with catalog.engine.connect() as connection:
+        locations = [row[0] for row in connection.execute(query)]
+    tables = [StaticTable.from_metadata(location) for location in locations]
+    found = [[table.snapshot_by_id(entry.snapshot_id) for entry in table.history()] for table in tables]
+    if len(tables) < len(TABLES):
+        assert not any(found)
+        return []
+    return [{str(item.summary["dagster.run_id"]) for item in items if item and item.summary} for items in found]
 
 
 def history(lake: Lake, name: str) -> list[Any]:
