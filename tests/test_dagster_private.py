@@ -1,5 +1,7 @@
 """Semi-private calls of Dagster in a real run. A test fails if Dagster changes the call's behavior."""
 
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -210,3 +212,64 @@ def test_definitions_made_by_a_function_are_found() -> None:
     found = dagster_private.definitions_in(module)
     assert list(found) == ["defs", "made"]
     assert all(isinstance(item, dg.Definitions) for item in found.values())
+
+
+def test_the_events_and_the_blocking_checks_of_runs_that_execute_one_another_are_found(
+    instance: dg.DagsterInstance,
+) -> None:
+    found: dict[str, Any] = {}
+
+    @dg.asset_check(asset=up, blocking=True)
+    def blocking() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=True)
+
+    @dg.asset_check(asset=up)
+    def other() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=False)
+
+    @dg.asset(deps=[up])
+    def last(context: dg.AssetExecutionContext) -> None:
+        found["checks"] = dagster_private.blocking_checks(context)
+        found["root"] = dagster_private.root_run_of(context.run)
+        found["runs"] = dagster_private.runs_of_root(context.instance, context.run)
+        found["events"] = list(dagster_private.recorded_events(context.instance, found["runs"]))
+
+    assets: list[Any] = [up, blocking, other, last]
+    spy = {"io_manager": Spy()}
+    only_up = dg.AssetSelection.assets(up).without_checks()
+    first = dg.materialize(assets, resources=spy, instance=instance, selection=only_up).run_id
+    tags = {"dagster/parent_run_id": first, "dagster/root_run_id": first}
+    again = dg.materialize(assets, resources=spy, instance=instance, tags=tags).run_id
+    assert (found["root"], found["runs"]) == (first, [first, again])
+    assert found["checks"] == {dg.AssetCheckKey(up.key, "blocking")}
+    names = [getattr(item.event, "check_name", "stored") for item in found["events"]]
+    assert (names[0], sorted(names[1:])) == ("stored", ["blocking", "other", "stored"])
+    assert [(item.run_id, item.step_key) for item in found["events"][:2]] == [(first, "up"), (again, "up")]
+
+
+LOCATION = """
+import dagster as dg
+from dagster_iceberg_spark import dagster_private
+
+@dg.asset
+def up(): ...
+
+@dg.asset_check(asset=up, blocking=True)
+def left_out():
+    return dg.AssetCheckResult(passed=True)
+
+@dg.asset(deps=[up])
+def last(context: dg.AssetExecutionContext):
+    context.log.info(f"checks: {[check.name for check in dagster_private.blocking_checks(context)]}")
+
+only = dg.define_asset_job("only", selection=dg.AssetSelection.assets("last").without_checks())
+defs = dg.Definitions([up, last], asset_checks=[left_out], jobs=[only])
+"""
+
+
+def test_checks_of_the_code_location_that_the_run_leaves_out_are_found(tmp_path: Path) -> None:
+    (tmp_path / "location.py").write_text(LOCATION)
+    command = ["dagster", "job", "execute", "-f", "location.py", "-j", "only"]
+    variables = {**os.environ, "DAGSTER_HOME": str(tmp_path)}
+    run = subprocess.run(command, cwd=tmp_path, env=variables, check=True, capture_output=True, text=True)
+    assert "checks: ['left_out']" in run.stderr
