@@ -1,4 +1,7 @@
-"""Checks that run after their assets are materialized, on the same partitions. They start no JVM of their own."""
+"""Checks that run after their assets are materialized, on the same partitions. They start no JVM of their own.
+
+The checks of staged rows read these rows, before anybody else does.
+"""
 
 import dagster as dg
 import polars as pl
@@ -24,6 +27,7 @@ def weather_is_hourly(weather: pl.DataFrame) -> dg.AssetCheckResult:
 @dg.asset_check(
     asset=daily_delays,
     partitions_def=new_york_days,
+    blocking=True,  # the release requires that it has passed
     description="No more flights are late or cancelled than were scheduled, and the weather is known.",
 )
 def delays_are_plausible(daily_delays: pl.DataFrame) -> dg.AssetCheckResult:

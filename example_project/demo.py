@@ -82,18 +82,18 @@ STEPS = [
         ("--partition-range", "EWR|2013-01-01...LGA|2013-01-31"),
     ),
     Step(
-        "Flights and delays of three days",
-        "flights,daily_delays",
+        "Flights and delays of three days, published at one instant",
+        "flights,daily_delays,delays_release",
         ("--partition-range", "2013-01-01...2013-01-03"),
     ),
     Step(
         "Flights and delays of all January, those days again among them",
-        "flights,daily_delays",
+        "flights,daily_delays,delays_release",
         ("--partition-range", "2013-01-01...2013-01-31"),
     ),
     Step(
         "A day whose source has changed its unit: its rows fail an audit, and nobody sees them",
-        "flights",
+        "flights,daily_delays,delays_release",
         ("--partition", "2013-01-15", "--config-json", '{"ops": {"flights": {"config": {"delays_in_seconds": true}}}}'),
         refusal="AuditFailedError",
     ),

@@ -4,7 +4,9 @@ import dagster as dg
 
 weather_job = dg.define_asset_job("load_weather", selection=["weather"], description="A day's weather at one airport.")
 delays_job = dg.define_asset_job(
-    "load_delays", selection=["flights", "daily_delays"], description="A day's flights, and what became of them."
+    "load_delays",
+    selection=["flights", "daily_delays", "delays_release"],
+    description="A day's flights, and what became of them.",
 )
 reference_job = dg.define_asset_job(
     "load_reference", selection=["planes", "airlines", "airports"], description="What flights refer to."

@@ -21,7 +21,7 @@ from dagster_iceberg_spark import IcebergSparkResource
 from dagster_iceberg_spark.dagster_private import recorded_evaluations
 from dagster_iceberg_spark.resource import SESSIONS
 from example_project import checks, demo
-from example_project.assets import delays, observations, reference, report
+from example_project.assets import delays, observations, reference, release, report
 from example_project.definitions import defs
 from example_project.resources import NAMESPACE, resources_in
 from example_project.sources import SCHEMAS, NycFlights13, data_directory
@@ -33,6 +33,7 @@ ASSETS = [
     delays.daily_delays,
     delays.monthly_carriers,
     report.delay_report,
+    release.delays_release,
 ]
 CHECKS = [*checks.audit_checks, checks.weather_is_hourly, checks.delays_are_plausible]
 NEW_YORK = ZoneInfo("America/New_York")
@@ -57,7 +58,7 @@ def test_the_definitions_are_loadable() -> None:
 
 def test_every_asset_has_a_description_and_owners() -> None:
     specs = defs.resolve_all_asset_specs()
-    assert len(specs) == 9
+    assert len(specs) == 10
     for spec in specs:
         assert spec.description
         assert spec.owners
@@ -67,7 +68,7 @@ def test_every_asset_has_a_description_and_owners() -> None:
 
 def test_every_stored_asset_describes_its_columns() -> None:
     for spec in defs.resolve_all_asset_specs():
-        if "iceberg" in spec.kinds:
+        if {"spark", "iceberg"} <= spec.kinds:
             columns = spec.metadata["dagster/column_schema"].columns
             assert all(column.description for column in columns), spec.key
 
@@ -120,8 +121,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
         project.materialize("airlines")
         for day in ("2013-03-10", "2013-11-03"):
             project.materialize("weather", tags={RANGE_START: f"EWR|{day}", RANGE_END: f"LGA|{day}"})
-            project.materialize("flights", "daily_delays", partition_key=day)
-        project.materialize("flights", partition_key="2013-03-09")
+            project.materialize("flights", "daily_delays", "delays_release", partition_key=day)
+        project.materialize("flights", "delays_release", partition_key="2013-03-09")
         yield project
     SESSIONS.release(id(project.spark), stops_when_unused="no")
 

@@ -1,6 +1,6 @@
 """Builds the asset that publishes what its run has staged."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -17,6 +17,9 @@ def build_release(
     checks: Iterable[dg.AssetChecksDefinition] = (),
     group_name: str | None = None,
     description: str | None = None,
+    owners: Sequence[str] = (),
+    tags: Mapping[str, str] | None = None,
+    automation_condition: dg.AutomationCondition[dg.AssetKey] | None = None,
 ) -> dg.AssetsDefinition:
     """Build an asset that publishes together what its run has staged of several assets.
 
@@ -32,6 +35,9 @@ def build_release(
             `dg.materialize` does not know the checks that its selection leaves out.
         group_name: The asset group.
         description: The description in the UI.
+        owners: The owners of the new asset.
+        tags: Its tags.
+        automation_condition: When Dagster materializes it.
 
     Raises:
         ConfigurationError: The assets have different partitions definitions.
@@ -61,6 +67,9 @@ def build_release(
         group_name=group_name,
         description=description or "Publishes the rows that its run has staged in the tables of the upstream assets.",
         kinds={"iceberg"},
+        owners=owners,
+        tags=tags,
+        automation_condition=automation_condition,
     )
     def release(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
         from dagster_iceberg_spark.release.step import ReleaseStep

@@ -25,6 +25,7 @@ from example_project.partitions import new_york_day, new_york_days, new_york_mon
     },
     metadata={
         "partition_expr": "day",
+        "iceberg/publish": "release",
         # A day has three rows, so one file holds a month. A run still replaces only the rows of its own days.
         "iceberg/partition_by": ["month(day)"],
         "dagster/column_schema": dg.TableSchema(

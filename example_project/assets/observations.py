@@ -29,7 +29,9 @@ class FlightsConfig(dg.Config):
     metadata={
         "partition_expr": "time_hour",
         "iceberg/partition_by": ["day(time_hour)"],
-        # The rows are checked in a branch. Only rows that pass are published to the readers of the table.
+        # The rows wait in a branch until `delays_release` publishes them with the delays that are made from them.
+        "iceberg/publish": "release",
+        # Rows that fail an audit are never published.
         "iceberg/audits": {
             "not_empty": "count(*) > 0",
             "delays_plausible": "dep_delay BETWEEN -120 AND 1440",
