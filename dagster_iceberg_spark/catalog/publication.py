@@ -5,12 +5,13 @@ retries are not used: after a conflict, somebody has to decide again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, Literal, TypeAlias
 
 from pyiceberg.exceptions import ValidationException
 from pyiceberg.manifest import DataFile as ManifestDataFile
 from pyiceberg.manifest import DataFileContent, ManifestEntryStatus
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
@@ -36,8 +37,10 @@ from dagster_iceberg_spark.plan.publication import (
     kept_properties,
     passed_snapshots,
 )
+from dagster_iceberg_spark.plan.release import PublishedSnapshot, published_upstream
 from dagster_iceberg_spark.plan.staging import Staging
 from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.lineage import UPSTREAM
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 Outcome: TypeAlias = Literal["published", "moved", "impossible"]
@@ -50,7 +53,7 @@ def choose_publication(description: CatalogDescription, state: TableState, rows:
     Raises:
         CommitConflictError: Another writer has changed these rows.
     """
-    passed = passed_snapshots(state, rows.staging, rows.snapshot)
+    passed = passed_snapshots(state, rows)
     if not passed:
         return "fast-forward"
     return decide_publication(state, rows, passed, _file_changes(description, state, rows, passed))
@@ -67,18 +70,22 @@ def fast_forwarded(description: CatalogDescription, state: TableState, rows: Sta
     table = _table(description, state.identifier)
     if not can_commit(description, table.metadata.format_version):
         return None
-    return _commit_of(table, state, rows.staging, rows.snapshot.snapshot_id)
+    published = {
+        snapshot.snapshot_id: PublishedSnapshot(snapshot.snapshot_id, is_moved=False) for snapshot in rows.snapshots
+    }
+    return _commit_of(table, state, rows.staging, published)
 
 
 def rebase(description: CatalogDescription, state: TableState, rows: StagedRows) -> Outcome:
-    """Add a snapshot with the files and the properties of the staged one to the target, and drop the staged branch."""
-    commit = rebased(description, state, rows)
+    """Add snapshots with the files and properties of the staged ones to the target, and drop the staged branch."""
+    commit = rebased(description, state, rows, {})
     if commit is None:
         return "impossible"
     if commit_table(description, commit):
         return "published"
     # A catalog may have made a commit that it reports as rejected, because the request was repeated on the way.
-    if _table(description, state.identifier).snapshot_by_id(commit.snapshot_id) is not None:
+    newest = commit.published[rows.snapshot.snapshot_id]
+    if _table(description, state.identifier).snapshot_by_id(newest.snapshot_id) is not None:
         return "published"
     commit.discard()
     return "moved"
@@ -88,43 +95,70 @@ def rebased(
     description: CatalogDescription,
     state: TableState,
     rows: StagedRows,
-    properties: Mapping[str, str] | None = None,
+    published: Mapping[int, PublishedSnapshot],
 ) -> TableCommit | None:
-    """Return the commit of a rebase, or None if pyiceberg cannot make it. `properties` replace those of the snapshot.
+    """Return the commit of a rebase, or None if pyiceberg cannot make it.
 
-    The new snapshot has a parent: of one without, no catalog verifies the sequence number, which a commit to another
+    The lineage of the new snapshots names the snapshots in `published` instead of the staged ones.
+
+    A new snapshot has a parent: of one without, no catalog verifies the sequence number, which a commit to another
     branch outdates (`TableMetadata.Builder.addSnapshot` of Iceberg 1.12; pyiceberg 0.12). In a table whose target has
     no snapshot, it is the empty snapshot that the staged branch starts at.
     """
     table, staging = _table(description, state.identifier), rows.staging
+    if not can_commit(description, table.metadata.format_version):
+        return None
     if staging.target not in state.refs:
-        table = _beginning_at(table, staging.target, rows.snapshot.parent_snapshot_id)
-    with translated_answers(description, action=f"read the manifests of {state.identifier} in"):
-        added, removed = _files_of(table, rows.snapshot.snapshot_id)
-        # The spec may have changed since the decision, which moves no ref. pyiceberg writes under the newest one.
-        is_writable = can_commit(description, table.metadata.format_version)
-        if not is_writable or any(file.spec_id != table.metadata.default_spec_id for file in added):
-            return None
-        kept = {**kept_properties(rows.snapshot.summary), **(properties or {})}
-        snapshots = table.transaction().update_snapshot(kept, branch=staging.target)
-        producer: Any = snapshots.overwrite() if removed else snapshots.fast_append()
-        for file in added:
-            producer.append_data_file(file)
-        for file in removed:
-            producer.delete_data_file(file)
-        try:
-            updates, _ = producer._commit()  # noqa: SLF001 - `commit` would try again on another head
-        except ValidationException:  # a file to remove is not found
-            return None
-    added_snapshots = tuple(update for update in updates if isinstance(update, AddSnapshotUpdate))
-    discard = producer._clean_all_uncommitted  # noqa: SLF001 - manifests that no snapshot has
-    return _commit_of(table, state, staging, producer.snapshot_id, added_snapshots, discard)
+        table = _beginning_at(table, staging.target, rows.start_id)
+    is_moved = state.refs.get(staging.target) not in (None, rows.start_id)
+    known, producers = dict(published), list[Any]()
+
+    def discard() -> None:
+        for producer in producers:
+            producer._clean_all_uncommitted()  # noqa: SLF001 - manifests that no snapshot has
+
+    with translated_answers(description, action=f"read the manifests of {state.identifier} in"), ExitStack() as stack:
+        stack.callback(discard)
+        transaction = table.transaction()
+        for snapshot in rows.snapshots:
+            upstream = published_upstream(snapshot, known)
+            properties = {**kept_properties(snapshot.summary), **({} if upstream is None else {UPSTREAM: upstream})}
+            producer = _producer(table, transaction, snapshot, properties, staging.target)
+            if producer is None:
+                return None
+            producers.append(producer)
+            try:
+                producer.commit()  # to the transaction
+            except ValidationException:  # a file to remove is not found
+                return None
+            known[snapshot.snapshot_id] = PublishedSnapshot(producer.snapshot_id, is_moved=is_moved)
+        stack.pop_all()
+    added = tuple(update for update in transaction._updates if isinstance(update, AddSnapshotUpdate))  # noqa: SLF001
+    own = {snapshot.snapshot_id: known[snapshot.snapshot_id] for snapshot in rows.snapshots}
+    return _commit_of(table, state, staging, own, added, discard)
+
+
+def _producer(
+    table: Table, transaction: Transaction, snapshot: Snapshot, properties: dict[str, str], branch: str
+) -> Any | None:
+    """Return what adds a snapshot with the same files to a branch, or None if pyiceberg cannot write it."""
+    added, removed = _files_of(table, snapshot.snapshot_id)
+    # The spec may have changed since the decision, which moves no ref. pyiceberg writes under the newest one.
+    if any(file.spec_id != table.metadata.default_spec_id for file in added):
+        return None
+    snapshots = transaction.update_snapshot(properties, branch=branch)
+    producer: Any = snapshots.overwrite() if removed else snapshots.fast_append()
+    for file in added:
+        producer.append_data_file(file)
+    for file in removed:
+        producer.delete_data_file(file)
+    return producer
 
 
 def _file_changes(
     description: CatalogDescription, state: TableState, rows: StagedRows, passed: Sequence[Snapshot]
 ) -> Mapping[int, FileChanges]:
-    """Return the files that the staged snapshot and each passed one added and removed.
+    """Return the files that each staged snapshot and each passed one added and removed.
 
     Files of deleted rows count as added. The bounds of the columns come from manifests only.
     """
@@ -142,7 +176,7 @@ def _file_changes(
             ) from error
         return {
             snapshot.snapshot_id: _changes_of(table, snapshot.snapshot_id, described)
-            for snapshot in (rows.snapshot, *passed)
+            for snapshot in (*rows.snapshots, *passed)
         }
 
 
@@ -160,7 +194,7 @@ def _commit_of(
     table: Table,
     state: TableState,
     staging: Staging,
-    snapshot_id: int,
+    published: Mapping[int, PublishedSnapshot],
     updates: tuple[TableUpdate, ...] = (),
     discard: Callable[[], None] = lambda: None,
 ) -> TableCommit:
@@ -170,8 +204,9 @@ def _commit_of(
         _at(staging.target, state),
         _at(staging.branch, state),
     )
-    moved = (*updates, _move(table, staging.target, snapshot_id), removal_of(staging.branch))
-    return TableCommit(state.identifier, table, as_seen, moved, snapshot_id, discard)
+    newest = published[state.refs[staging.branch]]
+    moved = (*updates, _move(table, staging.target, newest.snapshot_id), removal_of(staging.branch))
+    return TableCommit(state.identifier, table, as_seen, moved, published, discard)
 
 
 def _beginning_at(table: Table, branch: str, snapshot_id: int | None) -> Table:

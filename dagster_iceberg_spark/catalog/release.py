@@ -12,7 +12,7 @@ from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table,
 from dagster_iceberg_spark.plan import publication_refusals, release_refusals
 from dagster_iceberg_spark.plan.publication import Publication, StagedRows, published_snapshot
 from dagster_iceberg_spark.plan.release import Member, PublishedSnapshot, in_order, published_upstream, refuse_outdated
-from dagster_iceberg_spark.table.lineage import UPSTREAM, changes_read
+from dagster_iceberg_spark.table.lineage import changes_read
 from dagster_iceberg_spark.table.snapshot import TableState
 
 Advance: TypeAlias = Callable[[TableState, StagedRows], Outcome]
@@ -51,11 +51,18 @@ class _Step:
     how: Publication
     commit: TableCommit | None
 
+    @property
+    def published(self) -> Mapping[int, PublishedSnapshot]:
+        """The snapshots after the publication, by the ids of the staged ones."""
+        if self.commit is not None:
+            return self.commit.published
+        ids = (snapshot.snapshot_id for snapshot in self.member.rows.snapshots)
+        return {snapshot_id: PublishedSnapshot(snapshot_id, is_moved=False) for snapshot_id in ids}
+
     def done(self) -> PublishedMember:
-        staged, before = self.member.rows.snapshot, self.member.state.refs.get(self.member.rows.staging.target)
-        snapshot_id = staged.snapshot_id if self.commit is None else self.commit.snapshot_id
-        is_moved = before is not None and before != staged.parent_snapshot_id
-        return PublishedMember(self.member, self.how, PublishedSnapshot(snapshot_id, is_moved=is_moved), before)
+        rows = self.member.rows
+        published = self.published[rows.snapshot.snapshot_id]
+        return PublishedMember(self.member, self.how, published, self.member.state.refs.get(rows.staging.target))
 
 
 def publish_release(
@@ -92,6 +99,7 @@ def publish_release(
         others = [_looked_at(description, step) for step in steps[len(made) :]]
         done += [other for other in others if isinstance(other, PublishedMember)]
         left = tuple(other for other in others if isinstance(other, Member))
+        ids |= {key: found for step in made for key, found in step.published.items()}
         ids |= {item.member.rows.snapshot.snapshot_id: item.published for item in done}
     raise publication_refusals.moved(left[0].state.identifier, left[0].rows.staging)
 
@@ -105,7 +113,7 @@ def _prepared(
         for member in members:
             step = _step(description, member, ids)
             steps.append(step)
-            ids[member.rows.snapshot.snapshot_id] = step.done().published
+            ids |= step.published
     except BaseException:
         _discard(steps)
         raise
@@ -116,14 +124,16 @@ def _step(description: CatalogDescription, member: Member, published: Mapping[in
     """Decide how to publish a member. It is rebased if its lineage names snapshots that are published as others."""
     state, rows = member.state, member.rows
     how = choose_publication(description, state, rows)
-    upstream = published_upstream(member, published)
+    is_renamed = any(published_upstream(snapshot, published) is not None for snapshot in rows.snapshots)
     if how == "rewrite":
         raise release_refusals.needs_rewrite(state.identifier, rows.staging.target)
-    if how == "rebase" or upstream is not None:
-        commit = rebased(description, state, rows, {} if upstream is None else {UPSTREAM: upstream})
+    if how == "rebase" or is_renamed:
+        commit = rebased(description, state, rows, published)
         if commit is not None:
             return _Step(member, "rebase", commit)
-        if how == "rebase" or changes_read(rows.snapshot.summary):  # the next run reads on from the ids in the lineage
+        if how == "rebase" or any(
+            changes_read(snapshot.summary) for snapshot in rows.snapshots
+        ):  # the next run reads on from the ids in the lineage
             raise release_refusals.needs_rewrite(state.identifier, rows.staging.target)
     if not can_commit(description, state.format_version):
         return _Step(member, "fast-forward", None)

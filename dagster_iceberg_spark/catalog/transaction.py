@@ -5,7 +5,7 @@ A SQL catalog moves the pointers of all tables in one transaction. A REST catalo
 after the other. The configuration of the catalog says whether it does.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,6 +25,7 @@ from sqlalchemy.orm import Session
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import call_catalog, open_catalog
 from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.plan.release import PublishedSnapshot
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 _OUTDATED: Final = "older than last sequence number"
@@ -39,7 +40,7 @@ class TableCommit:
     Args:
         table: The table as it was when the commit was prepared.
         requirements: What the catalog verifies.
-        snapshot_id: The snapshot that the commit makes current on its branch.
+        published: The snapshots that the commit publishes, by the ids of the staged ones.
         discard: Deletes the files that were written for the commit, if it is not made.
     """
 
@@ -47,7 +48,7 @@ class TableCommit:
     table: Table
     requirements: tuple[TableRequirement, ...]
     updates: tuple[TableUpdate, ...]
-    snapshot_id: int
+    published: Mapping[int, PublishedSnapshot]
     discard: Callable[[], None]
 
 

@@ -67,19 +67,29 @@ _PARTITION_SUMMARY: Final = "partitions."
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """The rows of a staged write.
+    """Rows to publish: those of a staged write, or of all writes to a branch.
 
     Args:
-        snapshot: The staged snapshot.
-        owned: The rows that the write replaced, updated or deleted.
+        snapshots: The snapshots on the branch since it began, oldest first; one for a staged write.
+        owned: The rows that they replaced, updated or deleted.
         audited: The rows that an audit looked at together, such as for repeated keys, or None if every audit checks
             each row on its own.
     """
 
     staging: Staging
-    snapshot: Snapshot
+    snapshots: tuple[Snapshot, ...]
     owned: BoundScope
     audited: BoundScope | None
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The newest snapshot."""
+        return self.snapshots[-1]
+
+    @property
+    def start_id(self) -> int | None:
+        """The snapshot that the branch began at."""
+        return self.snapshots[0].parent_snapshot_id
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -99,15 +109,15 @@ class FileChanges:
     spec_ids: frozenset[int] = frozenset()
 
 
-def passed_snapshots(state: TableState, staging: Staging, staged: Snapshot) -> tuple[Snapshot, ...]:
+def passed_snapshots(state: TableState, rows: StagedRows) -> tuple[Snapshot, ...]:
     """Return the snapshots that the target has had since the staged branch began, newest first.
 
-    The newest snapshot of the branch must be the staged one, which has been audited. A target that does not exist yet
+    The newest snapshot of the branch must be that of the rows, which has been audited. A target that does not exist yet
     has none.
     """
-    if state.refs.get(staging.branch) != staged.snapshot_id:
+    staging, begin_id = rows.staging, rows.start_id
+    if state.refs.get(staging.branch) != rows.snapshot.snapshot_id:
         raise publication_refusals.other_history(state.identifier, staging)
-    begin_id = staged.parent_snapshot_id
     begin = None if begin_id is None else state.snapshots.get(begin_id)
     begins_empty = begin is not None and is_empty_start(begin)
     passed: list[Snapshot] = []
@@ -134,27 +144,31 @@ def decide_publication(
 ) -> Publication:
     """Decide how to publish staged rows whose target has moved, by the snapshots that it has passed since.
 
-    `changes` has the changes of the staged snapshot and of each passed one, by its id.
+    `changes` has the changes of the staged snapshots and of each passed one, by its id.
     """
-    staging, summary, audited = rows.staging, rows.snapshot.summary, rows.audited
-    own = changes[rows.snapshot.snapshot_id]
-    appends = summary.get(lineage.WRITE_DISPOSITION) == "append"
+    staging, audited = rows.staging, rows.audited
+    own = [changes[snapshot.snapshot_id] for snapshot in rows.snapshots]
+    summaries = [snapshot.summary for snapshot in rows.snapshots]
+    appends = all(summary.get(lineage.WRITE_DISPOSITION) == "append" for summary in summaries)
+    reads_changes = any(map(lineage.changes_read, summaries))
     for snapshot in passed:
         touched = changes[snapshot.snapshot_id]
-        is_harmless = snapshot.is_compaction or (appends and not lineage.changes_read(summary))
+        is_harmless = snapshot.is_compaction or (appends and not reads_changes)
         is_unseen = audited is not None and not snapshot.is_compaction and _touches(touched, audited)
         if is_unseen or (not is_harmless and (appends or _touches(touched, rows.owned))):
             raise publication_refusals.conflict(state.identifier, staging, snapshot)
     gone = {file.path for snapshot in passed for file in changes[snapshot.snapshot_id].removed}
-    needed = {file.path for file in own.removed}
+    needed = {file.path for each in own for file in each.removed}
     head = state.head(staging.target)
     has_deletes = any(
         snapshot is not None
         and any(snapshot.count(key) for key in ("total-delete-files", "added-delete-files", "removed-delete-files"))
-        for snapshot in (head, rows.snapshot)
+        for snapshot in (head, *rows.snapshots)
     )
     # pyiceberg 0.12 writes neither delete files nor format 3, and files only under the current spec.
-    is_writable = state.format_version < ROW_LINEAGE_VERSION and own.spec_ids <= {state.default_spec_id}
+    is_writable = state.format_version < ROW_LINEAGE_VERSION and all(
+        each.spec_ids <= {state.default_spec_id} for each in own
+    )
     return "rebase" if is_writable and not has_deletes and not needed & gone else "rewrite"
 
 

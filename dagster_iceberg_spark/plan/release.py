@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 
 from dagster_iceberg_spark.plan import release_refusals
 from dagster_iceberg_spark.plan.publication import StagedRows
-from dagster_iceberg_spark.table.lineage import UPSTREAM, upstream_reads, with_published_reads
+from dagster_iceberg_spark.table.lineage import ASSET_KEY, UPSTREAM, UpstreamRead, upstream_reads, with_published_reads
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 
@@ -19,9 +19,9 @@ class Member:
     rows: StagedRows
 
     @property
-    def upstream(self) -> str:
-        """The document of the inputs that the rows were made from."""
-        return self.rows.snapshot.summary.get(UPSTREAM, "")
+    def reads(self) -> tuple[UpstreamRead, ...]:
+        """The inputs that the rows were made from."""
+        return tuple(read for snapshot in self.rows.snapshots for read in _reads_of(snapshot))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,13 @@ def in_order(members: Sequence[Member]) -> tuple[Member, ...]:
     """Return the members, each after those that it was made from."""
     by_asset = {member.asset: member for member in members}
     sources = {
-        asset: {read.asset_key for read in upstream_reads(member.upstream)} & by_asset.keys() - {asset}
+        asset: {read.asset_key for read in member.reads} & by_asset.keys() - {asset}
         for asset, member in by_asset.items()
     }
-    return tuple(by_asset[asset] for asset in TopologicalSorter(sources).static_order())
+    try:
+        return tuple(by_asset[asset] for asset in TopologicalSorter(sources).static_order())
+    except CycleError:  # assets that read one another in several runs
+        return tuple(members)
 
 
 def refuse_outdated(members: Sequence[Member], published: Mapping[int, PublishedSnapshot]) -> None:
@@ -57,7 +60,7 @@ def refuse_outdated(members: Sequence[Member], published: Mapping[int, Published
     """
     by_asset = {member.asset: member for member in members}
     for member in members:
-        for read in upstream_reads(member.upstream):
+        for read in member.reads:
             source = by_asset.get(read.asset_key)
             if source is None or source is member or read.snapshot_id is None or read.snapshot_id in published:
                 continue
@@ -66,18 +69,21 @@ def refuse_outdated(members: Sequence[Member], published: Mapping[int, Published
                 raise release_refusals.outdated_member(member.asset, source.asset, read.snapshot_id)
 
 
-def published_upstream(member: Member, published: Mapping[int, PublishedSnapshot]) -> str | None:
-    """Return the member's inputs by the ids of the published snapshots, or None if these are the ids that it has.
+def published_upstream(staged: Snapshot, published: Mapping[int, PublishedSnapshot]) -> str | None:
+    """Return a snapshot's inputs by the ids of the published snapshots, or None if these are the ids that it has.
 
     An incremental read goes on from the published snapshot. What others have committed before it would never be read.
 
     Raises:
-        CommitConflictError: Others have committed to a table that the member reads incrementally.
+        CommitConflictError: Others have committed to a table that was read incrementally.
     """
-    ids = {staged: after.snapshot_id for staged, after in published.items() if staged != after.snapshot_id}
-    for read in upstream_reads(member.upstream):
-        if read.kind is not None and read.snapshot_id in ids and published[read.snapshot_id].is_moved:
-            raise release_refusals.unread_changes(member.asset, read.asset_key)
-    if not any(read.snapshot_id in ids for read in upstream_reads(member.upstream)):
-        return None
-    return with_published_reads(member.upstream, ids)
+    ids = {before: after.snapshot_id for before, after in published.items() if before != after.snapshot_id}
+    reads = [read for read in _reads_of(staged) if read.snapshot_id in ids]
+    for read in reads:
+        if read.kind is not None and published[read.snapshot_id or 0].is_moved:
+            raise release_refusals.unread_changes(staged.summary.get(ASSET_KEY, "the rows"), read.asset_key)
+    return with_published_reads(staged.summary[UPSTREAM], ids) if reads else None
+
+
+def _reads_of(snapshot: Snapshot) -> tuple[UpstreamRead, ...]:
+    return upstream_reads(snapshot.summary.get(UPSTREAM, ""))

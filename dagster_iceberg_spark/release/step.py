@@ -75,7 +75,7 @@ class _StagedAsset:
         rows = audited_rows(self.state, staged, Schema(()), self.options.renames, scope=scope).scope
         audited = rows if has_checks or self.options.audits else None
         owned = rows.without(self.options.merge.validity)
-        return Member(self.definition.name, self.state, StagedRows(self.staging, staged, owned, audited))
+        return Member(self.definition.name, self.state, StagedRows(self.staging, (staged,), owned, audited))
 
     def record(self, *, how: str, before: int | None, after: int) -> dg.TableRecord:
         """Return the row of the release's metadata."""

@@ -96,7 +96,7 @@ class StagedWrite:
         can_rewrite = is_validated and is_rewritable(
             options, knows_rows=owned is not None, has_renames=rows.has_renames
         )
-        staged_rows = StagedRows(self.staging, staged, replaced, audited)
+        staged_rows = StagedRows(self.staging, (staged,), replaced, audited)
         how = publish(self.session, request, staged_rows, state, rewrite=write if can_rewrite else None)
         after = look(self.session.catalog, request.identifier)
         published = None if after is None else published_snapshot(after, self.staging, staged)

@@ -40,6 +40,10 @@ def staged(parent: int | None, snapshot_id: int = 10, token: str | None = "token
     return snapshot(snapshot_id, parent=parent, commit_token=token)
 
 
+def rows_of(*snapshots: Snapshot, target: str = "main") -> StagedRows:
+    return StagedRows(Staging("staged", target), snapshots, OWNED, None)
+
+
 EMPTY_START = snapshot(9, operation="append")
 LINE = chain(*(snapshot(number, commit_token=f"other {number}") for number in (1, 2, 3)))
 
@@ -56,7 +60,7 @@ class TestLine:
 
     @pytest.mark.parametrize(("parent", "passed"), [(3, []), (2, [3]), (1, [3, 2])])
     def test_the_target_has_passed_what_is_newer_than_the_start(self, parent: int, passed: list[int]) -> None:
-        found = passed_snapshots(state(staged(parent)), STAGING, staged(parent))
+        found = passed_snapshots(state(staged(parent)), rows_of(staged(parent)))
         assert [item.snapshot_id for item in found] == passed
 
     @pytest.mark.parametrize("parent", [None, 9], ids=["no start", "an empty start"])
@@ -64,15 +68,15 @@ class TestLine:
     def test_a_branch_of_an_empty_table_has_everything_before_it(
         self, parent: int | None, main: int | None, passed: list[int]
     ) -> None:
-        found = passed_snapshots(state(EMPTY_START, staged(parent), main=main), STAGING, staged(parent))
+        found = passed_snapshots(state(EMPTY_START, staged(parent), main=main), rows_of(staged(parent)))
         assert [item.snapshot_id for item in found] == passed
 
     def test_a_target_that_does_not_exist_yet_has_passed_nothing(self) -> None:
-        assert passed_snapshots(state(staged(2)), Staging("staged", "audit"), staged(2)) == ()
+        assert passed_snapshots(state(staged(2)), rows_of(staged(2), target="audit")) == ()
 
     def test_only_the_target_counts(self) -> None:
         audit = snapshot(4, parent=1, commit_token="q")
-        found = passed_snapshots(state(audit, staged(1), audit=4), Staging("staged", "audit"), staged(1))
+        found = passed_snapshots(state(audit, staged(1), audit=4), rows_of(staged(1), target="audit"))
         assert found == (audit,)
 
     @pytest.mark.parametrize(
@@ -100,18 +104,18 @@ class TestLine:
     )
     def test_another_history_is_refused(self, given: TableState) -> None:
         with pytest.raises(CommitConflictError, match="found another history: somebody has replaced the table"):
-            passed_snapshots(given, STAGING, staged(3))
+            passed_snapshots(given, rows_of(staged(3)))
 
     def test_a_start_that_has_expired_on_the_target_is_another_history(self) -> None:
         given = state(staged(2))
         expired = replace(given, snapshots={number: given.snapshots[number] for number in (3, 10)})
         with pytest.raises(CommitConflictError, match="one snapshot on top of a snapshot of 'main'"):
-            passed_snapshots(expired, STAGING, staged(2))
+            passed_snapshots(expired, rows_of(staged(2)))
 
     def test_snapshots_before_the_start_may_expire(self) -> None:
         given = state(staged(2))
         expired = replace(given, snapshots={number: given.snapshots[number] for number in (2, 3, 10)})
-        assert passed_snapshots(expired, STAGING, staged(2)) == (given.snapshots[3],)
+        assert passed_snapshots(expired, rows_of(staged(2))) == (given.snapshots[3],)
 
 
 def file(path: str, first: str, last: str | None = None) -> DataFile:
@@ -139,7 +143,7 @@ def decide(
     newest = replace(newest, summary={**newest.summary, **(own or materialization()).properties()})
     changes = {item.snapshot_id: FileChanges(added, removed) for item in passed}
     changes[newest.snapshot_id] = FileChanges((MINE,), (OLD,), frozenset(spec_ids))
-    rows = StagedRows(STAGING, newest, owned, audited)
+    rows = StagedRows(STAGING, (newest,), owned, audited)
     return decide_publication(given or state(newest), rows, passed, changes)
 
 

@@ -25,7 +25,7 @@ STAGING = Staging("staged", "main", published_by="release")
 def member(asset: str, snapshot_id: int, *reads: UpstreamRead) -> Member:
     line = chain(snapshot(1), snapshot(snapshot_id, upstream=upstream_document(reads)))
     state = table(snapshots=line, refs={"main": 1, "staged": snapshot_id})
-    return Member(asset, state, StagedRows(STAGING, line[-1], EVERYTHING, None))
+    return Member(asset, state, StagedRows(STAGING, line[-1:], EVERYTHING, None))
 
 
 def read(asset: str, snapshot_id: int, **options: Any) -> UpstreamRead:
@@ -55,12 +55,12 @@ def test_rows_that_were_made_from_other_staged_rows_are_refused() -> None:
     "published", [{}, {20: PublishedSnapshot(20, is_moved=True)}, {5: PublishedSnapshot(6, is_moved=True)}]
 )
 def test_lineage_that_names_published_snapshots_stays(published: dict[int, PublishedSnapshot]) -> None:
-    assert published_upstream(member("a", 30, read("b", 20)), published) is None
+    assert published_upstream(member("a", 30, read("b", 20)).rows.snapshot, published) is None
 
 
 def test_lineage_names_the_published_snapshots_and_keeps_the_staged_ones() -> None:
     own = member("a", 30, read("b", 20), read("elsewhere", 5))
-    document = published_upstream(own, {20: PublishedSnapshot(21, is_moved=True)})
+    document = published_upstream(own.rows.snapshot, {20: PublishedSnapshot(21, is_moved=True)})
     assert [(row["snapshot_id"], row.get("staged_snapshot_id")) for row in json.loads(document or "")] == [
         (21, 20),
         (5, None),
@@ -69,15 +69,15 @@ def test_lineage_names_the_published_snapshots_and_keeps_the_staged_ones() -> No
 
 def test_an_incremental_read_goes_on_only_if_nobody_else_has_committed() -> None:
     own = member("a", 30, read("b", 20, kind="changes", since=1))
-    assert '"since":1' in (published_upstream(own, {20: PublishedSnapshot(21, is_moved=False)}) or "")
+    assert '"since":1' in (published_upstream(own.rows.snapshot, {20: PublishedSnapshot(21, is_moved=False)}) or "")
     with pytest.raises(CommitConflictError, match="expected no commits of others to b"):
-        published_upstream(own, {20: PublishedSnapshot(21, is_moved=True)})
+        published_upstream(own.rows.snapshot, {20: PublishedSnapshot(21, is_moved=True)})
 
 
 def test_too_many_inputs_are_known_by_their_digest_and_the_incremental_ones_are_renamed() -> None:
     reads = [read(f"{number:0>60}", number) for number in range(40)]
     own = member("a", 30, *reads, read("b", 20, kind="changes"))
-    document = json.loads(published_upstream(own, {20: PublishedSnapshot(21, is_moved=False)}) or "")
+    document = json.loads(published_upstream(own.rows.snapshot, {20: PublishedSnapshot(21, is_moved=False)}) or "")
     assert (document["count"], document["changes"][0]["snapshot_id"]) == (41, 21)
 
 
