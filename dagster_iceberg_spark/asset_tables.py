@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
@@ -14,8 +14,13 @@ from dagster_iceberg_spark.config.configuration import unset_variables
 from dagster_iceberg_spark.config.embedded_catalog import EmbeddedCatalog
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
+from dagster_iceberg_spark.plan.publication import StagedRows
 from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.snapshot import TableState
 from dagster_iceberg_spark.table.updates import DropBranch
+
+if TYPE_CHECKING:
+    from dagster_iceberg_spark.catalog.publication import Outcome
 
 TABLE_SETTING: Final = "the asset's metadata, or the table"
 
@@ -26,6 +31,15 @@ class StoredAssets:
 
     resource: IcebergPySparkIOManager
     specs: tuple[dg.AssetSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTable:
+    """A table that exists, with its IO manager and the first of the assets that it stores."""
+
+    io_manager: IcebergPySparkIOManager
+    spec: dg.AssetSpec
+    state: TableState
 
 
 def stored_assets(definitions: dg.Definitions) -> Mapping[str, StoredAssets]:
@@ -42,16 +56,46 @@ def stored_assets(definitions: dg.Definitions) -> Mapping[str, StoredAssets]:
     }
 
 
+@contextmanager
+def stored_tables(definitions: dg.Definitions, *, action: str) -> Iterator[list[StoredTable]]:
+    """Yield the tables of a code location's assets that exist. The IO managers are open until the end of the block.
+
+    Raises:
+        ConfigurationError: The code location has no IO manager of this package. The message names the action.
+    """
+    from dagster_iceberg_spark.catalog.look import look
+
+    stored = stored_assets(definitions)
+    if not stored:
+        raise _without_io_manager(definitions, action)
+    found = []
+    with ExitStack() as stack:
+        for key, assets in stored.items():
+            io_manager = stack.enter_context(opened(key, assets.resource))
+            specs: dict[TableIdentifier, dg.AssetSpec] = {}
+            for spec in assets.specs:
+                specs.setdefault(io_manager.table_of(spec), spec)
+            for identifier, spec in specs.items():
+                state = look(io_manager.spark.catalog_description, identifier)
+                if state is not None:
+                    found.append(StoredTable(io_manager, spec, state))
+        yield found
+
+
+def _without_io_manager(definitions: dg.Definitions, action: str) -> ConfigurationError:
+    return ConfigurationError.refusing(
+        action,
+        "the code location",
+        expected="a resource that is an IcebergPySparkIOManager",
+        found=f"the resources {', '.join(map(repr, definitions.resources or ())) or 'none'}",
+    )
+
+
 def check_assets(definitions: dg.Definitions, *, namespace: str | None = None, seconds: float) -> Iterator[Finding]:
     """Check each catalog of a code location, and the table of each asset in it."""
     by_resource = stored_assets(definitions)
     if not by_resource:
-        raise ConfigurationError.refusing(
-            "check",
-            "the code location",
-            expected="a resource that is an IcebergPySparkIOManager",
-            found=f"the resources {', '.join(map(repr, definitions.resources or ())) or 'none'}",
-        )
+        raise _without_io_manager(definitions, "check")
     checked: set[object] = set()
     with ExitStack() as stack:
         for key, stored in by_resource.items():
@@ -126,3 +170,10 @@ def io_manager_of(resource: Any, key: str, *, action: str, hint: str) -> Iceberg
         found=type(resource).__name__,
         hint=hint,
     )
+
+
+def advance(io_manager: IcebergPySparkIOManager, state: TableState, rows: StagedRows) -> "Outcome":
+    """Fast-forward a table that only an engine can commit to."""
+    from dagster_iceberg_spark.spark.publication import fast_forward
+
+    return fast_forward(io_manager.spark.iceberg_session, state, rows)

@@ -1,5 +1,6 @@
 """The IO manager: it stores DataFrames as Iceberg tables (`handle_output`) and loads them (`load_input`)."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -16,6 +17,8 @@ from dagster_iceberg_spark.outputs.definition import defined_table
 from dagster_iceberg_spark.outputs.metadata import data_version, materialization_metadata, partition_metadata
 from dagster_iceberg_spark.outputs.write_request import write_request
 from dagster_iceberg_spark.plan.comparison import DefinedTable, TableReport, differences
+from dagster_iceberg_spark.plan.environment import RETENTION_DAYS as ENVIRONMENT_RETENTION_DAYS
+from dagster_iceberg_spark.plan.environment import Environment
 from dagster_iceberg_spark.plan.options import OUTPUT_KEYS
 from dagster_iceberg_spark.plan.placement import LocationTemplate
 from dagster_iceberg_spark.plan.staging import RETENTION_DAYS, PublishedBy
@@ -24,7 +27,9 @@ from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.resource import IcebergSparkResource, require_pyspark
 from dagster_iceberg_spark.table.audit import Audit, AuditResult
 from dagster_iceberg_spark.table.commit import Commit
+from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
 
 
 class IcebergPySparkIOManager(dg.ConfigurableIOManager):
@@ -103,6 +108,16 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         description="Days for which staged rows that are not published stay in their branch. After that, the expiry "
         "of snapshots removes the branch.",
     )
+    environment: str | None = Field(
+        default=None,
+        description="Environment: writes go to the branch `env_<name>` of each table, and reads take it where it "
+        "exists. Production if it is empty, or an EnvVar that is not set.",
+    )
+    environment_retention_days: int = Field(
+        default=ENVIRONMENT_RETENTION_DAYS,
+        ge=1,
+        description="Days without a write after which the expiry of snapshots removes a branch of the environment.",
+    )
     data_version: Literal["auto", "snapshot", "dagster"] = Field(
         default="auto",
         description="The data version that Dagster records: the snapshot id (`snapshot`), the one that Dagster "
@@ -131,8 +146,14 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
     )
 
     def __init__(self, **data: Any) -> None:
-        """Take the fields as keywords. Without `spark`, tables go to an embedded catalog and local files."""
+        """Take the fields as keywords. Without `spark`, tables go to an embedded catalog and local files.
+
+        An `environment` that is an EnvVar which is not set stands for production.
+        """
         require_fields(type(self), data)
+        environment = data.get("environment")
+        if isinstance(environment, dg.EnvVar) and os.environ.get(environment.env_var_name) is None:
+            del data["environment"]
         if "spark" not in data:
             data["spark"] = IcebergSparkResource()
         super().__init__(**data)
@@ -167,6 +188,17 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         found = None if state is None else differences(defined, state)
         return TableReport(identifier, exists=state is not None, differences=found or ())
 
+    def table_of(self, spec: dg.AssetSpec) -> TableIdentifier:
+        """Return the table of an asset.
+
+        Args:
+            spec: The spec of the asset, from `AssetsDefinition.specs`.
+
+        Raises:
+            MetadataKeyError: A metadata key or its value is invalid.
+        """
+        return self.definition_of(spec).request.identifier
+
     def definition_of(self, spec: dg.AssetSpec) -> DefinedTable:
         """Return the table that the definition of an asset asks for.
 
@@ -176,7 +208,9 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         Raises:
             MetadataKeyError: A metadata key or its value is invalid.
         """
-        return defined_table(spec, namespace=self.namespace, configuration=self._configuration())
+        return defined_table(
+            spec, namespace=self.namespace, configuration=self._configuration(), environment=self._environment
+        )
 
     def audit_table(self, spec: dg.AssetSpec, audits: Sequence[Audit]) -> Mapping[str, AuditResult] | None:
         """Evaluate audits on the rows that are published in the table of an asset. Nothing is written.
@@ -199,7 +233,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
 
         request = self.definition_of(spec).request
         state = look(self.spark.catalog_description, request.identifier)
-        snapshot = None if state is None else state.head(request.options.branch)
+        snapshot = None if state is None else state.base(request.options.branch)
         if state is None or snapshot is None:
             return None
         rows = audited_rows(state, snapshot, Schema(()), request.options.renames)
@@ -252,7 +286,9 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         from dagster_iceberg_spark.inputs.loading import InputLoader
 
         with final_errors(is_in_step=step_facts(context) is not None):
-            request = read_request(context, namespace=self.namespace, publish=self.publish)
+            request = read_request(
+                context, namespace=self.namespace, publish=self.publish, environment=self._environment
+            )
             return InputLoader(self.spark, context, request, self.input_type).load()
 
     def write_request_of(self, context: dg.OutputContext) -> tuple[CatalogDescription, WriteRequest]:
@@ -277,6 +313,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             ),
             limits=RetryLimits(self.commit_attempts, self.commit_seconds),
             staged_retention_days=self.staged_retention_days,
+            environment=self._environment,
         )
         return self.spark.catalog_description, request
 
@@ -300,9 +337,11 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         if commit.has_created:
             context.log.info(f"Created {commit.identifier} at {commit.location}, in the {catalog}.")
         done = "Adopted the earlier attempt's" if commit.is_adopted else "Committed"
+        branch = request.table.options.branch
+        place = "" if branch == MAIN_BRANCH else f", branch {branch}"
         done = "Staged" if commit.staged_branch else done
         context.log.info(
-            f"{done} snapshot {commit.snapshot.snapshot_id} of {commit.identifier}: "
+            f"{done} snapshot {commit.snapshot.snapshot_id} of {commit.identifier}{place}: "
             f"{commit.snapshot.count('added-records')} rows added, {commit.snapshot.count('deleted-records')} deleted, "
             f"{commit.write_seconds:.1f} s to write, {commit.commit_seconds:.1f} s to commit."
         )
@@ -316,6 +355,10 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
                 f"Published {commit.identifier} in {commit.publication_seconds:.2f} s by a {commit.publication}: "
                 f"{sum(result.passed for result in commit.audits)} of {len(commit.audits)} audits passed."
             )
+
+    @property
+    def _environment(self) -> Environment | None:
+        return Environment(self.environment, self.environment_retention_days) if self.environment else None
 
     def _configuration(self) -> dict[str, Any]:
         """Return the fields that an asset's metadata may override."""

@@ -2,14 +2,11 @@
 
 import datetime as dt
 from collections.abc import Collection, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import dagster as dg
 
-from dagster_iceberg_spark.asset_tables import drop_branch, opened, stored_assets
-from dagster_iceberg_spark.catalog.look import look
-from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.asset_tables import drop_branch, stored_tables
 from dagster_iceberg_spark.plan.staging import is_staged_branch
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -52,24 +49,12 @@ def staged_branches(definitions: dg.Definitions, *, drop: Collection[str] = ()) 
     Raises:
         ConfigurationError: The code location has no IO manager of this package.
     """
-    stored = stored_assets(definitions)
-    if not stored:
-        raise ConfigurationError.refusing(
-            "list the staged branches of",
-            "the code location",
-            expected="a resource that is an IcebergPySparkIOManager",
-            found=f"the resources {', '.join(map(repr, definitions.resources or ())) or 'none'}",
-        )
-    with ExitStack() as stack:
-        for key, assets in stored.items():
-            io_manager = stack.enter_context(opened(key, assets.resource))
-            catalog = io_manager.spark.catalog_description
-            for identifier in dict.fromkeys(io_manager.definition_of(spec).request.identifier for spec in assets.specs):
-                state = look(catalog, identifier)
-                for branch in _staged_in(state) if state else ():
-                    yield branch
-                    if branch.name in drop:
-                        drop_branch(io_manager, identifier, branch.name)
+    with stored_tables(definitions, action="list the staged branches of") as tables:
+        for table in tables:
+            for branch in _staged_in(table.state):
+                yield branch
+                if branch.name in drop:
+                    drop_branch(table.io_manager, table.state.identifier, branch.name)
 
 
 def _staged_in(state: TableState) -> Iterator[StagedBranch]:

@@ -1,6 +1,7 @@
 """Reads the metadata of a table's data files from manifests. No data is read."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -29,6 +30,17 @@ from dagster_iceberg_spark.table.partitioning import Transform, parse_transform
 _ItemT = TypeVar("_ItemT")
 
 EVERY_ROW: Final = AlwaysTrue()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFile:
+    """A data file with its partition, such as `day=2024-01-31`, and its number of rows."""
+
+    path: str
+    partition: str
+    rows: int
+
+
 Description: TypeAlias = Callable[[ManifestDataFile], DataFile]
 """Returns the bounds of some columns in a data file."""
 
@@ -123,6 +135,41 @@ def entries_of(table: Table, snapshot_id: int) -> Iterator[ManifestEntry]:
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
                 if entry.status != ManifestEntryStatus.EXISTING and entry.snapshot_id == snapshot_id:
                     yield entry
+
+
+def differing_files(
+    description: CatalogDescription, identifier: TableIdentifier, before_id: int | None, after_id: int
+) -> tuple[tuple[PartitionFile, ...], tuple[PartitionFile, ...]]:
+    """Return the data files that only the first snapshot has, and those that only the second has.
+
+    Manifests that both have are not read. Without a first snapshot, all files of the second are new.
+    """
+    table = find_table(description, identifier)
+    if table is None:
+        raise FailureKind.TABLE_VANISHED.refusal("read", str(identifier), "none")
+    with translated_answers(description, action=f"read the manifests of {identifier} in"):
+        manifests = [
+            {} if snapshot_id is None else _data_manifests(table, snapshot_id) for snapshot_id in (before_id, after_id)
+        ]
+        before, after = (
+            {file.path: file for path in own.keys() - other.keys() for file in _partition_files(table, own[path])}
+            for own, other in (manifests, manifests[::-1])
+        )
+    removed = tuple(file for path, file in before.items() if path not in after)
+    return removed, tuple(file for path, file in after.items() if path not in before)
+
+
+def _data_manifests(table: Table, snapshot_id: int) -> dict[str, ManifestFile]:
+    manifests = _known_snapshot(table, snapshot_id).manifests(table.io)
+    return {item.manifest_path: item for item in manifests if item.content == ManifestContent.DATA}
+
+
+def _partition_files(table: Table, manifest: ManifestFile) -> Iterator[PartitionFile]:
+    specs, schema = table.specs(), table.schema()
+    for entry in manifest.fetch_manifest_entry(table.io):
+        file = entry.data_file
+        partition = specs[file.spec_id].partition_to_path(file.partition, schema)
+        yield PartitionFile(file.file_path, partition, file.record_count)
 
 
 def _known_snapshot(table: Table, snapshot_id: int) -> PyIcebergSnapshot:

@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -184,7 +185,7 @@ def _definitions(
 @_location_options
 @click.option("--drop", multiple=True, metavar="BRANCH", help="Drop this staged branch.")
 @click.option("--json", "as_json", is_flag=True, help="Print the branches as JSON.")
-def branches(as_json: bool, drop: Sequence[str], **options: Any) -> None:  # noqa: FBT001 - a flag of click
+def branches(*, as_json: bool, drop: Sequence[str], **options: Any) -> None:
     """List the staged branches of the tables of code locations, such as those of rows that failed an audit.
 
     A staged branch is removed by the first expiry of snapshots after its retention. `--drop` removes it at once.
@@ -196,10 +197,8 @@ def branches(as_json: bool, drop: Sequence[str], **options: Any) -> None:  # noq
     """  # noqa: D301 - click needs the character \b
     from dagster_iceberg_spark.staged_branches import staged_branches
 
-    try:
+    with _usage_errors():
         found = [branch for each in _definitions(**options) for branch in staged_branches(each, drop=drop)]
-    except IcebergSparkError as error:
-        raise click.UsageError(str(error)) from error
     missing = set(drop) - {branch.name for branch in found}
     if as_json:
         click.echo(json.dumps([branch.document() for branch in found], indent=2))
@@ -221,6 +220,120 @@ def _table_of(found: "Sequence[StagedBranch]", dropped: Sequence[str]) -> Table 
         done = "dropped" if branch.name in dropped else ""
         shown.add_row(*(escape(value or "") for value in values), done)
     return shown
+
+
+@app.group()
+def env() -> None:
+    """Environments: branches of the tables that hold what a deployment writes, apart from production."""
+
+
+@env.command("list")
+@_location_options
+@click.option("--json", "as_json", is_flag=True, help="Print the branches as JSON.")
+def env_list(*, as_json: bool, **options: Any) -> None:
+    """List the branches of environments in the tables of code locations."""
+    from dagster_iceberg_spark.environments import environment_branches
+
+    with _usage_errors():
+        found = [branch for each in _definitions(**options) for branch in environment_branches(each)]
+    if as_json:
+        click.echo(json.dumps([branch.document() for branch in found], indent=2))
+        return
+    columns = ("branch", "table", "snapshots", "written at (UTC)")
+    rows = [
+        (
+            item.branch,
+            str(item.table),
+            str(item.snapshots),
+            f"{item.written_at:%Y-%m-%d %H:%M}" if item.written_at else "",
+        )
+        for item in found
+    ]
+    _print_table(columns, rows, empty="No table has a branch of an environment.")
+
+
+@env.command("diff")
+@click.argument("name")
+@_location_options
+@click.option("--keys", "by_key", is_flag=True, help="Read the changed files and compare their rows by key.")
+@click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print them as a table in Markdown.")
+def env_diff(*, name: str, by_key: bool, as_json: bool, as_markdown: bool, **options: Any) -> None:
+    """Show what an environment changes: rows in the files that it adds and removes, by table and partition."""
+    from dagster_iceberg_spark.environments import environment_diff
+    from dagster_iceberg_spark.plan.branch_diff import markdown
+
+    with _usage_errors():
+        found = [diff for each in _definitions(**options) for diff in environment_diff(each, name, by_key=by_key)]
+    if as_json:
+        click.echo(json.dumps([diff.document() for diff in found], indent=2))
+        return
+    if as_markdown:
+        click.echo(markdown(found))
+        return
+    columns = ("table", "partition", "added rows", "removed rows")
+    rows = [
+        (str(diff.table), partition or "whole table", str(added), str(removed))
+        for diff in found
+        for partition, (added, removed) in diff.partitions.items()
+    ]
+    _print_table(columns, rows, empty="No table differs.")
+    for diff in found:
+        if diff.keys is not None:
+            keys = diff.keys
+            click.echo(f"{diff.table}: {keys.added} new keys, {keys.removed} removed, {keys.changed} changed.")
+
+
+@env.command("promote")
+@click.argument("name")
+@_location_options
+def env_promote(name: str, **options: Any) -> None:
+    """Publish what an environment has written, at one instant where the catalog can, and drop its branches."""
+    from dagster_iceberg_spark.environments import promote_environment
+
+    with _usage_errors():
+        found = [
+            item for each in _definitions(**options) for item in promote_environment(each, name, report=click.echo)
+        ]
+    rows = [
+        (item.member.asset, item.how or "", str(item.published.snapshot_id), "yes" if release.is_atomic else "no")
+        for release in found
+        for item in release.members
+    ]
+    _print_table(("table", "publication", "snapshot", "at one instant"), rows, empty="Nothing to publish.")
+
+
+@env.command("drop")
+@click.argument("name")
+@_location_options
+def env_drop(name: str, **options: Any) -> None:
+    """Drop the branches of an environment. `main` stays as it is."""
+    from dagster_iceberg_spark.environments import drop_environment
+
+    with _usage_errors():
+        dropped = [branch for each in _definitions(**options) for branch in drop_environment(each, name)]
+    for branch in dropped:
+        click.echo(f"Dropped {branch.branch} of {branch.table}.")
+
+
+@contextmanager
+def _usage_errors() -> Iterator[None]:
+    """Show the errors of the package as those of the command line."""
+    try:
+        yield
+    except IcebergSparkError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str) -> None:
+    """Print rows of text, or a sentence if there are none."""
+    shown = Table(box=None, padding=(0, 2, 0, 0))
+    for column in columns:
+        shown.add_column(column, overflow="fold")
+    for row in rows:
+        shown.add_row(*map(escape, row))
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
+    console.print(shown if rows else empty)
 
 
 def _shown(findings: Iterator[Finding], console: Console) -> CheckReport:

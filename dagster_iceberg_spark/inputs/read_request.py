@@ -9,6 +9,7 @@ from dagster_iceberg_spark.addressing import asset_scope, plain_metadata, table_
 from dagster_iceberg_spark.dagster_private import definition_metadata_of, maps_to_all_partitions, step_facts
 from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.inputs.annotation import InputAnnotation, parse_annotation
+from dagster_iceberg_spark.plan.environment import Environment
 from dagster_iceberg_spark.plan.options import PUBLISH, TABLE
 from dagster_iceberg_spark.plan.read_options import LIMIT, RUN_KEYS, ReadOptions, parse_read_options
 from dagster_iceberg_spark.plan.staging import PublishedBy, staged_branch
@@ -36,6 +37,7 @@ class ReadRequest:
         step_key: The step that loads the input, or None if a script does.
         is_of_all: Whether the input reads the changes of all partitions.
         is_released: Whether a release publishes the rows of the upstream asset.
+        environment_branch: The branch of the environment, if the input reads the newest rows and there is one, or None.
         staged_branch: The branch of the rows that the run has staged for a release, if it has staged any, or None.
     """
 
@@ -48,6 +50,7 @@ class ReadRequest:
     step_key: str | None = None
     is_of_all: bool = False
     is_released: bool = False
+    environment_branch: str | None = None
     staged_branch: str | None = None
 
     @property
@@ -56,8 +59,11 @@ class ReadRequest:
         return self.options.is_head and self.options.ref is None
 
     def options_in(self, state: TableState) -> ReadOptions:
-        """Return the options for a table. In the run that has staged rows, the head of the branch has these rows."""
-        return replace(self.options, ref=self.staged_branch) if self.staged_branch in state.refs else self.options
+        """Return the options for a table: what the run has staged is read, else what the environment has written."""
+        for branch in (self.staged_branch, self.environment_branch):
+            if branch is not None and branch in state.refs:
+                return replace(self.options, ref=branch)
+        return self.options
 
     @property
     def read_scope(self) -> PartitionScope:
@@ -83,8 +89,18 @@ class ReadRequest:
         )
 
 
-def read_request(context: dg.InputContext, *, namespace: str | None, publish: PublishedBy = "step") -> ReadRequest:
-    """Return the read request of an input of an IO manager with this namespace and default for `iceberg/publish`."""
+def read_request(
+    context: dg.InputContext,
+    *,
+    namespace: str | None,
+    publish: PublishedBy = "step",
+    environment: Environment | None = None,
+) -> ReadRequest:
+    """Return the read request of an input of an IO manager.
+
+    `namespace`, `publish` and `environment` are the IO manager's: its namespace, its default for `iceberg/publish`, and
+    its environment.
+    """
     asset_key = context.asset_key if context.has_asset_key else None
     upstream = context.upstream_output
     definition = plain_metadata(definition_metadata_of(context))
@@ -116,6 +132,7 @@ def read_request(context: dg.InputContext, *, namespace: str | None, publish: Pu
         config=context.config or None,
         tags=facts.run_tags if facts else None,
     )
+    own_branch = environment.branch if environment and options.ref is None and options.is_head else None
     request = ReadRequest(
         identifier=table_of(asset_key, definition, namespace, mapping_key=mapping_key, subject=subject),
         asset=subject,
@@ -126,8 +143,9 @@ def read_request(context: dg.InputContext, *, namespace: str | None, publish: Pu
         step_key=facts.step_key if facts else None,
         is_of_all=options.kind is not None and maps_to_all_partitions(context),
         is_released=(definition.get(PUBLISH) or publish) == "release",
+        environment_branch=own_branch,
         staged_branch=staged_branch(
-            root_run_id=facts.root_run_id, output=subject, scope=None, target=options.ref or MAIN_BRANCH
+            root_run_id=facts.root_run_id, output=subject, scope=None, target=own_branch or options.ref or MAIN_BRANCH
         )
         if facts and asset_key and options.is_head
         else None,

@@ -1,6 +1,7 @@
 """The table that an asset's definition asks for, outside a run."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -8,19 +9,28 @@ import dagster as dg
 from dagster_iceberg_spark.addressing import partition_columns, plain_metadata, table_of
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.comparison import COLUMN_SCHEMA, DefinedTable
+from dagster_iceberg_spark.plan.environment import Environment
 from dagster_iceberg_spark.plan.options import TABLE, WriteOptions, parse_write_options
 from dagster_iceberg_spark.plan.table_request import TableCreation, TableRequest
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 
-def defined_table(spec: dg.AssetSpec, *, namespace: str | None, configuration: Mapping[str, Any]) -> DefinedTable:
+def defined_table(
+    spec: dg.AssetSpec,
+    *,
+    namespace: str | None,
+    configuration: Mapping[str, Any],
+    environment: Environment | None = None,
+) -> DefinedTable:
     """Return the table that an asset's definition asks for, in an IO manager with this namespace and configuration."""
     definition, subject = plain_metadata(spec.metadata), "/".join(spec.key.path)
     options = parse_write_options(definition, None, configuration, subject=subject)
+    if environment is not None:
+        options = environment.options(options, subject=subject)
     identifier = table_of(spec.key, definition, namespace, subject=subject)
     declared = _declared_schema(spec.metadata)
     return DefinedTable(
-        request=table_request(identifier, spec.key, spec.metadata, options),
+        request=replace(table_request(identifier, spec.key, spec.metadata, options), environment=environment),
         partition_columns=partition_columns(spec.partitions_def, definition, subject=subject),
         declared_types=None if declared is None else {column.name: column.type for column in declared.columns},
     )

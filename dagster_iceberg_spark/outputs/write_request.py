@@ -17,6 +17,7 @@ from dagster_iceberg_spark.ledger import LEDGER
 from dagster_iceberg_spark.outputs.definition import table_request
 from dagster_iceberg_spark.outputs.earlier_attempts import announce, earlier_attempts, record_of, token_candidates
 from dagster_iceberg_spark.plan import release_refusals
+from dagster_iceberg_spark.plan.environment import Environment
 from dagster_iceberg_spark.plan.merging import OF_RUN
 from dagster_iceberg_spark.plan.options import parse_write_options
 from dagster_iceberg_spark.plan.staging import RETENTION_DAYS, Staging, staged_branch
@@ -36,6 +37,7 @@ def write_request(
     creation: TableCreation,
     limits: RetryLimits,
     staged_retention_days: int = RETENTION_DAYS,
+    environment: Environment | None = None,
 ) -> WriteRequest:
     """Return the write request of an output. `configuration` has the IO manager's fields that metadata may override.
 
@@ -49,6 +51,8 @@ def write_request(
     options = parse_write_options(definition, run, configuration, subject=subject)
     if asset_key is None:  # a release publishes assets
         options = replace(options, publish="step")
+    if environment is not None:
+        options = environment.options(options, subject=subject)
     identifier = table_of(asset_key, definition, namespace, mapping_key=context.mapping_key, subject=subject)
     scope = asset_scope(context, definition, subject)
     spec = context.asset_spec if asset_key and facts else None
@@ -85,7 +89,7 @@ def write_request(
     table = table_request(identifier, asset_key, context.definition_metadata, options, creation)
     candidates = token_candidates(facts, output=output, scope=scope, branch=options.branch)
     return WriteRequest(
-        table=replace(table, staging=staging),
+        table=replace(table, staging=staging, environment=environment),
         materialization=materialization,
         candidates=candidates,
         record_of=partial(record_of, facts, asset_key, scope, candidates),

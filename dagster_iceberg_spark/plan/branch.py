@@ -11,10 +11,12 @@ from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
 from dagster_iceberg_spark.table.updates import CreateBranch, TableUpdate
 
 
-def new_branch(options: WriteOptions, state: TableState | None) -> tuple[TableUpdate, ...]:
-    """Return the update that creates the branch, if it does not exist."""
-    exists = options.branch == MAIN_BRANCH or (state is not None and options.branch in state.refs)
-    return () if exists else (CreateBranch(options.branch),)
+def new_branch(request: TableRequest, state: TableState | None) -> tuple[TableUpdate, ...]:
+    """Return the update that creates the branch that the rows are published to, if it does not exist."""
+    branch, environment = request.options.branch, request.environment
+    exists = branch == MAIN_BRANCH or (state is not None and branch in state.refs)
+    retention = None if environment is None else environment.retention_days
+    return () if exists else (CreateBranch(branch, retention_days=retention),)
 
 
 def refuse_losses_of_main(

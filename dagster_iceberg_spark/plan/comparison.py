@@ -80,6 +80,8 @@ def _planned_changes(request: TableRequest, state: TableState) -> tuple[TableUpd
     schema = plan_schema_changes(
         state.schema, state.schema, policy="add_columns", docs=request.column_docs, subject=subject
     )
+    if request.environment is not None:
+        return (*schema.before, *new_branch(request, state))
     known = tuple(item for item in options.partition_by or () if state.schema.field(item.column) is not None)
     is_whole = known == (options.partition_by or ())
     wanted = None if options.partition_by is None else check_transforms(known, state.schema, subject=subject)
@@ -92,7 +94,7 @@ def _planned_changes(request: TableRequest, state: TableState) -> tuple[TableUpd
     )
     refuse_disagreement(request, state, layout, schema.after)
     refuse_losses_of_main(options, state, schema.after, subject=subject)
-    return (*schema.before, *layout, *property_changes(request, state), *new_branch(options, state))
+    return (*schema.before, *layout, *property_changes(request, state), *new_branch(request, state))
 
 
 def _has(state: TableState, columns: Sequence[str] | None) -> bool:

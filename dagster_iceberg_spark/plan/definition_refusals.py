@@ -106,6 +106,16 @@ def loss_of_main(subject: str, branch: str, loss: TableUpdate) -> ConfigurationE
     )
 
 
+def branch_in_environment(subject: str, branch: str, environment: str) -> ConfigurationError:
+    """An asset that names its branch is written in an environment."""
+    return _cannot_write(
+        subject,
+        expected="an asset without `iceberg/branch`, because the environment has a branch of its own",
+        found=f"`iceberg/branch`: {branch!r}, in the environment {environment!r}",
+        hint="leave `iceberg/branch` out where `environment` is set.",
+    )
+
+
 def loss_before_release(subject: str, loss: TableUpdate) -> ConfigurationError:
     """A write whose rows a release publishes would drop or rename a column."""
     return ConfigurationError.refusing(

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.plan.environment import Environment
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.placement import LocationTemplate
 from dagster_iceberg_spark.plan.renames import StoredNames
@@ -61,7 +62,7 @@ def missing_table(identifier: TableIdentifier, columns: str | None = None) -> Co
 class TableRequest:
     """The table that a definition asks for. An op's output has no asset key, and owns no table.
 
-    `staging` is None for a write whose rows are published at once.
+    `staging` is None for a write whose rows are published at once, and `environment` for one in production.
     """
 
     identifier: TableIdentifier
@@ -71,6 +72,7 @@ class TableRequest:
     column_docs: Mapping[str, str] = field(default_factory=dict)
     creation: TableCreation = field(default_factory=TableCreation)
     staging: Staging | None = None
+    environment: Environment | None = None
 
     @property
     def branch(self) -> str:

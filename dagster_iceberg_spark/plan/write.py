@@ -219,7 +219,7 @@ def draft_write(
     """Validate a write of the given columns, and plan it as far as possible without the table's manifests."""
     subject = str(request.identifier)
     options, scope = request.options, materialization.scope
-    branches = new_branch(options, state) if request.staging is None else ()
+    branches = new_branch(request, state) if request.staging is None else ()
     state, staging = (state, ()) if request.staging is None else request.staging.begun(state)
     refuse_repeated_columns(given, state.schema if state else None, subject=subject)
     refuse_reserved_columns(given, subject=subject)
@@ -230,7 +230,8 @@ def draft_write(
     frame = definition.stored_columns(options, given)
     check_ownership(request, state)
     definition.refuse_any_schema(options, state, subject=subject)
-    wanted_fields = wanted_partition_fields(request, scope, frame, state)
+    is_layout_kept = state is not None and request.environment is not None
+    wanted_fields = None if is_layout_kept else wanted_partition_fields(request, scope, frame, state)
     spec = state.spec if state and wanted_fields is None else PartitionSpec(wanted_fields or ())
     placed = request.with_properties(PLAIN_PATHS) if has_long_paths(scope, spec) else request
     create = None if state else _creation(placed, wanted_fields or (), frame, scope)
@@ -333,6 +334,10 @@ def _changes(
         for name, is_required in options.required_columns.items()
         if not is_required and (field := state.schema.field(name)) is not None and field.is_required
     ]
+    columns_first = tuple(dict.fromkeys((*schema.before, *relaxed)))
+    if request.environment is not None:  # what all branches share stays as it is, except for columns
+        refuse_losses_of_main(options, state, schema.after, subject=subject)
+        return columns_first
     layout = (
         *plan_spec_changes(wanted_fields, state.spec, policy=options.partition_evolution, subject=subject),
         *definition.order_changes(options, state),
@@ -342,7 +347,7 @@ def _changes(
     refuse_taken_names(wanted_fields or (), state.spec.live_fields, columns, subject=subject)
     refuse_disagreement(request, state, layout, schema.after)
     refuse_losses_of_main(options, state, schema.after, subject=subject)
-    return (*dict.fromkeys((*schema.before, *relaxed)), *layout, *definition.property_changes(request, state))
+    return (*columns_first, *layout, *definition.property_changes(request, state))
 
 
 def _completions(

@@ -9,10 +9,9 @@ from typing import Any, Final
 import dagster as dg
 
 from dagster_iceberg_spark.addressing import partition_scope, plain_metadata
-from dagster_iceberg_spark.asset_tables import drop_branch, io_manager_of
+from dagster_iceberg_spark.asset_tables import advance, drop_branch, io_manager_of
 from dagster_iceberg_spark.catalog.audits import audited_rows
 from dagster_iceberg_spark.catalog.look import look
-from dagster_iceberg_spark.catalog.publication import Outcome
 from dagster_iceberg_spark.catalog.release import publish_release
 from dagster_iceberg_spark.dagster_private import blocking_checks, recorded_events, root_run_of, runs_of_root
 from dagster_iceberg_spark.errors import CatalogUnavailableError, IcebergSparkError
@@ -130,7 +129,7 @@ class ReleaseStep:
                 catalog,
                 [asset.member(has_checks=asset.definition.spec.key in checks) for asset in left],
                 {asset.recorded.snapshot_id: published[asset.definition.name] for asset in staged if asset not in left},
-                advance=partial(_advance, staged[0].io_manager),
+                advance=partial(advance, staged[0].io_manager),
                 report=self.context.log.info,
             )
         except IcebergSparkError as error:
@@ -227,13 +226,6 @@ class ReleaseStep:
 
 def _assets_of(checks: frozenset[dg.AssetCheckKey]) -> frozenset[dg.AssetKey]:
     return frozenset(check.asset_key for check in checks)
-
-
-def _advance(io_manager: IcebergPySparkIOManager, state: TableState, rows: StagedRows) -> Outcome:
-    """Fast-forward a table that only an engine can commit to."""
-    from dagster_iceberg_spark.spark.publication import fast_forward
-
-    return fast_forward(io_manager.spark.iceberg_session, state, rows)
 
 
 def _drop_rejected(assets: Sequence[_StagedAsset]) -> None:

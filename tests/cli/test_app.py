@@ -311,3 +311,52 @@ def test_a_code_location_without_an_io_manager_has_no_staged_branches(location: 
     result = branches("-f", added(location, "defs = dg.Definitions(assets=[elsewhere])\n"))
     assert result.exit_code == 2
     assert "expected a resource that is an IcebergPySparkIOManager, found the resources none" in result.stderr
+
+
+def env(command: str, *arguments: str) -> Result:
+    return CliRunner().invoke(app, ["env", command, *arguments])
+
+
+@pytest.fixture
+def reviewed(location: Path) -> str:
+    """A code location whose table has the branch of an environment, with rows that `main` has not."""
+    path = added(location, DEFINITIONS)
+    namespace: dict[str, Any] = {}
+    exec(compile(location.read_text(), str(location), "exec"), namespace)
+    catalog = namespace["spark"].pyiceberg_catalog
+    catalog.create_namespace("db")
+    table = catalog.create_table(("db", "flights"), pa.schema([("id", pa.int64())]))
+    table.append(pa.table({"id": [1]}))
+    table.manage_snapshots().create_branch(table.current_snapshot().snapshot_id, "env_pr").commit()
+    table.append(pa.table({"id": [2, 3]}), branch="env_pr")
+    return path
+
+
+def test_environments_are_listed_and_compared(reviewed: str) -> None:
+    (listed,) = json.loads(env("list", "-f", reviewed, "--json").stdout)
+    assert (listed["branch"], listed["table"], listed["snapshots"]) == ("env_pr", "db.flights", 1)
+    assert "env_pr" in env("list", "-f", reviewed).stdout
+    assert env("diff", "pr", "-f", reviewed).stdout.split("\n")[1].split() == ["db.flights", "whole", "table", "2", "0"]
+    (document,) = json.loads(env("diff", "pr", "-f", reviewed, "--json", "--keys").stdout)
+    assert (document["added_rows"], document["keys"]) == (2, {"added": 2, "removed": 0, "changed": 0})
+    assert "db.flights: 2 new keys, 0 removed, 0 changed." in env("diff", "pr", "-f", reviewed, "--keys").stdout
+    assert env("diff", "pr", "-f", reviewed, "--markdown").stdout.splitlines() == [
+        "| table | partition | added rows | removed rows |",
+        "|---|---|---|---|",
+        "| db.flights | whole table | 2 | 0 |",
+        "| db.flights | **all** | 2 | 0 |",
+    ]
+
+
+def test_an_environment_is_promoted_or_dropped(reviewed: str) -> None:
+    promoted = env("promote", "pr", "-f", reviewed)
+    assert promoted.stdout.split("\n")[1].split()[:2] == ["db.flights", "fast-forward"]
+    assert env("list", "-f", reviewed).stdout == "No table has a branch of an environment.\n"
+    missing = env("drop", "pr", "-f", reviewed)
+    assert missing.exit_code == 2
+    assert "expected a table with the branch 'env_pr', found none" in missing.stderr
+
+
+def test_an_environment_is_dropped(reviewed: str) -> None:
+    assert env("drop", "pr", "-f", reviewed).stdout == "Dropped env_pr of db.flights.\n"
+    assert env("list", "-f", reviewed).stdout == "No table has a branch of an environment.\n"

@@ -7,6 +7,7 @@ import pytest
 
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.branch import new_branch, refuse_losses_of_main, refuse_outdated_branch
+from dagster_iceberg_spark.plan.environment import Environment
 from dagster_iceberg_spark.plan.options import WriteOptions, parse_write_options
 from dagster_iceberg_spark.plan.staging import Staging
 from dagster_iceberg_spark.plan.table_request import TableRequest
@@ -34,10 +35,11 @@ def state(branch_schema: int = 0) -> TableState:
 
 
 def test_a_missing_branch_is_created() -> None:
-    assert new_branch(options("new"), state()) == (CreateBranch("new"),)
-    assert new_branch(options("audit"), None) == (CreateBranch("audit"),)
-    assert new_branch(options("audit"), state()) == ()
-    assert new_branch(options("main"), None) == ()
+    for branch, given, created in (("new", state(), True), ("audit", None, True), ("audit", state(), False)):
+        assert new_branch(request(branch), given) == ((CreateBranch(branch),) if created else ())
+    assert new_branch(request("main"), None) == ()
+    own = replace(request("env_pr"), environment=Environment("pr", retention_days=3))
+    assert new_branch(own, state()) == (CreateBranch("env_pr", retention_days=3),)
 
 
 def test_a_branch_write_cannot_drop_or_rename_a_column_of_main() -> None:

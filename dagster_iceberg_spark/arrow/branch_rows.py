@@ -1,0 +1,29 @@
+"""Reads the rows of some data files."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import pyarrow as pa
+
+from dagster_iceberg_spark.arrow.scan import PlannedScan
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.look import find_table, translated_answers
+from dagster_iceberg_spark.failure_kinds import FailureKind
+from dagster_iceberg_spark.plan.read import plan_read
+from dagster_iceberg_spark.plan.read_options import ReadOptions
+from dagster_iceberg_spark.table.scope import PartitionScope
+from dagster_iceberg_spark.table.snapshot import TableState
+
+
+def rows_of_files(
+    description: CatalogDescription, state: TableState, snapshot_id: int, paths: Collection[str]
+) -> pa.Table:
+    """Return the rows of these data files in a snapshot, without the rows that delete files remove."""
+    table = find_table(description, state.identifier)
+    if table is None:
+        raise FailureKind.TABLE_VANISHED.refusal("read", str(state.identifier), "none")
+    plan = plan_read(state, PartitionScope(), ReadOptions(snapshot_id=snapshot_id))
+    scan = PlannedScan(table, plan)
+    with translated_answers(description, action=f"read {state.identifier} in"):
+        files = tuple(task for task in scan.planned_files() if task.file.file_path in paths)
+        return replace(scan, files=files).table()

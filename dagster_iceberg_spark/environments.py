@@ -1,0 +1,210 @@
+"""The environments of a code location: what they hold, how it differs, its promotion and its end."""
+
+import datetime as dt
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import dagster as dg
+
+from dagster_iceberg_spark.addressing import partition_scope, plain_metadata
+from dagster_iceberg_spark.asset_tables import advance, drop_branch, stored_tables
+from dagster_iceberg_spark.catalog.audits import audited_rows
+from dagster_iceberg_spark.catalog.files import PartitionFile, differing_files
+from dagster_iceberg_spark.catalog.release import Release, publish_release
+from dagster_iceberg_spark.errors import UpstreamMissingError
+from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
+from dagster_iceberg_spark.plan.branch_diff import KeyChanges, TableDiff, compared_rows, own_snapshots
+from dagster_iceberg_spark.plan.environment import Environment, is_environment_branch
+from dagster_iceberg_spark.plan.options import PARTITION_EXPR, parse_key
+from dagster_iceberg_spark.plan.publication import StagedRows
+from dagster_iceberg_spark.plan.release import Member
+from dagster_iceberg_spark.plan.staging import Staging
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.lineage import ASSET_KEY, PARTITION_KEYS
+from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.table.scope import PartitionScope, listed_keys
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentBranch:
+    """The branch of an environment in a table.
+
+    Args:
+        snapshots: The number of snapshots that `main` does not have.
+        written_at: When the newest of them was committed, or None if there is none.
+    """
+
+    branch: str
+    table: TableIdentifier
+    snapshots: int
+    written_at: dt.datetime | None
+
+    def document(self) -> dict[str, str | int | None]:
+        """Return the branch for JSON."""
+        written_at = None if self.written_at is None else self.written_at.isoformat(timespec="seconds")
+        return {
+            "branch": self.branch,
+            "table": str(self.table),
+            "snapshots": self.snapshots,
+            "written_at": written_at,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table that has a branch of the environment, with the first of its assets."""
+
+    io_manager: IcebergPySparkIOManager
+    spec: dg.AssetSpec
+    state: TableState
+    branch: str
+
+    @property
+    def own(self) -> tuple[Snapshot, ...]:
+        return own_snapshots(self.state, self.branch)
+
+    def described(self) -> EnvironmentBranch:
+        own = self.own
+        at = dt.datetime.fromtimestamp(own[-1].committed_at_ms / 1000, dt.timezone.utc) if own else None
+        return EnvironmentBranch(self.branch, self.state.identifier, len(own), at)
+
+    def diff(self, *, by_key: bool) -> TableDiff:
+        own, catalog, identifier = self.own, self.io_manager.spark.catalog_description, self.state.identifier
+        if not own:
+            return TableDiff(identifier)
+        before, after = own[0].parent_snapshot_id, own[-1].snapshot_id
+        removed, added = differing_files(catalog, identifier, before, after)
+        names = dict.fromkeys(file.partition for file in (*added, *removed))
+        partitions = {name: (_rows_in(added, name), _rows_in(removed, name)) for name in sorted(names)}
+        keys = self._changes(before, after, removed, added) if by_key else None
+        return TableDiff(identifier, partitions, keys)
+
+    def _changes(
+        self, before: int | None, after: int, removed: Sequence[PartitionFile], added: Sequence[PartitionFile]
+    ) -> KeyChanges:
+        """Compare the rows of the files that differ. All other rows are the same."""
+        from dagster_iceberg_spark.arrow.branch_rows import rows_of_files
+
+        catalog = self.io_manager.spark.catalog_description
+        options = self.io_manager.definition_of(self.spec).request.options
+        keys = options.merge_keys or self.state.identifier_fields
+        old, new = (
+            []
+            if snapshot_id is None or not files
+            else rows_of_files(catalog, self.state, snapshot_id, {file.path for file in files}).to_pylist()
+            for snapshot_id, files in ((before, removed), (after, added))
+        )
+        return compared_rows(old, new, keys)
+
+    def member(self) -> Member:
+        options = self.io_manager.definition_of(self.spec).request.options
+        own, state = self.own, self.state
+        scope = audited_rows(state, own[-1], Schema(()), options.renames, scope=self._scope(own)).scope
+        rows = scope.without(options.merge.validity)
+        return Member(str(state.identifier), state, StagedRows(Staging(self.branch, MAIN_BRANCH), own, rows, scope))
+
+    def _scope(self, own: Sequence[Snapshot]) -> PartitionScope:
+        """Return the partitions that the environment has written, or the whole table if they are not known."""
+        definition, name = self.spec.partitions_def, "/".join(self.spec.key.path)
+        known = [listed_keys(snapshot.summary.get(PARTITION_KEYS, "[]")) for snapshot in own]
+        are_ours = all(snapshot.summary.get(ASSET_KEY) == name for snapshot in own)
+        if definition is None or not are_ours or not all(known):
+            return PartitionScope()
+        columns = parse_key(PARTITION_EXPR, plain_metadata(self.spec.metadata), subject=name)
+        return partition_scope(definition, sorted({key for keys in known for key in keys or ()}), columns, subject=name)
+
+
+def environment_branches(definitions: dg.Definitions) -> Iterator[EnvironmentBranch]:
+    """Yield the branches of environments in the tables of a code location's assets.
+
+    Raises:
+        ConfigurationError: The code location has no IO manager of this package.
+    """
+    with stored_tables(definitions, action="list the environments of") as tables:
+        for table in tables:
+            for branch in sorted(filter(is_environment_branch, table.state.branches)):
+                yield _Table(table.io_manager, table.spec, table.state, branch).described()
+
+
+def environment_diff(definitions: dg.Definitions, name: str, *, by_key: bool = False) -> list[TableDiff]:
+    """Return what an environment changes in each table, in comparison with where its branch began.
+
+    Args:
+        definitions: The code location.
+        name: The name of the environment.
+        by_key: Whether the rows of the files that differ are read and compared: by the merge keys or the identifier
+            fields of the table, or else as a whole. These rows must fit in memory.
+
+    Raises:
+        UpstreamMissingError: No table has a branch of the environment.
+    """
+    with _tables(definitions, name) as tables:
+        return [table.diff(by_key=by_key) for table in tables]
+
+
+def promote_environment(
+    definitions: dg.Definitions, name: str, *, report: Callable[[str], None] = print
+) -> list[Release]:
+    """Publish what an environment has written to `main`, and drop its branches: a release for each catalog.
+
+    Raises:
+        UpstreamMissingError: No table has a branch of the environment.
+        CommitConflictError: Somebody has changed the same partitions in `main` since the environment began.
+    """
+    by_catalog: dict[object, list[_Table]] = {}
+    with _tables(definitions, name) as tables:
+        for table in tables:
+            if table.own:
+                by_catalog.setdefault(table.io_manager.spark.catalog_description.identity, []).append(table)
+            else:
+                drop_branch(table.io_manager, table.state.identifier, table.branch)
+        return [
+            publish_release(
+                together[0].io_manager.spark.catalog_description,
+                [table.member() for table in together],
+                {},
+                advance=partial(advance, together[0].io_manager),
+                report=report,
+            )
+            for together in by_catalog.values()
+        ]
+
+
+def drop_environment(definitions: dg.Definitions, name: str) -> list[EnvironmentBranch]:
+    """Drop the branches of an environment, and return them.
+
+    Raises:
+        UpstreamMissingError: No table has a branch of the environment.
+    """
+    with _tables(definitions, name) as tables:
+        for table in tables:
+            drop_branch(table.io_manager, table.state.identifier, table.branch)
+        return [table.described() for table in tables]
+
+
+@contextmanager
+def _tables(definitions: dg.Definitions, name: str) -> Iterator[list[_Table]]:
+    """Yield the tables that have a branch of the environment. Their IO managers are open until the end of the block."""
+    branch = Environment(name).branch
+    with stored_tables(definitions, action=f"look for the environment {name!r} in") as tables:
+        found = [
+            _Table(table.io_manager, table.spec, table.state, branch)
+            for table in tables
+            if branch in table.state.branches
+        ]
+        if not found:
+            raise UpstreamMissingError.refusing(
+                "find",
+                f"the environment {name!r}",
+                expected=f"a table with the branch {branch!r}",
+                found="none",
+                hint="list the environments with `dagster-iceberg-spark env list`.",
+            )
+        yield found
+
+
+def _rows_in(files: Sequence[PartitionFile], partition: str) -> int:
+    return sum(file.rows for file in files if file.partition == partition)

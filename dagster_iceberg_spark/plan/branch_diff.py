@@ -1,0 +1,114 @@
+"""The difference between a branch and the snapshot that it began at."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagster_iceberg_spark.plan.staging import is_empty_start
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChanges:
+    """The numbers of keys whose rows were added, removed and changed. Without key columns, a whole row is a key."""
+
+    added: int = 0
+    removed: int = 0
+    changed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TableDiff:
+    """What a branch changes in a table.
+
+    Args:
+        partitions: The numbers of rows in the files that the branch adds and removes, by partition. Rows that are
+            written again unchanged count in both.
+        keys: What has changed by key, or None if the rows were not compared.
+    """
+
+    table: TableIdentifier
+    partitions: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    keys: KeyChanges | None = None
+
+    @property
+    def added_rows(self) -> int:
+        """The rows in added files."""
+        return sum(added for added, _ in self.partitions.values())
+
+    @property
+    def removed_rows(self) -> int:
+        """The rows in removed files."""
+        return sum(removed for _, removed in self.partitions.values())
+
+    def document(self) -> dict[str, Any]:
+        """Return the difference for JSON."""
+        rows = {name: {"added": added, "removed": removed} for name, (added, removed) in self.partitions.items()}
+        document = {"table": str(self.table), "added_rows": self.added_rows, "removed_rows": self.removed_rows}
+        keys = self.keys
+        compared = {} if keys is None else {"added": keys.added, "removed": keys.removed, "changed": keys.changed}
+        return {**document, "partitions": rows, **({"keys": compared} if keys else {})}
+
+
+def markdown(diffs: Sequence[TableDiff]) -> str:
+    """Return the differences as a table in Markdown."""
+    if not diffs:
+        return "No table differs."
+    has_keys = any(diff.keys is not None for diff in diffs)
+    columns = ["table", "partition", "added rows", "removed rows"]
+    columns += ["new keys", "removed keys", "changed keys"] if has_keys else []
+    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    for diff in diffs:
+        for name, (added, removed) in sorted(diff.partitions.items()):
+            lines.append(_line(diff.table, name or "whole table", added, removed, *([""] * 3 if has_keys else [])))
+        keys = diff.keys
+        counts: list[Any] = [""] * 3 if keys is None else [keys.added, keys.removed, keys.changed]
+        lines.append(_line(diff.table, "**all**", diff.added_rows, diff.removed_rows, *(counts if has_keys else [])))
+    return "\n".join(lines)
+
+
+def compared_rows(
+    before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str, Any]], keys: Sequence[str]
+) -> KeyChanges:
+    """Compare rows by these columns, or as a whole without columns."""
+    old, new = _by_key(before, keys), _by_key(after, keys)
+    if not keys:
+        added, removed = _counted(new) - _counted(old), _counted(old) - _counted(new)
+        return KeyChanges(sum(added.values()), sum(removed.values()))
+    return KeyChanges(
+        added=len(new.keys() - old.keys()),
+        removed=len(old.keys() - new.keys()),
+        changed=sum(sorted(old[key]) != sorted(new[key]) for key in old.keys() & new.keys()),
+    )
+
+
+def own_snapshots(state: TableState, branch: str) -> tuple[Snapshot, ...]:
+    """Return the snapshots of a branch that `main` does not have, oldest first.
+
+    The empty snapshot that Iceberg adds to the first branch of a new table is left out: it changes nothing.
+    """
+    of_main = {snapshot.snapshot_id for snapshot in state.ancestors(MAIN_BRANCH)}
+    own = []
+    for snapshot in state.ancestors(branch):
+        if snapshot.snapshot_id in of_main or is_empty_start(snapshot):
+            break
+        own.append(snapshot)
+    return tuple(own[::-1])
+
+
+def _by_key(rows: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        values = {name: repr(value) for name, value in row.items()}
+        found.setdefault(repr([values[key] for key in keys] or values), []).append(repr(values))
+    return found
+
+
+def _counted(rows: Mapping[str, list[str]]) -> Counter[str]:
+    return Counter({key: len(found) for key, found in rows.items()})
+
+
+def _line(*values: Any) -> str:
+    return f"| {' | '.join(map(str, values))} |"

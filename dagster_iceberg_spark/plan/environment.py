@@ -1,0 +1,50 @@
+"""Environments: long-lived sets of branches, one in each table that the environment has written.
+
+An environment reads its own branch of a table where there is one, and `main` otherwise. It never changes `main`.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dagster_iceberg_spark.plan import definition_refusals
+from dagster_iceberg_spark.plan.options import WriteOptions
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
+
+_PREFIX: Final = "env_"
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
+_DIGITS: Final = 6
+RETENTION_DAYS: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """An environment.
+
+    Args:
+        name: Its name, such as that of a branch in Git.
+        retention_days: The days without a write after which the expiry of snapshots removes a branch.
+    """
+
+    name: str
+    retention_days: int = RETENTION_DAYS
+
+    @property
+    def branch(self) -> str:
+        """The name of its branches. Characters that Spark does not take in a name are replaced."""
+        safe = _UNSAFE.sub("_", self.name)
+        if safe == self.name:
+            return f"{_PREFIX}{safe}"
+        return f"{_PREFIX}{safe}_{hashlib.sha256(self.name.encode()).hexdigest()[:_DIGITS]}"
+
+    def options(self, options: WriteOptions, *, subject: str) -> WriteOptions:
+        """Return the options of a write in the environment."""
+        if options.branch != MAIN_BRANCH:
+            raise definition_refusals.branch_in_environment(subject, options.branch, self.name)
+        return replace(options, branch=self.branch)
+
+
+def is_environment_branch(name: str) -> bool:
+    """Return whether a branch has the name of one of an environment."""
+    return name.startswith(_PREFIX)

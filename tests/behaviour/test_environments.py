@@ -1,0 +1,172 @@
+"""Environments: a deployment writes to branches of production's tables, and production sees nothing of it."""
+
+import json
+from typing import Any
+
+import dagster as dg
+import polars as pl
+import pytest
+from click.testing import CliRunner
+
+from dagster_iceberg_spark import IcebergPySparkIOManager, build_release
+from dagster_iceberg_spark.cli.app import app
+from dagster_iceberg_spark.environments import (
+    drop_environment,
+    environment_branches,
+    environment_diff,
+    promote_environment,
+)
+from tests.conftest import Lake, frame_asset, hours_asset, metadata_of
+
+DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
+DAY, OTHER_DAY = "2013-01-01", "2013-01-02"
+
+pytestmark = pytest.mark.spark
+
+
+def hours(value: str = "1", **options: Any) -> dg.AssetsDefinition:
+    metadata = {"partition_expr": "ts", **{f"iceberg/{key}": value for key, value in options.items()}}
+    return hours_asset("hours", value, partitions_def=DAYS, metadata=metadata)
+
+
+@dg.asset(io_manager_key="iceberg", partitions_def=DAYS, metadata={"partition_expr": "ts"})
+def doubled(hours: pl.DataFrame) -> pl.DataFrame:
+    return hours.with_columns(v=pl.col("v") * 2)
+
+
+def values(lake: Lake, name: str, ref: str = "main") -> list[int]:
+    scan = lake.table(name).scan().use_ref(ref) if ref in lake.table(name).metadata.refs else None
+    return [] if scan is None else sorted(set(scan.to_arrow().column("v").to_pylist()))
+
+
+def definitions(lake: Lake, *assets: Any) -> dg.Definitions:
+    return dg.Definitions(list(assets) or [hours(), doubled], resources=lake.resources)
+
+
+@pytest.mark.each_engine
+@pytest.mark.feature("environments")
+def test_an_environment_writes_and_reads_its_own_branches(lake: Lake) -> None:
+    lake.materialize(hours(), doubled, partition_key=DAY)
+    review = lake.with_options(environment="pr-7")
+    review.materialize(hours("3"), doubled, partition_key=DAY)
+    assert (values(lake, "hours"), values(lake, "doubled")) == ([1], [2])
+    assert (values(lake, "hours", "env_pr-7"), values(lake, "doubled", "env_pr-7")) == ([3], [6])
+    assert lake.table("hours").metadata.refs["env_pr-7"].max_ref_age_ms == 30 * 24 * 60 * 60 * 1000
+    lake.materialize(hours("5"), partition_key=OTHER_DAY)
+    review.materialize(hours(), doubled, partition_key=DAY, selection=[doubled])
+    assert values(lake, "doubled", "env_pr-7") == [6]
+
+
+def test_a_table_that_the_environment_has_not_written_is_read_from_main(lake: Lake) -> None:
+    lake.materialize(hours("4"), partition_key=DAY)
+    review = lake.with_options(environment="feature/x")
+    review.materialize(hours(), doubled, partition_key=DAY, selection=[doubled])
+    (branch,) = environment_branches(definitions(lake))
+    assert (branch.branch.startswith("env_feature_x_"), branch.snapshots) == (True, 1)
+    assert (values(lake, "doubled"), values(lake, "doubled", branch.branch)) == ([], [8])
+
+
+@pytest.mark.full
+def test_what_all_branches_share_stays_as_it_is_except_for_new_columns(lake: Lake) -> None:
+    lake.materialize(hours(), partition_key=DAY)
+    before = lake.table("hours")
+    review = lake.with_options(environment="pr")
+    changed = {"partition_by": ["month(ts)"], "table_properties": {"a": "b"}, "sort_by": ["v"], "format_version": 3}
+    wider = frame_asset(
+        "hours",
+        "select {start} as ts, 7 as v, 'x' as new",
+        partitions_def=DAYS,
+        metadata={"partition_expr": "ts", **{f"iceberg/{key}": value for key, value in changed.items()}},
+    )
+    review.materialize(wider, partition_key=DAY)
+    after = lake.table("hours")
+    assert (after.spec(), after.properties, after.format_version) == (before.spec(), before.properties, 2)
+    assert (after.sort_order(), after.schema().column_names) == (before.sort_order(), ["ts", "v", "new"])
+    assert (values(lake, "hours"), values(lake, "hours", "env_pr")) == ([1], [7])
+    error = review.failure(hours(branch="audit"), partition_key=DAY)
+    assert error.class_name == "ConfigurationError"
+    assert "leave `iceberg/branch` out where `environment` is set" in str(error)
+
+
+@pytest.mark.parametrize("main_moves", [False, True])
+def test_an_environment_is_promoted_with_all_of_its_snapshots(lake: Lake, *, main_moves: bool) -> None:
+    lake.materialize(hours(), doubled, partition_key=DAY)
+    review = lake.with_options(environment="pr")
+    for value in ("3", "4"):
+        review.materialize(hours(value), doubled, partition_key=OTHER_DAY)
+    if main_moves:
+        lake.materialize(hours("9"), partition_key="2013-01-05")
+    (release,) = promote_environment(definitions(lake), "pr", report=lambda _: None)
+    assert release.is_atomic
+    how = {item.member.asset: item.how for item in release.members}
+    assert how == dict.fromkeys(["db.hours", "db.doubled"], "rebase" if main_moves else "fast-forward")
+    assert values(lake, "hours") == ([1, 4, 9] if main_moves else [1, 4])
+    assert values(lake, "doubled") == [2, 8]
+    lines = [summary["dagster.partition_keys"] for summary in lake.summaries("hours")]
+    assert lines.count(OTHER_DAY) == (4 if main_moves else 2)
+    upstream = json.loads(lake.summaries("doubled")[-1]["dagster.upstream"])
+    assert upstream[0]["snapshot_id"] == lake.head("hours").snapshot_id
+    assert set(lake.table("hours").metadata.refs) == {"main"}
+    lake.materialize(hours("6"), doubled, partition_key=OTHER_DAY)
+    assert values(lake, "doubled") == [2, 12]
+
+
+@pytest.mark.full
+def test_a_partition_that_both_have_written_is_a_conflict(lake: Lake) -> None:
+    lake.materialize(hours(), doubled, partition_key=DAY)
+    review = lake.with_options(environment="pr")
+    review.materialize(hours("3"), doubled, partition_key=DAY)
+    lake.materialize(hours("9"), partition_key=DAY)
+    result = CliRunner().invoke(app, ["env", "promote", "pr", "-m", "x"])
+    assert result.exit_code != 0
+    with pytest.raises(Exception, match="which has added or removed some of them since"):
+        promote_environment(definitions(lake), "pr")
+    assert (values(lake, "hours"), values(lake, "doubled")) == ([9], [2])
+    assert [branch.branch for branch in drop_environment(definitions(lake), "pr")] == ["env_pr", "env_pr"]
+    assert list(environment_branches(definitions(lake))) == []
+    with pytest.raises(Exception, match="expected a table with the branch 'env_pr', found none"):
+        drop_environment(definitions(lake), "pr")
+
+
+@pytest.mark.full
+def test_the_difference_is_told_by_partition_and_by_key(lake: Lake) -> None:
+    merged = {"iceberg/merge_keys": ["id"]}
+    rows = "select * from values (1, 'a'), (2, 'b'), (3, 'c') t(id, v)"
+    lake.materialize(frame_asset("t", rows, metadata=merged), hours(), partition_key=DAY)
+    review = lake.with_options(environment="pr")
+    changed = "select * from values (1, 'a'), (2, 'x'), (4, 'd') t(id, v)"
+    review.materialize(frame_asset("t", changed, metadata=merged), hours("2"), partition_key=DAY)
+    found = environment_diff(definitions(lake, frame_asset("t", rows, metadata=merged), hours()), "pr", by_key=True)
+    documents = {item["table"]: item for item in (diff.document() for diff in found)}
+    assert documents["db.t"]["keys"] == {"added": 1, "removed": 1, "changed": 1}
+    assert (documents["db.t"]["added_rows"], documents["db.t"]["removed_rows"]) == (3, 3)
+    assert documents["db.hours"]["partitions"] == {"ts_day=2013-01-01": {"added": 24, "removed": 24}}
+    assert documents["db.hours"]["keys"] == {"added": 24, "removed": 24, "changed": 0}
+
+
+@pytest.mark.full
+def test_audits_and_releases_publish_to_the_environment(lake: Lake) -> None:
+    lake.materialize(hours(), partition_key=DAY)
+    review = lake.with_options(environment="pr", publish="release")
+    audited = hours("3", audits={"some": "count(*) > 0"})
+    release = build_release("release", [audited, doubled])
+    result = review.materialize(audited, doubled, release, partition_key=DAY)
+    assert metadata_of(result, "release")["iceberg/atomic"] is True
+    assert (values(lake, "hours"), values(lake, "hours", "env_pr")) == ([1], [3])
+    assert values(lake, "doubled", "env_pr") == [6]
+    assert set(lake.table("hours").metadata.refs) == {"main", "env_pr"}
+
+
+def test_an_unset_or_empty_variable_is_production(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in (None, "", "pr"):
+        if value is None:
+            monkeypatch.delenv("LAKE_ENVIRONMENT", raising=False)
+        else:
+            monkeypatch.setenv("LAKE_ENVIRONMENT", value)
+        io_manager = IcebergPySparkIOManager(
+            spark=lake.spark, namespace="db", environment=dg.EnvVar("LAKE_ENVIRONMENT")
+        )
+        own = Lake(lake.spark, io_manager, lake.instance, lake.directory)
+        own.materialize(frame_asset("t", f"select '{value}' as v"))
+        assert ("env_pr" in lake.table("t").metadata.refs) is (value == "pr")
+    assert lake.rows("t", "v") == [""]

@@ -1,0 +1,39 @@
+"""What a branch changes, by partition and by key."""
+
+import pytest
+
+from dagster_iceberg_spark.plan.branch_diff import KeyChanges, TableDiff, compared_rows, markdown, own_snapshots
+from tests.table.samples import TABLE, chain, snapshot, table
+
+OLD = [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 3, "v": None}]
+NEW = [{"id": 1, "v": "a"}, {"id": 2, "v": "x"}, {"id": 4, "v": "d"}]
+
+
+@pytest.mark.parametrize(
+    ("keys", "changes"), [(["id"], KeyChanges(1, 1, 1)), ([], KeyChanges(2, 2, 0)), (["id", "v"], KeyChanges(2, 2, 0))]
+)
+def test_rows_are_compared_by_key_or_as_a_whole(keys: list[str], changes: KeyChanges) -> None:
+    assert compared_rows(OLD, NEW, keys) == changes
+
+
+def test_repeated_rows_count_as_often_as_they_are_there() -> None:
+    assert compared_rows(OLD, [*OLD, *OLD[:1]], []) == KeyChanges(added=1)
+    assert compared_rows([*OLD, *OLD[:1]], OLD, ["id"]) == KeyChanges(changed=1)
+
+
+def test_a_difference_is_a_table_in_markdown() -> None:
+    diff = TableDiff(TABLE, {"day=2024-01-02": (5, 3), "": (1, 0)}, KeyChanges(2, 0, 1))
+    assert markdown([diff]).splitlines()[2:] == [
+        "| nyc.flights | whole table | 1 | 0 |  |  |  |",
+        "| nyc.flights | day=2024-01-02 | 5 | 3 |  |  |  |",
+        "| nyc.flights | **all** | 6 | 3 | 2 | 0 | 1 |",
+    ]
+    assert markdown([]) == "No table differs."
+
+
+def test_a_branch_has_the_snapshots_that_main_has_not() -> None:
+    line = chain(*(snapshot(number, commit_token=f"{number}") for number in (1, 2, 3, 4)))
+    assert own_snapshots(table(snapshots=line, refs={"main": 2, "env_pr": 4}), "env_pr") == line[2:]
+    assert own_snapshots(table(snapshots=line, refs={"main": 4, "env_pr": 2}), "env_pr") == ()
+    of_a_new_table = (snapshot(9, operation="append"), snapshot(10, parent=9, commit_token="x"))
+    assert own_snapshots(table(snapshots=of_a_new_table, refs={"env_pr": 10}), "env_pr") == of_a_new_table[1:]
