@@ -50,6 +50,7 @@ from .io_manager import IcebergPySparkIOManager
 from .plan.options import metadata_for_table
 from .release.asset import build_release
 from .resource import IcebergSparkResource
+from .undo import build_undo_op, undo_run
 
 __all__ = [
     "AdlsStore",
@@ -105,5 +106,7 @@ __all__ = [
     "build_audit_checks",
     "build_release",
     "build_table_checks",
+    "build_undo_op",
     "metadata_for_table",
+    "undo_run",
 ]

@@ -1,22 +1,26 @@
 """The tables of a code location's assets: which IO manager stores them, and whether they match their definitions."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
+from dagster_iceberg_spark.addressing import partition_scope, plain_metadata
 from dagster_iceberg_spark.check.findings import Finding
 from dagster_iceberg_spark.check.steps import Answer, Step, finding_of
 from dagster_iceberg_spark.config.configuration import unset_variables
 from dagster_iceberg_spark.config.embedded_catalog import EmbeddedCatalog
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
+from dagster_iceberg_spark.plan.options import PARTITION_EXPR, parse_key
 from dagster_iceberg_spark.plan.publication import StagedRows
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.lineage import ASSET_KEY, PARTITION_KEYS
+from dagster_iceberg_spark.table.scope import PartitionScope, listed_keys
+from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 from dagster_iceberg_spark.table.updates import DropBranch
 
 if TYPE_CHECKING:
@@ -153,6 +157,21 @@ def drop_branch(io_manager: IcebergPySparkIOManager, identifier: TableIdentifier
         from dagster_iceberg_spark.spark.branches import change_branches
 
         change_branches(io_manager.spark.iceberg_session, identifier, [DropBranch(branch)])
+
+
+def written_partitions(spec: dg.AssetSpec, snapshots: Iterable[Snapshot]) -> PartitionScope:
+    """Return the partitions that an asset has written in these snapshots, or the whole table if they are not known."""
+    name, keys = "/".join(spec.key.path), set[str]()
+    for snapshot in snapshots:
+        described = snapshot.summary.get(PARTITION_KEYS)
+        listed = None if described is None else listed_keys(described)
+        if not listed or snapshot.summary.get(ASSET_KEY) != name:
+            return PartitionScope()
+        keys |= listed
+    if spec.partitions_def is None:
+        return PartitionScope()
+    columns = parse_key(PARTITION_EXPR, plain_metadata(spec.metadata), subject=name)
+    return partition_scope(spec.partitions_def, sorted(keys), columns, subject=name)
 
 
 def io_manager_of(resource: Any, key: str, *, action: str, hint: str) -> IcebergPySparkIOManager:

@@ -8,8 +8,7 @@ from functools import partial
 
 import dagster as dg
 
-from dagster_iceberg_spark.addressing import partition_scope, plain_metadata
-from dagster_iceberg_spark.asset_tables import advance, drop_branch, stored_tables
+from dagster_iceberg_spark.asset_tables import advance, drop_branch, stored_tables, written_partitions
 from dagster_iceberg_spark.catalog.audits import audited_rows
 from dagster_iceberg_spark.catalog.files import PartitionFile, differing_files
 from dagster_iceberg_spark.catalog.release import Release, publish_release
@@ -17,14 +16,11 @@ from dagster_iceberg_spark.errors import UpstreamMissingError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan.branch_diff import KeyChanges, TableDiff, compared_rows, own_snapshots
 from dagster_iceberg_spark.plan.environment import Environment, is_environment_branch
-from dagster_iceberg_spark.plan.options import PARTITION_EXPR, parse_key
 from dagster_iceberg_spark.plan.publication import StagedRows
 from dagster_iceberg_spark.plan.release import Member
 from dagster_iceberg_spark.plan.staging import Staging
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.lineage import ASSET_KEY, PARTITION_KEYS
 from dagster_iceberg_spark.table.schema import Schema
-from dagster_iceberg_spark.table.scope import PartitionScope, listed_keys
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
 
 
@@ -102,19 +98,11 @@ class _Table:
     def member(self) -> Member:
         options = self.io_manager.definition_of(self.spec).request.options
         own, state = self.own, self.state
-        scope = audited_rows(state, own[-1], Schema(()), options.renames, scope=self._scope(own)).scope
+        scope = audited_rows(
+            state, own[-1], Schema(()), options.renames, scope=written_partitions(self.spec, own)
+        ).scope
         rows = scope.without(options.merge.validity)
         return Member(str(state.identifier), state, StagedRows(Staging(self.branch, MAIN_BRANCH), own, rows, scope))
-
-    def _scope(self, own: Sequence[Snapshot]) -> PartitionScope:
-        """Return the partitions that the environment has written, or the whole table if they are not known."""
-        definition, name = self.spec.partitions_def, "/".join(self.spec.key.path)
-        known = [listed_keys(snapshot.summary.get(PARTITION_KEYS, "[]")) for snapshot in own]
-        are_ours = all(snapshot.summary.get(ASSET_KEY) == name for snapshot in own)
-        if definition is None or not are_ours or not all(known):
-            return PartitionScope()
-        columns = parse_key(PARTITION_EXPR, plain_metadata(self.spec.metadata), subject=name)
-        return partition_scope(definition, sorted({key for keys in known for key in keys or ()}), columns, subject=name)
 
 
 def environment_branches(definitions: dg.Definitions) -> Iterator[EnvironmentBranch]:

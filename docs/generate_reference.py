@@ -101,8 +101,11 @@ SUMMARY: Final = {
     lineage.CODE_VERSION: "the asset's code version, if it has one",
     lineage.COMMIT_TOKEN: "the [commit token](exactly-once.md)",
     lineage.UPSTREAM: "JSON list of the inputs that the package loaded for the step: `asset`, `table`, `snapshot_id`, "
-    "`scope`, `left_out` (the option that left out rows); above 2 kB, their digest and count",
-    lineage.WRITE_DISPOSITION: "`replace`, `append` or `merge`",
+    "`scope`, `left_out` (the option that left out rows), `staged_snapshot_id` (the snapshot that was read, if a "
+    "release has published its rows as another one); above 2 kB, their digest and count",
+    lineage.WRITE_DISPOSITION: "`replace`, `append`, `merge` or `overwrite_partitions`; `undo` if the snapshot undoes "
+    "others",
+    lineage.UNDOES: "the ids of the snapshots that the snapshot undoes, as a JSON list",
     lineage.PACKAGE_VERSION: "version of this package",
     lineage.BOUNDARY: "the instant at which the versions begin that a merge added to a history (SCD 2)",
     lineage.HISTORY: "a digest of the rows whose versions the merge compared",
@@ -114,6 +117,7 @@ PROPERTIES: Final = {
     lineage.SHARED_PROPERTY: f"`{lineage.NAMED_EXPLICITLY}` if that key names the table; other assets that use the key "
     "to name the same table may then write to it too",
     lineage.SHARERS_PROPERTY: "the other assets that have written to the table, as a JSON list",
+    lineage.UNDONE_PROPERTY: "the newest [undos](undo.md) that moved `main` back, as a JSON list",
     **{
         name: f"`{value}`, for a table that the package creates, unless `iceberg/table_properties` sets another value"
         for name, value in {**CREATION_PROPERTIES, **whole_bounds(["<partition column>"])}.items()
@@ -318,7 +322,8 @@ def _written_to_summaries() -> Iterable[str]:
         commit_token="t",  # noqa: S106 - no secret
         package_version="0",
     )
-    return {**written.properties(), lineage.CARRIES_OVER: "true", lineage.BOUNDARY: "", lineage.HISTORY: ""}
+    others = (lineage.CARRIES_OVER, lineage.BOUNDARY, lineage.HISTORY, lineage.UNDOES)
+    return {**written.properties(), **dict.fromkeys(others, "")}
 
 
 def _covering(explained: Mapping[str, str], keys: Iterable[str], *, prefix: str = "") -> Iterable[tuple[str, str]]:

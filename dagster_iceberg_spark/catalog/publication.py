@@ -56,7 +56,8 @@ def choose_publication(description: CatalogDescription, state: TableState, rows:
     passed = passed_snapshots(state, rows)
     if not passed:
         return "fast-forward"
-    return decide_publication(state, rows, passed, _file_changes(description, state, rows, passed))
+    changes = file_changes(description, state, (*rows.snapshots, *passed), rows.columns)
+    return decide_publication(state, rows, passed, changes)
 
 
 def fast_forward(description: CatalogDescription, state: TableState, rows: StagedRows) -> Outcome:
@@ -67,7 +68,7 @@ def fast_forward(description: CatalogDescription, state: TableState, rows: Stage
 
 def fast_forwarded(description: CatalogDescription, state: TableState, rows: StagedRows) -> TableCommit | None:
     """Return the commit of a fast-forward, or None if the table has been upgraded since the decision."""
-    table = _table(description, state.identifier)
+    table = known_table(description, state.identifier)
     if not can_commit(description, table.metadata.format_version):
         return None
     published = {
@@ -85,7 +86,7 @@ def rebase(description: CatalogDescription, state: TableState, rows: StagedRows)
         return "published"
     # A catalog may have made a commit that it reports as rejected, because the request was repeated on the way.
     newest = commit.published[rows.snapshot.snapshot_id]
-    if _table(description, state.identifier).snapshot_by_id(newest.snapshot_id) is not None:
+    if known_table(description, state.identifier).snapshot_by_id(newest.snapshot_id) is not None:
         return "published"
     commit.discard()
     return "moved"
@@ -105,7 +106,7 @@ def rebased(
     branch outdates (`TableMetadata.Builder.addSnapshot` of Iceberg 1.12; pyiceberg 0.12). In a table whose target has
     no snapshot, it is the empty snapshot that the staged branch starts at.
     """
-    table, staging = _table(description, state.identifier), rows.staging
+    table, staging = known_table(description, state.identifier), rows.staging
     if not can_commit(description, table.metadata.format_version):
         return None
     if staging.target not in state.refs:
@@ -142,7 +143,7 @@ def _producer(
     table: Table, transaction: Transaction, snapshot: Snapshot, properties: dict[str, str], branch: str
 ) -> Any | None:
     """Return what adds a snapshot with the same files to a branch, or None if pyiceberg cannot write it."""
-    added, removed = _files_of(table, snapshot.snapshot_id)
+    added, removed = files_of(table, snapshot.snapshot_id)
     # The spec may have changed since the decision, which moves no ref. pyiceberg writes under the newest one.
     if any(file.spec_id != table.metadata.default_spec_id for file in added):
         return None
@@ -155,29 +156,26 @@ def _producer(
     return producer
 
 
-def _file_changes(
-    description: CatalogDescription, state: TableState, rows: StagedRows, passed: Sequence[Snapshot]
+def file_changes(
+    description: CatalogDescription, state: TableState, snapshots: Sequence[Snapshot], columns: tuple[str, ...]
 ) -> Mapping[int, FileChanges]:
-    """Return the files that each staged snapshot and each passed one added and removed.
+    """Return the files that each snapshot added and removed, by its id.
 
     Files of deleted rows count as added. The bounds of the columns come from manifests only.
     """
-    table = _table(description, state.identifier)
+    table = known_table(description, state.identifier)
     with translated_answers(description, action=f"read the manifests of {state.identifier} in"):
         try:
-            described = description_of(table, rows.columns)
+            described = description_of(table, columns)
         except ValueError as error:  # another writer has renamed or dropped a column
             raise CommitConflictError.refusing(
                 "publish",
                 str(state.identifier),
-                expected=f"the columns {', '.join(rows.columns)}, which the run is partitioned by",
+                expected=f"the columns {', '.join(columns)}, which the run is partitioned by",
                 found="none of that name: another writer has renamed or dropped one",
                 hint="run the asset again.",
             ) from error
-        return {
-            snapshot.snapshot_id: _changes_of(table, snapshot.snapshot_id, described)
-            for snapshot in (*rows.snapshots, *passed)
-        }
+        return {snapshot.snapshot_id: _changes_of(table, snapshot.snapshot_id, described) for snapshot in snapshots}
 
 
 def _changes_of(table: Table, snapshot_id: int, described: Callable[[ManifestDataFile], DataFile]) -> FileChanges:
@@ -199,14 +197,14 @@ def _commit_of(
     discard: Callable[[], None] = lambda: None,
 ) -> TableCommit:
     """Return the commit that moves the target and drops the staged branch, if both are as they were seen."""
-    as_seen = (
+    requirements = (
         AssertTableUUID(uuid=table.metadata.table_uuid),
-        _at(staging.target, state),
-        _at(staging.branch, state),
+        as_seen(staging.target, state),
+        as_seen(staging.branch, state),
     )
     newest = published[state.refs[staging.branch]]
-    moved = (*updates, _move(table, staging.target, newest.snapshot_id), removal_of(staging.branch))
-    return TableCommit(state.identifier, table, as_seen, moved, published, discard)
+    moved = (*updates, move_of(table, staging.target, newest.snapshot_id), removal_of(staging.branch))
+    return TableCommit(state.identifier, table, requirements, moved, published, discard)
 
 
 def _beginning_at(table: Table, branch: str, snapshot_id: int | None) -> Table:
@@ -216,7 +214,8 @@ def _beginning_at(table: Table, branch: str, snapshot_id: int | None) -> Table:
     return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog, table.config)
 
 
-def _files_of(table: Table, snapshot_id: int) -> tuple[list[ManifestDataFile], list[ManifestDataFile]]:
+def files_of(table: Table, snapshot_id: int) -> tuple[list[ManifestDataFile], list[ManifestDataFile]]:
+    """Return the data files that a snapshot added and removed, as the manifests describe them."""
     added, removed = list[ManifestDataFile](), list[ManifestDataFile]()
     for entry in entries_of(table, snapshot_id):
         if entry.data_file.content == DataFileContent.DATA:
@@ -224,7 +223,7 @@ def _files_of(table: Table, snapshot_id: int) -> tuple[list[ManifestDataFile], l
     return added, removed
 
 
-def _move(table: Table, branch: str, snapshot_id: int) -> SetSnapshotRefUpdate:
+def move_of(table: Table, branch: str, snapshot_id: int) -> SetSnapshotRefUpdate:
     """Return the update that moves a branch and keeps its retention, which pyiceberg's own updates would reset."""
     settings = {"type": SnapshotRefType.BRANCH, "ref-name": branch, "snapshot-id": snapshot_id}
     ref = table.metadata.refs.get(branch)
@@ -232,12 +231,13 @@ def _move(table: Table, branch: str, snapshot_id: int) -> SetSnapshotRefUpdate:
     return SetSnapshotRefUpdate.model_validate({**kept, **settings})
 
 
-def _at(branch: str, state: TableState) -> AssertRefSnapshotId:
+def as_seen(branch: str, state: TableState) -> AssertRefSnapshotId:
     """Return the requirement that a branch is as it was seen."""
     return AssertRefSnapshotId.model_validate({"ref": branch, "snapshot-id": state.refs.get(branch)})
 
 
-def _table(description: CatalogDescription, identifier: TableIdentifier) -> Table:
+def known_table(description: CatalogDescription, identifier: TableIdentifier) -> Table:
+    """Return a table that was there a moment ago."""
     table = find_table(description, identifier)
     if table is None:
         raise FailureKind.TABLE_VANISHED.refusal("publish", str(identifier), "none")

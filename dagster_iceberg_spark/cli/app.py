@@ -5,7 +5,8 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -314,6 +315,54 @@ def env_drop(name: str, **options: Any) -> None:
         dropped = [branch for each in _definitions(**options) for branch in drop_environment(each, name)]
     for branch in dropped:
         click.echo(f"Dropped {branch.branch} of {branch.table}.")
+
+
+@app.command()
+@click.option("--run", "run_id", required=True, help="The run to undo, or the id of an undo.")
+@_location_options
+@click.option("--dry-run", is_flag=True, help="Show what would be undone, and change nothing.")
+@click.option("--cascade", is_flag=True, help="Undo also what was made of the run's rows, or has replaced them.")
+@click.option("--json", "as_json", is_flag=True, help="Print the tables as JSON.")
+def undo(*, run_id: str, dry_run: bool, cascade: bool, as_json: bool, **options: Any) -> None:
+    """Take the tables of a run back to what they were before it, all of them or none where the catalog can.
+
+    With DAGSTER_HOME set, Dagster records what is current again.
+
+    \b
+    Examples:
+      dagster-iceberg-spark undo --run 5d0f3c1e-... --dry-run
+      dagster-iceberg-spark undo --run 5d0f3c1e-... --cascade -m my_project.definitions
+    """  # noqa: D301 - click needs the character \b
+    import dagster as dg
+
+    from dagster_iceberg_spark.undo import undo_run
+
+    with _usage_errors(), ExitStack() as stack:
+        instance = stack.enter_context(dg.DagsterInstance.get()) if os.environ.get("DAGSTER_HOME") else None
+        done = [
+            undo_run(
+                each, run_id, dry_run=dry_run, cascade=cascade, instance=instance, report=partial(click.echo, err=True)
+            )
+            for each in _definitions(**options)
+        ]
+    tables = [table for each in done for table in each.tables]
+    if as_json:
+        document = [{"by": each.by, "tables": [table.document() for table in each.tables]} for each in done]
+        click.echo(json.dumps(document, indent=2))
+        return
+    rows = [
+        (
+            str(table.table),
+            table.how,
+            "\n".join(map(str, table.undone)),
+            "\n".join(table.partitions),
+            "\n".join(table.runs),
+        )
+        for table in tables
+    ]
+    _print_table(("table", "how", "undone snapshots", "partitions", "runs"), rows, empty="Nothing to undo.")
+    for each in done:
+        click.echo("Nothing was changed." if dry_run else f"Undo this with: undo --run {each.by}")
 
 
 @contextmanager

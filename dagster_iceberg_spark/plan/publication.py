@@ -154,8 +154,8 @@ def decide_publication(
     for snapshot in passed:
         touched = changes[snapshot.snapshot_id]
         is_harmless = snapshot.is_compaction or (appends and not reads_changes)
-        is_unseen = audited is not None and not snapshot.is_compaction and _touches(touched, audited)
-        if is_unseen or (not is_harmless and (appends or _touches(touched, rows.owned))):
+        is_unseen = audited is not None and not snapshot.is_compaction and touches(touched, audited)
+        if is_unseen or (not is_harmless and (appends or touches(touched, rows.owned))):
             raise publication_refusals.conflict(state.identifier, staging, snapshot)
     gone = {file.path for snapshot in passed for file in changes[snapshot.snapshot_id].removed}
     needed = {file.path for each in own for file in each.removed}
@@ -200,5 +200,6 @@ def kept_properties(summary: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in summary.items() if not is_computed[key]}
 
 
-def _touches(changes: FileChanges, owned: BoundScope) -> bool:
+def touches(changes: FileChanges, owned: BoundScope) -> bool:
+    """Return whether a snapshot may have added or removed some of these rows."""
     return any(within_file(owned, file).boxes for file in (*changes.added, *changes.removed))

@@ -35,6 +35,13 @@ MERGED_ROWS: Final = "spark.merge-into.num-target-rows-{}"
 COUNTED_ROWS: Final = "dagster_iceberg_spark.merge_{}_rows"
 """On the snapshot of a MERGE of an older Spark: the numbers of rows that it `inserted` and `updated`."""
 
+UNDOES: Final = "dagster.undoes"
+"""On a snapshot that undoes others: the ids of these, as a JSON list."""
+UNDO: Final = "undo"
+"""The write disposition of such a snapshot."""
+UNDONE_PROPERTY: Final = "dagster.undone"
+"""Table property: the newest undos that moved `main` back, which adds no snapshot, as a JSON list."""
+
 OWNER_PROPERTY: Final = "dagster.asset_key"
 """Table property: the asset that owns the table."""
 SHARED_PROPERTY: Final = "dagster.named_by"

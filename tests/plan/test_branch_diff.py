@@ -1,12 +1,14 @@
 """What a branch changes, by partition and by key."""
 
+from typing import Any
+
 import pytest
 
 from dagster_iceberg_spark.plan.branch_diff import KeyChanges, TableDiff, compared_rows, markdown, own_snapshots
 from tests.table.samples import TABLE, chain, snapshot, table
 
-OLD = [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 3, "v": None}]
-NEW = [{"id": 1, "v": "a"}, {"id": 2, "v": "x"}, {"id": 4, "v": "d"}]
+OLD: list[dict[str, Any]] = [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 3, "v": None}]
+NEW: list[dict[str, Any]] = [{"id": 1, "v": "a"}, {"id": 2, "v": "x"}, {"id": 4, "v": "d"}]
 
 
 @pytest.mark.parametrize(
