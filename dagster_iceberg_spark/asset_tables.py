@@ -62,7 +62,7 @@ def stored_assets(definitions: dg.Definitions) -> Mapping[str, StoredAssets]:
 
 @contextmanager
 def stored_tables(definitions: dg.Definitions, *, action: str) -> Iterator[list[StoredTable]]:
-    """Yield the tables of a code location's assets that exist. The IO managers are open until the end of the block.
+    """Yield the tables of a code location's assets that exist, by name. Their IO managers are open inside the block.
 
     Raises:
         ConfigurationError: The code location has no IO manager of this package. The message names the action.
@@ -83,7 +83,7 @@ def stored_tables(definitions: dg.Definitions, *, action: str) -> Iterator[list[
                 state = look(io_manager.spark.catalog_description, identifier)
                 if state is not None:
                     found.append(StoredTable(io_manager, spec, state))
-        yield found
+        yield sorted(found, key=lambda table: table.state.identifier.parts)
 
 
 def _without_io_manager(definitions: dg.Definitions, action: str) -> ConfigurationError:

@@ -88,7 +88,7 @@ def test_what_all_branches_share_stays_as_it_is_except_for_new_columns(lake: Lak
     assert "leave `iceberg/branch` out where `environment` is set" in str(error)
 
 
-@pytest.mark.parametrize("main_moves", [False, True])
+@pytest.mark.parametrize("main_moves", [pytest.param(False, marks=pytest.mark.full), True])
 def test_an_environment_is_promoted_with_all_of_its_snapshots(lake: Lake, *, main_moves: bool) -> None:
     lake.materialize(hours(), doubled, partition_key=DAY)
     review = lake.with_options(environment="pr")
@@ -157,6 +157,7 @@ def test_audits_and_releases_publish_to_the_environment(lake: Lake) -> None:
     assert set(lake.table("hours").metadata.refs) == {"main", "env_pr"}
 
 
+@pytest.mark.full
 def test_an_unset_or_empty_variable_is_production(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     for value in (None, "", "pr"):
         if value is None:

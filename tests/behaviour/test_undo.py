@@ -50,8 +50,8 @@ def test_a_run_at_the_head_of_its_tables_is_rolled_back_and_restored(lake: Lake)
     assert (planned.is_atomic, seen(lake)) == (None, ([3], [6]))
     done = undo(lake, run)
     assert [(str(table.table), table.how) for table in done.tables] == [
-        ("db.hours", "rollback"),
         ("db.doubled", "rollback"),
+        ("db.hours", "rollback"),
     ]
     assert (done.is_atomic, seen(lake)) == (True, ([1], [2]))
     (record,) = json.loads(lake.table("hours").properties["dagster.undone"])
@@ -70,7 +70,7 @@ def test_a_run_below_others_is_reverted_and_its_undo_too(lake: Lake) -> None:
     assert ({table.how for table in done.tables}, seen(lake)) == ({"revert"}, ([1, 5], [2, 10]))
     summary = lake.summaries("hours")[-1]
     assert (summary["dagster.run_id"], summary["dagster.partition_keys"]) == (done.by, DAY)
-    assert summary["dagster.undoes"] == f"[{done.tables[0].undone[0]}]"
+    assert summary["dagster.undoes"] == f"[{done.tables[1].undone[0]}]"
     again = undo(lake, done.by)
     assert seen(lake) == ([3, 5], [6, 10])
     undo(lake, again.by)
