@@ -39,6 +39,7 @@ except SparkEnvironmentError as error:
 """
 
 
+@pytest.mark.full
 def test_processes_share_a_server_until_it_changes_or_is_idle(tmp_path: Path) -> None:
     directory = tmp_path / "server"
     first, second = _user(directory, {}), _user(directory, {})
