@@ -23,7 +23,7 @@ class StagedMaterialization:
     snapshot_id: int
     token: str | None
     partitions: tuple[str, ...]
-    checks: dict[str, bool] = field(default_factory=dict)
+    checks: Mapping[str, bool] = field(default_factory=dict)
 
     def unaudited(self, checks: Iterable[str]) -> tuple[str, ...]:
         """Return what is wrong with each of these checks that has not passed."""
@@ -47,8 +47,8 @@ def staged_materializations(events: Iterable[RecordedEvent]) -> Mapping[dg.Asset
         if isinstance(event, dg.AssetCheckEvaluation):
             allows = event.passed or event.severity == dg.AssetCheckSeverity.WARN
             evaluated.setdefault(event.asset_key, {})[event.check_name] = (item, allows)
-            if event.asset_key in found:
-                found[event.asset_key].checks[event.check_name] = allows
+            if (staged := found.get(event.asset_key)) is not None:
+                found[event.asset_key] = replace(staged, checks={**staged.checks, event.check_name: allows})
         elif (recorded := event.metadata.get(SNAPSHOT_ID)) is not None:
             snapshot_id, known = int(str(recorded.value)), found.get(event.asset_key)
             if known is None or known.snapshot_id != snapshot_id:

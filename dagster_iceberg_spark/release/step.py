@@ -12,7 +12,7 @@ from dagster_iceberg_spark.addressing import partition_scope, plain_metadata
 from dagster_iceberg_spark.asset_tables import advance, drop_branch, io_manager_of
 from dagster_iceberg_spark.catalog.audits import audited_rows
 from dagster_iceberg_spark.catalog.look import look
-from dagster_iceberg_spark.catalog.release import publish_release
+from dagster_iceberg_spark.catalog.release import Release, publish_release
 from dagster_iceberg_spark.dagster_private import blocking_checks, recorded_events, root_run_of, runs_of_root
 from dagster_iceberg_spark.errors import CatalogUnavailableError, IcebergSparkError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
@@ -76,8 +76,8 @@ class _StagedAsset:
         owned = rows.without(self.options.merge.validity)
         return Member(self.definition.name, self.state, StagedRows(self.staging, (staged,), owned, audited))
 
-    def record(self, *, how: str, before: int | None, after: int) -> dg.TableRecord:
-        """Return the row of the release's metadata."""
+    def record(self, how: str, before: int | None, after: int) -> dg.TableRecord:
+        """Return the row of the release's metadata: how the asset was published, and its snapshots before and after."""
         snapshot: Snapshot = self.state.snapshots.get(self.recorded.snapshot_id) or self.state.snapshots[after]
         return dg.TableRecord(
             {
@@ -136,18 +136,23 @@ class ReleaseStep:
             if not isinstance(error, CatalogUnavailableError):  # after which the tables may be published
                 _drop_rejected(left)
             raise
-        done = {item.member.asset: item for item in release.members}
-        rows = []
-        for asset in staged:
-            item, name = done.get(asset.definition.name), asset.definition.name
-            rows.append(
-                asset.record(
-                    how=_EARLIER if item is None or item.how is None else item.how,
-                    before=None if item is None else item.before,
-                    after=published[name].snapshot_id if item is None else item.published.snapshot_id,
-                )
-            )
-        seconds = time.monotonic() - began
+        return self._result(staged, published, release, seconds=time.monotonic() - began)
+
+    def _result(
+        self,
+        staged: Sequence[_StagedAsset],
+        published: Mapping[str, PublishedSnapshot],
+        release: Release,
+        *,
+        seconds: float,
+    ) -> dg.MaterializeResult[Any]:
+        """Log and return what was done. `published` has what an earlier attempt had published, by asset."""
+        records: dict[str, tuple[str, int | None, int]] = {
+            name: (_EARLIER, None, found.snapshot_id) for name, found in published.items()
+        }
+        for item in release.members:
+            records[item.member.asset] = (item.how or _EARLIER, item.before, item.published.snapshot_id)
+        rows = [asset.record(*records[asset.definition.name]) for asset in staged]
         at_once = "at one instant" if release.is_atomic else "one after the other"
         self.context.log.info(
             f"Published {len(release.members)} of {len(staged)} tables in {seconds:.2f} s, {at_once}: "

@@ -178,7 +178,7 @@ FEATURES: Final = (
     "merge",
     "lineage",
     "audits",
-    "release",
+    "release one by one",
     "release at one instant",
     "first writes race",
     "commit conflicts",
@@ -196,8 +196,10 @@ IN_A_FILE: Final = (
     "SQLite, HDFS",
 )
 _NO_BRANCHES: Final = "Nessie has no Iceberg branches"
-_IN_TURN: Final = "the catalog commits one table at a time; a release publishes one after the other"
+_IN_TURN: Final = "the catalog commits one table at a time"
+_AT_ONCE: Final = "the catalog commits all tables of a release at one instant"
 _ONE_BY_ONE: Final = ("REST", "Glue", "Hive", "Hadoop")
+_TOGETHER: Final = ("SQLite", "PostgreSQL", "MySQL")
 _LOCAL: Final = "no server is involved"
 _OPEN: Final = "the server accepts every client"
 _READ_ONLY: Final = "pyiceberg can read such a catalog but not write to it"
@@ -211,9 +213,10 @@ IMPOSSIBLE: Final[Mapping[tuple[str, str], str]] = {
     ("Glue (moto), S3 (moto)", "commit conflicts"): "moto accepts an update of an old version, which Glue rejects",
     ("Nessie, S3 (moto)", "first writes race"): "Nessie 0.99 accepts a table's first snapshot twice and loses one",
     ("Nessie, S3 (moto)", "audits"): _NO_BRANCHES,
-    ("Nessie, S3 (moto)", "release"): _NO_BRANCHES,
+    ("Nessie, S3 (moto)", "release one by one"): _NO_BRANCHES,
     ("Nessie, S3 (moto)", "release at one instant"): _NO_BRANCHES,
     **{(name, "release at one instant"): _IN_TURN for name in COMBINATIONS if name.startswith(_ONE_BY_ONE)},
+    **{(name, "release one by one"): _AT_ONCE for name in COMBINATIONS if name.startswith(_TOGETHER)},
     **{(name, "server down"): _LOCAL for name in (*IN_A_FILE, "Hadoop, local files")},
     **{(name, "refused login"): _LOCAL for name in ("SQLite, local files", "Hadoop, local files")},
     **{
@@ -248,7 +251,7 @@ to the reason why a combination cannot be tested.
 | merge | each run merges its rows by their keys, with one snapshot each |
 | lineage | the snapshot has the run, asset, partitions and commit token, as read by pyiceberg |
 | audits | rows that pass are published, also beside the commit of another partition; rows that fail change nothing |
-| release | two tables are published after the step that stages the second one, also beside another partition's commit |
+| release one by one | two tables are published after both are staged, also beside the commit of another partition |
 | release at one instant | if another run commits to the second table in the middle, neither is published |
 | first writes race | sessions create one table at the same time: every partition is there, with one snapshot each |
 | commit conflicts | sessions change one table at the same time: nothing is lost, with one snapshot each |

@@ -190,7 +190,7 @@ def release_of(value: int) -> list[Any]:
     return [*members, build_release("release", members)]
 
 
-@pytest.mark.feature("release")
+@pytest.mark.feature("release one by one")
 def test_a_release_publishes_what_the_run_has_staged(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[int]] = []
     publish = getattr(step, "publish_release")  # noqa: B009 - not exported
