@@ -46,16 +46,18 @@ def undo_snapshots(
         for undo, owned in undos:
             commits.append(_commit(description, undo, owned, run_id=run_id, by=by))
             stack.callback(commits[-1].discard)
-        is_atomic = is_transactional(description)
-        if is_atomic:
-            if not commit_tables(description, commits):
-                raise undo_refusals.moved(commits[0].identifier)
-        else:
-            for number, commit in enumerate(commits):
-                if not commit_table(description, commit):
-                    raise undo_refusals.moved(commit.identifier)
-                report(f"Undid {commit.identifier}, {number + 1} of {len(commits)} tables.")
-        stack.pop_all()
+        stack.pop_all()  # the catalog may make a commit whose answer is lost
+    is_atomic = is_transactional(description)
+    if is_atomic:
+        if not commit_tables(description, commits):
+            _discard(commits)
+            raise undo_refusals.moved(commits[0].identifier)
+    else:
+        for number, commit in enumerate(commits):
+            if not commit_table(description, commit):
+                _discard(commits[number:])
+                raise undo_refusals.moved(commit.identifier)
+            report(f"Undid {commit.identifier}, {number + 1} of {len(commits)} tables.")
     heads = {commit.identifier: next(iter(commit.published.values())).snapshot_id for commit in commits}
     return heads, is_atomic
 
@@ -128,6 +130,11 @@ def _net_files(table: Table, undo: TableUndo) -> tuple[list[ManifestDataFile], l
                 if own.pop(file.file_path, None) is None:
                     other[file.file_path] = file
     return list(added.values()), list(removed.values())
+
+
+def _discard(commits: Sequence[TableCommit]) -> None:
+    for commit in commits:
+        commit.discard()
 
 
 def _nothing() -> None:

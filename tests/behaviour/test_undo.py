@@ -7,7 +7,14 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from dagster_iceberg_spark import CommitConflictError, UpstreamMissingError, build_release, build_undo_op
+from dagster_iceberg_spark import (
+    CatalogUnavailableError,
+    CommitConflictError,
+    UpstreamMissingError,
+    build_release,
+    build_undo_op,
+)
+from dagster_iceberg_spark.catalog import undo as undos
 from dagster_iceberg_spark.undo import Undo, undo_run
 from tests.conftest import Lake, frame_asset, hours_asset
 
@@ -181,6 +188,23 @@ def test_a_released_run_is_undone_by_an_op(lake: Lake) -> None:
     config = {"ops": {"undo_run": {"config": {"run_id": run}}}}
     result = undo_job.execute_in_process(run_config=config, instance=lake.instance)
     assert (result.success, seen(lake)) == (True, ([1], [2]))
+
+
+@pytest.mark.full
+def test_an_undo_whose_answer_is_lost_keeps_its_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    both(lake, "1")
+    run = both(lake, "3")
+    both(lake, "5", OTHER_DAY)
+    commit = getattr(undos, "commit_tables")  # noqa: B009 - not exported
+
+    def lost(*args: Any) -> bool:
+        commit(*args)
+        raise CatalogUnavailableError("gone")
+
+    monkeypatch.setattr(undos, "commit_tables", lost)
+    with pytest.raises(CatalogUnavailableError):
+        undo(lake, run)
+    assert seen(lake) == ([1, 5], [2, 10])
 
 
 @pytest.mark.full
