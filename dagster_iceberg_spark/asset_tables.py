@@ -72,18 +72,25 @@ def stored_tables(definitions: dg.Definitions, *, action: str) -> Iterator[list[
     stored = stored_assets(definitions)
     if not stored:
         raise _without_io_manager(definitions, action)
-    found = []
+    found: dict[tuple[object, TableIdentifier], StoredTable | None] = {}
     with ExitStack() as stack:
         for key, assets in stored.items():
+            unset = ", ".join(unset_variables(assets.resource)) if assets.specs else ""
+            if unset:
+                raise ConfigurationError.refusing(
+                    action, f"the resource {key!r}", expected="its environment variables", found=f"not set: {unset}"
+                )
+            if not assets.specs:
+                continue
             io_manager = stack.enter_context(opened(key, assets.resource))
-            specs: dict[TableIdentifier, dg.AssetSpec] = {}
+            catalog = io_manager.spark.catalog_description
             for spec in assets.specs:
-                specs.setdefault(io_manager.table_of(spec), spec)
-            for identifier, spec in specs.items():
-                state = look(io_manager.spark.catalog_description, identifier)
-                if state is not None:
-                    found.append(StoredTable(io_manager, spec, state))
-        yield sorted(found, key=lambda table: table.state.identifier.parts)
+                place = (catalog.identity, io_manager.table_of(spec))
+                if place not in found:
+                    state = look(catalog, place[1])
+                    found[place] = None if state is None else StoredTable(io_manager, spec, state)
+        tables = [table for table in found.values() if table is not None]
+        yield sorted(tables, key=lambda table: table.state.identifier.parts)
 
 
 def _without_io_manager(definitions: dg.Definitions, action: str) -> ConfigurationError:
@@ -171,7 +178,10 @@ def written_partitions(spec: dg.AssetSpec, snapshots: Iterable[Snapshot]) -> Par
     if spec.partitions_def is None:
         return PartitionScope()
     columns = parse_key(PARTITION_EXPR, plain_metadata(spec.metadata), subject=name)
-    return partition_scope(spec.partitions_def, sorted(keys), columns, subject=name)
+    try:
+        return partition_scope(spec.partitions_def, sorted(keys), columns, subject=name)
+    except (KeyError, ValueError):  # keys of an earlier partitions definition
+        return PartitionScope()
 
 
 def io_manager_of(resource: Any, key: str, *, action: str, hint: str) -> IcebergPySparkIOManager:

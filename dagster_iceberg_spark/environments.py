@@ -1,20 +1,27 @@
-"""The environments of a code location: what they hold, how it differs, its promotion and its end."""
+"""Lists, compares, promotes and drops the environments of a code location."""
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import dagster as dg
 
 from dagster_iceberg_spark.asset_tables import advance, drop_branch, stored_tables, written_partitions
 from dagster_iceberg_spark.catalog.audits import audited_rows
-from dagster_iceberg_spark.catalog.files import PartitionFile, differing_files
+from dagster_iceberg_spark.catalog.files import DifferingFiles, PartitionFile, differing_files
 from dagster_iceberg_spark.catalog.release import Release, publish_release
 from dagster_iceberg_spark.errors import UpstreamMissingError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
-from dagster_iceberg_spark.plan.branch_diff import KeyChanges, TableDiff, compared_rows, own_snapshots
+from dagster_iceberg_spark.plan.branch_diff import (
+    KeyChanges,
+    TableDiff,
+    compared_rows,
+    own_snapshots,
+    refuse_rolled_back,
+)
 from dagster_iceberg_spark.plan.environment import Environment, is_environment_branch
 from dagster_iceberg_spark.plan.publication import StagedRows
 from dagster_iceberg_spark.plan.release import Member
@@ -72,32 +79,38 @@ class _Table:
         if not own:
             return TableDiff(identifier)
         before, after = own[0].parent_snapshot_id, own[-1].snapshot_id
-        removed, added = differing_files(catalog, identifier, before, after)
-        names = dict.fromkeys(file.partition for file in (*added, *removed))
-        partitions = {name: (_rows_in(added, name), _rows_in(removed, name)) for name in sorted(names)}
-        keys = self._changes(before, after, removed, added) if by_key else None
-        return TableDiff(identifier, partitions, keys)
+        files = differing_files(catalog, identifier, before, after)
+        names = sorted({file.partition for file in (*files.added, *files.removed)})
+        partitions = {name: (_rows_in(files.added, name), _rows_in(files.removed, name)) for name in names}
+        keys = self._changes(before, after, files) if by_key else None
+        return TableDiff(identifier, partitions, keys, has_deletes=files.has_deletes)
 
-    def _changes(
-        self, before: int | None, after: int, removed: Sequence[PartitionFile], added: Sequence[PartitionFile]
-    ) -> KeyChanges:
-        """Compare the rows of the files that differ. All other rows are the same."""
-        from dagster_iceberg_spark.arrow.branch_rows import rows_of_files
-
-        catalog = self.io_manager.spark.catalog_description
+    def _changes(self, before: int | None, after: int, files: DifferingFiles) -> KeyChanges:
+        """Compare the rows of the files that differ, or all rows if delete files may have removed some."""
         options = self.io_manager.definition_of(self.spec).request.options
-        keys = options.merge_keys or self.state.identifier_fields
         old, new = (
             []
-            if snapshot_id is None or not files
-            else rows_of_files(catalog, self.state, snapshot_id, {file.path for file in files}).to_pylist()
-            for snapshot_id, files in ((before, removed), (after, added))
+            if snapshot_id is None or not (differing or files.has_deletes)
+            else self._rows(snapshot_id, None if files.has_deletes else {file.path for file in differing})
+            for snapshot_id, differing in ((before, files.removed), (after, files.added))
         )
-        return compared_rows(old, new, keys)
+        names = self.state.schema.names
+        exact = {name.lower(): name for name in names}
+        keys = [exact.get(key.lower(), key) for key in options.merge_keys or self.state.identifier_fields]
+        return compared_rows(old, new, keys if set(keys) <= set(names) else (), names)
+
+    def _rows(self, snapshot_id: int, paths: Collection[str] | None) -> list[dict[str, Any]]:
+        from dagster_iceberg_spark.arrow.branch_rows import rows_of_files
+
+        rows: list[dict[str, Any]] = rows_of_files(
+            self.io_manager.spark.catalog_description, self.state, snapshot_id, paths
+        ).to_pylist()
+        return rows
 
     def member(self) -> Member:
         options = self.io_manager.definition_of(self.spec).request.options
         own, state = self.own, self.state
+        refuse_rolled_back(state, self.branch, own)
         scope = audited_rows(
             state, own[-1], Schema(()), options.renames, scope=written_partitions(self.spec, own)
         ).scope

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import dagster as dg
 from pydantic import Field
 
+from dagster_iceberg_spark.addressing import plain_metadata, table_of
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.config.configuration import HIDES_INPUT, require_fields, without_secrets
 from dagster_iceberg_spark.dagster_private import add_partition_metadata, set_data_version, step_facts
@@ -197,7 +198,8 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         Raises:
             MetadataKeyError: A metadata key or its value is invalid.
         """
-        return self.definition_of(spec).request.identifier
+        subject = "/".join(spec.key.path)
+        return table_of(spec.key, plain_metadata(spec.metadata), self.namespace, subject=subject)
 
     def definition_of(self, spec: dg.AssetSpec) -> DefinedTable:
         """Return the table that the definition of an asset asks for.

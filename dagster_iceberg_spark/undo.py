@@ -1,5 +1,6 @@
 """Undoes runs: the tables of a run go back to what they were before it."""
 
+import json
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,8 +19,9 @@ from dagster_iceberg_spark.outputs.metadata import SNAPSHOT_ID
 from dagster_iceberg_spark.plan.binding import EVERYTHING, BoundScope
 from dagster_iceberg_spark.plan.undo import TableUndo, plan_undo
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.lineage import ASSET_KEY, PARTITION_KEYS, RUN_ID
+from dagster_iceberg_spark.table.lineage import ASSET_KEY, PARTITION_KEYS, RUN_ID, UNDOES
 from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +80,13 @@ def undo_run(
         definitions: The code location.
         run_id: The run, or the id of an undo.
         dry_run: Whether to change nothing.
-        cascade: Whether to undo as well what was made of the run's rows, or has replaced them.
-        instance: The Dagster instance that is told what is current again, or None to tell none.
+        cascade: Whether to undo as well what was made from the run's rows, or has replaced them.
+        instance: The Dagster instance that records the restored snapshots, or None to record nothing.
         report: Writes a line about progress.
 
     Raises:
         UpstreamMissingError: No table has a snapshot of the run.
-        CommitConflictError: Others have made snapshots of the run's rows, or have changed the same partitions.
+        CommitConflictError: Others have made snapshots from the run's rows, or have changed the same partitions.
         ConfigurationError: A commit of metadata cannot undo the run in a table.
     """
     with stored_tables(definitions, action="undo a run in") as tables:
@@ -120,7 +122,7 @@ def build_undo_op(assets: Iterable[dg.AssetsDefinition], *, name: str = "undo_ru
         required_resource_keys={key for _, key in members},
         config_schema={
             "run_id": dg.Field(str, description="The run to undo, or the id of an undo."),
-            "cascade": dg.Field(bool, default_value=False, description="Undo also what was made of its rows."),
+            "cascade": dg.Field(bool, default_value=False, description="Undo also what was made from its rows."),
             "dry_run": dg.Field(bool, default_value=False, description="Change nothing."),
         },
         description="Takes the tables of assets back to what they were before a run.",
@@ -210,11 +212,17 @@ def _rows_of(table: StoredTable, undo: TableUndo) -> BoundScope:
 
 
 def _tell(instance: dg.DagsterInstance, undos: Sequence[TableUndo], heads: dict[TableIdentifier, int], by: str) -> None:
-    """Record what is current again: a materialization of each partition that the undone runs have materialized."""
+    """Record a materialization of each partition that the undone runs have materialized and that has rows again.
+
+    A partition that the undone run was the first to write has none.
+    """
     for undo in undos:
-        assets = {snapshot.summary.get(ASSET_KEY) for snapshot in undo.snapshots}
-        runs = dict.fromkeys(snapshot.summary[RUN_ID] for snapshot in undo.snapshots if RUN_ID in snapshot.summary)
-        events = [item.event for item in recorded_events(instance, runs)]
+        current = undo.restored() if undo.snapshots else undo.state.snapshots.get(undo.target_id or 0)
+        if current is None or (undo.how == "revert" and undo.restored() is None):
+            continue
+        runs = [run for snapshot in (*undo.snapshots, current) for run in _runs_of(snapshot, undo.state)]
+        assets = {snapshot.summary.get(ASSET_KEY) for snapshot in (*undo.snapshots, current)}
+        events = [item.event for item in recorded_events(instance, dict.fromkeys(runs))]
         partitions = dict.fromkeys(
             (event.asset_key, event.partition)
             for event in events
@@ -225,3 +233,10 @@ def _tell(instance: dg.DagsterInstance, undos: Sequence[TableUndo], heads: dict[
             instance.report_runless_asset_event(
                 dg.AssetMaterialization(key, partition=partition, metadata=metadata, description="Undone.")
             )
+
+
+def _runs_of(snapshot: Snapshot, state: TableState) -> list[str]:
+    """Return the run that made a snapshot or, of a revert, also those whose snapshots it has undone."""
+    undone = (state.snapshots.get(item) for item in json.loads(snapshot.summary.get(UNDOES, "[]")))
+    found = [snapshot, *(item for item in undone if item is not None)]
+    return [item.summary[RUN_ID] for item in found if RUN_ID in item.summary]

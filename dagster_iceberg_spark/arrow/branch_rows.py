@@ -16,14 +16,15 @@ from dagster_iceberg_spark.table.snapshot import TableState
 
 
 def rows_of_files(
-    description: CatalogDescription, state: TableState, snapshot_id: int, paths: Collection[str]
+    description: CatalogDescription, state: TableState, snapshot_id: int, paths: Collection[str] | None
 ) -> pa.Table:
-    """Return the rows of these data files in a snapshot, without the rows that delete files remove."""
+    """Return the rows of these data files in a snapshot, or of all, without the rows that delete files remove."""
     table = find_table(description, state.identifier)
     if table is None:
         raise FailureKind.TABLE_VANISHED.refusal("read", str(state.identifier), "none")
     plan = plan_read(state, PartitionScope(), ReadOptions(snapshot_id=snapshot_id))
     scan = PlannedScan(table, plan)
     with translated_answers(description, action=f"read {state.identifier} in"):
-        files = tuple(task for task in scan.planned_files() if task.file.file_path in paths)
+        planned = scan.planned_files()
+        files = tuple(task for task in planned if paths is None or task.file.file_path in paths)
         return replace(scan, files=files).table()

@@ -60,6 +60,13 @@ def change_branch(description: CatalogDescription, identifier: TableIdentifier, 
     return AGAIN_AFTER_CONFLICTS(_change, description, identifier, change)
 
 
+def retention_of(days: int | None, *, keeps_snapshots: bool = False) -> dict[str, int]:
+    """Return the retention of a branch, and perhaps of its snapshots, as the fields of its ref. None is for ever."""
+    if days is None:
+        return {}
+    return {"max-ref-age-ms": days * _DAY_MS, **({"max-snapshot-age-ms": days * _DAY_MS} if keeps_snapshots else {})}
+
+
 def wait_for_others(retry: int) -> None:
     """Wait a random time before retry number `retry`, from 0, of a commit that conflicted with another writer's."""
     time.sleep(random.uniform(0, min(LONGEST_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2**retry)))  # noqa: S311
@@ -82,7 +89,7 @@ def _change(description: CatalogDescription, identifier: TableIdentifier, change
         case CreateBranch(snapshot_id=None):
             return False
         case CreateBranch(name, snapshot_id, retention_days):
-            age = {} if retention_days is None else {"max-ref-age-ms": retention_days * _DAY_MS}
+            age = retention_of(retention_days)
             ref = {"type": SnapshotRefType.BRANCH, "ref-name": name, "snapshot-id": snapshot_id, **age}
             is_new = AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": None})
             _commit(description, table, identifier, SetSnapshotRefUpdate.model_validate(ref), is_new)

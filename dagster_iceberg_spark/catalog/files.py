@@ -30,6 +30,7 @@ from dagster_iceberg_spark.table.partitioning import Transform, parse_transform
 _ItemT = TypeVar("_ItemT")
 
 EVERY_ROW: Final = AlwaysTrue()
+_DATA: Final = ManifestContent.DATA
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,15 @@ class PartitionFile:
     path: str
     partition: str
     rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class DifferingFiles:
+    """The data files that only one of two snapshots has, and whether they have different delete files."""
+
+    removed: tuple[PartitionFile, ...]
+    added: tuple[PartitionFile, ...]
+    has_deletes: bool
 
 
 Description: TypeAlias = Callable[[ManifestDataFile], DataFile]
@@ -139,7 +149,7 @@ def entries_of(table: Table, snapshot_id: int) -> Iterator[ManifestEntry]:
 
 def differing_files(
     description: CatalogDescription, identifier: TableIdentifier, before_id: int | None, after_id: int
-) -> tuple[tuple[PartitionFile, ...], tuple[PartitionFile, ...]]:
+) -> DifferingFiles:
     """Return the data files that only the first snapshot has, and those that only the second has.
 
     Manifests that both have are not read. Without a first snapshot, all files of the second are new.
@@ -148,20 +158,20 @@ def differing_files(
     if table is None:
         raise FailureKind.TABLE_VANISHED.refusal("read", str(identifier), "none")
     with translated_answers(description, action=f"read the manifests of {identifier} in"):
-        manifests = [
-            {} if snapshot_id is None else _data_manifests(table, snapshot_id) for snapshot_id in (before_id, after_id)
+        both = [
+            () if item is None else _known_snapshot(table, item).manifests(table.io) for item in (before_id, after_id)
         ]
+        manifests = [{item.manifest_path: item for item in each if item.content == _DATA} for each in both]
+        deletes = [{item.manifest_path for item in each if item.content != _DATA} for each in both]
         before, after = (
             {file.path: file for path in own.keys() - other.keys() for file in _partition_files(table, own[path])}
             for own, other in (manifests, manifests[::-1])
         )
-    removed = tuple(file for path, file in before.items() if path not in after)
-    return removed, tuple(file for path, file in after.items() if path not in before)
-
-
-def _data_manifests(table: Table, snapshot_id: int) -> dict[str, ManifestFile]:
-    manifests = _known_snapshot(table, snapshot_id).manifests(table.io)
-    return {item.manifest_path: item for item in manifests if item.content == ManifestContent.DATA}
+    return DifferingFiles(
+        removed=tuple(file for path, file in before.items() if path not in after),
+        added=tuple(file for path, file in after.items() if path not in before),
+        has_deletes=deletes[0] != deletes[1],
+    )
 
 
 def _partition_files(table: Table, manifest: ManifestFile) -> Iterator[PartitionFile]:

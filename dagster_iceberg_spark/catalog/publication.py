@@ -21,7 +21,7 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from dagster_iceberg_spark.catalog.branches import can_commit, removal_of
+from dagster_iceberg_spark.catalog.branches import can_commit, removal_of, retention_of
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import description_of, entries_of
 from dagster_iceberg_spark.catalog.look import find_table, translated_answers
@@ -84,10 +84,6 @@ def rebase(description: CatalogDescription, state: TableState, rows: StagedRows)
         return "impossible"
     if commit_table(description, commit):
         return "published"
-    # A catalog may have made a commit that it reports as rejected, because the request was repeated on the way.
-    newest = commit.published[rows.snapshot.snapshot_id]
-    if known_table(description, state.identifier).snapshot_by_id(newest.snapshot_id) is not None:
-        return "published"
     commit.discard()
     return "moved"
 
@@ -143,6 +139,8 @@ def _producer(
     table: Table, transaction: Transaction, snapshot: Snapshot, properties: dict[str, str], branch: str
 ) -> Any | None:
     """Return what adds a snapshot with the same files to a branch, or None if pyiceberg cannot write it."""
+    if any(entry.data_file.content != DataFileContent.DATA for entry in entries_of(table, snapshot.snapshot_id)):
+        return None  # pyiceberg writes no delete files
     added, removed = files_of(table, snapshot.snapshot_id)
     # The spec may have changed since the decision, which moves no ref. pyiceberg writes under the newest one.
     if any(file.spec_id != table.metadata.default_spec_id for file in added):
@@ -203,7 +201,11 @@ def _commit_of(
         as_seen(staging.branch, state),
     )
     newest = published[state.refs[staging.branch]]
-    moved = (*updates, move_of(table, staging.target, newest.snapshot_id), removal_of(staging.branch))
+    moved = (
+        *updates,
+        move_of(table, staging.target, newest.snapshot_id, retention_days=staging.target_retention_days),
+        removal_of(staging.branch),
+    )
     return TableCommit(state.identifier, table, requirements, moved, published, discard)
 
 
@@ -223,12 +225,20 @@ def files_of(table: Table, snapshot_id: int) -> tuple[list[ManifestDataFile], li
     return added, removed
 
 
-def move_of(table: Table, branch: str, snapshot_id: int) -> SetSnapshotRefUpdate:
-    """Return the update that moves a branch and keeps its retention, which pyiceberg's own updates would reset."""
-    settings = {"type": SnapshotRefType.BRANCH, "ref-name": branch, "snapshot-id": snapshot_id}
+def move_of(table: Table, branch: str, snapshot_id: int, *, retention_days: int | None = None) -> SetSnapshotRefUpdate:
+    """Return the update that moves a branch and keeps its retention, which pyiceberg's own updates would reset.
+
+    A new branch is retained for `retention_days`, by default for ever.
+    """
+    settings = {
+        **retention_of(retention_days, keeps_snapshots=True),
+        "type": SnapshotRefType.BRANCH,
+        "ref-name": branch,
+        "snapshot-id": snapshot_id,
+    }
     ref = table.metadata.refs.get(branch)
     kept = {} if ref is None else ref.model_dump(by_alias=True, exclude={"snapshot_id", "snapshot_ref_type"})
-    return SetSnapshotRefUpdate.model_validate({**kept, **settings})
+    return SetSnapshotRefUpdate.model_validate({**settings, **kept})
 
 
 def as_seen(branch: str, state: TableState) -> AssertRefSnapshotId:

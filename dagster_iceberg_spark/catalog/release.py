@@ -84,6 +84,8 @@ def publish_release(
     """
     left, ids, done = in_order(members), dict(published), list[PublishedMember]()
     refuse_outdated(left, published)
+    if not left:
+        return Release((), is_atomic=is_transactional(description))
     for retry in range(ATTEMPTS):
         steps = _prepared(description, left, ids)
         is_atomic = is_transactional(description) and all(step.commit is not None for step in steps)
@@ -94,11 +96,13 @@ def publish_release(
         _discard(steps[len(made) :])
         done += [step.done() for step in made]
         if len(made) == len(steps):
-            return Release(tuple(done), is_atomic=is_atomic)
+            return Release(tuple(done), is_atomic=is_atomic and len(done) == len(steps) and not published)
         wait_for_others(retry)
         others = [_looked_at(description, step) for step in steps[len(made) :]]
         done += [other for other in others if isinstance(other, PublishedMember)]
         left = tuple(other for other in others if isinstance(other, Member))
+        if not left:
+            return Release(tuple(done), is_atomic=False)
         ids |= {key: found for step in made for key, found in step.published.items()}
         ids |= {item.member.rows.snapshot.snapshot_id: item.published for item in done}
     raise publication_refusals.moved(left[0].state.identifier, left[0].rows.staging)

@@ -17,7 +17,7 @@ from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import BadRequestError, CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import CommitTableRequest, Namespace, Table
 from pyiceberg.table import TableIdentifier as RestIdentifier
-from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 from requests import HTTPError
 from sqlalchemy import update
 from sqlalchemy.orm import Session
@@ -61,9 +61,9 @@ def commit_table(description: CatalogDescription, commit: TableCommit) -> bool:
     """Make a commit. Return false if the table no longer meets its requirements."""
 
     def committed() -> bool:
-        return _has_no_conflict(
-            lambda: commit.table.catalog.commit_table(commit.table, commit.requirements, commit.updates)
-        )
+        catalog = commit.table.catalog
+        is_made = _has_no_conflict(lambda: catalog.commit_table(commit.table, commit.requirements, commit.updates))
+        return is_made or _is_made(catalog, commit)
 
     return call_catalog(description, committed, action=f"publish {commit.identifier} in")
 
@@ -87,11 +87,24 @@ def commit_tables(description: CatalogDescription, commits: Sequence[TableCommit
                 return _has_no_conflict(lambda: _commit_by_sql(catalog, ordered))
             case RestCatalog():
                 _require_transactions(description, catalog)
-                return _has_no_conflict(lambda: _commit_by_rest(catalog, ordered))
+                is_made = _has_no_conflict(lambda: _commit_by_rest(catalog, ordered))
+                return is_made or (bool(ordered) and all(_is_made(catalog, commit) for commit in ordered))
             case _:
                 raise TypeError(f"the {description} commits one table at a time")
 
     return call_catalog(description, committed, action=f"publish {names} in")
+
+
+def _is_made(catalog: Catalog, commit: TableCommit) -> bool:
+    """Return whether a commit that the catalog reports as rejected was made.
+
+    A client may repeat a request on the way, so that the catalog rejects the second one.
+    """
+    added = [update.snapshot.snapshot_id for update in commit.updates if isinstance(update, AddSnapshotUpdate)]
+    if not added:
+        return False
+    table = catalog.load_table(commit.identifier.parts)
+    return all(table.snapshot_by_id(snapshot_id) is not None for snapshot_id in added)
 
 
 def _has_no_conflict(commit: Callable[[], object]) -> bool:

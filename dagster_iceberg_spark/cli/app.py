@@ -4,11 +4,11 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from rich.console import Console
@@ -18,12 +18,15 @@ from rich.table import Table
 from dagster_iceberg_spark.check.findings import CheckReport, Finding, Outcome
 from dagster_iceberg_spark.check.steps import THREAD_NAME
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
-from dagster_iceberg_spark.errors import IcebergSparkError
+from dagster_iceberg_spark.errors import IcebergSparkError, UpstreamMissingError
 from dagster_iceberg_spark.timeouts import STEP_SECONDS
 
 if TYPE_CHECKING:
+    from dagster import Definitions
+
     from dagster_iceberg_spark.staged_branches import StagedBranch
 
+_ItemT = TypeVar("_ItemT")
 _STYLES: Final[dict[Outcome, str]] = {"ok": "green", "differs": "yellow", "failed": "bold red", "not tried": "dim"}
 _WIDTH: Final = 120
 """Characters in a line if the output is not a terminal."""
@@ -265,7 +268,7 @@ def env_diff(*, name: str, by_key: bool, as_json: bool, as_markdown: bool, **opt
     from dagster_iceberg_spark.plan.branch_diff import markdown
 
     with _usage_errors():
-        found = [diff for each in _definitions(**options) for diff in environment_diff(each, name, by_key=by_key)]
+        found = _in_locations(options, partial(environment_diff, name=name, by_key=by_key))
     if as_json:
         click.echo(json.dumps([diff.document() for diff in found], indent=2))
         return
@@ -280,6 +283,8 @@ def env_diff(*, name: str, by_key: bool, as_json: bool, as_markdown: bool, **opt
     ]
     _print_table(columns, rows, empty="No table differs.")
     for diff in found:
+        if diff.has_deletes:
+            click.echo(f"{diff.table}: delete files change more rows.")
         if diff.keys is not None:
             keys = diff.keys
             click.echo(f"{diff.table}: {keys.added} new keys, {keys.removed} removed, {keys.changed} changed.")
@@ -293,9 +298,7 @@ def env_promote(name: str, **options: Any) -> None:
     from dagster_iceberg_spark.environments import promote_environment
 
     with _usage_errors():
-        found = [
-            item for each in _definitions(**options) for item in promote_environment(each, name, report=click.echo)
-        ]
+        found = _in_locations(options, partial(promote_environment, name=name, report=click.echo))
     rows = [
         (item.member.asset, item.how or "", str(item.published.snapshot_id), "yes" if release.is_atomic else "no")
         for release in found
@@ -312,7 +315,7 @@ def env_drop(name: str, **options: Any) -> None:
     from dagster_iceberg_spark.environments import drop_environment
 
     with _usage_errors():
-        dropped = [branch for each in _definitions(**options) for branch in drop_environment(each, name)]
+        dropped = _in_locations(options, partial(drop_environment, name=name))
     for branch in dropped:
         click.echo(f"Dropped {branch.branch} of {branch.table}.")
 
@@ -321,7 +324,7 @@ def env_drop(name: str, **options: Any) -> None:
 @click.option("--run", "run_id", required=True, help="The run to undo, or the id of an undo.")
 @_location_options
 @click.option("--dry-run", is_flag=True, help="Show what would be undone, and change nothing.")
-@click.option("--cascade", is_flag=True, help="Undo also what was made of the run's rows, or has replaced them.")
+@click.option("--cascade", is_flag=True, help="Undo also what was made from the run's rows, or has replaced them.")
 @click.option("--json", "as_json", is_flag=True, help="Print the tables as JSON.")
 def undo(*, run_id: str, dry_run: bool, cascade: bool, as_json: bool, **options: Any) -> None:
     """Take the tables of a run back to what they were before it, all of them or none where the catalog can.
@@ -339,12 +342,9 @@ def undo(*, run_id: str, dry_run: bool, cascade: bool, as_json: bool, **options:
 
     with _usage_errors(), ExitStack() as stack:
         instance = stack.enter_context(dg.DagsterInstance.get()) if os.environ.get("DAGSTER_HOME") else None
-        done = [
-            undo_run(
-                each, run_id, dry_run=dry_run, cascade=cascade, instance=instance, report=partial(click.echo, err=True)
-            )
-            for each in _definitions(**options)
-        ]
+        report = partial(click.echo, err=True)
+        undone = partial(undo_run, run_id=run_id, dry_run=dry_run, cascade=cascade, instance=instance, report=report)
+        done = _in_locations(options, lambda each: [undone(each)])
     tables = [table for each in done for table in each.tables]
     if as_json:
         document = [{"by": each.by, "tables": [table.document() for table in each.tables]} for each in done]
@@ -363,6 +363,19 @@ def undo(*, run_id: str, dry_run: bool, cascade: bool, as_json: bool, **options:
     _print_table(("table", "how", "undone snapshots", "partitions", "runs"), rows, empty="Nothing to undo.")
     for each in done:
         click.echo("Nothing was changed." if dry_run else f"Undo this with: undo --run {each.by}")
+
+
+def _in_locations(options: Mapping[str, Any], action: "Callable[[Definitions], list[_ItemT]]") -> "list[_ItemT]":
+    """Return what an action returns for each code location. At least one of them must have what the action is about."""
+    found, missing = list[Any](), None
+    for definitions in _definitions(**options):
+        try:
+            found += action(definitions)
+        except UpstreamMissingError as error:
+            missing = error
+    if missing is not None and not found:
+        raise missing
+    return found
 
 
 @contextmanager

@@ -100,7 +100,7 @@ class InputLoader:
                 f"a materialization of the partitions {PartitionScope(keys=missing).describe()} of {request.asset}",
                 f"{none}, and no rows of them in the table",
             )
-        if plan.snapshot_id is None and request.is_released and not may_miss:
+        if plan.snapshot_id is None and request.is_released and not may_miss and not request.scope.is_empty:
             raise self._missing(f"published rows of {request.asset}", "none: its rows wait for a release")
         if not annotation.is_by_partition:
             return self._rows({_WHOLE: plan})[_WHOLE]

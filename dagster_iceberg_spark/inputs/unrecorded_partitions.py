@@ -5,7 +5,7 @@ import dagster as dg
 from dagster_iceberg_spark.dagster_private import instance_of, newest_materializations, written_partitions
 from dagster_iceberg_spark.inputs.read_request import ReadRequest
 from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN, STAGED_TOKEN
-from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
 
 
 def unrecorded_partitions(context: dg.InputContext, request: ReadRequest) -> frozenset[str]:
@@ -26,15 +26,32 @@ def unrecorded_partitions(context: dg.InputContext, request: ReadRequest) -> fro
 
 
 def unpublished_partitions(context: dg.InputContext, request: ReadRequest, state: TableState) -> frozenset[str]:
-    """Return the keys of the input's partitions whose newest materialization waits for a release."""
+    """Return the keys of the input's partitions whose newest materialization waits for a release.
+
+    Partitions that the step itself writes are left out, and so are those whose staged snapshot has expired: its
+    published snapshot may have expired too.
+    """
     if not request.is_released or not request.is_of_now or request.scope.is_whole_table:
         return frozenset()
     if request.staged_branch in state.refs:  # this run has staged them
         return frozenset()
+    keys = frozenset(request.scope.keys) - written_partitions(context)
     tokens = {
         key: str(event.metadata[STAGED_TOKEN].value)
-        for key, event in newest_materializations(context, request.scope.keys)
-        if STAGED_TOKEN in event.metadata
+        for key, event in newest_materializations(context, sorted(keys))
+        if STAGED_TOKEN in event.metadata and _snapshot_of(event) in state.snapshots
     }
-    published = {snapshot.summary.get(COMMIT_TOKEN) for snapshot in state.ancestors()} if tokens else set()
+    published = (
+        {
+            snapshot.summary.get(COMMIT_TOKEN)
+            for snapshot in state.ancestors(request.options_in(state).ref or MAIN_BRANCH)
+        }
+        if tokens
+        else set()
+    )
     return frozenset(key for key, token in tokens.items() if token not in published)
+
+
+def _snapshot_of(event: dg.AssetMaterialization) -> int | None:
+    value = event.metadata.get("iceberg/snapshot_id")
+    return None if value is None else int(str(value.value))

@@ -85,7 +85,13 @@ def write_request(
         run_id = facts.root_run_id if facts else materialization.commit_token
         found_by = None if options.publish == "release" else scope
         branch = staged_branch(root_run_id=run_id, output=output, scope=found_by, target=options.branch)
-        staging = Staging(branch, options.branch, staged_retention_days, published_by=options.publish)
+        staging = Staging(
+            branch,
+            options.branch,
+            staged_retention_days,
+            published_by=options.publish,
+            target_retention_days=None if environment is None else environment.retention_days,
+        )
     table = table_request(identifier, asset_key, context.definition_metadata, options, creation)
     candidates = token_candidates(facts, output=output, scope=scope, branch=options.branch)
     return WriteRequest(

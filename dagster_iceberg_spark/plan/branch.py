@@ -15,8 +15,12 @@ def new_branch(request: TableRequest, state: TableState | None) -> tuple[TableUp
     """Return the update that creates the branch that the rows are published to, if it does not exist."""
     branch, environment = request.options.branch, request.environment
     exists = branch == MAIN_BRANCH or (state is not None and branch in state.refs)
-    retention = None if environment is None else environment.retention_days
-    return () if exists else (CreateBranch(branch, retention_days=retention),)
+    if exists:
+        return ()
+    if environment is None:
+        return (CreateBranch(branch),)
+    # Its first snapshots are needed to compare and to promote it.
+    return (CreateBranch(branch, retention_days=environment.retention_days, keeps_snapshots=True),)
 
 
 def refuse_losses_of_main(

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dagster_iceberg_spark.errors import CommitConflictError
 from dagster_iceberg_spark.plan.staging import is_empty_start
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
@@ -27,11 +28,13 @@ class TableDiff:
         partitions: The numbers of rows in the files that the branch adds and removes, by partition. Rows that are
             written again unchanged count in both.
         keys: What has changed by key, or None if the rows were not compared.
+        has_deletes: Whether delete files change the rows as well. They do not show how many rows they remove.
     """
 
     table: TableIdentifier
     partitions: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     keys: KeyChanges | None = None
+    has_deletes: bool = False
 
     @property
     def added_rows(self) -> int:
@@ -46,7 +49,12 @@ class TableDiff:
     def document(self) -> dict[str, Any]:
         """Return the difference for JSON."""
         rows = {name: {"added": added, "removed": removed} for name, (added, removed) in self.partitions.items()}
-        document = {"table": str(self.table), "added_rows": self.added_rows, "removed_rows": self.removed_rows}
+        document = {
+            "table": str(self.table),
+            "added_rows": self.added_rows,
+            "removed_rows": self.removed_rows,
+            "has_deletes": self.has_deletes,
+        }
         keys = self.keys
         compared = {} if keys is None else {"added": keys.added, "removed": keys.removed, "changed": keys.changed}
         return {**document, "partitions": rows, **({"keys": compared} if keys else {})}
@@ -65,15 +73,19 @@ def markdown(diffs: Sequence[TableDiff]) -> str:
             lines.append(_line(diff.table, name or "whole table", added, removed, *([""] * 3 if has_keys else [])))
         keys = diff.keys
         counts: list[Any] = [""] * 3 if keys is None else [keys.added, keys.removed, keys.changed]
-        lines.append(_line(diff.table, "**all**", diff.added_rows, diff.removed_rows, *(counts if has_keys else [])))
+        every = "**all**, and rows in delete files" if diff.has_deletes else "**all**"
+        lines.append(_line(diff.table, every, diff.added_rows, diff.removed_rows, *(counts if has_keys else [])))
     return "\n".join(lines)
 
 
 def compared_rows(
-    before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str, Any]], keys: Sequence[str]
+    before: Iterable[Mapping[str, Any]],
+    after: Iterable[Mapping[str, Any]],
+    keys: Sequence[str],
+    columns: Sequence[str],
 ) -> KeyChanges:
-    """Compare rows by these columns, or as a whole without columns."""
-    old, new = _by_key(before, keys), _by_key(after, keys)
+    """Compare these columns of rows by the key columns, or as a whole without keys. A missing column is NULL."""
+    old, new = _by_key(before, keys, columns), _by_key(after, keys, columns)
     if not keys:
         added, removed = _counted(new) - _counted(old), _counted(old) - _counted(new)
         return KeyChanges(sum(added.values()), sum(removed.values()))
@@ -98,11 +110,25 @@ def own_snapshots(state: TableState, branch: str) -> tuple[Snapshot, ...]:
     return tuple(own[::-1])
 
 
-def _by_key(rows: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> dict[str, list[str]]:
+def refuse_rolled_back(state: TableState, branch: str, own: Sequence[Snapshot]) -> None:
+    """Reject a branch that began at a snapshot which `main` has lost since, because it was rolled back or undone."""
+    once_current = {snapshot_id for _, snapshot_id in state.snapshot_log}
+    lost = [snapshot.snapshot_id for snapshot in own if snapshot.snapshot_id in once_current]
+    if lost:
+        raise CommitConflictError.refusing(
+            "publish",
+            str(state.identifier),
+            expected=f"a branch {branch!r} that began at a snapshot of `main`",
+            found=f"one that has snapshot {lost[0]}, which `main` had before it was rolled back or a run was undone",
+            hint="drop the environment, and run it again.",
+        )
+
+
+def _by_key(rows: Iterable[Mapping[str, Any]], keys: Sequence[str], columns: Sequence[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for row in rows:
-        values = {name: repr(value) for name, value in row.items()}
-        found.setdefault(repr([values[key] for key in keys] or values), []).append(repr(values))
+        values = [repr(row.get(name)) for name in columns]
+        found.setdefault(repr([repr(row.get(key)) for key in keys] or values), []).append(repr(values))
     return found
 
 

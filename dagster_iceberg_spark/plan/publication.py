@@ -126,9 +126,16 @@ def passed_snapshots(state: TableState, rows: StagedRows) -> tuple[Snapshot, ...
             break
         passed.append(snapshot)
     else:  # the target began without a snapshot too
-        if not (begins_empty or begin_id is None) or (passed and passed[-1].parent_snapshot_id is not None):
+        began = begins_empty or _is_first(rows.snapshots[0])
+        if not began or (passed and not _is_first(passed[-1])):
             raise publication_refusals.other_history(state.identifier, staging)
     return tuple(passed) if staging.target in state.refs else ()
+
+
+def _is_first(snapshot: Snapshot) -> bool:
+    """Return whether a snapshot is the first of its table. When others expire, a later one may lose its parent."""
+    has_only_its_own = snapshot.count("total-data-files") == snapshot.count("added-data-files")
+    return snapshot.parent_snapshot_id is None and has_only_its_own
 
 
 def is_published(state: TableState, staging: Staging, staged: Snapshot) -> bool:
@@ -187,7 +194,9 @@ def published_snapshot(state: TableState, staging: Staging, staged: Snapshot) ->
     """Return the newest snapshot of the target that has the token of the staged one."""
     token = staged.summary.get(lineage.COMMIT_TOKEN)
     for snapshot in state.ancestors(staging.target):
-        if snapshot.summary.get(lineage.COMMIT_TOKEN) == token:
+        if snapshot.snapshot_id == staged.snapshot_id:
+            return snapshot
+        if token is not None and snapshot.summary.get(lineage.COMMIT_TOKEN) == token:
             return snapshot
         if snapshot.snapshot_id == staged.parent_snapshot_id:  # where the staged branch began
             return None

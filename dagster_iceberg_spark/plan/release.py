@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 
 from dagster_iceberg_spark.plan import release_refusals
 from dagster_iceberg_spark.plan.publication import StagedRows
@@ -42,13 +43,12 @@ class PublishedSnapshot:
 
 def in_order(members: Sequence[Member]) -> tuple[Member, ...]:
     """Return the members, each after those that it was made from."""
-    by_asset = {member.asset: member for member in members}
+    by_table = {str(member.state.identifier): member for member in members}
     sources = {
-        asset: {read.asset_key for read in member.reads} & by_asset.keys() - {asset}
-        for asset, member in by_asset.items()
+        table: {read.table for read in member.reads} & by_table.keys() - {table} for table, member in by_table.items()
     }
     try:
-        return tuple(by_asset[asset] for asset in TopologicalSorter(sources).static_order())
+        return tuple(by_table[table] for table in TopologicalSorter(sources).static_order())
     except CycleError:  # assets that read one another in several runs
         return tuple(members)
 
@@ -58,14 +58,15 @@ def refuse_outdated(members: Sequence[Member], published: Mapping[int, Published
 
     `published` has the snapshots that are published already, by the ids of the staged ones.
     """
-    by_asset = {member.asset: member for member in members}
+    by_table = {str(member.state.identifier): member for member in members}
     for member in members:
         for read in member.reads:
-            source = by_asset.get(read.asset_key)
+            source = by_table.get(read.table)
             if source is None or source is member or read.snapshot_id is None or read.snapshot_id in published:
                 continue
-            line = source.state.history(source.rows.snapshot.snapshot_id)
-            if all(snapshot.snapshot_id != read.snapshot_id for snapshot in line):
+            staged = source.state.history(source.rows.snapshot.snapshot_id)
+            known = chain(staged, source.state.ancestors(source.rows.staging.target))
+            if all(snapshot.snapshot_id != read.snapshot_id for snapshot in known):
                 raise release_refusals.outdated_member(member.asset, source.asset, read.snapshot_id)
 
 

@@ -33,12 +33,15 @@ class Staging:
         target: The branch that the rows are published to.
         retention_days: The days after which the expiry of snapshots removes an abandoned staged branch.
         published_by: What publishes the rows.
+        target_retention_days: The days after which the expiry removes the target, if the publication creates it, or
+            None to keep it for ever.
     """
 
     branch: str
     target: str
     retention_days: int = RETENTION_DAYS
     published_by: PublishedBy = "step"
+    target_retention_days: int | None = None
 
     def begun(self, state: TableState | None) -> tuple[TableState | None, tuple[BranchUpdate, ...]]:
         """Return the table's state with the staged branch at the head of the target, and the updates to get there.

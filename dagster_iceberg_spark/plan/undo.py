@@ -1,10 +1,12 @@
-"""Decides how the snapshots of a run are undone, and which others were made of them."""
+"""Decides how the snapshots of a run are undone, and which others were made from them."""
 
 import datetime as dt
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final, Literal, TypeAlias
 
 from dagster_iceberg_spark.plan import undo_refusals
@@ -39,18 +41,25 @@ class TableUndo:
 
     @property
     def later(self) -> tuple[Snapshot, ...]:
-        """The snapshots of `main` that stay and are newer than one that is undone, newest first."""
+        """The snapshots of `main` that stay and are newer than one that is undone, newest first.
+
+        Without those that are undone already, and what undid them: together they have changed nothing.
+        """
         undone = {snapshot.snapshot_id for snapshot in self.snapshots}
-        line = list(self.state.ancestors())
-        oldest = max((place for place, item in enumerate(line) if item.snapshot_id in undone), default=0)
-        return tuple(item for item in line[:oldest] if item.snapshot_id not in undone)
+        line = _Line.of(self.state)
+        oldest = max((line.places[snapshot_id] for snapshot_id in undone), default=0)
+        return tuple(
+            item for item in line.snapshots[:oldest] if item.snapshot_id not in undone | line.undone | line.undoing
+        )
 
     def restored(self) -> Snapshot | None:
-        """Return the newest snapshot of the same asset before those that are undone, if there is one."""
+        """Return the newest snapshot of exactly these partitions before those that are undone, if there is one."""
         oldest = self.snapshots[-1]
-        asset = oldest.summary.get(lineage.ASSET_KEY)
+        keys = (lineage.ASSET_KEY, lineage.PARTITION_DIGEST)
         before = self.state.history(oldest.parent_snapshot_id)
-        return next((item for item in before if item.summary.get(lineage.ASSET_KEY) == asset), None)
+        return next(
+            (item for item in before if all(item.summary.get(key) == oldest.summary.get(key) for key in keys)), None
+        )
 
     def properties(self, by: str) -> dict[str, str]:
         """Return the lineage of the snapshot that reverts. The restored rows keep their inputs.
@@ -60,7 +69,8 @@ class TableUndo:
                 that nothing has been read.
         """
         newest, restored = self.snapshots[0].summary, self.restored()
-        if restored is None and any(lineage.changes_read(snapshot.summary) for snapshot in self.snapshots):
+        read = {item.input_name for snapshot in self.snapshots for item in _incremental_reads(snapshot)}
+        if not read <= {item.input_name for item in _incremental_reads(restored)}:
             raise undo_refusals.first_read(self.state.identifier)
         kept = (lineage.ASSET_KEY, lineage.PARTITION_KEYS, lineage.PARTITION_DIGEST)
         ids = [snapshot.snapshot_id for snapshot in self.snapshots]
@@ -86,109 +96,187 @@ class TableUndo:
 
 @dataclass(frozen=True, slots=True)
 class Dependent:
-    """A snapshot that was made of one that is to be undone, or has replaced its rows."""
+    """A snapshot of a table that was made from rows to be undone of the source, or has replaced them."""
 
-    state: TableState
+    table: str
     snapshot: Snapshot
-    source: TableState
-    of: Snapshot
+    source: str
 
     def __str__(self) -> str:
-        summary = self.snapshot.summary
-        run = summary.get(lineage.RUN_ID)
+        run = self.snapshot.summary.get(lineage.RUN_ID)
         writer = f"run {run}" if run else "another writer"
-        return f"snapshot {self.snapshot.snapshot_id} of {self.state.identifier} by {writer}"
+        return f"snapshot {self.snapshot.snapshot_id} of {self.table} by {writer}"
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The snapshots of `main`, newest first, with the place of each, from 0.
+
+    Args:
+        undone: Those that a revert has undone.
+        undoing: The reverts.
+    """
+
+    snapshots: tuple[Snapshot, ...]
+    places: Mapping[int, int]
+    undone: frozenset[int]
+    undoing: frozenset[int]
+
+    @classmethod
+    def of(cls, state: TableState) -> "_Line":
+        """Read the line. A revert that is undone itself has no effect."""
+        snapshots, undone, undoing = tuple(state.ancestors()), set[int](), set[int]()
+        for snapshot in snapshots:
+            ids = snapshot.summary.get(lineage.UNDOES)
+            if ids is not None and snapshot.snapshot_id not in undone:
+                undone |= set(json.loads(ids))
+                undoing.add(snapshot.snapshot_id)
+        places = {snapshot.snapshot_id: place for place, snapshot in enumerate(snapshots)}
+        return cls(snapshots, places, frozenset(undone & places.keys()), frozenset(undoing))
+
+    def without_effect(self, snapshot: Snapshot) -> bool:
+        """Return whether a snapshot is undone, or undoes others."""
+        return snapshot.snapshot_id in self.undone | self.undoing
 
 
 def records_of(state: TableState) -> list[Mapping[str, Any]]:
     """Return the records of undos that moved `main` back."""
-    records: list[Mapping[str, Any]] = json.loads(state.properties.get(lineage.UNDONE_PROPERTY, "[]"))
-    return records
+    try:
+        records = json.loads(state.properties.get(lineage.UNDONE_PROPERTY, "[]"))
+    except ValueError:  # somebody else has set the property
+        return []
+    return [item for item in records if isinstance(item, dict)] if isinstance(records, list) else []
 
 
 def plan_undo(states: Sequence[TableState], run_id: str, *, cascade: bool = False) -> tuple[TableUndo, ...]:
-    """Plan the undo of a run in these tables. `cascade` also undoes what was made of its rows.
+    """Plan the undo of a run in these tables, dependents first. `cascade` also undoes what was made from its rows.
 
     Raises:
-        UpstreamMissingError: No table has a snapshot of the run.
-        CommitConflictError: Other snapshots were made of those of the run, or have replaced their rows.
+        UpstreamMissingError: No table has a snapshot of the run, or it is undone already.
+        CommitConflictError: Other snapshots were made from those of the run, or have replaced their rows.
     """
+    tables = {str(state.identifier): state for state in states}
+    lines = {name: _Line.of(state) for name, state in tables.items()}
     chosen = {
-        state.identifier: {item.snapshot_id for item in state.ancestors() if item.summary.get(lineage.RUN_ID) == run_id}
-        for state in states
+        name: {
+            item.snapshot_id
+            for item in line.snapshots
+            if item.summary.get(lineage.RUN_ID) == run_id and item.snapshot_id not in line.undone
+        }
+        for name, line in lines.items()
     }
     restored = [undo for state in states if (undo := _restored(state, run_id)) is not None]
     if not any(chosen.values()) and not restored:
         raise undo_refusals.unknown_run(run_id)
-    while found := list(_dependents(states, chosen)):
+    while found := list(_dependents(lines, chosen)):
         if not cascade:
-            raise undo_refusals.has_dependents(run_id, found[0].source.identifier, list(map(str, found)))
+            raise undo_refusals.has_dependents(run_id, found[0].source, list(map(str, found)))
         for dependent in found:
-            chosen[dependent.state.identifier].add(dependent.snapshot.snapshot_id)
-    undone = (_of_table(state, chosen[state.identifier]) for state in states if chosen[state.identifier])
-    return (*restored, *undone)
+            chosen[dependent.table].add(dependent.snapshot.snapshot_id)
+    for undo in restored:
+        if chosen[str(undo.state.identifier)]:
+            raise undo_refusals.cannot_restore(undo.state.identifier, undo.target_id or 0, 0)
+    undone = [_of_table(tables[name], lines[name], ids) for name, ids in chosen.items() if ids]
+    return (*restored, *_dependents_first(undone))
 
 
 def _restored(state: TableState, run_id: str) -> TableUndo | None:
     """Return the undo of an undo that moved `main` back."""
-    record = next((item for item in reversed(records_of(state)) if item["by"] == run_id), None)
+    record = next((item for item in reversed(records_of(state)) if item.get("by") == run_id), None)
     if record is None:
         return None
-    if state.refs.get(MAIN_BRANCH) != record["to"] or record["from"] not in state.snapshots:
-        raise undo_refusals.cannot_restore(state.identifier, record["from"], record["to"])
-    return TableUndo(state, (), "restore", record["from"])
+    undone, target = record.get("from"), record.get("to")
+    if not isinstance(undone, int) or state.refs.get(MAIN_BRANCH) != target or undone not in state.snapshots:
+        raise undo_refusals.cannot_restore(state.identifier, undone, target)
+    return TableUndo(state, (), "restore", undone)
 
 
-def _of_table(state: TableState, chosen: AbstractSet[int]) -> TableUndo:
-    line = list(state.ancestors())
-    snapshots = tuple(item for item in line if item.snapshot_id in chosen)
-    is_newest = snapshots == tuple(line[: len(snapshots)])
-    target = snapshots[-1].parent_snapshot_id
-    if is_newest and target in state.snapshots:
+def _of_table(state: TableState, line: _Line, chosen: AbstractSet[int]) -> TableUndo:
+    snapshots = tuple(item for item in line.snapshots if item.snapshot_id in chosen)
+    oldest = snapshots[-1]
+    target = oldest.parent_snapshot_id
+    is_first = target is None and oldest.count("total-data-files") == oldest.count("added-data-files")
+    if target not in state.snapshots and not is_first:
+        raise undo_refusals.expired(state.identifier, oldest.snapshot_id)
+    if snapshots == line.snapshots[: len(snapshots)] and target is not None:
         return TableUndo(state, snapshots, "rollback", target)
     return TableUndo(state, snapshots, "revert")
 
 
-def _dependents(states: Sequence[TableState], chosen: Mapping[Any, AbstractSet[int]]) -> Iterator[Dependent]:
-    by_name = {str(state.identifier): state for state in states}
-    for state in states:
-        for snapshot in state.ancestors():
-            if snapshot.snapshot_id in chosen[state.identifier]:
-                continue
+def _dependents_first(undos: Sequence[TableUndo]) -> list[TableUndo]:
+    """Order the tables, so that an undo that is interrupted can be tried again: the run itself is undone last."""
+    by_table = {str(undo.state.identifier): undo for undo in undos}
+    readers: dict[str, set[str]] = {name: set() for name in by_table}
+    for name, undo in by_table.items():
+        for snapshot in undo.snapshots:
             for read in upstream_reads(snapshot.summary.get(lineage.UPSTREAM, "")):
-                source = by_name.get(read.table)
-                of = None if source is None else _read_of(read, source, chosen[source.identifier])
-                if source is not None and of is not None:
-                    yield Dependent(state, snapshot, source, of)
-                    break
-            else:
-                of = _replaced_by(snapshot, state, chosen[state.identifier])
-                if of is not None:
-                    yield Dependent(state, snapshot, state, of)
+                if read.table in by_table and read.table != name:
+                    readers[read.table].add(name)
+    try:
+        return [by_table[name] for name in TopologicalSorter(readers).static_order()]
+    except CycleError:
+        return list(undos)
 
 
-def _read_of(read: UpstreamRead, source: TableState, chosen: AbstractSet[int]) -> Snapshot | None:
-    """Return a chosen snapshot whose rows a read may have read: one at or before the snapshot that was read."""
-    if not chosen or read.snapshot_id is None:
-        return None
-    for snapshot in source.history(read.snapshot_id):
-        if snapshot.snapshot_id == read.since:  # an incremental read began after it
-            return None
-        if snapshot.snapshot_id in chosen and _overlaps(read.scope, snapshot):
-            return snapshot
-    return None
+def _dependents(lines: Mapping[str, _Line], chosen: Mapping[str, AbstractSet[int]]) -> Iterator[Dependent]:
+    begun_ms = min(
+        (
+            lines[name].snapshots[lines[name].places[item]].committed_at_ms
+            for name, ids in chosen.items()
+            for item in ids
+        ),
+        default=0,
+    )
+    sources = {name: _chosen(lines[name], ids) for name, ids in chosen.items() if ids}
+    for name, line in lines.items():
+        for place, snapshot in enumerate(line.snapshots):
+            if snapshot.snapshot_id in chosen[name] or line.without_effect(snapshot):
+                continue
+            upstream = snapshot.summary.get(lineage.UPSTREAM, "")
+            found = next((read.table for read in upstream_reads(upstream) if _has_read(read, lines, sources)), None)
+            if found is None and not lineage.has_all_reads(upstream) and snapshot.committed_at_ms > begun_ms:
+                found = next(iter(sources), None)  # it has too many inputs to list
+            if found is None and _has_replaced(
+                snapshot, [own for own_place, own in sources.get(name, ()) if own_place > place]
+            ):
+                found = name
+            if found is not None:
+                yield Dependent(name, snapshot, found)
 
 
-def _replaced_by(snapshot: Snapshot, state: TableState, chosen: AbstractSet[int]) -> Snapshot | None:
-    """Return a chosen snapshot of the same table whose partitions a newer snapshot has written again."""
+def _chosen(line: _Line, ids: AbstractSet[int]) -> list[tuple[int, Snapshot]]:
+    return [(line.places[item], line.snapshots[line.places[item]]) for item in ids]
+
+
+def _has_read(
+    read: UpstreamRead, lines: Mapping[str, _Line], sources: Mapping[str, Sequence[tuple[int, Snapshot]]]
+) -> bool:
+    """Return whether a read may have read rows of a chosen snapshot: one at or before the snapshot that was read."""
+    if read.table not in sources or read.snapshot_id is None:
+        return False
+    places = lines[read.table].places
+    newest, oldest = places.get(read.snapshot_id), math.inf if read.since is None else places.get(read.since, math.inf)
+    if newest is None:
+        return False
+    return any(newest <= place < oldest and _overlaps(read.scope, item) for place, item in sources[read.table])
+
+
+def _has_replaced(snapshot: Snapshot, older: Sequence[Snapshot]) -> bool:
+    """Return whether a snapshot has written partitions of older ones again, or read on where they had read to."""
     described = snapshot.summary.get(lineage.PARTITION_KEYS)
-    if not chosen or snapshot.is_compaction or lineage.RUN_ID not in snapshot.summary:
-        return None
-    for older in state.history(snapshot.parent_snapshot_id):
-        appends = all(item.summary.get(lineage.WRITE_DISPOSITION) == "append" for item in (snapshot, older))
-        if older.snapshot_id in chosen and not appends and _overlaps(described, older):
-            return older
-    return None
+    if snapshot.is_compaction or lineage.RUN_ID not in snapshot.summary:
+        return False
+    for item in older:
+        appends = all(each.summary.get(lineage.WRITE_DISPOSITION) == "append" for each in (snapshot, item))
+        reads_on = _incremental_reads(snapshot) and _incremental_reads(item)
+        if (not appends or reads_on) and _overlaps(described, item):
+            return True
+    return False
+
+
+def _incremental_reads(snapshot: Snapshot | None) -> list[UpstreamRead]:
+    document = "" if snapshot is None else snapshot.summary.get(lineage.UPSTREAM, "")
+    return [read for read in upstream_reads(document) if read.kind is not None]
 
 
 def _overlaps(described: str | None, snapshot: Snapshot) -> bool:

@@ -20,25 +20,36 @@ def unknown_run(run_id: str) -> UpstreamMissingError:
     )
 
 
-def has_dependents(run_id: str, source: TableIdentifier, dependents: Sequence[str]) -> CommitConflictError:
-    """Other snapshots were made of those of the run, or have replaced their rows."""
+def has_dependents(run_id: str, source: str, dependents: Sequence[str]) -> CommitConflictError:
+    """Other snapshots were made from those of the run, or have replaced their rows."""
     more = f" and {len(dependents) - _SHOWN} more" if len(dependents) > _SHOWN else ""
     return CommitConflictError.refusing(
         "undo",
         f"the run {run_id}",
-        expected=f"no later snapshot that was made of its rows of {source} or has replaced them",
+        expected=f"no later snapshot that was made from its rows of {source} or has replaced them",
         found=f"{', '.join(dependents[:_SHOWN])}{more}",
         hint="undo these runs first, or all of them with `--cascade`.",
     )
 
 
-def cannot_restore(identifier: TableIdentifier, undone: int, target: int) -> CommitConflictError:
+def cannot_restore(identifier: TableIdentifier, undone: object, target: object) -> CommitConflictError:
     """The table has moved since `main` was moved back."""
     return CommitConflictError.refusing(
         "undo",
         f"the undo in {identifier}",
         expected=f"snapshot {target} as the newest of `main`, and snapshot {undone}, which was undone",
         found="later commits, or none of that id, because it has expired",
+        hint="run the assets again instead.",
+    )
+
+
+def expired(identifier: TableIdentifier, snapshot_id: int) -> UpstreamMissingError:
+    """The snapshot before those of the run has expired, and its files may be gone."""
+    return UpstreamMissingError.refusing(
+        "undo",
+        str(identifier),
+        expected=f"the snapshot before {snapshot_id}, which the table would go back to",
+        found="none: it has expired",
         hint="run the assets again instead.",
     )
 

@@ -60,7 +60,15 @@ from dagster_iceberg_spark.table.predicate import Predicate
 from dagster_iceberg_spark.table.schema import Field, IcebergType, Schema, walk_paths
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import TableState
-from dagster_iceberg_spark.table.updates import AddPartitionField, BranchUpdate, DropColumn, RelaxColumn, TableUpdate
+from dagster_iceberg_spark.table.updates import (
+    AddPartitionField,
+    BranchUpdate,
+    DescribeColumn,
+    DropColumn,
+    MoveColumn,
+    RelaxColumn,
+    TableUpdate,
+)
 
 MAXIMUM_COUNTED_PARTITIONS: Final = 50
 """A run of more partitions does not count their rows while it writes: each count is an expression for each row."""
@@ -335,9 +343,9 @@ def _changes(
         if not is_required and (field := state.schema.field(name)) is not None and field.is_required
     ]
     columns_first = tuple(dict.fromkeys((*schema.before, *relaxed)))
-    if request.environment is not None:  # what all branches share stays as it is, except for columns
+    if request.environment is not None:  # what all branches share stays as it is, unless the rows need it
         refuse_losses_of_main(options, state, schema.after, subject=subject)
-        return columns_first
+        return tuple(change for change in columns_first if not isinstance(change, MoveColumn | DescribeColumn))
     layout = (
         *plan_spec_changes(wanted_fields, state.spec, policy=options.partition_evolution, subject=subject),
         *definition.order_changes(options, state),

@@ -14,7 +14,12 @@ from dagster_iceberg_spark.catalog.audits import audited_rows
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.catalog.release import Release, publish_release
 from dagster_iceberg_spark.dagster_private import blocking_checks, recorded_events, root_run_of, runs_of_root
-from dagster_iceberg_spark.errors import CatalogUnavailableError, IcebergSparkError
+from dagster_iceberg_spark.errors import (
+    CommitConflictError,
+    IcebergSparkError,
+    UnauditedReleaseError,
+    UpstreamMissingError,
+)
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan import release_refusals
 from dagster_iceberg_spark.plan.options import PARTITION_EXPR, WriteOptions, parse_key
@@ -133,7 +138,7 @@ class ReleaseStep:
                 report=self.context.log.info,
             )
         except IcebergSparkError as error:
-            if not isinstance(error, CatalogUnavailableError):  # after which the tables may be published
+            if isinstance(error, CommitConflictError | UnauditedReleaseError | UpstreamMissingError):
                 _drop_rejected(left)
             raise
         return self._result(staged, published, release, seconds=time.monotonic() - began)
@@ -212,7 +217,9 @@ class ReleaseStep:
         state = look(io_manager.spark.catalog_description, request.identifier)
         if state is None:
             raise release_refusals.lost_branch(request.identifier, branch, recorded.snapshot_id)
-        return _StagedAsset(definition, io_manager, request.options, Staging(branch, target), state, recorded)
+        retention = None if request.environment is None else request.environment.retention_days
+        staging = Staging(branch, target, published_by="release", target_retention_days=retention)
+        return _StagedAsset(definition, io_manager, request.options, staging, state, recorded)
 
     def _blocking_checks(self) -> Mapping[dg.AssetKey, frozenset[str]]:
         """Return the names of the blocking checks of each asset that has some."""

@@ -220,6 +220,8 @@ def _clause(change: TableUpdate) -> str:  # noqa: C901, PLR0911, PLR0912 - one f
         case updates.CreateBranch():
             start = "" if change.snapshot_id is None else f" AS OF VERSION {change.snapshot_id}"
             retention = "" if change.retention_days is None else f" RETAIN {change.retention_days} DAYS"
+            if change.retention_days is not None and change.keeps_snapshots:
+                retention += f" WITH SNAPSHOT RETENTION {change.retention_days} DAYS"
             return f"CREATE BRANCH IF NOT EXISTS {quote(change.name)}{start}{retention}"
         case updates.DropBranch():
             return f"DROP BRANCH IF EXISTS {quote(change.name)}"

@@ -169,11 +169,14 @@ class CreateBranch:
     Args:
         snapshot_id: The snapshot that the branch starts at.
         retention_days: The days after which the expiry of snapshots removes the branch. Default: never.
+        keeps_snapshots: Whether the expiry also keeps the snapshots of the branch for these days. By default, it keeps
+            them as long as the table's properties say.
     """
 
     name: str
     snapshot_id: int | None = None
     retention_days: int | None = None
+    keeps_snapshots: bool = False
 
     def __str__(self) -> str:
         return f"create branch {self.name}"

@@ -51,7 +51,8 @@ def test_an_environment_writes_and_reads_its_own_branches(lake: Lake) -> None:
     review.materialize(hours("3"), doubled, partition_key=DAY)
     assert (values(lake, "hours"), values(lake, "doubled")) == ([1], [2])
     assert (values(lake, "hours", "env_pr-7"), values(lake, "doubled", "env_pr-7")) == ([3], [6])
-    assert lake.table("hours").metadata.refs["env_pr-7"].max_ref_age_ms == 30 * 24 * 60 * 60 * 1000
+    branch = lake.table("hours").metadata.refs["env_pr-7"]
+    assert branch.max_ref_age_ms == branch.max_snapshot_age_ms == 30 * 24 * 60 * 60 * 1000
     lake.materialize(hours("5"), partition_key=OTHER_DAY)
     review.materialize(hours(), doubled, partition_key=DAY, selection=[doubled])
     assert values(lake, "doubled", "env_pr-7") == [6]
@@ -154,7 +155,8 @@ def test_audits_and_releases_publish_to_the_environment(lake: Lake) -> None:
     assert metadata_of(result, "release")["iceberg/atomic"] is True
     assert (values(lake, "hours"), values(lake, "hours", "env_pr")) == ([1], [3])
     assert values(lake, "doubled", "env_pr") == [6]
-    assert set(lake.table("hours").metadata.refs) == {"main", "env_pr"}
+    refs = lake.table("hours").metadata.refs
+    assert (set(refs), refs["env_pr"].max_ref_age_ms) == ({"main", "env_pr"}, 30 * 24 * 60 * 60 * 1000)
 
 
 @pytest.mark.full

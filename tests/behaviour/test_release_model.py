@@ -26,6 +26,7 @@ from dagster_iceberg_spark import (
     CatalogUnavailableError,
     CommitConflictError,
     ConfigurationError,
+    UpstreamMissingError,
     WriteFailedError,
     build_release,
 )
@@ -66,6 +67,7 @@ class ReleaseMachine(RuleBasedStateMachine):
         self.foreign: Counter[str] = Counter()
         self.entries: dict[str, Entry] = {}
         self.keys: dict[str, str] = {}
+        self.undoes: dict[str, str] = {}
         self.lines: dict[str, list[str]] = {"a": [], "b": []}
         self.rollbacks: dict[str, tuple[Entry, dict[str, list[str]]]] = {}
 
@@ -137,13 +139,17 @@ class ReleaseMachine(RuleBasedStateMachine):
         entry = [*self.entries.values()][pick % len(self.entries)]
         is_newest = {name: line[-1] == entry.by for name, line in self.lines.items()}
         later = [by for line in self.lines.values() for by in line[line.index(entry.by) + 1 :]]
-        is_free = entry.key not in map(self.keys.get, later) and entry.after[1] == self.foreign[entry.key]
+        left = [by for by in later if by not in self._without_effect()]
+        is_free = entry.key not in map(self.keys.get, left) and entry.after[1] == self.foreign[entry.key]
         if dies != "no":
             self._once("undo commit", self._die, before=dies == "before")
         try:
             by = undo_run(self._definitions(), entry.by, report=lambda _: None).by
         except CommitConflictError:
             assert not is_free or "compact" in self.lines["a"]
+            self.steps["refused undos"] += 1
+        except UpstreamMissingError:
+            assert entry.by in self._without_effect()
             self.steps["refused undos"] += 1
         except ConfigurationError:  # compaction has rewritten the files
             assert "compact" in self.lines["a"]
@@ -192,6 +198,7 @@ class ReleaseMachine(RuleBasedStateMachine):
                 self.lines[name].append(own)
         (self.values[entry.key], self.foreign[entry.key]) = entry.before
         self.keys[own] = entry.key
+        self.undoes[own] = entry.by
         if is_newest["b"]:
             del self.entries[entry.by]
         if all(is_newest.values()):
@@ -204,6 +211,14 @@ class ReleaseMachine(RuleBasedStateMachine):
             self.steps["reverts"] += 1
             if by:
                 self.entries[by] = Entry(by, entry.key, entry.after, entry.before)
+
+    def _without_effect(self) -> set[str]:
+        """Return what is undone in the lines, and what has undone it. An undo that is undone has no effect."""
+        found = set[str]()
+        for by in reversed(self.lines["a"]):
+            if by in self.undoes and by not in found:
+                found |= {by, self.undoes[by]}
+        return found
 
     def _die(self) -> None:
         raise CatalogUnavailableError("gone")

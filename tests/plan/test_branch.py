@@ -39,7 +39,7 @@ def test_a_missing_branch_is_created() -> None:
         assert new_branch(request(branch), given) == ((CreateBranch(branch),) if created else ())
     assert new_branch(request("main"), None) == ()
     own = replace(request("env_pr"), environment=Environment("pr", retention_days=3))
-    assert new_branch(own, state()) == (CreateBranch("env_pr", retention_days=3),)
+    assert new_branch(own, state()) == (CreateBranch("env_pr", retention_days=3, keeps_snapshots=True),)
 
 
 def test_a_branch_write_cannot_drop_or_rename_a_column_of_main() -> None:

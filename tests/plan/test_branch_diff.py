@@ -15,12 +15,17 @@ NEW: list[dict[str, Any]] = [{"id": 1, "v": "a"}, {"id": 2, "v": "x"}, {"id": 4,
     ("keys", "changes"), [(["id"], KeyChanges(1, 1, 1)), ([], KeyChanges(2, 2, 0)), (["id", "v"], KeyChanges(2, 2, 0))]
 )
 def test_rows_are_compared_by_key_or_as_a_whole(keys: list[str], changes: KeyChanges) -> None:
-    assert compared_rows(OLD, NEW, keys) == changes
+    assert compared_rows(OLD, NEW, keys, ["id", "v"]) == changes
 
 
 def test_repeated_rows_count_as_often_as_they_are_there() -> None:
-    assert compared_rows(OLD, [*OLD, *OLD[:1]], []) == KeyChanges(added=1)
-    assert compared_rows([*OLD, *OLD[:1]], OLD, ["id"]) == KeyChanges(changed=1)
+    assert compared_rows(OLD, [*OLD, *OLD[:1]], [], ["id", "v"]) == KeyChanges(added=1)
+    assert compared_rows([*OLD, *OLD[:1]], OLD, ["id"], ["id", "v"]) == KeyChanges(changed=1)
+
+
+def test_a_new_column_is_null_in_rows_that_lack_it() -> None:
+    wider = [{"new": None, "v": row["v"], "id": row["id"]} for row in OLD]
+    assert compared_rows(OLD, wider, ["id"], ["id", "v", "new"]) == KeyChanges()
 
 
 def test_a_difference_is_a_table_in_markdown() -> None:

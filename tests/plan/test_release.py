@@ -1,6 +1,7 @@
 """The order of a release, and what keeps its assets back."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from dagster_iceberg_spark.plan.release import (
     refuse_outdated,
 )
 from dagster_iceberg_spark.plan.staging import Staging
+from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import UpstreamRead, upstream_document
 from tests.table.samples import chain, snapshot, table
 
@@ -24,7 +26,8 @@ STAGING = Staging("staged", "main", published_by="release")
 
 def member(asset: str, snapshot_id: int, *reads: UpstreamRead) -> Member:
     line = chain(snapshot(1), snapshot(snapshot_id, upstream=upstream_document(reads)))
-    state = table(snapshots=line, refs={"main": 1, "staged": snapshot_id})
+    found = table(snapshots=line, refs={"main": 1, "staged": snapshot_id})
+    state = replace(found, identifier=TableIdentifier(("db",), asset))
     return Member(asset, state, StagedRows(STAGING, line[-1:], EVERYTHING, None))
 
 

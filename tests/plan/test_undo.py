@@ -16,8 +16,9 @@ from tests.table.samples import chain, snapshot, table
 
 
 def made(snapshot_id: int, run: str, keys: str | None = "a", *reads: UpstreamRead, **more: Any) -> Snapshot:
-    lineage: dict[str, Any] = {"run_id": run, "asset_key": "t", "upstream": upstream_document(reads), **more}
-    return snapshot(snapshot_id, **lineage, partition_keys=keys)
+    keyed = {"partition_keys": keys, "partition_digest": keys or "whole"}
+    lineage: dict[str, Any] = {"run_id": run, "asset_key": "t", "upstream": upstream_document(reads), **keyed, **more}
+    return snapshot(snapshot_id, **lineage)
 
 
 def state(name: str, *snapshots: Snapshot, **properties: str) -> TableState:
@@ -73,7 +74,7 @@ def test_snapshots_that_were_made_of_the_rows_stand_in_the_way(later: UpstreamRe
         return
     with pytest.raises(CommitConflictError, match=r"found snapshot 8 of db\.u by run r3\. Hint: undo these runs first"):
         planned("r1", source, other)
-    assert planned("r1", source, other, cascade=True) == [("t", "revert", [2], None), ("u", "rollback", [8], 7)]
+    assert planned("r1", source, other, cascade=True) == [("u", "rollback", [8], 7), ("t", "revert", [2], None)]
 
 
 @pytest.mark.parametrize("keys", ["a", None, '["a", "b"]', "a..z (30)"])
@@ -95,7 +96,7 @@ def test_a_cascade_goes_on_through_all_tables() -> None:
     first = state("t", made(1, "r0"), made(2, "r1"))
     second = state("u", made(3, "r0"), made(4, "r2", "a", read("t", 2)))
     third = state("w", made(5, "r0"), made(6, "r3", "a", read("u", 4)))
-    assert [item[0] for item in planned("r1", first, second, third, cascade=True)] == ["t", "u", "w"]
+    assert [item[0] for item in planned("r1", first, second, third, cascade=True)] == ["w", "u", "t"]
 
 
 def test_an_undo_that_moved_main_back_is_undone_by_moving_it_forward() -> None:
@@ -124,6 +125,49 @@ def test_a_revert_has_the_inputs_of_the_rows_that_it_restores() -> None:
     assert json.loads(properties["dagster.upstream"])[0]["snapshot_id"] == 7
     assert (properties["dagster.undoes"], properties["dagster.run_id"]) == ("[2]", "undo-1")
     assert [item.snapshot_id for item in undo.later] == [3]
+
+
+def test_a_run_whose_earlier_snapshot_has_expired_is_not_undone() -> None:
+    line = state("t", made(1, "r0"), made(2, "r1"))
+    expired = replace(line, snapshots={2: line.snapshots[2]})
+    with pytest.raises(UpstreamMissingError, match="found none: it has expired"):
+        planned("r1", expired)
+    cut = replace(snapshot(2), summary={**made(2, "r1").summary, "total-data-files": "3", "added-data-files": "1"})
+    with pytest.raises(UpstreamMissingError, match="found none: it has expired"):
+        planned("r1", state("t", cut))
+
+
+def test_a_run_that_read_on_stands_in_the_way() -> None:
+    reads = [read("u", end, kind="changes", since=since, input_name="u") for end, since in ((5, None), (7, 5), (9, 7))]
+    appends = [made(n, f"r{n}", "a", item, write_disposition="append") for n, item in enumerate(reads, 1)]
+    with pytest.raises(CommitConflictError, match=r"found snapshot 3 of db\.t by run r3"):
+        planned("r2", state("t", *appends))
+    assert planned("r2", state("t", *appends), cascade=True) == [("t", "rollback", [3, 2], 1)]
+
+
+def test_what_is_undone_already_stands_in_no_way() -> None:
+    reverted = made(4, "undo-1", "a", write_disposition="undo", undoes="[3]")
+    line = state("t", made(1, "r0"), made(2, "r1"), made(3, "r2"), reverted)
+    assert planned("r1", line) == [("t", "revert", [2], None)]
+    (undo,) = plan_undo([line], "r1")
+    assert undo.later == ()
+    with pytest.raises(UpstreamMissingError, match="is undone already"):
+        planned("r2", line)
+    assert planned("undo-1", line) == [("t", "rollback", [4], 3)]
+    again = made(5, "undo-2", "a", write_disposition="undo", undoes="[4]")
+    with pytest.raises(CommitConflictError, match=r"found snapshot 3 of db\.t by run r2"):
+        planned("r1", state("t", made(1, "r0"), made(2, "r1"), made(3, "r2"), reverted, again))
+
+
+def test_a_snapshot_with_too_many_inputs_to_list_may_be_made_from_any_rows() -> None:
+    many = made(8, "r3", "a", upstream='{"digest":"x","count":30}')
+    with pytest.raises(CommitConflictError, match=r"found snapshot 8 of db\.u by run r3"):
+        planned("r1", state("t", made(1, "r0"), made(2, "r1")), state("u", made(7, "r0"), many))
+
+
+def test_a_property_that_somebody_else_has_set_is_no_record() -> None:
+    for value in ("nonsense", "{}", "[1]"):
+        assert planned("r1", state("t", made(1, "r0"), made(2, "r1"), **{"dagster.undone": value})) != []
 
 
 def test_the_first_incremental_read_cannot_be_taken_back_by_a_snapshot() -> None:
