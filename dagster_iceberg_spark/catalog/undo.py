@@ -35,7 +35,7 @@ def undo_snapshots(
 ) -> tuple[dict[TableIdentifier, int], bool]:
     """Undo the snapshots of each table, whose rows are given. Return the new heads, and whether this was one commit.
 
-    All tables are undone, or none if the catalog commits several tables at one instant.
+    If the catalog commits several tables at one instant, it undoes all of them or none.
 
     Raises:
         CommitConflictError: Another writer has changed the same rows since, or commits at the same moment.

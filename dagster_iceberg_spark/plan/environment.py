@@ -32,7 +32,7 @@ class Environment:
 
     @property
     def branch(self) -> str:
-        """The name of its branches. Characters that Spark does not take in a name are replaced."""
+        """The name of its branches. Characters that Spark does not accept in a name are replaced."""
         safe = _UNSAFE.sub("_", self.name)
         if safe == self.name:
             return f"{_PREFIX}{safe}"
@@ -46,5 +46,5 @@ class Environment:
 
 
 def is_environment_branch(name: str) -> bool:
-    """Return whether a branch has the name of one of an environment."""
+    """Return whether a branch name is that of an environment."""
     return name.startswith(_PREFIX)

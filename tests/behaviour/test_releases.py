@@ -282,6 +282,42 @@ def test_days_of_a_range_and_assets_without_partitions_are_released_together(lak
 
 
 @pytest.mark.full
+def test_deleted_rows_stay_deleted_if_only_the_source_is_rebased(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delete files are not taken over: the table is fast-forwarded, and its lineage names the staged snapshot."""
+    modes = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}
+    merged = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["ts"], "iceberg/table_properties": modes}
+    members = [hours(), doubled(**merged)]
+    release = build_release("release", members)
+    lake.materialize(*members, release, partition_key=DAY)
+    other = hours_asset("hours", "7", partitions_def=DAYS, metadata={"partition_expr": "ts"})
+    before_release(monkeypatch, lambda: lake.materialize(other, partition_key="2013-01-09"))
+    again = [hours("3"), doubled(**merged)]
+    result = lake.materialize(*again, build_release("release", again), partition_key=DAY)
+    how = [record.data["publication"] for record in metadata_of(result, "release")["iceberg/tables"].records]
+    assert how == ["rebase", "fast-forward"]
+    assert (lake.rows("doubled", "v"), seen(lake)[0]) == ([6] * 24, [3, 7])
+
+
+@pytest.mark.full
+def test_an_input_that_asks_for_no_partition_waits_for_no_release(lake: Lake) -> None:
+    mapping = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1, allow_nonexistent_upstream_partitions=True)
+
+    @dg.asset(
+        io_manager_key="iceberg",
+        partitions_def=DAYS,
+        metadata=STAGED,
+        ins={"totals": dg.AssetIn(partition_mapping=mapping)},
+    )
+    def totals(totals: pl.DataFrame) -> pl.DataFrame:
+        day = pl.datetime(2013, 1, 1, time_zone="UTC")
+        return pl.select(ts=day, v=pl.lit(len(totals)))
+
+    lake.materialize(totals, partition_key=DAY)
+    lake.materialize(totals, build_release("release", [totals]), partition_key=DAY)
+    assert lake.rows("totals", "v") == [0]
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("version", [2, 3])
 def test_tables_that_cannot_be_published_at_one_instant_are_published_in_order(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, version: int

@@ -1,10 +1,12 @@
 """Commits to several tables of a SQL catalog: all of them or none."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertRefSnapshotId, SetPropertiesUpdate
 from sqlalchemy.exc import OperationalError
@@ -13,7 +15,7 @@ from dagster_iceberg_spark import CatalogUnavailableError, HadoopCatalog, RestCa
 from dagster_iceberg_spark.catalog import transaction
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import open_catalog
-from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_tables, is_transactional
+from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table, commit_tables, is_transactional
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 NAMES = ("b", "a", "c")
@@ -100,6 +102,28 @@ def test_the_metadata_of_a_commit_whose_answer_is_lost_stays(
     with pytest.raises(CatalogUnavailableError, match=r"Cannot publish db\.a, db\.b, db\.c in SQLite catalog"):
         commit_tables(catalog, [commit_of(catalog, name) for name in NAMES])
     assert released(catalog) == [True, True, True]
+
+
+def test_a_commit_that_is_reported_as_rejected_may_have_been_made(
+    catalog: CatalogDescription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client repeats a request, and the catalog rejects the second one."""
+    found = table(catalog, "a")
+    update = found.transaction().update_snapshot().fast_append()
+    (added, moved), _ = update._commit()
+    commit = replace(commit_of(catalog, "a"), table=found, updates=(added, moved))
+    opened = open_catalog(catalog)
+    make = opened.commit_table
+
+    def repeated(*args: Any) -> Any:
+        make(*args)
+        raise CommitFailedException("a second time")
+
+    monkeypatch.setattr(opened, "commit_table", repeated)
+    monkeypatch.setattr(found, "catalog", opened)
+    assert commit_table(catalog, commit)
+    monkeypatch.setattr(opened, "commit_table", make)
+    assert not commit_table(catalog, replace(commit, updates=()))
 
 
 def test_other_catalogs_commit_one_table_at_a_time(tmp_path: Path) -> None:

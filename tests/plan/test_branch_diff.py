@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 
-from dagster_iceberg_spark.plan.branch_diff import KeyChanges, TableDiff, compared_rows, markdown, own_snapshots
+from dagster_iceberg_spark.errors import CommitConflictError
+from dagster_iceberg_spark.plan.branch_diff import (
+    KeyChanges,
+    TableDiff,
+    compared_rows,
+    markdown,
+    own_snapshots,
+    refuse_rolled_back,
+)
 from tests.table.samples import TABLE, chain, snapshot, table
 
 OLD: list[dict[str, Any]] = [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 3, "v": None}]
@@ -44,3 +52,11 @@ def test_a_branch_has_the_snapshots_that_main_has_not() -> None:
     assert own_snapshots(table(snapshots=line, refs={"main": 4, "env_pr": 2}), "env_pr") == ()
     of_a_new_table = (snapshot(9, operation="append"), snapshot(10, parent=9, commit_token="x"))
     assert own_snapshots(table(snapshots=of_a_new_table, refs={"env_pr": 10}), "env_pr") == of_a_new_table[1:]
+
+
+def test_a_branch_that_began_at_a_snapshot_which_main_has_lost_is_refused() -> None:
+    line = chain(*(snapshot(number, commit_token=f"{number}") for number in (1, 2, 3)))
+    given = table(snapshots=line, refs={"main": 1, "env_pr": 3}, snapshot_log=[(1, 1), (2, 2), (3, 1)])
+    with pytest.raises(CommitConflictError, match="has snapshot 2, which `main` had before it was rolled back"):
+        refuse_rolled_back(given, "env_pr", line[1:])
+    refuse_rolled_back(given, "env_pr", line[2:])

@@ -112,6 +112,17 @@ class TestLine:
         with pytest.raises(CommitConflictError, match="one snapshot on top of a snapshot of 'main'"):
             passed_snapshots(expired, rows_of(staged(2)))
 
+    @pytest.mark.parametrize("which", ["branch", "target"])
+    def test_a_snapshot_that_has_lost_its_parent_is_not_the_first(self, which: str) -> None:
+        """Some engines take an expired parent out of its children."""
+        files = {"total-data-files": "2", "added-data-files": "1"}
+        own = replace(staged(None), summary={**staged(None).summary, **(files if which == "branch" else {})})
+        given = state(own)
+        cut = replace(given.snapshots[3], parent_snapshot_id=None, summary=files if which == "target" else {})
+        expired = replace(given, snapshots={3: cut, 10: own})
+        with pytest.raises(CommitConflictError, match="found another history"):
+            passed_snapshots(expired, rows_of(own))
+
     def test_snapshots_before_the_start_may_expire(self) -> None:
         given = state(staged(2))
         expired = replace(given, snapshots={number: given.snapshots[number] for number in (2, 3, 10)})
@@ -247,6 +258,12 @@ def test_a_staged_snapshot_may_be_published_although_the_target_has_gone_on() ->
     assert is_published(state(staged(3), newer, main=11), STAGING, staged(3))
     assert not is_published(state(staged(3)), STAGING, staged(3))
     assert not is_published(state(staged(2)), STAGING, staged(2))
+
+
+def test_a_snapshot_without_a_token_is_published_as_itself_only() -> None:
+    own = staged(3, token=None)
+    assert published_snapshot(state(own), STAGING, own) is None
+    assert published_snapshot(state(own, main=10), STAGING, own) == own
 
 
 def test_the_published_snapshot_is_the_newest_with_the_token() -> None:
