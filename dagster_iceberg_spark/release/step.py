@@ -36,8 +36,9 @@ from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 _COLUMNS: Final = dg.TableSchema(
     columns=[
-        *map(dg.TableColumn, ("table", "asset", "partitions", "publication", "snapshot_before", "snapshot_after")),
+        *map(dg.TableColumn, ("table", "asset", "partitions", "publication")),
         *(dg.TableColumn(name, "int") for name in ("added_rows", "deleted_rows", "checks")),
+        *map(dg.TableColumn, ("snapshot_before", "snapshot_after")),
     ]
 )
 _EARLIER: Final = "by an earlier attempt"
@@ -88,13 +89,13 @@ class _StagedAsset:
             {
                 "table": str(self.identifier),
                 "asset": self.definition.name,
-                "partitions": self._scope().describe(),
+                "partitions": _shown(self.recorded.partitions),
                 "publication": how,
-                "snapshot_before": "" if before is None else str(before),
-                "snapshot_after": str(after),
                 "added_rows": snapshot.count("added-records"),
                 "deleted_rows": snapshot.count("deleted-records"),
                 "checks": len(self.recorded.checks),
+                "snapshot_before": "" if before is None else str(before),
+                "snapshot_after": str(after),
             }
         )
 
@@ -234,6 +235,14 @@ class ReleaseStep:
         unaudited = {name: results for name, results in found.items() if results}
         if unaudited:
             raise release_refusals.unaudited(self._name, unaudited)
+
+
+def _shown(partitions: Sequence[str]) -> str:
+    """Return partition keys in one line of a table."""
+    ordered = sorted(partitions)
+    if len(ordered) <= 1:
+        return "".join(ordered)
+    return f"{ordered[0]}..{ordered[-1]} ({len(ordered)})"
 
 
 def _assets_of(checks: frozenset[dg.AssetCheckKey]) -> frozenset[dg.AssetKey]:
