@@ -360,3 +360,48 @@ def test_an_environment_is_promoted_or_dropped(reviewed: str) -> None:
 def test_an_environment_is_dropped(reviewed: str) -> None:
     assert env("drop", "pr", "-f", reviewed).stdout == "Dropped env_pr of db.flights.\n"
     assert env("list", "-f", reviewed).stdout == "No table has a branch of an environment.\n"
+
+
+@pytest.fixture
+def written(location: Path) -> str:
+    """A code location whose table has the snapshots of two runs."""
+    path = added(location, DEFINITIONS)
+    namespace: dict[str, Any] = {}
+    exec(compile(location.read_text(), str(location), "exec"), namespace)
+    catalog = namespace["spark"].pyiceberg_catalog
+    catalog.create_namespace("db")
+    table = catalog.create_table(("db", "flights"), pa.schema([("id", pa.int64())]))
+    for number in (1, 2):
+        lineage = {"dagster.run_id": f"run-{number}", "dagster.asset_key": "flights", "dagster.upstream": "[]"}
+        table.append(pa.table({"id": [number]}), snapshot_properties=lineage)
+    return path
+
+
+def rows_of(path: str) -> list[int]:
+    namespace: dict[str, Any] = {}
+    exec(compile(Path(path).read_text(), path, "exec"), namespace)
+    table = namespace["spark"].pyiceberg_catalog.load_table(("db", "flights"))
+    return sorted(table.scan().to_arrow()["id"].to_pylist())
+
+
+def undo(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["undo", *arguments])
+
+
+def test_a_run_is_undone_and_the_undo_too(written: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    planned = undo("--run", "run-2", "-f", written, "--dry-run")
+    assert planned.stdout.splitlines()[1].split()[:2] == ["db.flights", "rollback"]
+    assert planned.stdout.splitlines()[-1] == "Nothing was changed."
+    assert rows_of(written) == [1, 2]
+    (done,) = json.loads(undo("--run", "run-2", "-f", written, "--json").stdout)
+    assert ([table["how"] for table in done["tables"]], rows_of(written)) == (["rollback"], [1])
+    assert "Undo this with: undo --run undo-" in undo("--run", done["by"], "-f", written).stdout
+    assert rows_of(written) == [1, 2]
+
+
+def test_an_undo_names_what_stands_in_the_way(written: str) -> None:
+    refused = undo("--run", "run-1", "-f", written)
+    assert (refused.exit_code, rows_of(written)) == (2, [1, 2])
+    assert "by run run-2. Hint: undo these runs first" in " ".join(refused.stderr.split())
+    assert undo("--run", "run-9", "-f", written).exit_code == 2
