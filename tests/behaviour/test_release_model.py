@@ -18,7 +18,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from pyiceberg.table import StaticTable
 from sqlalchemy import text
 
@@ -75,6 +82,11 @@ class ReleaseMachine(RuleBasedStateMachine):
     def start(self, *, layout: list[str], version: int) -> None:
         self.metadata = {**STAGED, "iceberg/partition_by": layout, "iceberg/format_version": version}
         self.exists = False
+
+    @invariant()
+    def counted(self) -> None:
+        """Count the steps."""
+        self.steps["steps"] += 1
 
     @rule(
         key=st.sampled_from(KEYS),
