@@ -267,6 +267,7 @@ defs = dg.Definitions([up, last], asset_checks=[left_out], jobs=[only])
 """
 
 
+@pytest.mark.full
 def test_checks_of_the_code_location_that_the_run_leaves_out_are_found(tmp_path: Path) -> None:
     (tmp_path / "location.py").write_text(LOCATION)
     command = ["dagster", "job", "execute", "-f", "location.py", "-j", "only"]

@@ -315,6 +315,7 @@ def test_an_asset_that_reads_its_own_table_too_may_replace_it(lake: Lake) -> Non
     assert lake.rows("sums") == [1111]
 
 
+@pytest.mark.full
 def test_of_two_runs_that_read_the_same_changes_one_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the other commits before the look, or in the moment between look and commit."""
     lake.materialize(events("(1)"))

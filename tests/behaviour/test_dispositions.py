@@ -72,6 +72,7 @@ def test_merge_takes_a_frame_that_is_not_deterministic(lake: Lake) -> None:
     assert len(lake.summaries("rolls")) == 2
 
 
+@pytest.mark.full
 def test_merge_into_a_partition_leaves_equal_keys_of_others_alone(lake: Lake) -> None:
     query = "select {start} as ts, 1 as id, '{key}' as n"
     asset = frame_asset("people", query, partitions_def=DAYS, metadata={**DAY, **MERGE})
@@ -80,6 +81,7 @@ def test_merge_into_a_partition_leaves_equal_keys_of_others_alone(lake: Lake) ->
     assert lake.rows("people", "n") == ["2013-01-01", "2013-01-02"]
 
 
+@pytest.mark.full
 def test_a_batch_that_lacks_a_column_leaves_its_stored_values(lake: Lake) -> None:
     lake.materialize(frame_asset("people", "select 1 as id, 'a' as n, 10 as age", metadata=MERGE))
     lake.materialize(frame_asset("people", "select * from values (1, 'A'), (2, 'b') as t(id, n)", metadata=MERGE))

@@ -97,6 +97,7 @@ as t(i, place, `a.b`)
         ("`a.b` = 'd'", [4]),
     ],
 )
+@pytest.mark.full
 def test_a_row_filter_looks_into_structs(lake: Lake, condition: str, expected: list[int]) -> None:
     """In one file, and in a file for each row: NULL is what a field of no struct is."""
     for name, metadata in {"one": None, "each": {"iceberg/partition_by": ["i"]}}.items():
@@ -475,6 +476,7 @@ class TestRunsRepeated:
         self.repeated(lake, kept_instance, run_id)
         assert lake.rows("total") == [1]
 
+    @pytest.mark.full
     def test_a_run_that_has_read_nothing_is_repeated_with_nothing(
         self, lake: Lake, kept_instance: dg.DagsterInstance
     ) -> None:

@@ -219,6 +219,7 @@ def test_only_new_keys_are_inserted(lake: Lake) -> None:
     assert counts(result) == (1, 0, 0, 1)
 
 
+@pytest.mark.full
 def test_the_rows_of_a_key_are_replaced_as_a_whole(lake: Lake) -> None:
     result = merged(lake, "(1, 'x', 0), (1, 'y', 1), (2, 'b', 20), (4, 'd', 40)", strategy="delete_insert")
     assert table(lake) == [(1, "x", 0), (1, "y", 1), (2, "b", 20), (3, "c", 30), (4, "d", 40)]
@@ -293,6 +294,7 @@ def test_rows_that_come_first_together_are_refused(classic_lake: Lake) -> None:
     assert len(classic_lake.summaries("t")) == 1
 
 
+@pytest.mark.full
 def test_null_may_be_a_key_like_any_other(lake: Lake) -> None:
     keys = ("id", "n")
     first = "(1, null, 1), (2, 'b', 2), (null, 'c', 3)"
@@ -313,12 +315,14 @@ def test_an_update_writes_the_chosen_columns_alone(lake: Lake, rules: dict[str, 
     assert counts(result) == (1, 1, 0, 1)
 
 
+@pytest.mark.full
 def test_only_newer_rows_win(lake: Lake) -> None:
     result = merged(lake, "(1, 'x', 9), (2, 'y', 21), (4, 'd', 40)", when_matched="source.v > target.v")
     assert table(lake) == [(1, "a", 10), (2, "y", 21), (3, "c", 30), (4, "d", 40)]
     assert counts(result) == (1, 1, 0, 1)
 
 
+@pytest.mark.full
 def test_keys_that_the_batch_lacks_are_deleted(lake: Lake) -> None:
     result = merged(lake, "(1, 'a', 10), (2, 'B', 20)", sync=True)
     assert table(lake) == [(1, "a", 10), (2, "B", 20)]
