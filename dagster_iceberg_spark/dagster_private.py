@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -16,6 +17,8 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._core.workspace.load_target import PyProjectFileTarget, WorkspaceFileTarget
 from dagster.components.definitions import LazyDefinitions
 from dagster_shared.check import CheckError
+
+from dagster_iceberg_spark.table.lineage import SNAPSHOT_ID
 
 RESUME_TAGS: Final = ("dagster/is_resume_retry", "dagster/is_asset_resume_retry")
 """Tags of a run that resumes another run. Parent and root run ids alone do not distinguish it from a new execution."""
@@ -53,13 +56,19 @@ class StepFacts:
 
 def engine_events(instance: dg.DagsterInstance, run_id: str) -> Iterator[Mapping[str, str]]:
     """Yield the facts of the run's engine events, oldest first."""
+    for event in _events(instance, run_id, dg.DagsterEventType.ENGINE_EVENT):
+        metadata = event.engine_event_data.metadata
+        yield {key: value.value for key, value in metadata.items() if isinstance(value, dg.TextMetadataValue)}
+
+
+def _events(instance: dg.DagsterInstance, run_id: str, *types: dg.DagsterEventType) -> Iterator[DagsterEvent]:
+    """Yield the run's events of these types, oldest first; none for a run that is unknown."""
     if not instance.has_run(run_id):
         return
-    for record in instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT).records:
+    for record in instance.get_records_for_run(run_id, of_type=set(types)).records:
         event = record.event_log_entry.dagster_event
         if event is not None:
-            metadata = event.engine_event_data.metadata
-            yield {key: value.value for key, value in metadata.items() if isinstance(value, dg.TextMetadataValue)}
+            yield event
 
 
 def step_facts(context: dg.OutputContext | dg.InputContext) -> StepFacts | None:
@@ -92,10 +101,8 @@ def recorded_evaluations(instance: dg.DagsterInstance, run_id: str) -> dict[dg.A
 
 def _evaluations(instance: dg.DagsterInstance, run_id: str) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield the evaluations of asset checks that a run has recorded, oldest first."""
-    for record in instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION).records:
-        event = record.event_log_entry.dagster_event
-        if event is not None:
-            yield event.asset_check_evaluation_data
+    for event in _events(instance, run_id, dg.DagsterEventType.ASSET_CHECK_EVALUATION):
+        yield event.asset_check_evaluation_data
 
 
 def set_data_version(context: dg.OutputContext, version: str) -> None:
@@ -116,15 +123,13 @@ def recorded_snapshots(
     instance: dg.DagsterInstance, run_id: str, asset_key: dg.AssetKey, partition_keys: Sequence[str]
 ) -> frozenset[int]:
     """Return the snapshots that a run's materializations of the asset, or of these partitions of it, recorded."""
-    if not instance.has_run(run_id):
-        return frozenset()
     wanted = frozenset(partition_keys)
-    records = instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION).records
-    events = [record.event_log_entry.asset_materialization for record in records]
+    stored = _events(instance, run_id, dg.DagsterEventType.ASSET_MATERIALIZATION)
+    events = (event.step_materialization_data.materialization for event in stored)
     recorded = (
-        _snapshot_of(event)
+        snapshot_of(event)
         for event in events
-        if event is not None and event.asset_key == asset_key and (not wanted or event.partition in wanted)
+        if event.asset_key == asset_key and (not wanted or event.partition in wanted)
     )
     return frozenset(snapshot_id for snapshot_id in recorded if snapshot_id is not None)
 
@@ -142,13 +147,17 @@ def root_run_of(run: dg.DagsterRun) -> str:
 
 def runs_of_root(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[str]:
     """Return the runs from the root run to this one, each of which executes the one before again."""
-    found = [run.run_id]
-    parent = run.tags.get(PARENT_RUN_TAG)
-    while parent is not None and parent not in found:
-        found.append(parent)
-        before = instance.get_run_by_id(parent)
-        parent = None if before is None else before.tags.get(PARENT_RUN_TAG)
-    return found[::-1]
+    return [run.run_id, *(parent for parent, _ in _parents(instance, run.tags))][::-1]
+
+
+def _parents(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yield the runs that a run with these tags executes again, nearest first, each with the tags that name it."""
+    found = set[str]()
+    while (parent := tags.get(PARENT_RUN_TAG)) is not None and parent not in found:
+        found.add(parent)
+        yield parent, tags
+        run = instance.get_run_by_id(parent)
+        tags = {} if run is None else run.tags
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +171,12 @@ class RecordedEvent:
 
 def recorded_events(instance: dg.DagsterInstance, run_ids: Iterable[str]) -> Iterator[RecordedEvent]:
     """Yield the materializations and the evaluations of checks that the runs have recorded, in the order of events."""
-    types = {dg.DagsterEventType.ASSET_MATERIALIZATION, dg.DagsterEventType.ASSET_CHECK_EVALUATION}
+    types = (dg.DagsterEventType.ASSET_MATERIALIZATION, dg.DagsterEventType.ASSET_CHECK_EVALUATION)
     for run_id in run_ids:
-        if not instance.has_run(run_id):
-            continue
-        for record in instance.get_records_for_run(run_id, of_type=types, ascending=True).records:
-            event = record.event_log_entry.dagster_event
-            if event is not None and event.is_step_materialization:
+        for event in _events(instance, run_id, *types):
+            if event.is_step_materialization:
                 yield RecordedEvent(run_id, event.step_key, event.step_materialization_data.materialization)
-            elif event is not None:
+            else:
                 yield RecordedEvent(run_id, event.step_key, event.asset_check_evaluation_data)
 
 
@@ -185,16 +191,9 @@ def blocking_checks(context: dg.AssetExecutionContext) -> frozenset[dg.AssetChec
 
 def resumed_runs(facts: StepFacts) -> list[str]:
     """Return the runs that the step's run resumes: its parent, the run that the parent resumed, and so on."""
-    found: list[str] = []
-    tags: Mapping[str, str] = facts.run_tags
-    while any(tags.get(tag) == "true" for tag in RESUME_TAGS):
-        parent = tags.get(PARENT_RUN_TAG)
-        if parent is None or parent in found:
-            break
-        found.append(parent)
-        run = facts.instance.get_run_by_id(parent)
-        tags = {} if run is None else run.tags
-    return found
+    parents = _parents(facts.instance, facts.run_tags)
+    resumed = takewhile(lambda item: any(item[1].get(tag) == "true" for tag in RESUME_TAGS), parents)
+    return [parent for parent, _ in resumed]
 
 
 def run_started_at_ms(instance: dg.DagsterInstance, run_id: str) -> int | None:
@@ -295,14 +294,14 @@ def is_stored_elsewhere(context: dg.OutputContext) -> bool:
     """Return whether the last materialization of an output's asset was not stored by this package."""
     step = _step_context(context)
     event = None if step is None else _latest(step, context.asset_key)
-    return event is not None and "iceberg/snapshot_id" not in event.metadata
+    return event is not None and SNAPSHOT_ID not in event.metadata
 
 
 def latest_materializations(context: dg.OutputContext, partition_keys: Sequence[str]) -> dict[str, int | None]:
     """Return the snapshot that Dagster recorded last for each partition of an output."""
     step, asset = _step_context(context), context.asset_key
     return {
-        key: _snapshot_of(_latest(step, dg.AssetRecordsFilter(asset_key=asset, asset_partitions=[key])))
+        key: snapshot_of(_latest(step, dg.AssetRecordsFilter(asset_key=asset, asset_partitions=[key])))
         for key in partition_keys
     }
 
@@ -312,8 +311,9 @@ def _latest(step: Any, records: dg.AssetKey | dg.AssetRecordsFilter) -> dg.Asset
     return found[0].asset_materialization if found else None
 
 
-def _snapshot_of(event: dg.AssetMaterialization | None) -> int | None:
-    value = None if event is None else event.metadata.get("iceberg/snapshot_id")
+def snapshot_of(event: dg.AssetMaterialization | None) -> int | None:
+    """Return the snapshot that a materialization has recorded, or None if this package has not stored it."""
+    value = None if event is None else event.metadata.get(SNAPSHOT_ID)
     return None if value is None else int(str(value.value))
 
 

@@ -15,11 +15,10 @@ from dagster_iceberg_spark.catalog.undo import undo_snapshots
 from dagster_iceberg_spark.dagster_private import recorded_events
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.final_errors import final_errors
-from dagster_iceberg_spark.outputs.metadata import SNAPSHOT_ID
 from dagster_iceberg_spark.plan.binding import EVERYTHING, BoundScope
 from dagster_iceberg_spark.plan.undo import TableUndo, plan_undo
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.lineage import ASSET_KEY, PARTITION_KEYS, RUN_ID, UNDOES
+from dagster_iceberg_spark.table.lineage import ASSET_KEY, PARTITION_KEYS, RUN_ID, SNAPSHOT_ID, UNDOES
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
@@ -218,7 +217,7 @@ def _tell(instance: dg.DagsterInstance, undos: Sequence[TableUndo], heads: dict[
     """
     for undo in undos:
         current = undo.restored() if undo.snapshots else undo.state.snapshots.get(undo.target_id or 0)
-        if current is None or (undo.how == "revert" and undo.restored() is None):
+        if current is None:
             continue
         runs = [run for snapshot in (*undo.snapshots, current) for run in _runs_of(snapshot, undo.state)]
         assets = {snapshot.summary.get(ASSET_KEY) for snapshot in (*undo.snapshots, current)}

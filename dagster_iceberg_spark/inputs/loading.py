@@ -58,8 +58,13 @@ class InputLoader:
         else:
             plan = self._plan(state, position)
             snapshot_id, changes, value = plan.snapshot_id, plan.changes, self._value(state, plan)
-        read = replace(request.upstream_read, snapshot_id=snapshot_id, output_heads=heads, asked_at=asked_at)
-        read = replace(read, is_staged=state is not None and request.staged_branch in state.refs)
+        read = replace(
+            request.upstream_read,
+            snapshot_id=snapshot_id,
+            output_heads=heads,
+            asked_at=asked_at,
+            is_staged=state is not None and request.staged_branch in state.refs,
+        )
         record_read(self.context, read, changes)
         return value
 

@@ -2,7 +2,12 @@
 
 import dagster as dg
 
-from dagster_iceberg_spark.dagster_private import instance_of, newest_materializations, written_partitions
+from dagster_iceberg_spark.dagster_private import (
+    instance_of,
+    newest_materializations,
+    snapshot_of,
+    written_partitions,
+)
 from dagster_iceberg_spark.inputs.read_request import ReadRequest
 from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN, STAGED_TOKEN
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
@@ -39,19 +44,10 @@ def unpublished_partitions(context: dg.InputContext, request: ReadRequest, state
     tokens = {
         key: str(event.metadata[STAGED_TOKEN].value)
         for key, event in newest_materializations(context, sorted(keys))
-        if STAGED_TOKEN in event.metadata and _snapshot_of(event) in state.snapshots
+        if STAGED_TOKEN in event.metadata and snapshot_of(event) in state.snapshots
     }
-    published = (
-        {
-            snapshot.summary.get(COMMIT_TOKEN)
-            for snapshot in state.ancestors(request.options_in(state).ref or MAIN_BRANCH)
-        }
-        if tokens
-        else set()
-    )
+    if not tokens:
+        return frozenset()
+    line = state.ancestors(request.options_in(state).ref or MAIN_BRANCH)
+    published = {snapshot.summary.get(COMMIT_TOKEN) for snapshot in line}
     return frozenset(key for key, token in tokens.items() if token not in published)
-
-
-def _snapshot_of(event: dg.AssetMaterialization) -> int | None:
-    value = event.metadata.get("iceberg/snapshot_id")
-    return None if value is None else int(str(value.value))

@@ -12,6 +12,7 @@ from dagster_iceberg_spark.table.lineage import (
     COMMIT_TOKEN,
     COUNTED_ROWS,
     MERGED_ROWS,
+    SNAPSHOT_ID,
     STAGED_TOKEN,
     WRITE_DISPOSITION,
 )
@@ -24,10 +25,9 @@ _MARKUP: Final = re.compile(r"[\\\[\]<>&`]|://")
 
 _MERGE_COUNTS: Final = "spark.merge-into."
 
-SNAPSHOT_ID: Final = "iceberg/snapshot_id"
 PUBLISHED: Final = "iceberg/published"
 STAGED_BRANCH: Final = "iceberg/staged_branch"
-"""Keys of the snapshot and, if its rows wait for a release, that they are not published, and of their branch."""
+"""Keys of rows that wait for a release: that they are not published, and their branch."""
 
 DataVersionPolicy: TypeAlias = Literal["auto", "snapshot", "dagster"]
 

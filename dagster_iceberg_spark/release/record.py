@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import dagster as dg
 
-from dagster_iceberg_spark.dagster_private import RecordedEvent
-from dagster_iceberg_spark.outputs.metadata import SNAPSHOT_ID
+from dagster_iceberg_spark.dagster_private import RecordedEvent, snapshot_of
 from dagster_iceberg_spark.table.lineage import STAGED_TOKEN
 
 
@@ -49,8 +48,8 @@ def staged_materializations(events: Iterable[RecordedEvent]) -> Mapping[dg.Asset
             evaluated.setdefault(event.asset_key, {})[event.check_name] = (item, allows)
             if (staged := found.get(event.asset_key)) is not None:
                 found[event.asset_key] = replace(staged, checks={**staged.checks, event.check_name: allows})
-        elif (recorded := event.metadata.get(SNAPSHOT_ID)) is not None:
-            snapshot_id, known = int(str(recorded.value)), found.get(event.asset_key)
+        elif (snapshot_id := snapshot_of(event)) is not None:
+            known = found.get(event.asset_key)
             if known is None or known.snapshot_id != snapshot_id:
                 token = event.metadata.get(STAGED_TOKEN)
                 checks = {

@@ -50,6 +50,8 @@ NAMED_EXPLICITLY: Final = "iceberg/table"
 SHARERS_PROPERTY: Final = "dagster.shared_by"
 """Table property: the other assets that have written the table, as a JSON list."""
 
+SNAPSHOT_ID: Final = "iceberg/snapshot_id"
+"""Key of a materialization's metadata: the snapshot that it committed."""
 STAGED_TOKEN: Final = "iceberg/commit_token"  # noqa: S105 - the name of a key
 """Key of a materialization's metadata: the commit token of rows that wait for a release."""
 
