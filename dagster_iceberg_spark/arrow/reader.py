@@ -14,9 +14,8 @@ from pyiceberg.table import Table
 from dagster_iceberg_spark.arrow.lazy import lazy_frame
 from dagster_iceberg_spark.arrow.scan import PlannedScan, planned_scans
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.look import find_table, translated_answers
+from dagster_iceberg_spark.catalog.look import known_table, translated_answers
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.plan.incremental import CHANGE_COLUMNS
 from dagster_iceberg_spark.plan.read import ReadPlan
 from dagster_iceberg_spark.pyiceberg_fixes.unknown_types import unknown_columns
@@ -128,9 +127,7 @@ def read(
     """Return the rows of each plan as the input type. All plans read the same snapshot of the same table."""
     plan = next(iter(plans.values()))
     _refuse_misfits(plan, input_type, is_single=len(plans) == 1)
-    table = find_table(description, plan.identifier, snapshot_id=plan.snapshot_id)
-    if table is None:
-        raise FailureKind.TABLE_VANISHED.refusal("read", str(plan.identifier), "none")
+    table = known_table(description, plan.identifier, action="read", snapshot_id=plan.snapshot_id)
     with translated_answers(description, action=f"read {plan.identifier} from"):
         return {
             name: _loaded(input_type, _rows_of(planned, read_changelog), subject=str(plan.identifier))

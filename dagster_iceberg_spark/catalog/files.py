@@ -18,10 +18,9 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.garbage_collection import paused_collection
-from dagster_iceberg_spark.catalog.look import find_table, translated_answers
+from dagster_iceberg_spark.catalog.look import known_table, translated_answers
 from dagster_iceberg_spark.catalog.values import bounds_of_value, python_value
 from dagster_iceberg_spark.errors import CommitConflictError
-from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.plan.audit_metrics import ColumnMetrics, FileMetrics
 from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds, DataFile
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -154,9 +153,7 @@ def differing_files(
 
     Manifests that both have are not read. Without a first snapshot, all files of the second are new.
     """
-    table = find_table(description, identifier)
-    if table is None:
-        raise FailureKind.TABLE_VANISHED.refusal("read", str(identifier), "none")
+    table = known_table(description, identifier, action="read")
     with translated_answers(description, action=f"read the manifests of {identifier} in"):
         both = [
             () if item is None else _known_snapshot(table, item).manifests(table.io) for item in (before_id, after_id)
@@ -203,9 +200,7 @@ def _from_manifests(
     listed: Callable[[Table], Iterable[_ItemT]],
 ) -> tuple[_ItemT, ...]:
     """Return what `listed` finds in the manifests of the table as of the snapshot."""
-    table = find_table(description, identifier, snapshot_id=snapshot_id)
-    if table is None:
-        raise FailureKind.TABLE_VANISHED.refusal("list the data files of", str(identifier), "none")
+    table = known_table(description, identifier, action="list the data files of", snapshot_id=snapshot_id)
     action = f"read the manifests of {identifier} in"
     with translated_answers(description, action=action), paused_collection():
         return tuple(listed(table))

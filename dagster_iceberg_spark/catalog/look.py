@@ -39,6 +39,7 @@ from dagster_iceberg_spark.errors import (
     IcebergSparkError,
     NotAnIcebergTableError,
 )
+from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.pyiceberg_fixes.sql_catalog_tables import load_catalog
 from dagster_iceberg_spark.pyiceberg_fixes.unknown_types import LoadedTable, load_table
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -109,6 +110,16 @@ def find_table(
         return table if table is None or snapshot_id is None else version_of(table, snapshot_id)
 
     return call_catalog(description, load, action=f"look at {identifier} in")
+
+
+def known_table(
+    description: CatalogDescription, identifier: TableIdentifier, *, action: str, snapshot_id: int | None = None
+) -> Table:
+    """Load a table that was there a moment ago, as `find_table` does. The error for a missing one names the action."""
+    table = find_table(description, identifier, snapshot_id=snapshot_id)
+    if table is None:
+        raise FailureKind.TABLE_VANISHED.refusal(action, str(identifier), "none")
+    return table
 
 
 def has_namespace(description: CatalogDescription, namespace: Sequence[str]) -> bool:

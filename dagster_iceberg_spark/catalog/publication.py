@@ -6,6 +6,7 @@ retries are not used: after a conflict, somebody has to decide again.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from pyiceberg.exceptions import ValidationException
@@ -24,10 +25,9 @@ from pyiceberg.table.update import (
 from dagster_iceberg_spark.catalog.branches import can_commit, removal_of, retention_of
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import description_of, entries_of
-from dagster_iceberg_spark.catalog.look import find_table, translated_answers
-from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table
+from dagster_iceberg_spark.catalog.look import known_table, translated_answers
+from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table, discard_nothing
 from dagster_iceberg_spark.errors import CommitConflictError
-from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile
 from dagster_iceberg_spark.plan.publication import (
     FileChanges,
@@ -39,10 +39,10 @@ from dagster_iceberg_spark.plan.publication import (
 )
 from dagster_iceberg_spark.plan.release import PublishedSnapshot, published_upstream
 from dagster_iceberg_spark.plan.staging import Staging
-from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import UPSTREAM
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
+SnapshotKind: TypeAlias = Literal["append", "overwrite"]
 Outcome: TypeAlias = Literal["published", "moved", "impossible"]
 """The result of a publication: done, a branch has moved meanwhile, or pyiceberg cannot make it."""
 
@@ -68,7 +68,7 @@ def fast_forward(description: CatalogDescription, state: TableState, rows: Stage
 
 def fast_forwarded(description: CatalogDescription, state: TableState, rows: StagedRows) -> TableCommit | None:
     """Return the commit of a fast-forward, or None if the table has been upgraded since the decision."""
-    table = known_table(description, state.identifier)
+    table = known_table(description, state.identifier, action="publish")
     if not can_commit(description, table.metadata.format_version):
         return None
     published = {
@@ -102,56 +102,74 @@ def rebased(
     branch outdates (`TableMetadata.Builder.addSnapshot` of Iceberg 1.12; pyiceberg 0.12). In a table whose target has
     no snapshot, it is the empty snapshot that the staged branch starts at.
     """
-    table, staging = known_table(description, state.identifier), rows.staging
+    table, staging = known_table(description, state.identifier, action="publish"), rows.staging
     if not can_commit(description, table.metadata.format_version):
         return None
     if staging.target not in state.refs:
         table = _beginning_at(table, staging.target, rows.start_id)
     is_moved = state.refs.get(staging.target) not in (None, rows.start_id)
     known, producers = dict(published), list[Any]()
-
-    def discard() -> None:
-        for producer in producers:
-            producer._clean_all_uncommitted()  # noqa: SLF001 - manifests that no snapshot has
-
+    discard = partial(discard_manifests, producers)
     with translated_answers(description, action=f"read the manifests of {state.identifier} in"), ExitStack() as stack:
         stack.callback(discard)
         transaction = table.transaction()
         for snapshot in rows.snapshots:
+            files = files_of(table, snapshot.snapshot_id)
+            if files is None:  # pyiceberg writes no delete files
+                return None
             upstream = published_upstream(snapshot, known)
             properties = {**kept_properties(snapshot.summary), **({} if upstream is None else {UPSTREAM: upstream})}
-            producer = _producer(table, transaction, snapshot, properties, staging.target)
+            added, removed = files
+            kind: SnapshotKind = "overwrite" if removed else "append"
+            producer = add_snapshot(transaction, staging.target, properties, added, removed, kind=kind)
             if producer is None:
                 return None
             producers.append(producer)
-            try:
-                producer.commit()  # to the transaction
-            except ValidationException:  # a file to remove is not found
-                return None
             known[snapshot.snapshot_id] = PublishedSnapshot(producer.snapshot_id, is_moved=is_moved)
         stack.pop_all()
-    added = tuple(update for update in transaction._updates if isinstance(update, AddSnapshotUpdate))  # noqa: SLF001
     own = {snapshot.snapshot_id: known[snapshot.snapshot_id] for snapshot in rows.snapshots}
-    return _commit_of(table, state, staging, own, added, discard)
+    return _commit_of(table, state, staging, own, added_snapshots(transaction), discard)
 
 
-def _producer(
-    table: Table, transaction: Transaction, snapshot: Snapshot, properties: dict[str, str], branch: str
+def add_snapshot(
+    transaction: Transaction,
+    branch: str,
+    properties: Mapping[str, str],
+    added: Sequence[ManifestDataFile],
+    removed: Sequence[ManifestDataFile],
+    *,
+    kind: SnapshotKind,
 ) -> Any | None:
-    """Return what adds a snapshot with the same files to a branch, or None if pyiceberg cannot write it."""
-    if any(entry.data_file.content != DataFileContent.DATA for entry in entries_of(table, snapshot.snapshot_id)):
-        return None  # pyiceberg writes no delete files
-    added, removed = files_of(table, snapshot.snapshot_id)
-    # The spec may have changed since the decision, which moves no ref. pyiceberg writes under the newest one.
-    if any(file.spec_id != table.metadata.default_spec_id for file in added):
+    """Add a snapshot that adds and removes files to a transaction. Return its producer, or None if it is impossible.
+
+    It is if a file to remove is not found, or one to add has another spec than the newest, under which pyiceberg writes
+    all files. The spec may change at any time, which moves no ref.
+    """
+    if any(file.spec_id != transaction.table_metadata.default_spec_id for file in added):
         return None
-    snapshots = transaction.update_snapshot(properties, branch=branch)
-    producer: Any = snapshots.overwrite() if removed else snapshots.fast_append()
+    snapshots = transaction.update_snapshot(dict(properties), branch=branch)
+    producer: Any = snapshots.fast_append() if kind == "append" else snapshots.overwrite()
     for file in added:
         producer.append_data_file(file)
     for file in removed:
         producer.delete_data_file(file)
+    try:
+        producer.commit()  # to the transaction
+    except ValidationException:
+        discard_manifests([producer])
+        return None
     return producer
+
+
+def added_snapshots(transaction: Transaction) -> tuple[TableUpdate, ...]:
+    """Return the updates of a transaction that add snapshots, without those that move a branch."""
+    return tuple(update for update in transaction._updates if isinstance(update, AddSnapshotUpdate))  # noqa: SLF001
+
+
+def discard_manifests(producers: Sequence[Any]) -> None:
+    """Delete manifests that no snapshot has."""
+    for producer in producers:
+        producer._clean_all_uncommitted()  # noqa: SLF001 - no public call does it
 
 
 def file_changes(
@@ -161,7 +179,7 @@ def file_changes(
 
     Files of deleted rows count as added. The bounds of the columns come from manifests only.
     """
-    table = known_table(description, state.identifier)
+    table = known_table(description, state.identifier, action="publish")
     with translated_answers(description, action=f"read the manifests of {state.identifier} in"):
         try:
             described = description_of(table, columns)
@@ -192,7 +210,7 @@ def _commit_of(
     staging: Staging,
     published: Mapping[int, PublishedSnapshot],
     updates: tuple[TableUpdate, ...] = (),
-    discard: Callable[[], None] = lambda: None,
+    discard: Callable[[], None] = discard_nothing,
 ) -> TableCommit:
     """Return the commit that moves the target and drops the staged branch, if both are as they were seen."""
     requirements = (
@@ -216,12 +234,13 @@ def _beginning_at(table: Table, branch: str, snapshot_id: int | None) -> Table:
     return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog, table.config)
 
 
-def files_of(table: Table, snapshot_id: int) -> tuple[list[ManifestDataFile], list[ManifestDataFile]]:
-    """Return the data files that a snapshot added and removed, as the manifests describe them."""
+def files_of(table: Table, snapshot_id: int) -> tuple[list[ManifestDataFile], list[ManifestDataFile]] | None:
+    """Return the data files that a snapshot added and removed, or None if it changed delete files as well."""
     added, removed = list[ManifestDataFile](), list[ManifestDataFile]()
     for entry in entries_of(table, snapshot_id):
-        if entry.data_file.content == DataFileContent.DATA:
-            (added if entry.status == ManifestEntryStatus.ADDED else removed).append(entry.data_file)
+        if entry.data_file.content != DataFileContent.DATA:
+            return None
+        (added if entry.status == ManifestEntryStatus.ADDED else removed).append(entry.data_file)
     return added, removed
 
 
@@ -244,11 +263,3 @@ def move_of(table: Table, branch: str, snapshot_id: int, *, retention_days: int 
 def as_seen(branch: str, state: TableState) -> AssertRefSnapshotId:
     """Return the requirement that a branch is as it was seen."""
     return AssertRefSnapshotId.model_validate({"ref": branch, "snapshot-id": state.refs.get(branch)})
-
-
-def known_table(description: CatalogDescription, identifier: TableIdentifier) -> Table:
-    """Return a table that was there a moment ago."""
-    table = find_table(description, identifier)
-    if table is None:
-        raise FailureKind.TABLE_VANISHED.refusal("publish", str(identifier), "none")
-    return table

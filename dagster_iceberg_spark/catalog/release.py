@@ -1,6 +1,7 @@
 """Publishes what a run has staged in several tables: at one instant where the catalog can, else one table at a time."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -8,7 +9,13 @@ from dagster_iceberg_spark.catalog.branches import ATTEMPTS, can_commit, wait_fo
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.catalog.publication import Outcome, choose_publication, fast_forwarded, rebased
-from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table, commit_tables, is_transactional
+from dagster_iceberg_spark.catalog.transaction import (
+    TableCommit,
+    commit_table,
+    commit_tables,
+    discard_all,
+    is_transactional,
+)
 from dagster_iceberg_spark.plan import publication_refusals, release_refusals
 from dagster_iceberg_spark.plan.publication import Publication, StagedRows, published_snapshot
 from dagster_iceberg_spark.plan.release import Member, PublishedSnapshot, in_order, published_upstream, refuse_outdated
@@ -24,13 +31,13 @@ class PublishedMember:
     """A member of a release that is published.
 
     Args:
-        how: How it was published, or None if an earlier attempt had published it.
+        how: How it was published.
         published: The snapshot that has its rows now.
         before: The target's snapshot before, or None if it had none.
     """
 
     member: Member
-    how: Publication | None
+    how: Publication
     published: PublishedSnapshot
     before: int | None
 
@@ -93,7 +100,7 @@ def publish_release(
             made = steps if commit_tables(description, [step.commit for step in steps if step.commit]) else ()
         else:
             made = _in_turn(description, steps, advance, report)
-        _discard(steps[len(made) :])
+        discard_all(step.commit for step in steps[len(made) :])
         done += [step.done() for step in made]
         if len(made) == len(steps):
             return Release(tuple(done), is_atomic=is_atomic and len(done) == len(steps) and not published)
@@ -113,14 +120,13 @@ def _prepared(
 ) -> tuple[_Step, ...]:
     """Decide how to publish each member, and write what its commit needs. Nothing is committed."""
     ids, steps = dict(published), list[_Step]()
-    try:
+    with ExitStack() as stack:
         for member in members:
             step = _step(description, member, ids)
+            stack.callback(discard_all, [step.commit])
             steps.append(step)
             ids |= step.published
-    except BaseException:
-        _discard(steps)
-        raise
+        stack.pop_all()
     return tuple(steps)
 
 
@@ -135,9 +141,8 @@ def _step(description: CatalogDescription, member: Member, published: Mapping[in
         commit = rebased(description, state, rows, published)
         if commit is not None:
             return _Step(member, "rebase", commit)
-        if how == "rebase" or any(
-            changes_read(snapshot.summary) for snapshot in rows.snapshots
-        ):  # the next run reads on from the ids in the lineage
+        # The next incremental read goes on from the ids in the lineage.
+        if how == "rebase" or any(changes_read(snapshot.summary) for snapshot in rows.snapshots):
             raise release_refusals.needs_rewrite(state.identifier, rows.staging.target)
     if not can_commit(description, state.format_version):
         return _Step(member, "fast-forward", None)
@@ -162,14 +167,6 @@ def _looked_at(description: CatalogDescription, step: _Step) -> Member | Publish
     member = step.member
     state = look(description, member.state.identifier) or member.state
     found = published_snapshot(state, member.rows.staging, member.rows.snapshot)
-    return (
-        replace(member, state=state)
-        if found is None
-        else replace(step.done(), published=PublishedSnapshot.of(member.rows.snapshot, found))
-    )
-
-
-def _discard(steps: Sequence[_Step]) -> None:
-    for step in steps:
-        if step.commit is not None:
-            step.commit.discard()
+    if found is None:
+        return replace(member, state=state)
+    return replace(step.done(), published=PublishedSnapshot.of(member.rows.snapshot, found))

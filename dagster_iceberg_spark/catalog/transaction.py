@@ -5,7 +5,7 @@ A SQL catalog moves the pointers of all tables in one transaction. A REST catalo
 after the other. The configuration of the catalog says whether it does.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -33,6 +33,10 @@ _OUTDATED: Final = "older than last sequence number"
 _TRANSACTIONS: Final = Endpoint.from_string("POST /v1/{prefix}/transactions/commit")
 
 
+def discard_nothing() -> None:
+    """Discard nothing, for a commit that has written no file."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableCommit:
     """A commit of metadata that is ready to be made.
@@ -49,7 +53,14 @@ class TableCommit:
     requirements: tuple[TableRequirement, ...]
     updates: tuple[TableUpdate, ...]
     published: Mapping[int, PublishedSnapshot]
-    discard: Callable[[], None]
+    discard: Callable[[], None] = discard_nothing
+
+
+def discard_all(commits: Iterable[TableCommit | None]) -> None:
+    """Delete what was written for commits that are not made."""
+    for commit in commits:
+        if commit is not None:
+            commit.discard()
 
 
 def is_transactional(description: CatalogDescription) -> bool:
@@ -88,7 +99,7 @@ def commit_tables(description: CatalogDescription, commits: Sequence[TableCommit
             case RestCatalog():
                 _require_transactions(description, catalog)
                 is_made = _has_no_conflict(lambda: _commit_by_rest(catalog, ordered))
-                return is_made or (bool(ordered) and all(_is_made(catalog, commit) for commit in ordered))
+                return is_made or all(_is_made(catalog, commit) for commit in ordered)
             case _:
                 raise TypeError(f"the {description} commits one table at a time")
 

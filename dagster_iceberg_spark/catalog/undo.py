@@ -3,18 +3,32 @@
 import datetime as dt
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
+from functools import partial
 
-from pyiceberg.exceptions import ValidationException
 from pyiceberg.manifest import DataFile as ManifestDataFile
 from pyiceberg.table import Table
-from pyiceberg.table.update import AddSnapshotUpdate, AssertTableUUID, SetPropertiesUpdate, TableUpdate
+from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate, TableUpdate
 
 from dagster_iceberg_spark.catalog.branches import can_commit
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.look import translated_answers
-from dagster_iceberg_spark.catalog.publication import as_seen, file_changes, files_of, known_table, move_of
-from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table, commit_tables, is_transactional
+from dagster_iceberg_spark.catalog.look import known_table, translated_answers
+from dagster_iceberg_spark.catalog.publication import (
+    add_snapshot,
+    added_snapshots,
+    as_seen,
+    discard_manifests,
+    file_changes,
+    files_of,
+    move_of,
+)
+from dagster_iceberg_spark.catalog.transaction import (
+    TableCommit,
+    commit_table,
+    commit_tables,
+    discard_all,
+    discard_nothing,
+    is_transactional,
+)
 from dagster_iceberg_spark.plan import undo_refusals
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.publication import touches
@@ -50,12 +64,12 @@ def undo_snapshots(
     is_atomic = is_transactional(description)
     if is_atomic:
         if not commit_tables(description, commits):
-            _discard(commits)
+            discard_all(commits)
             raise undo_refusals.moved(commits[0].identifier)
     else:
         for number, commit in enumerate(commits):
             if not commit_table(description, commit):
-                _discard(commits[number:])
+                discard_all(commits[number:])
                 raise undo_refusals.moved(commit.identifier)
             report(f"Undid {commit.identifier}, {number + 1} of {len(commits)} tables.")
     heads = {commit.identifier: next(iter(commit.published.values())).snapshot_id for commit in commits}
@@ -66,14 +80,14 @@ def _commit(
     description: CatalogDescription, undo: TableUndo, owned: BoundScope, *, run_id: str, by: str
 ) -> TableCommit:
     state = undo.state
-    table = known_table(description, state.identifier)
+    table = known_table(description, state.identifier, action="undo a run in")
     if not can_commit(description, table.metadata.format_version):
         raise undo_refusals.needs_engine(state.identifier)
     requirements = (AssertTableUUID(uuid=table.metadata.table_uuid), as_seen(MAIN_BRANCH, state))
     if undo.target_id is None:
-        snapshot_id, updates, discard = _reverted(description, undo, owned, by=by)
+        snapshot_id, updates, discard = _reverted(description, table, undo, owned, by=by)
     else:
-        snapshot_id, updates, discard = undo.target_id, (), _nothing
+        snapshot_id, discard = undo.target_id, discard_nothing
         record = undo.record(run_id, by, dt.datetime.now(dt.timezone.utc))
         updates = (SetPropertiesUpdate(updates={UNDONE_PROPERTY: record}),)
     published = {state.refs[MAIN_BRANCH]: PublishedSnapshot(snapshot_id, is_moved=True)}
@@ -82,28 +96,18 @@ def _commit(
 
 
 def _reverted(
-    description: CatalogDescription, undo: TableUndo, owned: BoundScope, *, by: str
+    description: CatalogDescription, table: Table, undo: TableUndo, owned: BoundScope, *, by: str
 ) -> tuple[int, tuple[TableUpdate, ...], Callable[[], None]]:
     """Prepare the snapshot that takes the files back. Return its id, its updates, and what discards it."""
     state = undo.state
     _refuse_changes_of_others(description, undo, owned)
-    table = known_table(description, state.identifier)
+    transaction = table.transaction()
     with translated_answers(description, action=f"read the manifests of {state.identifier} in"):
         added, removed = _net_files(table, undo)
-        if any(file.spec_id != table.metadata.default_spec_id for file in removed):
-            raise undo_refusals.needs_engine(state.identifier)
-        producer: Any = table.transaction().update_snapshot(undo.properties(by), branch=MAIN_BRANCH).overwrite()
-        for file in removed:
-            producer.append_data_file(file)
-        for file in added:
-            producer.delete_data_file(file)
-        try:
-            updates, _ = producer._commit()  # noqa: SLF001 - `commit` would try again on another head
-        except ValidationException as error:  # compaction has rewritten a file
-            producer._clean_all_uncommitted()  # noqa: SLF001 - manifests that no snapshot has
-            raise undo_refusals.needs_engine(state.identifier) from error
-    snapshots = tuple(update for update in updates if isinstance(update, AddSnapshotUpdate))
-    return producer.snapshot_id, snapshots, producer._clean_all_uncommitted  # noqa: SLF001 - as above
+        producer = add_snapshot(transaction, MAIN_BRANCH, undo.properties(by), removed, added, kind="overwrite")
+    if producer is None:
+        raise undo_refusals.needs_engine(state.identifier)
+    return producer.snapshot_id, added_snapshots(transaction), partial(discard_manifests, [producer])
 
 
 def _refuse_changes_of_others(description: CatalogDescription, undo: TableUndo, owned: BoundScope) -> None:
@@ -124,18 +128,12 @@ def _net_files(table: Table, undo: TableUndo) -> tuple[list[ManifestDataFile], l
     """Return the files that the snapshots have added together, and those that they have removed."""
     added, removed = dict[str, ManifestDataFile](), dict[str, ManifestDataFile]()
     for snapshot in reversed(undo.snapshots):  # a file that one added and the next removed was never there
-        new, gone = files_of(table, snapshot.snapshot_id)
-        for own, other, files in ((added, removed, gone), (removed, added, new)):
-            for file in files:
+        files = files_of(table, snapshot.snapshot_id)
+        if files is None:
+            raise undo_refusals.needs_engine(undo.state.identifier)
+        new, gone = files
+        for own, other, changed in ((added, removed, gone), (removed, added, new)):
+            for file in changed:
                 if own.pop(file.file_path, None) is None:
                     other[file.file_path] = file
     return list(added.values()), list(removed.values())
-
-
-def _discard(commits: Sequence[TableCommit]) -> None:
-    for commit in commits:
-        commit.discard()
-
-
-def _nothing() -> None:
-    """Discard nothing."""

@@ -300,7 +300,7 @@ def env_promote(name: str, **options: Any) -> None:
     with _usage_errors():
         found = _in_locations(options, partial(promote_environment, name=name, report=click.echo))
     rows = [
-        (item.member.asset, item.how or "", str(item.published.snapshot_id), "yes" if release.is_atomic else "no")
+        (item.member.asset, item.how, str(item.published.snapshot_id), "yes" if release.is_atomic else "no")
         for release in found
         for item in release.members
     ]

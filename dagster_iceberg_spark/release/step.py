@@ -157,7 +157,7 @@ class ReleaseStep:
             name: (_EARLIER, None, found.snapshot_id) for name, found in published.items()
         }
         for item in release.members:
-            records[item.member.asset] = (item.how or _EARLIER, item.before, item.published.snapshot_id)
+            records[item.member.asset] = (item.how, item.before, item.published.snapshot_id)
         rows = [asset.record(*records[asset.definition.name]) for asset in staged]
         at_once = "at one instant" if release.is_atomic else "one after the other"
         self.context.log.info(
