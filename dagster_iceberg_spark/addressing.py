@@ -55,6 +55,15 @@ def asset_scope(
     return partition_scope(context.asset_partitions_def, context.asset_partition_keys, columns, subject=subject)
 
 
+def spec_scope(spec: dg.AssetSpec, keys: Sequence[str]) -> PartitionScope:
+    """Return these partitions of an asset, or the whole table of an asset without partitions."""
+    if spec.partitions_def is None:
+        return PartitionScope()
+    subject = "/".join(spec.key.path)
+    columns = parse_key(PARTITION_EXPR, plain_metadata(spec.metadata), subject=subject)
+    return partition_scope(spec.partitions_def, keys, columns, subject=subject)
+
+
 def partition_scope(
     partitions_def: dg.PartitionsDefinition,
     keys: Sequence[str],

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
-from dagster_iceberg_spark.addressing import partition_scope, plain_metadata
+from dagster_iceberg_spark.addressing import spec_scope
 from dagster_iceberg_spark.check.findings import Finding
 from dagster_iceberg_spark.check.steps import Answer, Step, finding_of
 from dagster_iceberg_spark.config.configuration import unset_variables
 from dagster_iceberg_spark.config.embedded_catalog import EmbeddedCatalog
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
-from dagster_iceberg_spark.plan.options import PARTITION_EXPR, parse_key
 from dagster_iceberg_spark.plan.publication import StagedRows
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import ASSET_KEY, PARTITION_KEYS
@@ -67,12 +66,10 @@ def stored_tables(definitions: dg.Definitions, *, action: str) -> Iterator[list[
     Raises:
         ConfigurationError: The code location has no IO manager of this package. The message names the action.
     """
-    from dagster_iceberg_spark.catalog.look import look
-
     stored = stored_assets(definitions)
     if not stored:
         raise _without_io_manager(definitions, action)
-    found: dict[tuple[object, TableIdentifier], StoredTable | None] = {}
+    members = []
     with ExitStack() as stack:
         for key, assets in stored.items():
             unset = ", ".join(unset_variables(assets.resource)) if assets.specs else ""
@@ -83,14 +80,23 @@ def stored_tables(definitions: dg.Definitions, *, action: str) -> Iterator[list[
             if not assets.specs:
                 continue
             io_manager = stack.enter_context(opened(key, assets.resource))
-            catalog = io_manager.spark.catalog_description
-            for spec in assets.specs:
-                place = (catalog.identity, io_manager.table_of(spec))
-                if place not in found:
-                    state = look(catalog, place[1])
-                    found[place] = None if state is None else StoredTable(io_manager, spec, state)
-        tables = [table for table in found.values() if table is not None]
-        yield sorted(tables, key=lambda table: table.state.identifier.parts)
+            members += [(io_manager, spec) for spec in assets.specs]
+        yield existing_tables(members)
+
+
+def existing_tables(members: Iterable[tuple[IcebergPySparkIOManager, dg.AssetSpec]]) -> list[StoredTable]:
+    """Return the tables of assets that exist, by name: one for all assets and IO managers that share it."""
+    from dagster_iceberg_spark.catalog.look import look
+
+    found: dict[tuple[object, TableIdentifier], StoredTable | None] = {}
+    for io_manager, spec in members:
+        catalog, identifier = io_manager.spark.catalog_description, io_manager.table_of(spec)
+        place = (catalog.identity, identifier)
+        if place not in found:
+            state = look(catalog, identifier)
+            found[place] = None if state is None else StoredTable(io_manager, spec, state)
+    tables = [table for table in found.values() if table is not None]
+    return sorted(tables, key=lambda table: table.state.identifier.parts)
 
 
 def _without_io_manager(definitions: dg.Definitions, action: str) -> ConfigurationError:
@@ -175,11 +181,8 @@ def written_partitions(spec: dg.AssetSpec, snapshots: Iterable[Snapshot]) -> Par
         if not listed or snapshot.summary.get(ASSET_KEY) != name:
             return PartitionScope()
         keys |= listed
-    if spec.partitions_def is None:
-        return PartitionScope()
-    columns = parse_key(PARTITION_EXPR, plain_metadata(spec.metadata), subject=name)
     try:
-        return partition_scope(spec.partitions_def, sorted(keys), columns, subject=name)
+        return spec_scope(spec, sorted(keys))
     except (KeyError, ValueError):  # keys of an earlier partitions definition
         return PartitionScope()
 

@@ -4,13 +4,12 @@ import datetime as dt
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import dagster as dg
 
 from dagster_iceberg_spark.asset_tables import advance, drop_branch, stored_tables, written_partitions
-from dagster_iceberg_spark.catalog.audits import audited_rows
 from dagster_iceberg_spark.catalog.files import DifferingFiles, PartitionFile, differing_files
 from dagster_iceberg_spark.catalog.release import Release, publish_release
 from dagster_iceberg_spark.errors import UpstreamMissingError
@@ -23,11 +22,10 @@ from dagster_iceberg_spark.plan.branch_diff import (
     refuse_rolled_back,
 )
 from dagster_iceberg_spark.plan.environment import Environment, is_environment_branch
-from dagster_iceberg_spark.plan.publication import StagedRows
+from dagster_iceberg_spark.plan.publication import StagedRows, rows_of_scope
 from dagster_iceberg_spark.plan.release import Member
 from dagster_iceberg_spark.plan.staging import Staging
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
 
 
@@ -56,7 +54,7 @@ class EnvironmentBranch:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, because `own` is cached
 class _Table:
     """A table that has a branch of the environment, with the first of its assets."""
 
@@ -65,7 +63,7 @@ class _Table:
     state: TableState
     branch: str
 
-    @property
+    @cached_property
     def own(self) -> tuple[Snapshot, ...]:
         return own_snapshots(self.state, self.branch)
 
@@ -111,9 +109,7 @@ class _Table:
         options = self.io_manager.definition_of(self.spec).request.options
         own, state = self.own, self.state
         refuse_rolled_back(state, self.branch, own)
-        scope = audited_rows(
-            state, own[-1], Schema(()), options.renames, scope=written_partitions(self.spec, own)
-        ).scope
+        scope = rows_of_scope(state, options, written_partitions(self.spec, own))
         rows = scope.without(options.merge.validity)
         return Member(str(state.identifier), state, StagedRows(Staging(self.branch, MAIN_BRANCH), own, rows, scope))
 

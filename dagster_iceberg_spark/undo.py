@@ -8,18 +8,22 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_iceberg_spark.asset_tables import StoredTable, io_manager_of, stored_tables, written_partitions
-from dagster_iceberg_spark.catalog.audits import audited_rows
-from dagster_iceberg_spark.catalog.look import look
+from dagster_iceberg_spark.asset_tables import (
+    StoredTable,
+    existing_tables,
+    io_manager_of,
+    stored_tables,
+    written_partitions,
+)
 from dagster_iceberg_spark.catalog.undo import undo_snapshots
 from dagster_iceberg_spark.dagster_private import recorded_events
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.final_errors import final_errors
 from dagster_iceberg_spark.plan.binding import EVERYTHING, BoundScope
+from dagster_iceberg_spark.plan.publication import rows_of_scope
 from dagster_iceberg_spark.plan.undo import TableUndo, plan_undo
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import ASSET_KEY, PARTITION_KEYS, RUN_ID, SNAPSHOT_ID, UNDOES
-from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 
@@ -129,8 +133,13 @@ def build_undo_op(assets: Iterable[dg.AssetsDefinition], *, name: str = "undo_ru
     def undo(context: dg.OpExecutionContext) -> None:
         with final_errors():
             config = context.op_config
+            hint = "build it for assets that it stores only."
+            io_managers = {
+                key: io_manager_of(getattr(context.resources, key), key, action="undo runs in", hint=hint)
+                for _, key in members
+            }
             done = _undone(
-                list(_of_resources(context.resources, members)),
+                existing_tables((io_managers[key], spec) for spec, key in members),
                 config["run_id"],
                 context.run_id,
                 dry_run=config["dry_run"],
@@ -141,18 +150,6 @@ def build_undo_op(assets: Iterable[dg.AssetsDefinition], *, name: str = "undo_ru
         context.add_output_metadata({"iceberg/undone": [table.document() for table in done.tables]})
 
     return undo
-
-
-def _of_resources(resources: Any, members: Sequence[tuple[dg.AssetSpec, str]]) -> Iterable[StoredTable]:
-    known = set[tuple[str, TableIdentifier]]()
-    for spec, key in members:
-        hint = "build it for assets that it stores only."
-        io_manager = io_manager_of(getattr(resources, key), key, action="undo runs in", hint=hint)
-        identifier = io_manager.table_of(spec)
-        state = look(io_manager.spark.catalog_description, identifier)
-        if state is not None and (key, identifier) not in known:
-            known.add((key, identifier))
-            yield StoredTable(io_manager, spec, state)
 
 
 def _undone(
@@ -206,8 +203,7 @@ def _rows_of(table: StoredTable, undo: TableUndo) -> BoundScope:
         return EVERYTHING
     options = table.io_manager.definition_of(table.spec).request.options
     scope = written_partitions(table.spec, undo.snapshots)
-    rows = audited_rows(undo.state, undo.snapshots[0], Schema(()), options.renames, scope=scope).scope
-    return rows.without(options.merge.validity)
+    return rows_of_scope(undo.state, options, scope).without(options.merge.validity)
 
 
 def _tell(instance: dg.DagsterInstance, undos: Sequence[TableUndo], heads: dict[TableIdentifier, int], by: str) -> None:

@@ -57,10 +57,8 @@ def _table_check(
         required_resource_keys={io_manager_key},
     )
     def iceberg_table(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        resource, hint = (
-            getattr(context.resources, io_manager_key),
-            "build table checks for assets that it stores only.",
-        )
+        resource = getattr(context.resources, io_manager_key)
+        hint = "build table checks for assets that it stores only."
         io_manager = io_manager_of(resource, io_manager_key, action="check", hint=hint)
         catalog_findings = (
             io_manager.spark.findings(namespace=namespace, seconds=seconds) if extent == "catalog" else ()

@@ -22,6 +22,8 @@ from dagster_iceberg_spark.errors import IcebergSparkError, UpstreamMissingError
 from dagster_iceberg_spark.timeouts import STEP_SECONDS
 
 if TYPE_CHECKING:
+    import datetime as dt
+
     from dagster import Definitions
 
     from dagster_iceberg_spark.staged_branches import StagedBranch
@@ -207,23 +209,20 @@ def branches(*, as_json: bool, drop: Sequence[str], **options: Any) -> None:
     if as_json:
         click.echo(json.dumps([branch.document() for branch in found], indent=2))
     else:
-        Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False).print(_table_of(found, drop))
+        columns = ("table", "branch", "staged at (UTC)", "partitions", "rows", "run", "")
+        rows = [_row_of(branch, is_dropped=branch.name in drop) for branch in found]
+        _print_table(columns, rows, numbers=("rows",), empty="No table has a staged branch.")
     if missing:
         raise click.UsageError(f"No table has the staged branch {', '.join(map(repr, sorted(missing)))}.")
 
 
-def _table_of(found: "Sequence[StagedBranch]", dropped: Sequence[str]) -> Table | str:
-    if not found:
-        return "No table has a staged branch."
-    shown = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("table", "branch", "staged at (UTC)", "partitions", "rows", "run", ""):
-        shown.add_column(column, overflow="fold", justify="right" if column == "rows" else "left")
-    for branch in found:
-        staged_at = "" if branch.staged_at is None else f"{branch.staged_at:%Y-%m-%d %H:%M}"
-        values = (str(branch.table), branch.name, staged_at, branch.partitions, str(branch.rows), branch.run_id)
-        done = "dropped" if branch.name in dropped else ""
-        shown.add_row(*(escape(value or "") for value in values), done)
-    return shown
+def _row_of(branch: "StagedBranch", *, is_dropped: bool) -> tuple[str, ...]:
+    values = (str(branch.table), branch.name, _minute(branch.staged_at), branch.partitions, str(branch.rows))
+    return (*(value or "" for value in values), branch.run_id or "", "dropped" if is_dropped else "")
+
+
+def _minute(instant: "dt.datetime | None") -> str:
+    return "" if instant is None else f"{instant:%Y-%m-%d %H:%M}"
 
 
 @app.group()
@@ -244,15 +243,7 @@ def env_list(*, as_json: bool, **options: Any) -> None:
         click.echo(json.dumps([branch.document() for branch in found], indent=2))
         return
     columns = ("branch", "table", "snapshots", "written at (UTC)")
-    rows = [
-        (
-            item.branch,
-            str(item.table),
-            str(item.snapshots),
-            f"{item.written_at:%Y-%m-%d %H:%M}" if item.written_at else "",
-        )
-        for item in found
-    ]
+    rows = [(item.branch, str(item.table), str(item.snapshots), _minute(item.written_at)) for item in found]
     _print_table(columns, rows, empty="No table has a branch of an environment.")
 
 
@@ -387,11 +378,13 @@ def _usage_errors() -> Iterator[None]:
         raise click.UsageError(str(error)) from error
 
 
-def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str) -> None:
-    """Print rows of text, or a sentence if there are none."""
+def _print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str, numbers: Sequence[str] = ()
+) -> None:
+    """Print rows of text, or a sentence if there are none. The columns of numbers are aligned to the right."""
     shown = Table(box=None, padding=(0, 2, 0, 0))
     for column in columns:
-        shown.add_column(column, overflow="fold")
+        shown.add_column(column, overflow="fold", justify="right" if column in numbers else "left")
     for row in rows:
         shown.add_row(*map(escape, row))
     console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)

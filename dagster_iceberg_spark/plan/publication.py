@@ -16,11 +16,14 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from dagster_iceberg_spark.plan import publication_refusals
-from dagster_iceberg_spark.plan.binding import BoundScope
+from dagster_iceberg_spark.plan.binding import BoundScope, bind_scope
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile, within_file
+from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.staging import Staging, is_empty_start
 from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 Publication: TypeAlias = Literal["fast-forward", "rebase", "rewrite"]
@@ -95,6 +98,13 @@ class StagedRows:
     def columns(self) -> tuple[str, ...]:
         """The columns whose bounds in the data files show which files have these rows."""
         return tuple(dict.fromkeys((*self.owned.columns, *(self.audited.columns if self.audited else ()))))
+
+
+def rows_of_scope(state: TableState, options: WriteOptions, scope: PartitionScope) -> BoundScope:
+    """Return the rows of an asset's partitions, by the table's names of the columns."""
+    subject = str(state.identifier)
+    names = StoredNames.of(options.renames, Schema(()), state.schema, subject=subject)
+    return bind_scope(names.of_scope(scope), state.schema, subject=subject)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,30 +27,20 @@ class TableUndo:
     Args:
         snapshots: The snapshots, newest first.
         target_id: The snapshot that `main` moves to, or None for a revert.
+        later: The snapshots of `main` that stay and are newer than one of these, newest first. Those that are undone
+            already are left out, and so is what undid them: together they have changed nothing.
     """
 
     state: TableState
     snapshots: tuple[Snapshot, ...]
     how: How
     target_id: int | None = None
+    later: tuple[Snapshot, ...] = ()
 
     @property
     def appends(self) -> bool:
         """Whether the snapshots have only appended rows."""
         return all(snapshot.summary.get(lineage.WRITE_DISPOSITION) == "append" for snapshot in self.snapshots)
-
-    @property
-    def later(self) -> tuple[Snapshot, ...]:
-        """The snapshots of `main` that stay and are newer than one that is undone, newest first.
-
-        Without those that are undone already, and what undid them: together they have changed nothing.
-        """
-        undone = {snapshot.snapshot_id for snapshot in self.snapshots}
-        line = _Line.of(self.state)
-        oldest = max((line.places[snapshot_id] for snapshot_id in undone), default=0)
-        return tuple(
-            item for item in line.snapshots[:oldest] if item.snapshot_id not in undone | line.undone | line.undoing
-        )
 
     def restored(self) -> Snapshot | None:
         """Return the newest snapshot of exactly these partitions before those that are undone, if there is one."""
@@ -114,13 +104,13 @@ class _Line:
 
     Args:
         undone: Those that a revert has undone.
-        undoing: The reverts.
+        without_effect: These, and the reverts.
     """
 
     snapshots: tuple[Snapshot, ...]
     places: Mapping[int, int]
     undone: frozenset[int]
-    undoing: frozenset[int]
+    without_effect: frozenset[int]
 
     @classmethod
     def of(cls, state: TableState) -> "_Line":
@@ -132,11 +122,7 @@ class _Line:
                 undone |= set(json.loads(ids))
                 undoing.add(snapshot.snapshot_id)
         places = {snapshot.snapshot_id: place for place, snapshot in enumerate(snapshots)}
-        return cls(snapshots, places, frozenset(undone & places.keys()), frozenset(undoing))
-
-    def without_effect(self, snapshot: Snapshot) -> bool:
-        """Return whether a snapshot is undone, or undoes others."""
-        return snapshot.snapshot_id in self.undone | self.undoing
+        return cls(snapshots, places, frozenset(undone & places.keys()), frozenset(undone | undoing))
 
 
 def records_of(state: TableState) -> list[Mapping[str, Any]]:
@@ -200,7 +186,10 @@ def _of_table(state: TableState, line: _Line, chosen: AbstractSet[int]) -> Table
         raise undo_refusals.expired(state.identifier, oldest.snapshot_id)
     if snapshots == line.snapshots[: len(snapshots)] and target is not None:
         return TableUndo(state, snapshots, "rollback", target)
-    return TableUndo(state, snapshots, "revert")
+    newer = line.snapshots[: line.places[oldest.snapshot_id]]
+    left_out = chosen | line.without_effect
+    later = tuple(item for item in newer if item.snapshot_id not in left_out)
+    return TableUndo(state, snapshots, "revert", later=later)
 
 
 def _dependents_first(undos: Sequence[TableUndo]) -> list[TableUndo]:
@@ -230,7 +219,7 @@ def _dependents(lines: Mapping[str, _Line], chosen: Mapping[str, AbstractSet[int
     sources = {name: _chosen(lines[name], ids) for name, ids in chosen.items() if ids}
     for name, line in lines.items():
         for place, snapshot in enumerate(line.snapshots):
-            if snapshot.snapshot_id in chosen[name] or line.without_effect(snapshot):
+            if snapshot.snapshot_id in chosen[name] or snapshot.snapshot_id in line.without_effect:
                 continue
             upstream = snapshot.summary.get(lineage.UPSTREAM, "")
             found = next((read.table for read in upstream_reads(upstream) if _has_read(read, lines, sources)), None)

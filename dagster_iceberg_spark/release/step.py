@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import dagster as dg
 
-from dagster_iceberg_spark.addressing import partition_scope, plain_metadata
+from dagster_iceberg_spark.addressing import spec_scope
 from dagster_iceberg_spark.asset_tables import advance, drop_branch, io_manager_of
-from dagster_iceberg_spark.catalog.audits import audited_rows
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.catalog.release import Release, publish_release
 from dagster_iceberg_spark.dagster_private import blocking_checks, recorded_events, root_run_of, runs_of_root
@@ -22,16 +21,14 @@ from dagster_iceberg_spark.errors import (
 )
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan import release_refusals
-from dagster_iceberg_spark.plan.options import PARTITION_EXPR, WriteOptions, parse_key
-from dagster_iceberg_spark.plan.publication import StagedRows, published_snapshot
+from dagster_iceberg_spark.plan.options import WriteOptions
+from dagster_iceberg_spark.plan.publication import StagedRows, published_snapshot, rows_of_scope
 from dagster_iceberg_spark.plan.release import Member, PublishedSnapshot
 from dagster_iceberg_spark.plan.staging import Staging, staged_branch
 from dagster_iceberg_spark.release.definition import MemberDefinition
 from dagster_iceberg_spark.release.record import StagedMaterialization, staged_materializations
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN, PARTITION_DIGEST
-from dagster_iceberg_spark.table.schema import Schema
-from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 _COLUMNS: Final = dg.TableSchema(
@@ -74,10 +71,10 @@ class _StagedAsset:
         staged = self.state.head(self.staging.branch)
         if staged is None or staged.snapshot_id != self.recorded.snapshot_id:
             raise release_refusals.lost_branch(self.identifier, self.staging.branch, self.recorded.snapshot_id)
-        scope = self._scope()
+        scope = spec_scope(self.definition.spec, self.recorded.partitions)
         if scope.digest != staged.summary.get(PARTITION_DIGEST):
             raise release_refusals.other_partitions(self.identifier, staged.snapshot_id, scope.describe())
-        rows = audited_rows(self.state, staged, Schema(()), self.options.renames, scope=scope).scope
+        rows = rows_of_scope(self.state, self.options, scope)
         audited = rows if has_checks or self.options.audits else None
         owned = rows.without(self.options.merge.validity)
         return Member(self.definition.name, self.state, StagedRows(self.staging, (staged,), owned, audited))
@@ -98,14 +95,6 @@ class _StagedAsset:
                 "snapshot_after": str(after),
             }
         )
-
-    def _scope(self) -> PartitionScope:
-        """Return the partitions that Dagster has recorded."""
-        spec = self.definition.spec
-        if spec.partitions_def is None:
-            return PartitionScope()
-        columns = parse_key(PARTITION_EXPR, plain_metadata(spec.metadata), subject=self.definition.name)
-        return partition_scope(spec.partitions_def, self.recorded.partitions, columns, subject=self.definition.name)
 
 
 @dataclass(frozen=True, slots=True)
