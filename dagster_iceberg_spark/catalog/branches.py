@@ -1,10 +1,11 @@
-"""Creates and drops branches through pyiceberg, without a JVM.
+"""Changes branches and tags through pyiceberg, without a JVM.
 
 The change does not depend on what other writers commit meanwhile, so a conflict with them needs no new plan.
 """
 
 import random
 import time
+from collections.abc import Sequence
 from typing import Final
 
 import tenacity
@@ -16,6 +17,7 @@ from pyiceberg.table.update import (
     AssertRefSnapshotId,
     AssertTableUUID,
     RemoveSnapshotRefUpdate,
+    SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
@@ -26,7 +28,7 @@ from dagster_iceberg_spark.catalog.look import call_catalog, find_table, open_ca
 from dagster_iceberg_spark.errors import CommitConflictError
 from dagster_iceberg_spark.plan.publication import ROW_LINEAGE_VERSION
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch
+from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, DropTag, SetProperties, TagUpdate
 from dagster_iceberg_spark.timeouts import LONGEST_WAIT_SECONDS
 
 ATTEMPTS: Final = 20
@@ -60,6 +62,17 @@ def change_branch(description: CatalogDescription, identifier: TableIdentifier, 
     return AGAIN_AFTER_CONFLICTS(_change, description, identifier, change)
 
 
+def change_tags(
+    description: CatalogDescription, identifier: TableIdentifier, changes: Sequence[TagUpdate | SetProperties]
+) -> bool:
+    """Set and drop tags, and set properties, in one commit. Return false if only an engine can.
+
+    Raises:
+        CommitConflictError: The snapshot of a tag has expired, or other writers commit all the time.
+    """
+    return AGAIN_AFTER_CONFLICTS(_change_tags, description, identifier, changes)
+
+
 def retention_of(days: int | None, *, keeps_snapshots: bool = False) -> dict[str, int]:
     """Return the retention of a branch, and perhaps of its snapshots, as the fields of its ref. None is for ever."""
     if days is None:
@@ -73,7 +86,7 @@ def wait_for_others(retry: int) -> None:
 
 
 def removal_of(branch: str) -> RemoveSnapshotRefUpdate:
-    """Return pyiceberg's update that drops a branch."""
+    """Return pyiceberg's update that drops a branch or tag."""
     return RemoveSnapshotRefUpdate.model_validate({"ref-name": branch})
 
 
@@ -92,39 +105,63 @@ def _change(description: CatalogDescription, identifier: TableIdentifier, change
             age = retention_of(retention_days)
             ref = {"type": SnapshotRefType.BRANCH, "ref-name": name, "snapshot-id": snapshot_id, **age}
             is_new = AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": None})
-            _commit(description, table, identifier, SetSnapshotRefUpdate.model_validate(ref), is_new)
+            _commit(description, table, identifier, (SetSnapshotRefUpdate.model_validate(ref),), is_new)
         case _:
-            _commit(description, table, identifier, removal_of(change.name))
+            _commit(description, table, identifier, (removal_of(change.name),))
     return True
+
+
+def _change_tags(
+    description: CatalogDescription, identifier: TableIdentifier, changes: Sequence[TagUpdate | SetProperties]
+) -> bool:
+    table = find_table(description, identifier)
+    if table is None:
+        return True
+    if not can_commit(description, table.metadata.format_version):
+        return False
+    refs = table.metadata.refs
+    due = [change for change in changes if not isinstance(change, DropTag) or change.name in refs]
+    if due:
+        _commit(description, table, identifier, tuple(map(_update_of_tag, due)))
+    return True
+
+
+def _update_of_tag(change: TagUpdate | SetProperties) -> TableUpdate:
+    if isinstance(change, SetProperties):
+        return SetPropertiesUpdate(updates=dict(change.properties))
+    if isinstance(change, DropTag):
+        return removal_of(change.name)
+    ref = {"type": SnapshotRefType.TAG, "ref-name": change.name, "snapshot-id": change.snapshot_id}
+    return SetSnapshotRefUpdate.model_validate(ref | retention_of(change.retention_days))
 
 
 def _commit(
     description: CatalogDescription,
     table: Table,
     identifier: TableIdentifier,
-    update: TableUpdate,
+    updates: tuple[TableUpdate, ...],
     *requirements: TableRequirement,
 ) -> None:
     same_table = AssertTableUUID(uuid=table.metadata.table_uuid)
     try:
         call_catalog(
             description,
-            lambda: table.catalog.commit_table(table, (same_table, *requirements), (update,)),
-            action=f"change the branches of {identifier} in",
+            lambda: table.catalog.commit_table(table, (same_table, *requirements), updates),
+            action=f"change the branches and tags of {identifier} in",
         )
     except ValueError as error:
         if _EXPIRED not in str(error):
             raise
         raise _ExpiredStartError.refusing(
-            "create a branch of",
+            "create a branch or tag of",
             str(identifier),
-            expected="the snapshot that was the newest a moment ago",
+            expected="the snapshot that was there a moment ago",
             found="none of that id: it has expired",
             hint="run the asset again.",
         ) from error
     except CommitFailedException as error:
         raise CommitConflictError.refusing(
-            "change the branches of",
+            "change the branches and tags of",
             str(identifier),
             expected="a table that no other writer changes at this moment",
             found="a commit of another writer",

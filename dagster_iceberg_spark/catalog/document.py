@@ -12,7 +12,7 @@ from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec, parse_transform
 from dagster_iceberg_spark.table.schema import Schema, parse_schema
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, RefRetention, Snapshot, TableState
 
 Document = Mapping[str, Any]
 
@@ -73,7 +73,14 @@ def table_state(document: Document, identifier: TableIdentifier, snapshots: Snap
         identifier_fields=tuple(sorted(current.name_of(item) or "?" for item in identifiers)),
         sort_order=tuple(_sort_field(item, current) for item in orders[document["default-sort-order-id"]]),
         snapshot_log=tuple((item["timestamp-ms"], item["snapshot-id"]) for item in document.get("snapshot-log") or ()),
+        retention={name: _retention(ref) for name, ref in refs.items()},
+        uuid=str(document.get("table-uuid") or ""),
     )
+
+
+def _retention(document: Document) -> RefRetention:
+    names = ("max-ref-age-ms", "max-snapshot-age-ms", "min-snapshots-to-keep")
+    return RefRetention(*(document.get(name) for name in names))
 
 
 def _spec(document: Document, schemas: Iterable[Schema]) -> PartitionSpec:

@@ -1,5 +1,6 @@
 """The SQL statements that the package sends to Spark, and how they write names, texts and types."""
 
+import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -69,19 +70,39 @@ def repeated_rows(table: str, columns: Sequence[str], condition: str | None = No
     return f"SELECT {keys}, count(*) FROM {table}{where} GROUP BY {keys} HAVING count(*) > 1"
 
 
+def call(catalog: str, procedure: str, identifier: TableIdentifier, **arguments: str) -> str:
+    """Return the call of a procedure on a table, with other arguments in SQL (Iceberg docs, "Spark Procedures")."""
+    named = {"`table`": text(dotted(catalog, *identifier.parts)), **arguments}
+    return f"CALL {quote(catalog)}.system.{procedure}({', '.join(f'{key} => {item}' for key, item in named.items())})"
+
+
+def string_map(items: Mapping[str, str]) -> str:
+    """Return a map of texts."""
+    return f"map({', '.join(text(part) for item in items.items() for part in item)})"
+
+
+def instant(milliseconds: int) -> str:
+    """Return an instant, given in milliseconds since 1970."""
+    return f"timestamp_millis({milliseconds})"
+
+
+def time_window(column: Column, column_type: schema.IcebergType, start: dt.datetime, end: dt.datetime) -> str:
+    """Return the condition that a column is within a time window: of UTC, or of wall clocks without a zone."""
+    name, kind = column_name(column), str(column_type)
+    keyword, zone = {"date": ("DATE", ""), "timestamptz": ("TIMESTAMP_LTZ", " UTC")}.get(kind, ("TIMESTAMP_NTZ", ""))
+    form = "%Y-%m-%d" if kind == "date" else "%Y-%m-%d %H:%M:%S"
+    first, last = (f"{keyword} '{edge.strftime(form)}{zone}'" for edge in (start, end))
+    return f"{name} >= {first} AND {name} < {last}"
+
+
 def fast_forward(catalog: str, identifier: TableIdentifier, *, branch: str, to: str) -> str:
     """Return the call that moves a branch to the head of another one (Iceberg documentation, "Spark Procedures")."""
-    table = text(dotted(catalog, *identifier.parts))
-    return f"CALL {quote(catalog)}.system.fast_forward(`table` => {table}, branch => {text(branch)}, to => {text(to)})"
+    return call(catalog, "fast_forward", identifier, branch=text(branch), to=text(to))
 
 
 def create_changelog_view(catalog: str, identifier: TableIdentifier, *, view: str, ends: Mapping[str, str]) -> str:
     """Return the call that creates a view of the changes in a range (Iceberg documentation, "Spark Procedures")."""
-    options = ", ".join(f"{text(key)}, {text(value)}" for key, value in ends.items())
-    return (
-        f"CALL {quote(catalog)}.system.create_changelog_view(`table` => {text(dotted(catalog, *identifier.parts))}, "
-        f"options => map({options}), changelog_view => {text(view)})"
-    )
+    return call(catalog, "create_changelog_view", identifier, options=string_map(ends), changelog_view=text(view))
 
 
 def text(value: str) -> str:
@@ -225,6 +246,11 @@ def _clause(change: TableUpdate) -> str:  # noqa: C901, PLR0911, PLR0912 - one f
             return f"CREATE BRANCH IF NOT EXISTS {quote(change.name)}{start}{retention}"
         case updates.DropBranch():
             return f"DROP BRANCH IF EXISTS {quote(change.name)}"
+        case updates.SetTag():
+            start = f"AS OF VERSION {change.snapshot_id}"
+            return f"CREATE OR REPLACE TAG {quote(change.name)} {start} RETAIN {change.retention_days} DAYS"
+        case updates.DropTag():
+            return f"DROP TAG IF EXISTS {quote(change.name)}"
 
 
 def drop_table(catalog: str, identifier: TableIdentifier, *, files: Literal["deleted", "kept"]) -> str:
@@ -263,6 +289,16 @@ def find_token(catalog: str, identifier: TableIdentifier, token: str) -> str:
 def remove_orphans(catalog: str, identifier: TableIdentifier) -> str:
     """Return the call with which a person removes the files that belong to no snapshot."""
     return f"CALL {quote(catalog)}.system.remove_orphan_files(table => {text(dotted(*identifier.parts))})"
+
+
+def create_own_table(
+    catalog: str, identifier: TableIdentifier, columns: str, partition: str, properties: Mapping[str, str]
+) -> str:
+    """Create one of the package's own tables if it does not exist."""
+    return (
+        f"CREATE TABLE IF NOT EXISTS {table_name(catalog, identifier)} ({columns}) USING iceberg "
+        f"PARTITIONED BY ({quote(partition)}) TBLPROPERTIES ({_properties(properties)})"
+    )
 
 
 def probe(catalog: str) -> str:

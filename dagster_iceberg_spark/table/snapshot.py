@@ -1,6 +1,6 @@
 """Snapshots, and the state of a table at one point in time."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -33,6 +33,21 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class RefRetention:
+    """How long an expiry keeps a branch or tag (Iceberg spec, "Snapshot References"). None: as the table says.
+
+    Args:
+        max_ref_age_ms: The greatest age of the snapshot that the ref points to. `main` has none.
+        max_snapshot_age_ms: The greatest age of the snapshots of a branch.
+        min_snapshots_to_keep: The number of snapshots of a branch that are kept, whatever their age.
+    """
+
+    max_ref_age_ms: int | None = None
+    max_snapshot_age_ms: int | None = None
+    min_snapshots_to_keep: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TableState:
     """The state of a table when it was loaded.
 
@@ -44,6 +59,8 @@ class TableState:
         sort_order: The order of rows in new files.
         snapshot_log: The snapshots that were current on `main`: when, in milliseconds since 1970, and which; oldest
             first.
+        retention: How long an expiry keeps each branch and tag that says so.
+        uuid: The identity of the table. A table that is dropped and created again has another one.
     """
 
     identifier: TableIdentifier
@@ -60,6 +77,8 @@ class TableState:
     sort_order: tuple[SortField, ...] = ()
     branches: frozenset[str] = frozenset({MAIN_BRANCH})
     snapshot_log: tuple[tuple[int, int], ...] = ()
+    retention: Mapping[str, RefRetention] = field(default_factory=dict)
+    uuid: str = ""
 
     @property
     def spec(self) -> PartitionSpec:
@@ -89,6 +108,14 @@ class TableState:
     def ancestors(self, branch: str = MAIN_BRANCH) -> Iterator[Snapshot]:
         """Yield the head of the branch and its ancestors, newest first."""
         return self.history(self.refs.get(branch))
+
+    def without_refs(self, names: Collection[str]) -> "TableState":
+        """Return the state without these branches and tags."""
+        return replace(self, refs={name: item for name, item in self.refs.items() if name not in names})
+
+    def has_branch(self, ref: str) -> bool:
+        """Return whether a ref is a branch. Otherwise it is a tag."""
+        return ref in self.branches
 
     def history(self, snapshot_id: int | None) -> Iterator[Snapshot]:
         """Yield the snapshot and its ancestors, newest first."""

@@ -192,7 +192,34 @@ class DropBranch:
         return f"drop branch {self.name}"
 
 
+@dataclass(frozen=True, slots=True)
+class SetTag:
+    """Create a tag, or replace it.
+
+    Args:
+        retention_days: The age of the snapshot, in days, at which the expiry of snapshots removes the tag.
+    """
+
+    name: str
+    snapshot_id: int
+    retention_days: int
+
+    def __str__(self) -> str:
+        return f"set tag {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class DropTag:
+    """Drop a tag if it exists."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"drop tag {self.name}"
+
+
 BranchUpdate: TypeAlias = CreateBranch | DropBranch
+TagUpdate: TypeAlias = SetTag | DropTag
 TableUpdate: TypeAlias = (
     AddColumn
     | WidenColumn
@@ -210,4 +237,6 @@ TableUpdate: TypeAlias = (
     | SetSortOrder
     | CreateBranch
     | DropBranch
+    | SetTag
+    | DropTag
 )
