@@ -66,6 +66,19 @@ def stored_tables(definitions: dg.Definitions, *, action: str) -> Iterator[list[
     Raises:
         ConfigurationError: The code location has no IO manager of this package. The message names the action.
     """
+    with stored_members(definitions, action=action) as members:
+        yield existing_tables(members)
+
+
+@contextmanager
+def stored_members(
+    definitions: dg.Definitions, *, action: str
+) -> Iterator[list[tuple[IcebergPySparkIOManager, dg.AssetSpec]]]:
+    """Yield the assets of a code location that this package stores, each with its IO manager, which is open.
+
+    Raises:
+        ConfigurationError: The code location has no IO manager of this package. The message names the action.
+    """
     stored = stored_assets(definitions)
     if not stored:
         raise _without_io_manager(definitions, action)
@@ -81,7 +94,7 @@ def stored_tables(definitions: dg.Definitions, *, action: str) -> Iterator[list[
                 continue
             io_manager = stack.enter_context(opened(key, assets.resource))
             members += [(io_manager, spec) for spec in assets.specs]
-        yield existing_tables(members)
+        yield members
 
 
 def existing_tables(members: Iterable[tuple[IcebergPySparkIOManager, dg.AssetSpec]]) -> list[StoredTable]:

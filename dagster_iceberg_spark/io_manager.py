@@ -20,7 +20,8 @@ from dagster_iceberg_spark.outputs.write_request import write_request
 from dagster_iceberg_spark.plan.comparison import DefinedTable, TableReport, differences
 from dagster_iceberg_spark.plan.environment import RETENTION_DAYS as ENVIRONMENT_RETENTION_DAYS
 from dagster_iceberg_spark.plan.environment import Environment
-from dagster_iceberg_spark.plan.options import OUTPUT_KEYS
+from dagster_iceberg_spark.plan.metadata_key import read_metadata
+from dagster_iceberg_spark.plan.options import OUTPUT_KEYS, MaintenanceOptions
 from dagster_iceberg_spark.plan.placement import LocationTemplate
 from dagster_iceberg_spark.plan.staging import RETENTION_DAYS, PublishedBy
 from dagster_iceberg_spark.plan.table_request import TableCreation, missing_namespace, missing_table
@@ -213,6 +214,17 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         return defined_table(
             spec, namespace=self.namespace, configuration=self._configuration(), environment=self._environment
         )
+
+    def maintenance_of(self, spec: dg.AssetSpec) -> MaintenanceOptions:
+        """Return how the table of an asset is maintained.
+
+        Args:
+            spec: The spec of the asset, from `AssetsDefinition.specs`.
+
+        Raises:
+            MetadataKeyError: A metadata key or its value is invalid.
+        """
+        return read_metadata(MaintenanceOptions, plain_metadata(spec.metadata), subject="/".join(spec.key.path))
 
     def audit_table(self, spec: dg.AssetSpec, audits: Sequence[Audit]) -> Mapping[str, AuditResult] | None:
         """Evaluate audits on the rows that are published in the table of an asset. Nothing is written.

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
@@ -49,9 +50,13 @@ def version_of(table: Table, snapshot_id: int) -> Table:
     return table
 
 
+def is_nessie(catalog: Catalog) -> bool:
+    """Return whether a catalog is Nessie's."""
+    return isinstance(catalog, RestCatalog) and _API in catalog.properties
+
+
 def _is_in_nessie(table: Table) -> bool:
-    has_history = isinstance(table.catalog, RestCatalog) and _API in table.catalog.properties
-    return has_history and _COMMIT in table.metadata.properties
+    return is_nessie(table.catalog) and _COMMIT in table.metadata.properties
 
 
 def _line(table: Table, head: Snapshot, back_to: Callable[[Snapshot], bool]) -> Mapping[int, Snapshot]:

@@ -10,17 +10,19 @@ Every option has the same precedence:
 A value of None counts as no value: the next level applies.
 """
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.plan.audits import parse_audits
+from dagster_iceberg_spark.plan.maintenance_policy import parse_maintenance
 from dagster_iceberg_spark.plan.merging import MERGE_OPTIONS, MergeRules, MergeStrategy, parse_merge_rules
 from dagster_iceberg_spark.plan.metadata_key import PREFIX, MetadataKey, key, keys_of, read_metadata, unknown_keys
 from dagster_iceberg_spark.plan.schema_evolution import SchemaEvolution
 from dagster_iceberg_spark.plan.staging import PublishedBy
-from dagster_iceberg_spark.plan.values import list_of_text, names, one_of, sort_field, string_map, text
+from dagster_iceberg_spark.plan.values import duration, list_of_text, names, one_of, sort_field, string_map, text
 from dagster_iceberg_spark.table.audit import Audit
 from dagster_iceberg_spark.table.identifier import TableIdentifier, split_parts
 from dagster_iceberg_spark.table.lineage import OWNER_PROPERTY, SHARED_PROPERTY, SHARERS_PROPERTY
@@ -51,6 +53,7 @@ BRANCH: Final = "iceberg/branch"
 TAKES_OVER: Final = "iceberg/takes_over"
 AUDITS: Final = "iceberg/audits"
 PUBLISH: Final = "iceberg/publish"
+RETAIN: Final = "iceberg/retain"
 
 RESULT_KEYS: Final = (
     "iceberg/snapshot_id",
@@ -346,8 +349,27 @@ class WriteOptions:
         return self.write_disposition == "merge" and self.merge.where is None
 
 
+@dataclass(frozen=True, slots=True)
+class MaintenanceOptions:
+    """How the table of an asset is maintained."""
+
+    maintenance: Mapping[str, Any] | None = key(
+        'dict of settings that differ from the policy of the maintenance, such as `{"older_than": "30 days"}`; '
+        "`false`: the table is not maintained",
+        parse_maintenance,
+        default=dict,
+        default_text="the policy",
+    )
+    retain: dt.timedelta | None = key(
+        "duration, such as `400 days`: maintenance deletes the rows of partitions whose time window ended longer ago",
+        duration,
+        expected="a duration, such as `400 days`",
+        default_text="rows are kept",
+    )
+
+
 OUTPUT_KEYS: Final[Mapping[str, MetadataKey]] = {
-    item.name: item for item in (*keys_of(TableAddress), *keys_of(WriteOptions))
+    item.name: item for item in (*keys_of(TableAddress), *keys_of(WriteOptions), *keys_of(MaintenanceOptions))
 }
 """The metadata keys of an output by name."""
 ADDRESSING_KEYS: Final = tuple(name for name, item in OUTPUT_KEYS.items() if item.is_addressing)
@@ -371,6 +393,7 @@ def parse_write_options(
     levels = (configured, definition, run)
     chosen = {name: value for level in levels for name, value in level.items() if value is not None}
     options = _with_version(read_metadata(WriteOptions, chosen, subject=subject), subject)
+    read_metadata(MaintenanceOptions, chosen, subject=subject)  # an invalid value should not wait for the maintenance
     if options.merges and not options.merge_keys and options.merge.strategy != "scd2":
         raise MetadataKeyError.refusing(
             "merge into",
@@ -436,6 +459,8 @@ def metadata_for_table(  # noqa: PLR0913 - one argument for every key
     publish: PublishedBy | None = None,
     on_failure: Literal["keep", "drop"] | None = None,
     takes_over: str | None = None,
+    maintenance: Mapping[str, Any] | Literal[False] | None = None,
+    retain: str | None = None,
 ) -> dict[str, Any]:
     """Build an asset's metadata and validate it. The result is a plain dict, as you would write it by hand.
 
@@ -451,7 +476,8 @@ def metadata_for_table(  # noqa: PLR0913 - one argument for every key
         name: _plain(arguments[item.option]) for name, item in OUTPUT_KEYS.items() if arguments[item.option] is not None
     }
     parse_write_options(metadata, subject="the asset")
-    read_metadata(TableAddress, metadata, subject="the asset")
+    for options in (TableAddress, MaintenanceOptions):
+        read_metadata(options, metadata, subject="the asset")
     return metadata
 
 

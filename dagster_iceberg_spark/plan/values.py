@@ -1,12 +1,16 @@
 """Parsers of plain metadata values. They raise a `ValueError` or `TypeError` that names what was found."""
 
 import datetime as dt
+import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from dagster_iceberg_spark.table.identifier import quote_part, split_parts
 from dagster_iceberg_spark.table.notation import NotationError, nearest_of
 from dagster_iceberg_spark.table.ordering import SortField
+
+_DURATION: Final = re.compile(r"(?P<number>\d{1,9}) *(?P<unit>minute|hour|day|week)s?", re.IGNORECASE)
+_UNITS: Final = {"day": 86_400, "hour": 3_600, "minute": 60}
 
 
 def text(value: Any) -> str:
@@ -46,6 +50,28 @@ def instant(value: Any) -> dt.datetime:
     if given.tzinfo is None:
         raise ValueError(f"{value!r}, which has no zone")
     return given
+
+
+def duration(value: Any) -> dt.timedelta:
+    """Parse a duration: a `timedelta`, or a text such as `12 hours` or `7 days`."""
+    if isinstance(value, dt.timedelta):
+        found = value
+    else:
+        parts = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+        if parts is None:
+            raise NotationError("a duration, such as `12 hours` or `7 days`", repr(value))
+        found = dt.timedelta(**{f"{parts['unit'].lower()}s": int(parts["number"])})
+    if found < dt.timedelta():
+        raise ValueError(f"{value!r}, which is negative")
+    return found
+
+
+def duration_text(value: dt.timedelta) -> str:
+    """Return a duration in the notation that `duration` parses."""
+    seconds = int(value.total_seconds())
+    unit, size = next((item for item in _UNITS.items() if seconds % item[1] == 0), ("second", 1))
+    number = seconds // size
+    return f"{number} {unit}{'' if number == 1 else 's'}"
 
 
 def string_map(value: Any) -> dict[str, str]:

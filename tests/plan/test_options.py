@@ -217,6 +217,8 @@ def test_foreign_keys_and_reported_keys_are_ignored() -> None:
         ("iceberg/audits", {"a": {"condition": "x > 0", "severity": "error!"}}, "expected one of error, warn"),
         ("iceberg/audits", {"a": " "}, "found ''"),
         ("iceberg/publish", "run", "expected one of step, release, found 'run'"),
+        ("iceberg/maintenance", {"older_then": "1 day"}, "found 'older_then'. Hint: did you mean 'older_than'?"),
+        ("iceberg/retain", "forever", "expected a duration, such as `12 hours` or `7 days`, found 'forever'"),
         ("iceberg/on_failure", True, "expected one of keep, drop, found True"),
     ],
 )
@@ -353,6 +355,8 @@ FULL = {
     "iceberg/on_failure": "drop",
     "iceberg/audits": {"some": "count(*) > 0", "key": {"unique": ["id"], "severity": "warn"}},
     "iceberg/takes_over": "old/flights",
+    "iceberg/maintenance": {"older_than": "30 days"},
+    "iceberg/retain": "400 days",
 }
 
 

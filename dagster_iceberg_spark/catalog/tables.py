@@ -1,0 +1,57 @@
+"""Lists the tables of a catalog."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchNamespaceError
+from pyiceberg.typedef import Identifier
+
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.look import call_catalog, open_catalog
+from dagster_iceberg_spark.catalog.nessie import is_nessie
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+
+_S3_TABLES: Final = "s3tables"
+"""The service in the signatures of requests to AWS S3 Tables."""
+
+
+def tables_of(description: CatalogDescription) -> tuple[TableIdentifier, ...]:
+    """Return the tables of all namespaces of a catalog, sorted by name.
+
+    Raises:
+        CatalogUnavailableError: The catalog does not respond.
+    """
+
+    def listed() -> list[Identifier]:
+        catalog = open_catalog(description)
+        return [table for namespace in _namespaces(catalog) for table in _tables(catalog, namespace)]
+
+    found = call_catalog(description, listed, action="list the tables of")
+    return tuple(TableIdentifier(parts[:-1], parts[-1]) for parts in sorted(set(found)))
+
+
+def manages_files(description: CatalogDescription) -> bool:
+    """Return whether the catalog itself expires snapshots and deletes files: S3 Tables, or Nessie's garbage collector.
+
+    Raises:
+        CatalogUnavailableError: The catalog does not respond.
+    """
+    if description.spark_properties.get("rest.signing-name") == _S3_TABLES:
+        return True
+    return call_catalog(description, lambda: is_nessie(open_catalog(description)), action="open")
+
+
+def _namespaces(catalog: Catalog, parent: Identifier = ()) -> Iterator[Identifier]:
+    """Yield the namespaces below a namespace, on all levels."""
+    for namespace in catalog.list_namespaces(parent):
+        if len(namespace) > len(parent):  # some catalogs list the namespace itself
+            yield namespace
+            yield from _namespaces(catalog, namespace)
+
+
+def _tables(catalog: Catalog, namespace: Identifier) -> list[Identifier]:
+    try:
+        return catalog.list_tables(namespace)
+    except NoSuchNamespaceError:  # dropped in the meantime, or one that exists only by what is below it
+        return []

@@ -1,0 +1,1 @@
+"""Maintenance of tables: their health, what others still need, and the jobs that keep them small."""

@@ -1,0 +1,100 @@
+"""The health of the tables of a code location, or of a catalog."""
+
+import datetime as dt
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from dagster_iceberg_spark.asset_tables import stored_members
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.errors import IcebergSparkError
+from dagster_iceberg_spark.plan.health import TableHealth, readable_bytes, table_health
+from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
+from dagster_iceberg_spark.resource import IcebergSparkResource
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedTable:
+    """A table with its health, or with the error that kept its metadata from being read."""
+
+    table: str
+    health: TableHealth | None
+    error: str | None = None
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the table needs no work."""
+        return self.health is not None and self.health.is_healthy
+
+    def lines(self) -> Iterator[str]:
+        """Yield what the table needs and what its branches and tags keep, for people."""
+        if self.health is None:
+            yield f"cannot tell. {self.error}"
+            return
+        yield from (f"needs {need}." for need in self.health.needs)
+        for ref in self.health.refs:
+            if ref.snapshots:
+                held = f"{ref.snapshots:,} snapshots" if ref.snapshots > 1 else "a snapshot"
+                yield f"the {ref.kind} {ref.name!r} keeps {held} and {readable_bytes(ref.bytes)} of data files."
+
+    def document(self) -> dict[str, Any]:
+        """Return the table for JSON."""
+        return {"table": self.table, "error": self.error} if self.health is None else self.health.document()
+
+
+def stored_health(
+    definitions: dg.Definitions, tables: Collection[str] = (), policy: MaintenancePolicy | None = None
+) -> Iterator[CheckedTable]:
+    """Yield the health of the tables of a code location's assets, or of those with these names.
+
+    Raises:
+        ConfigurationError: The code location has no IO manager of this package.
+    """
+    with stored_members(definitions, action="show the health of") as members:
+        known = set[tuple[object, TableIdentifier]]()
+        for io_manager, spec in members:
+            catalog, identifier = io_manager.spark.catalog_description, io_manager.table_of(spec)
+            place = (catalog.identity, identifier)
+            if place in known or (tables and str(identifier) not in tables):
+                continue
+            known.add(place)
+            settings = io_manager.maintenance_of(spec).maintenance
+            checked = health_of(catalog, identifier, (policy or MaintenancePolicy()).overridden_by(settings or {}))
+            if checked is not None:
+                yield checked
+
+
+def catalog_health(
+    resource: IcebergSparkResource, tables: Collection[str] = (), policy: MaintenancePolicy | None = None
+) -> Iterator[CheckedTable]:
+    """Yield the health of all tables of a catalog, or of those with these names."""
+    from dagster_iceberg_spark.catalog.tables import tables_of
+
+    catalog = resource.catalog_description
+    for identifier in [TableIdentifier.parse(name) for name in tables] or tables_of(catalog):
+        checked = health_of(catalog, identifier, policy or MaintenancePolicy())
+        if checked is not None:
+            yield checked
+        elif tables:
+            yield CheckedTable(str(identifier), None, "The table does not exist.")
+
+
+def health_of(
+    catalog: CatalogDescription, identifier: TableIdentifier, policy: MaintenancePolicy
+) -> CheckedTable | None:
+    """Return the health of a table, or None if it does not exist."""
+    from dagster_iceberg_spark.catalog.look import look
+    from dagster_iceberg_spark.catalog.table_files import table_files
+
+    try:
+        state = look(catalog, identifier)
+        if state is None:
+            return None
+        files = table_files(catalog, identifier)
+    except IcebergSparkError as error:
+        return CheckedTable(str(identifier), None, str(error))
+    now = dt.datetime.now(dt.timezone.utc)
+    return CheckedTable(str(identifier), table_health(state, files, policy, now))

@@ -1,0 +1,139 @@
+"""The policy of maintenance: what is kept, and the thresholds of each action."""
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.plan.values import boolean, duration, duration_text, names
+from dagster_iceberg_spark.table.notation import NotationError, nearest_of
+
+_DAY: Final = dt.timedelta(days=1)
+MINIMUM_ORPHAN_AGE: Final = 3 * _DAY
+"""Iceberg's default. A write that is running may have created the files of as many days."""
+
+_LONG_ENOUGH: Final = f"at least {duration_text(MINIMUM_ORPHAN_AGE)}, because a running write needs its files"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenancePolicy:
+    """What maintenance keeps, and the thresholds of its actions.
+
+    In metadata, durations are texts such as `12 hours` or `7 days`.
+
+    Args:
+        compact: Whether to compact data files.
+        min_input_files: Compact a partition that has at least this many small files.
+        target_file_bytes: The size of compacted files, in bytes. Files below 75 % of it are small. Default: the table
+            property `write.target-file-size-bytes`, or else 512 MiB.
+        delete_ratio: Compact a partition if delete files name at least this share of its rows.
+        settle: How long to wait after the time window of a partition has ended before the partition is compacted.
+        zorder_by: Columns by whose z-order compaction clusters rows. Default: the table's sort order.
+        min_manifests: Rewrite the manifests of a table that has at least this many, if they are small on average.
+        min_snapshots: Expire snapshots of a table that has at least this many.
+        older_than: Expire snapshots that are older, unless somebody needs them.
+        retain_last: Keep this many snapshots of each branch, whatever their age.
+        replayable_for: Keep the snapshots that a materialization has read for this long. The newest materializations of
+            up to 100 partitions of an asset always keep them.
+        resumable_for: Keep the snapshots that a failed run reads if it is executed again for this long.
+        remove_orphans: Whether to remove files that belong to no snapshot.
+        orphans_older_than: Remove such files if they are older: at least 3 days.
+        keep_lineage: Whether to keep the summaries of expired snapshots in a table.
+
+    Raises:
+        ConfigurationError: A value is out of range.
+
+    Example:
+        >>> import datetime as dt
+        >>> MaintenancePolicy(older_than=dt.timedelta(days=30)).retain_last
+        10
+    """
+
+    compact: bool = True
+    min_input_files: int = 5
+    target_file_bytes: int | None = None
+    delete_ratio: float = 0.3
+    settle: dt.timedelta = _DAY
+    zorder_by: tuple[str, ...] = ()
+    min_manifests: int = 20
+    min_snapshots: int = 20
+    older_than: dt.timedelta = 7 * _DAY
+    retain_last: int = 10
+    replayable_for: dt.timedelta = 7 * _DAY
+    resumable_for: dt.timedelta = 3 * _DAY
+    remove_orphans: bool = True
+    orphans_older_than: dt.timedelta = MINIMUM_ORPHAN_AGE
+    keep_lineage: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if self.orphans_older_than < MINIMUM_ORPHAN_AGE:
+            raise ConfigurationError.refusing(
+                "use",
+                "`orphans_older_than` of the maintenance policy",
+                expected=_LONG_ENOUGH,
+                found=duration_text(self.orphans_older_than),
+            )
+
+    def overridden_by(self, settings: Mapping[str, Any]) -> "MaintenancePolicy":
+        """Return the policy with the settings of an asset, as `parse_maintenance` returns them."""
+        return replace(self, **settings)
+
+
+_FIELDS: Final = {item.name: item for item in fields(MaintenancePolicy)}
+MAINTENANCE_SETTINGS: Final = tuple(_FIELDS)
+
+
+def parse_maintenance(value: Any) -> Mapping[str, Any] | None:
+    """Parse the settings of an asset that differ from the policy. `false` excludes its table, and returns None."""
+    if value is False:
+        return None
+    if not isinstance(value, Mapping):
+        raise NotationError("a dict of settings, or false", repr(value))
+    for name in value:
+        if name not in _FIELDS:
+            nearest = nearest_of(str(name), MAINTENANCE_SETTINGS)
+            raise NotationError(f"settings out of {', '.join(MAINTENANCE_SETTINGS)}", repr(name), nearest)
+    return {name: _read(name, item) for name, item in value.items() if item is not None}
+
+
+def _read(name: str, value: Any) -> Any:
+    try:
+        return _parser_of(name, _FIELDS[name].default)(value)
+    except NotationError as error:
+        raise NotationError(f"{error.expected} in {name!r}", error.found, error.nearest) from error
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{error} in {name!r}") from error
+
+
+def _parser_of(name: str, default: Any) -> Callable[[Any], Any]:
+    """Return the parser of a setting. The one without a default is a number of bytes."""
+    if name == "orphans_older_than":
+        return _age_of_orphans
+    if isinstance(default, bool):
+        return boolean
+    if isinstance(default, dt.timedelta):
+        return duration
+    if isinstance(default, tuple):
+        return names
+    return _share if isinstance(default, float) else _whole_number
+
+
+def _whole_number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{value!r}, which is not a whole number of at least 1")
+    return value
+
+
+def _age_of_orphans(value: Any) -> dt.timedelta:
+    age = duration(value)
+    if age < MINIMUM_ORPHAN_AGE:
+        raise NotationError(_LONG_ENOUGH, duration_text(age))
+    return age
+
+
+def _share(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise ValueError(f"{value!r}, which is not a share above 0 and up to 1")
+    return float(value)

@@ -1,0 +1,61 @@
+"""The settings of maintenance in the metadata of an asset."""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError
+from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy, parse_maintenance
+from dagster_iceberg_spark.plan.metadata_key import read_metadata
+from dagster_iceberg_spark.plan.options import MaintenanceOptions, metadata_for_table
+from dagster_iceberg_spark.plan.values import duration, duration_text
+
+
+def test_settings_override_the_policy() -> None:
+    settings = parse_maintenance({"older_than": "30 days", "retain_last": 3, "zorder_by": ["a", "b"], "compact": False})
+    assert settings is not None
+    policy = MaintenancePolicy(delete_ratio=0.1).overridden_by(settings)
+    assert (policy.older_than, policy.retain_last, policy.zorder_by) == (dt.timedelta(days=30), 3, ("a", "b"))
+    assert (policy.compact, policy.delete_ratio) == (False, 0.1)
+    assert parse_maintenance(False) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"older_then": "1 day"}, "found 'older_then'. Hint: did you mean 'older_than'?"),
+        ({"older_than": "soon"}, "expected a duration, such as `12 hours` or `7 days` in 'older_than', found 'soon'"),
+        ({"older_than": -dt.timedelta(1)}, "which is negative in 'older_than'"),
+        ({"retain_last": 0}, "found 0, which is not a whole number of at least 1 in 'retain_last'"),
+        ({"retain_last": True}, "found True, which is not a whole number of at least 1 in 'retain_last'"),
+        ({"delete_ratio": 30}, "found 30, which is not a share above 0 and up to 1 in 'delete_ratio'"),
+        ({"compact": "no"}, "found 'no', which is not true or false in 'compact'"),
+        ({"orphans_older_than": "1 day"}, "expected at least 3 days, because a running write needs its files"),
+        ("7 days", "expected a dict of settings, or false, found '7 days'"),
+        (True, "expected a dict of settings, or false, found True"),
+    ],
+)
+def test_settings_that_do_not_exist_or_make_no_sense_are_refused(given: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        read_metadata(MaintenanceOptions, {"iceberg/maintenance": given}, subject="flights")
+    assert message in str(error.value)
+
+
+def test_the_metadata_is_checked_where_it_is_built() -> None:
+    assert metadata_for_table(maintenance={"settle": "2 hours"}, retain="400 days") == {
+        "iceberg/maintenance": {"settle": "2 hours"},
+        "iceberg/retain": "400 days",
+    }
+    assert metadata_for_table(maintenance=False) == {"iceberg/maintenance": False}
+    with pytest.raises(MetadataKeyError, match="`iceberg/retain` of the asset: expected a duration"):
+        metadata_for_table(retain="forever")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("7 days", dt.timedelta(7)), ("1 hour", dt.timedelta(hours=1)), ("90 minutes", dt.timedelta(minutes=90))],
+)
+def test_durations_are_written_as_they_are_read(text: str, value: dt.timedelta) -> None:
+    assert (duration(text), duration_text(value)) == (value, text)
+    assert duration("2 Weeks") == duration("14days") == dt.timedelta(14)
