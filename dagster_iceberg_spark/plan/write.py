@@ -79,8 +79,14 @@ CREATION_PROPERTIES: Final = {
     "commit.retry.num-retries": "20",
     "commit.retry.min-wait-ms": "20",
     "commit.retry.max-wait-ms": "2000",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
 }
-"""With Iceberg's default of 4 retries, some of 8 concurrent writers of disjoint partitions failed; with 20, none."""
+"""With Iceberg's default of 4 retries, some of 8 concurrent writers of disjoint partitions failed; with 20, none.
+
+Each commit writes a metadata file that lists all snapshots. By Iceberg's default, all of these files stay. A reader has
+100 commits of time to read the file that it has found.
+"""
 
 SINGLE_PARTITION_OPTIONS: Final = {"advisory-partition-size": str(32 * 1024 * 1024)}
 """Rows of one table partition hash to one task. This size, in bytes of shuffled data, lets the engine split the task.
