@@ -47,6 +47,9 @@ from .errors import (
     WriteFailedError,
 )
 from .io_manager import IcebergPySparkIOManager
+from .maintenance.checks import build_health_checks
+from .maintenance.job import Maintenance, build_maintenance
+from .plan.maintenance_policy import MaintenancePolicy
 from .plan.options import metadata_for_table
 from .release.asset import build_release
 from .resource import IcebergSparkResource
@@ -81,6 +84,8 @@ __all__ = [
     "IcebergSparkResource",
     "InMemoryCatalog",
     "InvestigationError",
+    "Maintenance",
+    "MaintenancePolicy",
     "MergeKeyError",
     "MetadataKeyError",
     "NotAnIcebergTableError",
@@ -104,6 +109,8 @@ __all__ = [
     "UpstreamMissingError",
     "WriteFailedError",
     "build_audit_checks",
+    "build_health_checks",
+    "build_maintenance",
     "build_release",
     "build_table_checks",
     "build_undo_op",

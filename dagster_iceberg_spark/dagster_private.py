@@ -1,5 +1,6 @@
 """The calls of Dagster that are not part of its public API. Each has a test that fails when Dagster changes it."""
 
+import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -158,6 +159,61 @@ def _parents(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> Iterator[
         yield parent, tags
         run = instance.get_run_by_id(parent)
         tags = {} if run is None else run.tags
+
+
+@dataclass(frozen=True, slots=True)
+class RecentRun:
+    """A run that is in progress or has failed.
+
+    Args:
+        status: The status, in lower case.
+        began_at: When the run was created, in seconds since 1970.
+        planned: The assets that it plans to materialize.
+    """
+
+    run_id: str
+    job_name: str
+    status: str
+    began_at: float
+    planned: frozenset[dg.AssetKey]
+
+
+_IN_PROGRESS: Final = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+_ENDED_EARLY: Final = [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+
+
+def runs_in_progress(instance: dg.DagsterInstance) -> list[RecentRun]:
+    """Return the runs that are queued or in progress and plan to materialize assets."""
+    records = instance.get_run_records(dg.RunsFilter(statuses=_IN_PROGRESS))
+    return [run for run in (_recent(instance, record) for record in records) if run.planned]
+
+
+def resumable_runs(instance: dg.DagsterInstance, since: dt.datetime) -> list[RecentRun]:
+    """Return the runs that have ended early since, and that no other run has executed again."""
+    failed = instance.get_run_records(dg.RunsFilter(statuses=_ENDED_EARLY, updated_after=since))
+    later = instance.get_run_records(dg.RunsFilter(updated_after=since))
+    repeated = {record.dagster_run.tags.get(PARENT_RUN_TAG) for record in later}
+    left = [record for record in failed if record.dagster_run.run_id not in repeated]
+    return [run for run in (_recent(instance, record) for record in left) if run.planned]
+
+
+def has_ended(instance: dg.DagsterInstance, run_id: str) -> bool:
+    """Return whether the instance knows a run, and that it has ended."""
+    run = instance.get_run_by_id(run_id)
+    return run is not None and run.is_finished
+
+
+def _recent(instance: dg.DagsterInstance, record: dg.RunRecord) -> RecentRun:
+    run = record.dagster_run
+    planned = _events(instance, run.run_id, dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED)
+    keys = frozenset(event.asset_key for event in planned if event.asset_key is not None)
+    return RecentRun(run.run_id, run.job_name, run.status.value.lower(), record.create_timestamp.timestamp(), keys)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,10 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.console import Console
@@ -17,21 +16,26 @@ from rich.table import Table
 
 from dagster_iceberg_spark.check.findings import CheckReport, Finding, Outcome
 from dagster_iceberg_spark.check.steps import THREAD_NAME
+from dagster_iceberg_spark.cli.locations import (
+    TEXT_WIDTH,
+    catalog_options,
+    catalog_resource,
+    definitions_of,
+    in_locations,
+    location_options,
+    minute,
+    print_table,
+    usage_errors,
+)
+from dagster_iceberg_spark.cli.maintenance import health, maintain
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
-from dagster_iceberg_spark.errors import IcebergSparkError, UpstreamMissingError
+from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.timeouts import STEP_SECONDS
 
 if TYPE_CHECKING:
-    import datetime as dt
-
-    from dagster import Definitions
-
     from dagster_iceberg_spark.staged_branches import StagedBranch
 
-_ItemT = TypeVar("_ItemT")
 _STYLES: Final[dict[Outcome, str]] = {"ok": "green", "differs": "yellow", "failed": "bold red", "not tried": "dim"}
-_WIDTH: Final = 120
-"""Characters in a line if the output is not a terminal."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -40,55 +44,13 @@ def app() -> None:
     """Iceberg tables of Dagster assets."""
 
 
-_LOCATION_OPTIONS: Final = (
-    click.option(
-        "-w",
-        "--workspace",
-        multiple=True,
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="Workspace file with the code locations. Default: workspace.yaml or pyproject.toml in the working "
-        "directory.",
-    ),
-    click.option("-m", "--module", "--module-name", help="Module of a code location, such as my_project.definitions."),
-    click.option(
-        "-f",
-        "--python-file",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="Python file of a code location.",
-    ),
-    click.option("-a", "--attribute", help="Name of the Definitions in the module or file. Default: the only one."),
-    click.option(
-        "-d",
-        "--working-directory",
-        type=click.Path(exists=True, file_okay=False, path_type=Path),
-        default=Path(),
-        help="First directory of the import path. Default: the current directory.",
-    ),
-)
-
-
-def _location_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that name code locations."""
-    for option in reversed(_LOCATION_OPTIONS):
-        command = option(command)
-    return command
+app.add_command(health)
+app.add_command(maintain)
 
 
 @app.command()
-@_location_options
-@click.option("--kind", help="Kind of a catalog without a code location, such as sql, rest or glue.")
-@click.option("--uri", help="The catalog's `uri`.")
-@click.option("--warehouse", help="The catalog's `warehouse`.")
-@click.option(
-    "--set",
-    "fields",
-    multiple=True,
-    metavar="FIELD=VALUE",
-    help="Another field of the catalog, such as store.region=eu-west-1. env:NAME reads an environment variable.",
-)
-@click.option("--remote", help="Spark Connect server, sc://host:port. Default: a session in this process.")
-@click.option("--spark-config", multiple=True, metavar="KEY=VALUE", help="Spark configuration.")
-@click.option("--jars", type=click.Choice(["maven", "provided"]), default="maven", help="Source of the libraries.")
+@location_options
+@catalog_options
 @click.option("--namespace", help="Existing namespace for the check's table. Default: the check creates one.")
 @click.option("--seconds", type=float, default=STEP_SECONDS, show_default=True, help="Time limit of each step.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
@@ -109,7 +71,7 @@ def check(as_json: bool, strict: bool, **options: Any) -> None:  # noqa: FBT001 
       dagster-iceberg-spark check --kind rest --uri https://catalog.example.com \\
           --set authentication.kind=bearer --set authentication.token=env:CATALOG_TOKEN
     """  # noqa: D301 - click needs the character \b
-    console = Console(stderr=as_json, width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
+    console = Console(stderr=as_json, width=None if sys.stdout.isatty() else TEXT_WIDTH, highlight=False)
     try:
         report = _shown(_findings(**options), console)
     except IcebergSparkError as error:
@@ -119,76 +81,20 @@ def check(as_json: bool, strict: bool, **options: Any) -> None:  # noqa: FBT001 
     _leave(0 if report.is_fit and not (strict and report.has_differences) else 1)
 
 
-def _findings(  # noqa: PLR0913 - the command line's options
-    *,
-    workspace: Sequence[Path],
-    module: str | None,
-    python_file: Path | None,
-    attribute: str | None,
-    working_directory: Path,
-    kind: str | None,
-    uri: str | None,
-    warehouse: str | None,
-    fields: Sequence[str],
-    remote: str | None,
-    spark_config: Sequence[str],
-    jars: str,
-    namespace: str | None,
-    seconds: float,
-) -> Iterator[Finding]:
+def _findings(*, namespace: str | None, seconds: float, **options: Any) -> Iterator[Finding]:
     # Loading Dagster takes longer than showing the help.
     from dagster_iceberg_spark.asset_tables import check_assets
-    from dagster_iceberg_spark.cli.settings import assignments, literal_secrets_allowed, resource_of
 
-    if kind is None:
-        for definitions in _definitions(
-            workspace=workspace,
-            module=module,
-            python_file=python_file,
-            attribute=attribute,
-            working_directory=working_directory,
-            others=("--kind",),
-        ):
-            yield from check_assets(definitions, namespace=namespace, seconds=seconds)
-        return
-    if workspace or module or python_file:
-        raise click.UsageError("Name one of: --workspace, --module, --python-file, --kind.")
-    given = {"kind": kind, "uri": uri, "warehouse": warehouse}
-    catalog = {name: value for name, value in given.items() if value is not None}
-    catalog |= assignments(fields, flag="--set")
-    with literal_secrets_allowed():
-        resource = resource_of(catalog=catalog, spark_config=spark_config, remote=remote, jars=jars)
-        yield from resource.findings(namespace=namespace, seconds=seconds)
-
-
-def _definitions(
-    *,
-    workspace: Sequence[Path],
-    module: str | None,
-    python_file: Path | None,
-    attribute: str | None,
-    working_directory: Path,
-    others: Sequence[str] = (),
-) -> list[Any]:
-    """Return the definitions of the code locations that have an IO manager of this package, or else of the first."""
-    from dagster_iceberg_spark.asset_tables import stored_assets
-    from dagster_iceberg_spark.cli.code_location import CodeLocation, load_definitions, locations_in
-
-    choice = f"Name one of: {', '.join(('--workspace', '--module', '--python-file', *others))}."
-    if len([place for place in (*workspace[:1], module, python_file) if place is not None]) > 1:
-        raise click.UsageError(choice)
-    directory = working_directory.absolute()
-    named = CodeLocation(module, python_file, attribute, directory)
-    locations = (named,) if module or python_file else locations_in(workspace, directory)
-    if not locations:
-        found = f"{directory} has no workspace.yaml or pyproject.toml that names a code location."
-        raise click.UsageError(f"{choice} {found}")
-    loaded = [load_definitions(location) for location in locations]
-    return [each for each in loaded if stored_assets(each)] or loaded[:1]
+    with catalog_resource(options) as resource:
+        if resource is not None:
+            yield from resource.findings(namespace=namespace, seconds=seconds)
+            return
+    for definitions in definitions_of(**options, others=("--kind",)):
+        yield from check_assets(definitions, namespace=namespace, seconds=seconds)
 
 
 @app.command()
-@_location_options
+@location_options
 @click.option("--drop", multiple=True, metavar="BRANCH", help="Drop this staged branch.")
 @click.option("--json", "as_json", is_flag=True, help="Print the branches as JSON.")
 def branches(*, as_json: bool, drop: Sequence[str], **options: Any) -> None:
@@ -203,26 +109,22 @@ def branches(*, as_json: bool, drop: Sequence[str], **options: Any) -> None:
     """  # noqa: D301 - click needs the character \b
     from dagster_iceberg_spark.staged_branches import staged_branches
 
-    with _usage_errors():
-        found = [branch for each in _definitions(**options) for branch in staged_branches(each, drop=drop)]
+    with usage_errors():
+        found = [branch for each in definitions_of(**options) for branch in staged_branches(each, drop=drop)]
     missing = set(drop) - {branch.name for branch in found}
     if as_json:
         click.echo(json.dumps([branch.document() for branch in found], indent=2))
     else:
         columns = ("table", "branch", "staged at (UTC)", "partitions", "rows", "run", "")
         rows = [_row_of(branch, is_dropped=branch.name in drop) for branch in found]
-        _print_table(columns, rows, numbers=("rows",), empty="No table has a staged branch.")
+        print_table(columns, rows, numbers=("rows",), empty="No table has a staged branch.")
     if missing:
         raise click.UsageError(f"No table has the staged branch {', '.join(map(repr, sorted(missing)))}.")
 
 
 def _row_of(branch: "StagedBranch", *, is_dropped: bool) -> tuple[str, ...]:
-    values = (str(branch.table), branch.name, _minute(branch.staged_at), branch.partitions, str(branch.rows))
+    values = (str(branch.table), branch.name, minute(branch.staged_at), branch.partitions, str(branch.rows))
     return (*(value or "" for value in values), branch.run_id or "", "dropped" if is_dropped else "")
-
-
-def _minute(instant: "dt.datetime | None") -> str:
-    return "" if instant is None else f"{instant:%Y-%m-%d %H:%M}"
 
 
 @app.group()
@@ -231,25 +133,25 @@ def env() -> None:
 
 
 @env.command("list")
-@_location_options
+@location_options
 @click.option("--json", "as_json", is_flag=True, help="Print the branches as JSON.")
 def env_list(*, as_json: bool, **options: Any) -> None:
     """List the branches of environments in the tables of code locations."""
     from dagster_iceberg_spark.environments import environment_branches
 
-    with _usage_errors():
-        found = [branch for each in _definitions(**options) for branch in environment_branches(each)]
+    with usage_errors():
+        found = [branch for each in definitions_of(**options) for branch in environment_branches(each)]
     if as_json:
         click.echo(json.dumps([branch.document() for branch in found], indent=2))
         return
     columns = ("branch", "table", "snapshots", "written at (UTC)")
-    rows = [(item.branch, str(item.table), str(item.snapshots), _minute(item.written_at)) for item in found]
-    _print_table(columns, rows, empty="No table has a branch of an environment.")
+    rows = [(item.branch, str(item.table), str(item.snapshots), minute(item.written_at)) for item in found]
+    print_table(columns, rows, empty="No table has a branch of an environment.")
 
 
 @env.command("diff")
 @click.argument("name")
-@_location_options
+@location_options
 @click.option("--keys", "by_key", is_flag=True, help="Read the changed files and compare their rows by key.")
 @click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print them as a table in Markdown.")
@@ -258,8 +160,8 @@ def env_diff(*, name: str, by_key: bool, as_json: bool, as_markdown: bool, **opt
     from dagster_iceberg_spark.environments import environment_diff
     from dagster_iceberg_spark.plan.branch_diff import markdown
 
-    with _usage_errors():
-        found = _in_locations(options, partial(environment_diff, name=name, by_key=by_key))
+    with usage_errors():
+        found = in_locations(options, partial(environment_diff, name=name, by_key=by_key))
     if as_json:
         click.echo(json.dumps([diff.document() for diff in found], indent=2))
         return
@@ -272,7 +174,7 @@ def env_diff(*, name: str, by_key: bool, as_json: bool, as_markdown: bool, **opt
         for diff in found
         for partition, (added, removed) in diff.partitions.items()
     ]
-    _print_table(columns, rows, empty="No table differs.")
+    print_table(columns, rows, empty="No table differs.")
     for diff in found:
         if diff.has_deletes:
             click.echo(f"{diff.table}: delete files change more rows.")
@@ -283,37 +185,37 @@ def env_diff(*, name: str, by_key: bool, as_json: bool, as_markdown: bool, **opt
 
 @env.command("promote")
 @click.argument("name")
-@_location_options
+@location_options
 def env_promote(name: str, **options: Any) -> None:
     """Publish what an environment has written, at one instant where the catalog can, and drop its branches."""
     from dagster_iceberg_spark.environments import promote_environment
 
-    with _usage_errors():
-        found = _in_locations(options, partial(promote_environment, name=name, report=click.echo))
+    with usage_errors():
+        found = in_locations(options, partial(promote_environment, name=name, report=click.echo))
     rows = [
         (item.member.asset, item.how, str(item.published.snapshot_id), "yes" if release.is_atomic else "no")
         for release in found
         for item in release.members
     ]
-    _print_table(("table", "publication", "snapshot", "at one instant"), rows, empty="Nothing to publish.")
+    print_table(("table", "publication", "snapshot", "at one instant"), rows, empty="Nothing to publish.")
 
 
 @env.command("drop")
 @click.argument("name")
-@_location_options
+@location_options
 def env_drop(name: str, **options: Any) -> None:
     """Drop the branches of an environment. `main` stays as it is."""
     from dagster_iceberg_spark.environments import drop_environment
 
-    with _usage_errors():
-        dropped = _in_locations(options, partial(drop_environment, name=name))
+    with usage_errors():
+        dropped = in_locations(options, partial(drop_environment, name=name))
     for branch in dropped:
         click.echo(f"Dropped {branch.branch} of {branch.table}.")
 
 
 @app.command()
 @click.option("--run", "run_id", required=True, help="The run to undo, or the id of an undo.")
-@_location_options
+@location_options
 @click.option("--dry-run", is_flag=True, help="Show what would be undone, and change nothing.")
 @click.option("--cascade", is_flag=True, help="Undo also what was made from the run's rows, or has replaced them.")
 @click.option("--json", "as_json", is_flag=True, help="Print the tables as JSON.")
@@ -331,11 +233,11 @@ def undo(*, run_id: str, dry_run: bool, cascade: bool, as_json: bool, **options:
 
     from dagster_iceberg_spark.undo import undo_run
 
-    with _usage_errors(), ExitStack() as stack:
+    with usage_errors(), ExitStack() as stack:
         instance = stack.enter_context(dg.DagsterInstance.get()) if os.environ.get("DAGSTER_HOME") else None
         report = partial(click.echo, err=True)
         undone = partial(undo_run, run_id=run_id, dry_run=dry_run, cascade=cascade, instance=instance, report=report)
-        done = _in_locations(options, lambda each: [undone(each)])
+        done = in_locations(options, lambda each: [undone(each)])
     tables = [table for each in done for table in each.tables]
     if as_json:
         document = [{"by": each.by, "tables": [table.document() for table in each.tables]} for each in done]
@@ -351,44 +253,9 @@ def undo(*, run_id: str, dry_run: bool, cascade: bool, as_json: bool, **options:
         )
         for table in tables
     ]
-    _print_table(("table", "how", "undone snapshots", "partitions", "runs"), rows, empty="Nothing to undo.")
+    print_table(("table", "how", "undone snapshots", "partitions", "runs"), rows, empty="Nothing to undo.")
     for each in done:
         click.echo("Nothing was changed." if dry_run else f"Undo this with: undo --run {each.by}")
-
-
-def _in_locations(options: Mapping[str, Any], action: "Callable[[Definitions], list[_ItemT]]") -> "list[_ItemT]":
-    """Return what an action returns for each code location. At least one of them must have what the action is about."""
-    found, missing = list[Any](), None
-    for definitions in _definitions(**options):
-        try:
-            found += action(definitions)
-        except UpstreamMissingError as error:
-            missing = error
-    if missing is not None and not found:
-        raise missing
-    return found
-
-
-@contextmanager
-def _usage_errors() -> Iterator[None]:
-    """Show the errors of the package as those of the command line."""
-    try:
-        yield
-    except IcebergSparkError as error:
-        raise click.UsageError(str(error)) from error
-
-
-def _print_table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str, numbers: Sequence[str] = ()
-) -> None:
-    """Print rows of text, or a sentence if there are none. The columns of numbers are aligned to the right."""
-    shown = Table(box=None, padding=(0, 2, 0, 0))
-    for column in columns:
-        shown.add_column(column, overflow="fold", justify="right" if column in numbers else "left")
-    for row in rows:
-        shown.add_row(*map(escape, row))
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
-    console.print(shown if rows else empty)
 
 
 def _shown(findings: Iterator[Finding], console: Console) -> CheckReport:

@@ -17,7 +17,9 @@ from dagster_iceberg_spark.table.lineage import (
     ASSET_KEY,
     PARTITION_DIGEST,
     PARTITION_KEYS,
+    RETENTION,
     UPSTREAM,
+    WRITE_DISPOSITION,
     Materialization,
     ReadKind,
     UpstreamRead,
@@ -184,8 +186,13 @@ def furthest(state: TableState | None, snapshot_ids: Sequence[int]) -> int:
 
 
 def may_delete(snapshot: Snapshot) -> bool:
-    """Return whether the snapshot may have removed rows. Compaction only moves them."""
+    """Return whether the snapshot may have removed rows. Compaction only moves them.
+
+    The end of their retention is no change that a reader of later rows has to know.
+    """
     if snapshot.operation == "append" or snapshot.is_compaction:
+        return False
+    if snapshot.summary.get(WRITE_DISPOSITION) == RETENTION:
         return False
     return snapshot.operation == "delete" or any(snapshot.count(key) for key in _DELETIONS)
 

@@ -1,0 +1,116 @@
+"""Builds the job, the schedule and the asset checks that maintain the tables of assets."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import dagster as dg
+
+from dagster_iceberg_spark.final_errors import final_errors
+from dagster_iceberg_spark.maintenance.checks import health_checks
+from dagster_iceberg_spark.maintenance.members import StoredSpec, by_table, stored_specs
+from dagster_iceberg_spark.maintenance.readers import Readers
+from dagster_iceberg_spark.maintenance.record import metadata_of
+from dagster_iceberg_spark.maintenance.table import table_maintenance
+from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
+
+POOL: Final = "iceberg_maintenance"
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """What maintains the tables of assets.
+
+    Args:
+        job: The job, with a step for each table.
+        schedule: Its schedule, which is stopped until you start it.
+        checks: A health check for each asset.
+    """
+
+    job: dg.JobDefinition
+    schedule: dg.ScheduleDefinition
+    checks: Sequence[dg.AssetChecksDefinition]
+
+    @property
+    def definitions(self) -> dg.Definitions:
+        """The job, the schedule and the checks, to merge with other definitions."""
+        return dg.Definitions(jobs=[self.job], schedules=[self.schedule], asset_checks=self.checks)
+
+
+def build_maintenance(
+    assets: Iterable[dg.AssetsDefinition | dg.AssetSpec],
+    *,
+    policy: MaintenancePolicy | None = None,
+    schedule: str = "0 3 * * *",
+    timezone: str = "UTC",
+    name: str = "iceberg_maintenance",
+) -> Maintenance:
+    """Build a job that maintains the tables of assets, its schedule, and checks that show the health of the tables.
+
+    The job has a step for each table, in the pool `iceberg_maintenance`. A step plans first, and does what is due:
+    it compacts closed partitions, rewrites manifests, expires snapshots that nobody needs, and removes files that
+    belong to no snapshot. A table that a run is writing waits for the next time.
+
+    Args:
+        assets: Assets that an `IcebergPySparkIOManager` stores, or specs with its key (`with_io_manager_key`).
+        policy: What is kept, and the thresholds. `iceberg/maintenance` in an asset's metadata overrides it.
+        schedule: The cron schedule.
+        timezone: The time zone of the schedule.
+        name: The name of the job.
+
+    Example:
+        >>> import dagster as dg
+        >>> @dg.asset(io_manager_key="iceberg")
+        ... def flights(): ...
+        >>> build_maintenance([flights]).job.name
+        'iceberg_maintenance'
+    """
+    chosen, specs = policy or MaintenancePolicy(), stored_specs(assets)
+    ops = [_maintenance_op(group, chosen) for group in by_table(specs).values()]
+    graph = dg.GraphDefinition(name=name, node_defs=ops, description="Maintains the Iceberg tables of assets.")
+    job = graph.to_job()
+    return Maintenance(
+        job=job,
+        schedule=dg.ScheduleDefinition(job=job, cron_schedule=schedule, execution_timezone=timezone),
+        checks=health_checks(specs, chosen),
+    )
+
+
+def _maintenance_op(group: Sequence[StoredSpec], policy: MaintenancePolicy) -> dg.OpDefinition:
+    first, keys = group[0], tuple(item.spec.key for item in group)
+
+    @dg.op(
+        name=f"maintain__{first.name}",
+        description=f"Maintains the table of {', '.join(key.to_user_string() for key in keys)}.",
+        pool=POOL,
+        required_resource_keys={first.io_manager_key},
+        config_schema={"dry_run": dg.Field(bool, default_value=False, description="Only plan, and change nothing.")},
+    )
+    def maintain(context: dg.OpExecutionContext) -> None:
+        with final_errors():
+            io_manager = first.io_manager(context.resources, action="maintain")
+            maintenance = table_maintenance(
+                io_manager,
+                [item.spec for item in group],
+                policy,
+                Readers(
+                    io_manager.spark.catalog_description,
+                    context.instance,
+                    own_run_id=context.run_id,
+                    warn=context.log.warning,
+                ),
+                run_id=context.run_id,
+                report=context.log.info,
+            )
+            if maintenance is None:
+                context.log.info("The asset's metadata excludes the table from maintenance.")
+                return
+            maintained = maintenance.maintain(dry_run=context.op_config["dry_run"])
+        if maintained.waits_for is not None:
+            context.log.warning(f"{maintained.table} is left for the next time: {maintained.waits_for}.")
+        metadata = metadata_of(maintained)
+        context.add_output_metadata(metadata)
+        for key in keys:
+            context.log_event(dg.AssetObservation(key, description="Maintained.", metadata=metadata))
+
+    return maintain

@@ -1,0 +1,105 @@
+"""Who still reads which snapshots, by the tables of a catalog and the runs of a Dagster instance."""
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from urllib.parse import urlsplit
+
+import dagster as dg
+
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.dagster_private import RecentRun, resumable_runs, runs_in_progress
+from dagster_iceberg_spark.errors import IcebergSparkError
+from dagster_iceberg_spark.plan.health import milliseconds
+from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
+from dagster_iceberg_spark.plan.pins import Need, RunNeed, needs_of_readers, needs_of_table
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.snapshot import TableState
+
+
+@dataclass(frozen=True)  # without slots, because the states are cached
+class Readers:
+    """The readers of the tables of a catalog.
+
+    Args:
+        catalog: The catalog.
+        instance: The Dagster instance whose runs count, or None for none.
+        own_run_id: The run that maintains the tables. It does not count.
+        warn: Called with a sentence about each table that could not be read.
+    """
+
+    catalog: CatalogDescription
+    instance: dg.DagsterInstance | None
+    own_run_id: str | None = None
+    warn: Callable[[str], None] = field(default=print, compare=False)
+
+    @cached_property
+    def states(self) -> dict[TableIdentifier, TableState]:
+        """The tables of the catalog. A table that cannot be read is left out, with a warning."""
+        from dagster_iceberg_spark.catalog.look import look
+        from dagster_iceberg_spark.catalog.tables import tables_of
+
+        found = {}
+        for identifier in tables_of(self.catalog):
+            try:
+                state = look(self.catalog, identifier)
+            except IcebergSparkError as error:
+                self.warn(f"Nobody knows what {identifier} still needs, because it could not be read. {error}")
+                continue
+            if state is not None:
+                found[identifier] = state
+        return found
+
+    @cached_property
+    def in_progress(self) -> Sequence[RecentRun]:
+        """The runs that are in progress."""
+        if self.instance is None:
+            return ()
+        return [run for run in runs_in_progress(self.instance) if run.run_id != self.own_run_id]
+
+    @cached_property
+    def manages_files(self) -> bool:
+        """Whether the catalog itself expires snapshots and deletes files."""
+        from dagster_iceberg_spark.catalog.tables import manages_files
+
+        return manages_files(self.catalog)
+
+    def blocking_runs(self, keys: Sequence[dg.AssetKey]) -> list[str]:
+        """Return the runs in progress that materialize one of the assets."""
+        return [run.run_id for run in self.in_progress if not run.planned.isdisjoint(keys)]
+
+    def needs(self, state: TableState, policy: MaintenancePolicy, now: dt.datetime) -> list[Need]:
+        """Return the snapshots of a table that somebody needs."""
+        of_readers = needs_of_readers(self.states.values(), policy, milliseconds(now))
+        runs = [
+            RunNeed(int(run.began_at * 1000), f"run {run.run_id}, which is {run.status}") for run in self.in_progress
+        ]
+        if self.instance is not None:
+            runs += [
+                RunNeed(int(run.began_at * 1000), f"run {run.run_id}, which may be executed again from its failure")
+                for run in resumable_runs(self.instance, now - policy.resumable_for)
+            ]
+        return [*of_readers.get(str(state.identifier), ()), *needs_of_table(state, runs)]
+
+    def orphan_obstacle(self, state: TableState) -> str | None:
+        """Return why files that belong to no snapshot of a table must not be removed, or None."""
+        if state.properties.get("gc.enabled", "true").lower() == "false":
+            return "the table has `gc.enabled` = `false`"
+        if self.manages_files:
+            return f"the {self.catalog} manages the files of its tables"
+        place = _place(state.location)
+        for other in self.states.values():
+            if other.identifier != state.identifier and _place(other.location).startswith(place):
+                return f"the table {other.identifier} is inside of its location"
+        return None
+
+
+def _need_of(run: RecentRun, why: str) -> RunNeed:
+    return RunNeed(int(run.began_at * 1000), f"run {run.run_id}, which {why}")
+
+
+def _place(location: str) -> str:
+    """Return a location without its scheme, which may be written in several ways, with a slash at its end."""
+    parts = urlsplit(location)
+    return f"{parts.netloc}{parts.path.rstrip('/')}/"

@@ -1,0 +1,260 @@
+"""Maintains one table: plans, locks, pins what others need, and does the actions that are due."""
+
+import datetime as dt
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from dagster_iceberg_spark.catalog.look import look
+from dagster_iceberg_spark.catalog.table_files import table_files
+from dagster_iceberg_spark.dagster_private import has_ended
+from dagster_iceberg_spark.errors import CommitConflictError
+from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
+from dagster_iceberg_spark.maintenance.readers import Readers
+from dagster_iceberg_spark.maintenance.retention import Retention, retention_of
+from dagster_iceberg_spark.plan.health import TableHealth, milliseconds, table_health
+from dagster_iceberg_spark.plan.maintenance import Action, DeleteRows, MaintenancePlan, plan_maintenance
+from dagster_iceberg_spark.plan.maintenance_lock import MaintenanceLock, is_abandoned, locks_in
+from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.lineage import MAINTAINED_PROPERTY
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
+from dagster_iceberg_spark.table.updates import DropTag, SetProperties, SetTag
+
+
+@dataclass(frozen=True, slots=True)
+class DoneAction:
+    """An action that was done, or skipped.
+
+    Args:
+        outcome: What the procedure reported, or why the action was skipped.
+        snapshots: The ids of the snapshots that it has made.
+    """
+
+    action: str
+    outcome: str
+    seconds: float
+    snapshots: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Maintained:
+    """The maintenance of a table.
+
+    Args:
+        plan: What was planned, or None if there was nothing to plan.
+        done: What was done. Empty in a dry run.
+        before: The health of the table before.
+        after: The health afterwards, or None if nothing was done.
+        waits_for: Why the table was left alone, or None.
+    """
+
+    table: TableIdentifier
+    plan: MaintenancePlan | None = None
+    done: tuple[DoneAction, ...] = ()
+    before: TableHealth | None = None
+    after: TableHealth | None = None
+    waits_for: str | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Return the maintenance for JSON."""
+        return {
+            "table": str(self.table),
+            "waits_for": self.waits_for,
+            "plan": None if self.plan is None else self.plan.document(),
+            "done": [
+                {
+                    "action": item.action,
+                    "outcome": item.outcome,
+                    "seconds": item.seconds,
+                    "snapshots": [str(snapshot_id) for snapshot_id in item.snapshots],
+                }
+                for item in self.done
+            ],
+            "before": None if self.before is None else self.before.figures(),
+            "after": None if self.after is None else self.after.figures(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TableMaintenance:
+    """The maintenance of one table by one run.
+
+    Args:
+        io_manager: The IO manager that stores the table.
+        specs: The assets that write it.
+        identifier: The table.
+        policy: What is kept, and the thresholds.
+        readers: Who reads the tables of the catalog.
+        run_id: The run, or a name of the process outside of Dagster.
+        report: Writes a line about progress.
+    """
+
+    io_manager: IcebergPySparkIOManager
+    specs: tuple[dg.AssetSpec, ...]
+    identifier: TableIdentifier
+    policy: MaintenancePolicy
+    readers: Readers
+    run_id: str
+    report: Callable[[str], None]
+
+    def plan(self, now: dt.datetime) -> Maintained:
+        """Plan the maintenance, and change nothing."""
+        state = self._look()
+        if state is None or state.head() is None:
+            return Maintained(self.identifier, waits_for="it has no rows yet")
+        if self.readers.manages_files:
+            return Maintained(self.identifier, waits_for=f"the {self.readers.catalog} maintains its tables itself")
+        files = table_files(self.readers.catalog, self.identifier)
+        needs = self.readers.needs(state, self.policy, now)
+        obstacle = self.readers.orphan_obstacle(state)
+        plan = plan_maintenance(
+            state,
+            files,
+            needs,
+            self.policy,
+            now,
+            not_retained=[DeleteRows(item.asset, item.name) for item in self._not_retained(state, now)],
+            orphan_obstacle=obstacle,
+        )
+        runs = self.readers.blocking_runs([spec.key for spec in self.specs])
+        waits_for = f"the run {runs[0]} writes it" if runs else None
+        return Maintained(
+            self.identifier, plan, before=table_health(state, files, self.policy, now), waits_for=waits_for
+        )
+
+    def maintain(self, *, dry_run: bool = False) -> Maintained:
+        """Do what is due, or only plan it in a dry run. An action that conflicts with a writer is skipped.
+
+        Raises:
+            CommitConflictError: Another run maintains the table.
+        """
+        now = dt.datetime.now(dt.timezone.utc)
+        planned = self.plan(now)
+        if planned.plan is None or planned.waits_for is not None or dry_run:
+            return planned
+        with self._locked(milliseconds(now)):
+            if planned.plan.pins.changes:
+                self._change_tags(planned.plan.pins.changes)
+            done = tuple(self._done(action, now) for action in planned.plan.actions)
+        state = self._look()
+        files = table_files(self.readers.catalog, self.identifier)
+        after = None if state is None else table_health(state, files, self.policy, dt.datetime.now(dt.timezone.utc))
+        return Maintained(self.identifier, planned.plan, done, planned.before, after)
+
+    def _done(self, action: Action, now: dt.datetime) -> DoneAction:
+        from dagster_iceberg_spark.spark.maintenance import perform
+
+        began, before = time.monotonic(), self._look()
+        if before is None:
+            return DoneAction(str(action), "skipped: the table is gone", 0.0)
+        try:
+            if isinstance(action, DeleteRows):
+                reported = self._delete(before, action, now)
+            else:
+                reported = perform(self.io_manager.spark.iceberg_session, before, action, run_id=self.run_id)
+            outcome = ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in reported.items() if value)
+        except CommitConflictError as error:
+            outcome = f"skipped, and left for the next time. {error}"
+        after = self._look()
+        made = () if after is None else _made(before, after)
+        seconds = round(time.monotonic() - began, 2)
+        self.report(f"{self.identifier}: {action} ({seconds:.1f} s). {outcome or 'Nothing to do'}.")
+        return DoneAction(str(action), outcome, seconds, made)
+
+    def _not_retained(self, state: TableState, now: dt.datetime) -> list[Retention]:
+        """Return what is not retained any longer of each asset whose rows the table still has."""
+        found = [retention_of(spec, retain, now) for spec, retain in self._retained()]
+        return [item for item in found if item is not None and item.has_rows(self.readers.catalog, state)]
+
+    def _retained(self) -> Iterator[tuple[dg.AssetSpec, dt.timedelta]]:
+        for spec in self.specs:
+            retain = self.io_manager.maintenance_of(spec).retain
+            if retain is not None:
+                yield spec, retain
+
+    def _delete(self, state: TableState, action: DeleteRows, now: dt.datetime) -> Mapping[str, Any]:
+        from dagster_iceberg_spark.spark.maintenance import delete_rows
+
+        [rows] = [item for item in self._not_retained(state, now) if item.name == action.partitions]
+        request = rows.request(self.io_manager, self.run_id, self.report)
+        commit = delete_rows(self.io_manager.spark.iceberg_session, request)
+        return {"deleted_rows": commit.snapshot.count("deleted-records")}
+
+    @contextmanager
+    def _locked(self, now_ms: int) -> Iterator[None]:
+        """Hold the lock of the table inside the block. Afterwards, the table says when it was maintained."""
+        lock, state = MaintenanceLock(self.run_id, now_ms), self._look()
+        if state is None:
+            raise self._conflict("none: it is gone")
+        abandoned = [other for other in locks_in(state) if is_abandoned(other, now_ms, self._has_ended)]
+        others = [other for other in locks_in(state) if other not in abandoned]
+        if others:
+            raise self._conflict(f"the run {others[0].run_id}")
+        head = state.refs[MAIN_BRANCH]
+        days = 1 + (now_ms - state.snapshots[head].committed_at_ms) // (24 * 60 * 60 * 1000)
+        self._change_tags([*(DropTag(other.tag) for other in abandoned), SetTag(lock.tag, head, days)])
+        maintained_at = SetProperties(
+            {MAINTAINED_PROPERTY: dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")}
+        )
+        is_done = False
+        try:
+            # Of two runs that take the lock at once, each sees the other's here, or only the first goes on.
+            others = [other for other in locks_in(self._look() or state) if other not in (lock, *abandoned)]
+            if others:
+                raise self._conflict(f"the run {others[0].run_id}")
+            yield
+            is_done = True
+        finally:
+            self._change_tags([DropTag(lock.tag), *([maintained_at] if is_done else [])])
+
+    def _look(self) -> TableState | None:
+        return look(self.readers.catalog, self.identifier)
+
+    def _has_ended(self, run_id: str) -> bool:
+        return self.readers.instance is not None and has_ended(self.readers.instance, run_id)
+
+    def _change_tags(self, changes: Sequence[SetTag | DropTag | SetProperties]) -> None:
+        from dagster_iceberg_spark.catalog.branches import change_tags
+
+        if not change_tags(self.readers.catalog, self.identifier, changes):
+            from dagster_iceberg_spark.spark import branches
+
+            branches.change_tags(self.io_manager.spark.iceberg_session, self.identifier, changes)
+
+    def _conflict(self, found: str) -> CommitConflictError:
+        return CommitConflictError.refusing(
+            "maintain",
+            str(self.identifier),
+            expected="a table that no other run maintains",
+            found=found,
+            hint="wait until it has ended.",
+        )
+
+
+def _made(before: TableState, after: TableState) -> tuple[int, ...]:
+    """Return the snapshots of compactions that are new."""
+    new = after.snapshots.keys() - before.snapshots.keys()
+    return tuple(sorted(snapshot_id for snapshot_id in new if after.snapshots[snapshot_id].is_compaction))
+
+
+def table_maintenance(
+    io_manager: IcebergPySparkIOManager,
+    specs: Sequence[dg.AssetSpec],
+    policy: MaintenancePolicy,
+    readers: Readers,
+    *,
+    run_id: str,
+    report: Callable[[str], None],
+) -> TableMaintenance | None:
+    """Return the maintenance of the table of assets, or None if one of them excludes it."""
+    for spec in specs:
+        settings = io_manager.maintenance_of(spec).maintenance
+        if settings is None:
+            return None
+        policy = policy.overridden_by(settings)
+    return TableMaintenance(io_manager, tuple(specs), io_manager.table_of(specs[0]), policy, readers, run_id, report)

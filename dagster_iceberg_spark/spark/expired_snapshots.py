@@ -1,0 +1,37 @@
+"""Keeps the summaries of snapshots that expire, so that the lineage of the rows survives them."""
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Final
+
+from dagster_iceberg_spark.spark.own_tables import OwnTable, replace_rows, rows_about
+from dagster_iceberg_spark.spark.session import IcebergSession
+from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+
+EXPIRED_SNAPSHOTS: Final = OwnTable(
+    "dagster_expired_snapshots",
+    "table_uuid STRING, table_name STRING, snapshot_id BIGINT, parent_snapshot_id BIGINT, committed_at TIMESTAMP, "
+    "operation STRING, summary MAP<STRING, STRING>",
+)
+
+
+def keep_summaries(session: IcebergSession, state: TableState, snapshots: Sequence[Snapshot]) -> int:
+    """Add the snapshots that are not kept yet, and return their number."""
+    recorded = rows_about(session, EXPIRED_SNAPSHOTS, state)
+    known = set() if recorded is None else {row[0] for row in recorded.select("snapshot_id").collect()}
+    rows = [
+        (
+            state.uuid,
+            str(state.identifier),
+            snapshot.snapshot_id,
+            snapshot.parent_snapshot_id,
+            dt.datetime.fromtimestamp(snapshot.committed_at_ms / 1000, dt.timezone.utc),
+            snapshot.operation,
+            dict(snapshot.summary),
+        )
+        for snapshot in snapshots
+        if snapshot.snapshot_id not in known
+    ]
+    if rows:
+        replace_rows(session, EXPIRED_SNAPSHOTS, state, rows, recorded)
+    return len(rows)
