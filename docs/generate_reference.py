@@ -1,10 +1,13 @@
 """Write docs/reference.md from the code: `python docs/generate_reference.py`; with `--check`, only compare."""
 
 import argparse
+import datetime as dt
 import inspect
+import re
 import sys
 import types as python_types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
@@ -38,10 +41,12 @@ from dagster_iceberg_spark.errors import CommitOutcomeUnknownError, RetryableErr
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan import options, read_options
+from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
 from dagster_iceberg_spark.plan.metadata_key import PREFIX, MetadataKey
 from dagster_iceberg_spark.plan.metrics import whole_bounds
 from dagster_iceberg_spark.plan.options import ADDRESSING_KEYS, OUTPUT_KEYS, WriteOptions
 from dagster_iceberg_spark.plan.schema_evolution import storage_verdict
+from dagster_iceberg_spark.plan.values import duration_text
 from dagster_iceberg_spark.plan.write import CREATION_PROPERTIES
 from dagster_iceberg_spark.resource import IcebergSparkResource
 from dagster_iceberg_spark.spark.columns import iceberg_type
@@ -104,7 +109,7 @@ SUMMARY: Final = {
     "`scope`, `left_out` (the option that left out rows), `staged_snapshot_id` (the snapshot that was read, if a "
     "release has published its rows as another one); above 2 kB, their digest and count",
     lineage.WRITE_DISPOSITION: "`replace`, `append`, `merge` or `overwrite_partitions`; `undo` if the snapshot undoes "
-    "others",
+    "others, `retention` if it deletes rows that `iceberg/retain` does not keep",
     lineage.UNDOES: "the ids of the snapshots that the snapshot undoes, as a JSON list",
     lineage.PACKAGE_VERSION: "version of this package",
     lineage.BOUNDARY: "the instant at which the versions begin that a merge added to a history (SCD 2)",
@@ -117,6 +122,7 @@ PROPERTIES: Final = {
     lineage.SHARED_PROPERTY: f"`{lineage.NAMED_EXPLICITLY}` if that key names the table; other assets that use the key "
     "to name the same table may then write to it too",
     lineage.SHARERS_PROPERTY: "the other assets that have written to the table, as a JSON list",
+    lineage.MAINTAINED_PROPERTY: "when the package [maintained](maintenance.md) the table last",
     lineage.UNDONE_PROPERTY: "the newest [undos](undo.md) that moved `main` back, as a JSON list",
     **{
         name: f"`{value}`, for a table that the package creates, unless `iceberg/table_properties` sets another value"
@@ -186,6 +192,7 @@ def _lines() -> Iterator[str]:
     yield from _types()
     yield from _section("What a materialization reports", "A key that the asset sets itself keeps its value.")
     yield from _table(("key", "meaning"), _covering(RESULTS, options.RESULT_KEYS, prefix=PREFIX))
+    yield from _maintenance()
     yield from _section("IcebergPySparkIOManager", _first_line(IcebergPySparkIOManager))
     yield from _fields(IcebergPySparkIOManager)
     yield from _section("IcebergSparkResource", _first_line(IcebergSparkResource))
@@ -275,6 +282,31 @@ def _keys_of_inputs() -> Iterator[str]:
     )
 
 
+def _maintenance() -> Iterator[str]:
+    yield from _section(
+        "MaintenancePolicy",
+        f"{_first_line(MaintenancePolicy)} `iceberg/maintenance` takes the same names. Durations are `timedelta` "
+        "objects in Python, and texts such as `12 hours` or `7 days` in metadata.",
+    )
+    meanings = _meanings(MaintenancePolicy)
+    rows = ((item.name, _policy_default(item.default), meanings[item.name]) for item in fields(MaintenancePolicy))
+    yield from _table(("field", "default", "meaning"), rows)
+
+
+def _meanings(item: type[object]) -> dict[str, str]:
+    """Return the descriptions of the arguments in a docstring."""
+    described = inspect.cleandoc(item.__doc__ or "").split("Args:\n", 1)[1].split("\n\n", 1)[0]
+    joined = re.sub(r"\n {8,}", " ", described)
+    lines = (line.strip().partition(": ") for line in joined.splitlines())
+    return {name: text for name, _, text in lines}
+
+
+def _policy_default(value: Any) -> str:
+    if value is None or value == ():
+        return "none"
+    return f"`{duration_text(value)}`" if isinstance(value, dt.timedelta) else f"`{value}`"
+
+
 def _types() -> Iterator[str]:
     yield from _section(
         "Types",
@@ -304,7 +336,7 @@ def _types() -> Iterator[str]:
 def _default_of(key: MetadataKey) -> str:
     if key.default is not None:
         return key.default
-    value = getattr(WriteOptions(), key.option)
+    value = getattr(WriteOptions(), key.option)  # the other keys have a text
     return f"`{value}`" if value else "none"
 
 
