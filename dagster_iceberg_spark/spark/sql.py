@@ -82,8 +82,9 @@ def string_map(items: Mapping[str, str]) -> str:
 
 
 def instant(milliseconds: int) -> str:
-    """Return an instant, given in milliseconds since 1970."""
-    return f"timestamp_millis({milliseconds})"
+    """Return an instant, given in milliseconds since 1970. Iceberg's parser for Spark 3.5 takes literals only."""
+    utc = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc) + dt.timedelta(milliseconds=milliseconds)
+    return f"TIMESTAMP '{utc:%Y-%m-%d %H:%M:%S}.{milliseconds % 1000:03d} UTC'"
 
 
 def time_window(column: Column, column_type: schema.IcebergType, start: dt.datetime, end: dt.datetime) -> str:

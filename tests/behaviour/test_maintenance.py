@@ -22,7 +22,7 @@ from dagster_iceberg_spark.maintenance.readers import Readers
 from dagster_iceberg_spark.maintenance.table import TableMaintenance
 from dagster_iceberg_spark.plan.maintenance import ExpireSnapshots
 from dagster_iceberg_spark.plan.maintenance_lock import MaintenanceLock
-from dagster_iceberg_spark.spark import maintenance
+from dagster_iceberg_spark.spark import maintenance, sql
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.updates import SetTag
 from tests.conftest import Lake, error_of, frame_asset, hours_asset
@@ -125,7 +125,7 @@ def test_others_that_expire_the_table_keep_what_a_reader_needs(lake: Lake) -> No
     maintain(lake, events(), counts)
     lake.session.sql(
         f"call {lake.spark.iceberg_session.catalog.name}.system.expire_snapshots"
-        "(`table` => 'db.events', older_than => current_timestamp(), retain_last => 1)"
+        f"(`table` => 'db.events', older_than => {sql.instant(int(time.time() * 1000))}, retain_last => 1)"
     ).collect()
     count(lake)
     assert lake.rows("counts", "rows") == [24, 48]
