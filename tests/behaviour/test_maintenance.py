@@ -115,6 +115,7 @@ def test_a_table_is_compacted_and_expired_and_its_reader_goes_on(lake: Lake) -> 
     assert lake.rows("counts", "rows") == [72, 72]
 
 
+@pytest.mark.full
 def test_others_that_expire_the_table_keep_what_a_reader_needs(lake: Lake) -> None:
     lake.materialize(events(), partition_key="2013-01-01")
     count(lake)
@@ -134,6 +135,7 @@ def test_others_that_expire_the_table_keep_what_a_reader_needs(lake: Lake) -> No
     assert (between in left, since in left) == (False, True), "nobody needs the snapshots between two reads"
 
 
+@pytest.mark.full
 def test_the_lineage_of_expired_snapshots_is_kept_once(lake: Lake) -> None:
     runs = [lake.materialize(events(), partition_key="2013-01-01").run_id for _ in range(3)]
     for _ in range(2):
@@ -160,6 +162,7 @@ def test_files_of_no_snapshot_are_removed_by_the_second_run(lake: Lake) -> None:
     assert lake.arrow("dagster_orphan_files").num_rows == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("properties", "reason"),
     [({"gc.enabled": "false"}, "`gc.enabled` = `false`"), ({}, "db.inside is inside of its location")],
@@ -200,6 +203,7 @@ def test_rows_are_deleted_after_their_retention_and_readers_of_changes_go_on(lak
     assert "iceberg/done" not in again, "nothing is left to delete"
 
 
+@pytest.mark.full
 def test_an_asset_without_time_partitions_cannot_retain(classic_lake: Lake) -> None:
     asset = frame_asset("t", "select 1 as id", metadata={"iceberg/retain": "30 days"})
     classic_lake.materialize(asset)
@@ -223,6 +227,7 @@ def test_a_table_waits_while_a_run_writes_it(classic_lake: Lake) -> None:
     assert len(lake.arrow("events")) == 25
 
 
+@pytest.mark.full
 def test_two_runs_do_not_maintain_one_table_at_once(classic_lake: Lake) -> None:
     lake, table = classic_lake, TableIdentifier(("db",), "events")
     for _ in range(2):
@@ -284,6 +289,7 @@ def deletes_meanwhile(lake: Lake, condition: str) -> None:
     assert begun.wait(30)
 
 
+@pytest.mark.full
 def test_an_action_that_conflicts_with_a_writer_is_skipped(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     for day in ("2013-01-01", "2013-01-01", "2013-01-02"):
         lake.materialize(events(), partition_key=day)
@@ -301,6 +307,7 @@ def test_an_action_that_conflicts_with_a_writer_is_skipped(lake: Lake, monkeypat
     assert list(lake.table("events").refs()) == ["main"], "the lock is released"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("retain_last", [1, 3])
 def test_a_planned_expiry_is_what_iceberg_does(classic_lake: Lake, retain_last: int) -> None:
     lake = classic_lake
