@@ -54,6 +54,8 @@ from .plan.options import metadata_for_table
 from .release.asset import build_release
 from .resource import IcebergSparkResource
 from .undo import build_undo_op, undo_run
+from .watching.sensor import build_table_sensor
+from .watching.table import foreign_table
 
 __all__ = [
     "AdlsStore",
@@ -113,7 +115,9 @@ __all__ = [
     "build_maintenance",
     "build_release",
     "build_table_checks",
+    "build_table_sensor",
     "build_undo_op",
+    "foreign_table",
     "metadata_for_table",
     "undo_run",
 ]

@@ -31,7 +31,7 @@ from dagster_iceberg_spark.catalog.document import Snapshots, document_of, is_in
 from dagster_iceberg_spark.catalog.failures import catalog_errors, kind_of
 from dagster_iceberg_spark.catalog.first_line import first_line
 from dagster_iceberg_spark.catalog.nessie import version_of, with_history
-from dagster_iceberg_spark.catalog.pointer import read_pointed_document
+from dagster_iceberg_spark.catalog.pointer import pointed_location, read_pointed_document
 from dagster_iceberg_spark.catalog.waiting import answer_within
 from dagster_iceberg_spark.errors import (
     CatalogUnavailableError,
@@ -93,6 +93,19 @@ def look(
         raise
     except (KeyError, ValueError) as error:
         raise _not_iceberg(identifier, description, error) from None
+
+
+def pointer_of(description: CatalogDescription, identifier: TableIdentifier) -> str | None:
+    """Return the location of the table's metadata file. Return None if it takes as long to find as `look` takes.
+
+    Raises:
+        CatalogUnavailableError: The catalog does not respond.
+    """
+
+    def read() -> str | None:
+        return pointed_location(open_catalog(description), identifier)
+
+    return call_catalog(description, read, action=f"look at {identifier} in")
 
 
 def find_table(

@@ -47,6 +47,11 @@ def read_pointed_document(catalog: SqlCatalog, identifier: TableIdentifier) -> d
     return document
 
 
+def pointed_location(catalog: Catalog, identifier: TableIdentifier) -> str | None:
+    """Return where the table's metadata file is, or None if the catalog does not tell it without reading the file."""
+    return _pointer(catalog, identifier) if isinstance(catalog, SqlCatalog) else None
+
+
 def _damaged(identifier: TableIdentifier, location: str, found: str) -> IcebergSparkError:
     return FailureKind.METADATA_DAMAGED.refusal("read", str(identifier), f"{found} in {location}")
 

@@ -1,0 +1,95 @@
+"""What is new in a table that others write, since a sensor looked last."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from typing_extensions import Self
+
+from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
+
+Event: TypeAlias = Literal["written", "rolled back", "recreated", "history expired"]
+"""What has happened to the branch: others have committed to it, it has moved back, the table is another one, or the
+snapshot that was seen last has expired."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a sensor has seen of a table.
+
+    Args:
+        uuid: The identity of the table.
+        snapshot_id: The newest snapshot of the branch, or None without any.
+        pointer: The location of the metadata file, if the catalog tells it cheaply.
+    """
+
+    uuid: str
+    snapshot_id: int | None
+    pointer: str | None = None
+
+    @classmethod
+    def of(cls, state: TableState, branch: str, pointer: str | None) -> Self:
+        """Return what is to be seen now."""
+        return cls(state.uuid, state.refs.get(branch), pointer)
+
+    @classmethod
+    def parse(cls, document: Any) -> Self:
+        """Return what a cursor has recorded."""
+        snapshot_id = document["snapshot_id"]
+        return cls(document["uuid"], None if snapshot_id is None else int(snapshot_id), document["pointer"])
+
+    def document(self) -> dict[str, str | None]:
+        """Return the form that a cursor records."""
+        snapshot_id = None if self.snapshot_id is None else str(self.snapshot_id)
+        return {"uuid": self.uuid, "snapshot_id": snapshot_id, "pointer": self.pointer}
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What is new in a table.
+
+    Args:
+        head: The newest snapshot of the branch.
+        snapshots: The snapshots that others have committed, oldest first. Empty if all rows may have changed.
+    """
+
+    event: Event
+    head: Snapshot
+    snapshots: tuple[Snapshot, ...] = ()
+
+
+def news_of(state: TableState, seen: Seen, branch: str = MAIN_BRANCH) -> News | None:
+    """Return what is new, or None. Compaction and the snapshots of this package are no news."""
+    head = state.head(branch)
+    if head is None:
+        return None
+    if seen.uuid != state.uuid:
+        return News("recreated", head)
+    if head.snapshot_id == seen.snapshot_id:
+        return None
+    passed: list[Snapshot] = []
+    for snapshot in state.ancestors(branch):
+        if snapshot.snapshot_id == seen.snapshot_id:
+            break
+        passed.append(snapshot)
+    else:
+        if seen.snapshot_id is not None and passed[-1].parent_snapshot_id is None:
+            return News("rolled back", head)
+        if seen.snapshot_id is not None:
+            was_ahead = any(item.snapshot_id == head.snapshot_id for item in state.history(seen.snapshot_id))
+            return News("rolled back" if was_ahead else "history expired", head)
+    others = tuple(item for item in reversed(passed) if not item.is_compaction and COMMIT_TOKEN not in item.summary)
+    return News("written", head, others) if others else None
+
+
+def stray_snapshot(state: TableState) -> Snapshot | None:
+    """Return the newest snapshot if no branch or tag has it and `main` never had it, or None.
+
+    A writer that adds snapshots, but does not move `main`, looks healthy and is not.
+    """
+    if not state.snapshots:
+        return None
+    newest = max((state.snapshots[item] for item in state.snapshots), key=lambda item: item.committed_at_ms)
+    reached = {item.snapshot_id for ref in state.refs for item in state.ancestors(ref)}
+    was_current = {snapshot_id for _, snapshot_id in state.snapshot_log}
+    return None if newest.snapshot_id in reached | was_current else newest

@@ -1,0 +1,1 @@
+"""Watches tables that other engines write."""
