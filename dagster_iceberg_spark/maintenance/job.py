@@ -111,6 +111,7 @@ def _maintenance_op(group: Sequence[StoredSpec], policy: MaintenancePolicy) -> d
         metadata = metadata_of(maintained)
         context.add_output_metadata(metadata)
         for key in keys:
-            context.log_event(dg.AssetObservation(key, description="Maintained.", metadata=metadata))
+            what = "Maintained." if maintained.done else "Nothing was changed."
+            context.log_event(dg.AssetObservation(key, description=what, metadata=metadata))
 
     return maintain

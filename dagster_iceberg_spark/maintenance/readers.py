@@ -1,7 +1,7 @@
 """Who still reads which snapshots, by the tables of a catalog and the runs of a Dagster instance."""
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from urllib.parse import urlsplit
@@ -10,7 +10,7 @@ import dagster as dg
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.dagster_private import RecentRun, resumable_runs, runs_in_progress
-from dagster_iceberg_spark.errors import IcebergSparkError
+from dagster_iceberg_spark.errors import IcebergSparkError, NotAnIcebergTableError
 from dagster_iceberg_spark.plan.health import milliseconds
 from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
 from dagster_iceberg_spark.plan.pins import Need, RunNeed, needs_of_readers, needs_of_table
@@ -34,22 +34,34 @@ class Readers:
     own_run_id: str | None = None
     warn: Callable[[str], None] = field(default=print, compare=False)
 
+    @property
+    def states(self) -> Mapping[TableIdentifier, TableState]:
+        """The tables of the catalog that could be read."""
+        return self._found[0]
+
+    @property
+    def unread(self) -> Sequence[str]:
+        """The tables of the catalog that could not be read."""
+        return self._found[1]
+
     @cached_property
-    def states(self) -> dict[TableIdentifier, TableState]:
-        """The tables of the catalog. A table that cannot be read is left out, with a warning."""
+    def _found(self) -> tuple[dict[TableIdentifier, TableState], list[str]]:
         from dagster_iceberg_spark.catalog.look import look
         from dagster_iceberg_spark.catalog.tables import tables_of
 
-        found = {}
+        found, unread = dict[TableIdentifier, TableState](), list[str]()
         for identifier in tables_of(self.catalog):
             try:
                 state = look(self.catalog, identifier)
+            except NotAnIcebergTableError:
+                continue
             except IcebergSparkError as error:
-                self.warn(f"Nobody knows what {identifier} still needs, because it could not be read. {error}")
+                self.warn(f"Nobody knows what {identifier} still needs. {error}")
+                unread.append(str(identifier))
                 continue
             if state is not None:
                 found[identifier] = state
-        return found
+        return found, unread
 
     @cached_property
     def in_progress(self) -> Sequence[RecentRun]:

@@ -107,6 +107,8 @@ class TableMaintenance:
         state = self._look()
         if state is None or state.head() is None:
             return Maintained(self.identifier, waits_for="it has no rows yet")
+        if self.io_manager.environment:
+            return Maintained(self.identifier, waits_for="an environment does not maintain the tables of production")
         if self.readers.manages_files:
             return Maintained(self.identifier, waits_for=f"the {self.readers.catalog} maintains its tables itself")
         files = table_files(self.readers.catalog, self.identifier)
@@ -119,6 +121,7 @@ class TableMaintenance:
             self.policy,
             now,
             not_retained=[DeleteRows(item.asset, item.name) for item in self._not_retained(state, now)],
+            unread=self.readers.unread,
             orphan_obstacle=obstacle,
         )
         runs = self.readers.blocking_runs([spec.key for spec in self.specs])

@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -190,6 +190,7 @@ def plan_maintenance(
     now: dt.datetime,
     *,
     not_retained: Sequence[DeleteRows] = (),
+    unread: Sequence[str] = (),
     orphan_obstacle: str | None = None,
 ) -> MaintenancePlan:
     """Plan the maintenance of a table.
@@ -201,9 +202,12 @@ def plan_maintenance(
         policy: What is kept, and the thresholds.
         now: The current time, with a zone.
         not_retained: The rows that are not retained any longer.
+        unread: The tables of the catalog that could not be read. Nobody knows what they still need.
         orphan_obstacle: Why files that belong to no snapshot must not be removed, or None.
     """
     pins = planned_pins(state, needs, policy, milliseconds(now))
+    if unread:
+        pins = replace(pins, changes=tuple(change for change in pins.changes if isinstance(change, SetTag)))
     pinned = {change.snapshot_id for change in pins.changes if isinstance(change, SetTag)}
     dropped = {change.name for change in pins.changes if not isinstance(change, SetTag)}
     pinned |= {snapshot_id for ref, snapshot_id in state.refs.items() if is_pin(ref) and ref not in dropped}
@@ -215,10 +219,12 @@ def plan_maintenance(
         retain_last=policy.retain_last,
         tagged=pinned,
     )
-    is_expiring = len(state.snapshots) >= policy.min_snapshots and bool(expiry.snapshots or expiry.refs)
+    is_expiring = not unread and len(state.snapshots) >= policy.min_snapshots and bool(expiry.snapshots or expiry.refs)
     actions: list[Action] = [*not_retained, *_rewrites(state, files, policy, now)]
     actions += [ExpireSnapshots(older_than_ms, policy.retain_last, expiry, policy.keep_lineage)] if is_expiring else []
-    notes = []
+    notes = (
+        [f"snapshots stay, because nobody knows what {', '.join(unread)} needs: it could not be read"] if unread else []
+    )
     if policy.remove_orphans and orphan_obstacle is None:
         actions.append(RemoveOrphans(milliseconds(now - policy.orphans_older_than)))
     elif policy.remove_orphans:

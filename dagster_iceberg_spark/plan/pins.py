@@ -101,10 +101,10 @@ def needs_of_table(state: TableState, runs: Sequence[RunNeed] = ()) -> list[Need
     """Return the snapshots of a table that its own assets and the runs need."""
     needs = [*_own_positions(state), *_append_tokens(state)]
     history = sorted(state.snapshot_log)
-    for run in runs:
+    for run in runs if history else ():
+        # If the table is younger than the run, the run may read any of its snapshots.
         current = [snapshot_id for at, snapshot_id in history if at <= run.started_at_ms]
-        if current:
-            needs.append(Need(current[-1], run.by, keeps_later=True))
+        needs.append(Need(current[-1] if current else history[0][1], run.by, keeps_later=True))
     return needs
 
 
@@ -159,18 +159,23 @@ def refs_in_words(state: TableState) -> dict[int, list[str]]:
 
 
 def _readers(state: TableState, since_ms: int) -> Iterator[tuple[Snapshot, bool]]:
-    """Yield the snapshots whose inputs are needed, newest first, and whether each is the newest of its partitions."""
-    known, partitions = set[tuple[str, str]](), Counter[str]()
-    for snapshot in state.ancestors(MAIN_BRANCH):
-        asset, digest = snapshot.summary.get(ASSET_KEY), snapshot.summary.get(PARTITION_DIGEST, "")
-        if asset is None:
-            continue
-        is_newest = (asset, digest) not in known and partitions[asset] < PARTITIONS_OF_AN_ASSET
-        if is_newest:
-            known.add((asset, digest))
-            partitions[asset] += 1
-        if is_newest or snapshot.committed_at_ms >= since_ms:
-            yield snapshot, is_newest
+    """Yield the snapshots whose inputs are needed, and whether each is the newest of its partitions in a branch."""
+    visited = set[int]()
+    for branch in sorted(state.branches & state.refs.keys(), key=lambda name: (name != MAIN_BRANCH, name)):
+        known, partitions = set[tuple[str, str]](), Counter[str]()
+        for snapshot in state.ancestors(branch):
+            if snapshot.snapshot_id in visited:
+                break
+            visited.add(snapshot.snapshot_id)
+            asset, digest = snapshot.summary.get(ASSET_KEY), snapshot.summary.get(PARTITION_DIGEST, "")
+            if asset is None:
+                continue
+            is_newest = (asset, digest) not in known and partitions[asset] < PARTITIONS_OF_AN_ASSET
+            if is_newest:
+                known.add((asset, digest))
+                partitions[asset] += 1
+            if is_newest or snapshot.committed_at_ms >= since_ms:
+                yield snapshot, is_newest
 
 
 def _needs_of_read(state: TableState, snapshot: Snapshot, read: UpstreamRead, *, is_newest: bool) -> Iterator[Need]:

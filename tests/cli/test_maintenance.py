@@ -135,3 +135,14 @@ def test_the_command_asks_and_does_nothing_without_an_answer(flights: Table, tmp
 def test_an_excluded_table_is_left_alone(flights: Table, tmp_path: Path) -> None:
     result = run("maintain", "-f", location(tmp_path, maintenance=False), "--dry-run")
     assert (result.exit_code, result.output) == (0, "There is no table.\n")
+
+
+def test_nothing_expires_while_a_table_cannot_be_read(flights: Table, tmp_path: Path) -> None:
+    flights.catalog.create_table(("db", "reader"), SCHEMA)
+    with sqlite3.connect(tmp_path / "catalog.db") as database:
+        database.execute("update iceberg_tables set metadata_location = '/nowhere' where table_name = 'reader'")
+    settings = {"older_than": "0 days", "retain_last": 1, "min_snapshots": 2}
+    result = run("maintain", "-f", location(tmp_path, maintenance=settings), "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert "all snapshots stay, because nobody knows what db.reader needs: it could not be read" in result.output
+    assert "expire 5 snapshots" not in result.output

@@ -61,6 +61,14 @@ def test_only_the_newest_of_many_partitions_keep_their_inputs() -> None:
     assert set(needed(*many)) == set(range(51, 151))
 
 
+def test_what_a_branch_has_read_is_kept_too() -> None:
+    line = chain(made(1, "daily", None, read(1)), made(2, "daily", None, read(2)))
+    beside = made(3, "daily", None, read(3), parent=1 * DAY)
+    found = table(snapshots=(*line, beside), refs={"main": 2 * DAY, "env_pr": 3 * DAY}, branches=["main", "env_pr"])
+    needs = needs_of_readers([found], POLICY, NOW_MS)["db.flights"]
+    assert {need.snapshot_id // DAY for need in needs} == {2, 3}
+
+
 def test_a_reader_of_changes_keeps_all_that_comes_after_its_position() -> None:
     changes = read(5, kind="changes", since=3 * DAY, digest="whole", input_name="flights")
     assert needed(made(6, "daily", None, changes)) == {5: True, 3: False}
@@ -110,7 +118,8 @@ def test_a_tag_that_nobody_needs_is_dropped_and_those_of_others_stay() -> None:
 def test_a_run_keeps_what_was_current_when_it_began() -> None:
     needs = needs_of_table(upstream(), [RunNeed(90 * DAY * 1000 + 5, "run r")])
     assert needs == [Need(90 * DAY, "run r", keeps_later=True)]
-    assert needs_of_table(upstream(), [RunNeed(5, "run r")]) == [], "nothing was current"
+    assert needs_of_table(upstream(), [RunNeed(5, "run r")]) == [Need(DAY, "run r", keeps_later=True)], "all of it"
+    assert needs_of_table(replace(upstream(), snapshot_log=()), [RunNeed(5, "run r")]) == []
 
 
 @pytest.mark.parametrize(("disposition", "days"), [("append", [12, 11]), ("replace", [])])

@@ -1,5 +1,7 @@
 """The sensor on tables that plain Spark writes, through servers."""
 
+from pathlib import Path
+
 import dagster as dg
 import pytest
 
@@ -11,9 +13,7 @@ from tests.servers.rest import RestServer
 pytestmark = [pytest.mark.server, pytest.mark.spark]
 
 
-def test_what_plain_spark_writes_through_rest_is_recorded(
-    rest: RestServer, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_what_plain_spark_writes_through_rest_is_recorded(rest: RestServer, tmp_path: Path) -> None:
     catalog = emptied(RestCatalog(uri=rest.uri))
     for lake in open_lake(catalog, tmp_path, None):
         lake.materialize(frame_asset("t", "select 1 as id"))
