@@ -222,9 +222,9 @@ def plan_maintenance(
     is_expiring = not unread and len(state.snapshots) >= policy.min_snapshots and bool(expiry.snapshots or expiry.refs)
     actions: list[Action] = [*not_retained, *_rewrites(state, files, policy, now)]
     actions += [ExpireSnapshots(older_than_ms, policy.retain_last, expiry, policy.keep_lineage)] if is_expiring else []
-    notes = (
-        [f"snapshots stay, because nobody knows what {', '.join(unread)} needs: it could not be read"] if unread else []
-    )
+    notes = []
+    if unread:
+        notes.append(f"all snapshots stay, because nobody knows what {', '.join(unread)} needs: it could not be read")
     if policy.remove_orphans and orphan_obstacle is None:
         actions.append(RemoveOrphans(milliseconds(now - policy.orphans_older_than)))
     elif policy.remove_orphans:
