@@ -1,9 +1,10 @@
 """Iceberg's Hadoop catalog without a JVM: a directory, in which file names contain the versions of tables."""
 
 import re
+from collections.abc import Iterator
 from typing import Any, Final
 
-from pyarrow.fs import FileSelector
+from pyarrow.fs import FileInfo, FileSelector, FileType
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import PY_IO_IMPL
@@ -51,12 +52,42 @@ class HadoopCatalog(NoopCatalog):
             return False
         return True
 
+    def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
+        """Return the directories directly below a namespace that are no tables."""
+        parts = self.identifier_to_tuple(namespace)
+        return [(*parts, name) for name, is_table in self._directories(parts) if not is_table]
+
+    def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
+        """Return the tables directly below a namespace."""
+        parts = self.identifier_to_tuple(namespace)
+        return [(*parts, name) for name, is_table in self._directories(parts) if is_table]
+
+    def _directories(self, parts: Identifier) -> Iterator[tuple[str, bool]]:
+        """Yield the directories below a namespace, and whether each is a table: it then has metadata."""
+        location = "/".join((self.properties["warehouse"].rstrip("/"), *parts))
+        for info in _entries(location, self.properties):
+            if info.type == FileType.Directory:
+                below = _entries(f"{location}/{info.base_name}", self.properties)
+                yield info.base_name, any(item.base_name == "metadata" for item in below)
+
+
+def _io_of(properties: Properties) -> PyArrowFileIO:
+    is_hdfs = properties.get(PY_IO_IMPL) == HDFS_FILE_IO
+    return HdfsFileIO(properties) if is_hdfs else PyArrowFileIO(properties)
+
+
+def _entries(location: str, properties: Properties) -> list[FileInfo]:
+    """Return the files and directories in a directory, or none if it does not exist."""
+    scheme, netloc, path = PyArrowFileIO.parse_location(location)
+    files: Any = _io_of(properties).fs_by_scheme(scheme, netloc)
+    found: list[FileInfo] = files.get_file_info(FileSelector(path, allow_not_found=True))
+    return found
+
 
 class _MetadataDirectory:
     def __init__(self, location: str, properties: Properties) -> None:
-        self._location = location
-        is_hdfs = properties.get(PY_IO_IMPL) == HDFS_FILE_IO
-        self._io = HdfsFileIO(properties) if is_hdfs else PyArrowFileIO(properties)
+        self._location, self._properties = location, properties
+        self._io = _io_of(properties)
 
     def path(self, name: str) -> str:
         return f"{self._location}/{name}"
@@ -73,7 +104,5 @@ class _MetadataDirectory:
             return None
 
     def listed_version(self) -> int | None:
-        scheme, netloc, path = PyArrowFileIO.parse_location(self._location)
-        files: Any = self._io.fs_by_scheme(scheme, netloc)
-        names = [info.base_name for info in files.get_file_info(FileSelector(path, allow_not_found=True))]
+        names = [info.base_name for info in _entries(self._location, self._properties)]
         return max((int(match[1]) for name in names if (match := _METADATA_FILE.fullmatch(name))), default=None)

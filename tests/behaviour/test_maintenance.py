@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from dagster_iceberg_spark import MaintenancePolicy, build_health_checks, build_maintenance
+from dagster_iceberg_spark import HadoopCatalog, MaintenancePolicy, build_health_checks, build_maintenance
 from dagster_iceberg_spark.catalog.branches import change_tags
 from dagster_iceberg_spark.maintenance.readers import Readers
 from dagster_iceberg_spark.maintenance.table import TableMaintenance
@@ -25,7 +26,7 @@ from dagster_iceberg_spark.plan.maintenance_lock import MaintenanceLock
 from dagster_iceberg_spark.spark import maintenance, sql
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.updates import SetTag
-from tests.conftest import Lake, error_of, frame_asset, hours_asset
+from tests.conftest import Lake, error_of, frame_asset, hours_asset, open_lake
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
 APPEND = {"iceberg/write_disposition": "append"}
@@ -305,6 +306,30 @@ def test_an_action_that_conflicts_with_a_writer_is_skipped(lake: Lake, monkeypat
     assert outcome.startswith("skipped, and left for the next time. Cannot compact db.events: expected no other writer")
     assert len(lake.arrow("events")) == 24
     assert list(lake.table("events").refs()) == ["main"], "the lock is released"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["hadoop", "format 3"])
+def test_a_table_that_only_an_engine_can_commit_to_is_maintained(classic_lake: Lake, tmp_path: Path, kind: str) -> None:
+    """pyiceberg writes neither, so Spark sets the tags."""
+
+    def maintained(lake: Lake, asset: dg.AssetsDefinition) -> None:
+        for day in ("2013-01-01", "2013-01-01", "2013-01-01"):
+            lake.materialize(asset, partition_key=day)
+        lake.materialize(asset, counts, selection=[counts])
+        lake.materialize(asset, partition_key="2013-01-02")
+        found = maintain(lake, asset, counts)["events"]
+        assert figures(found)["files"] == (4, 2)
+        assert [name.partition("_keep_")[0] for name in lake.table("events").refs()].count("dagster") == 2
+        assert "dagster.maintained_at" in lake.table("events").properties
+        lake.materialize(asset, counts, selection=[counts])
+        assert lake.rows("counts", "rows") == [24, 72]
+
+    if kind == "format 3":
+        maintained(classic_lake, events(format_version=3))
+        return
+    for lake in open_lake(HadoopCatalog(warehouse=str(tmp_path / "hadoop")), tmp_path, None):
+        maintained(lake, events())
 
 
 @pytest.mark.full

@@ -13,6 +13,7 @@ from pyiceberg.types import LongType, NestedField
 from dagster_iceberg_spark import HadoopCatalog
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import look, open_catalog
+from dagster_iceberg_spark.catalog.tables import tables_of
 from dagster_iceberg_spark.errors import ConfigurationError, InvestigationError
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
@@ -104,3 +105,15 @@ def test_a_hint_to_a_missing_file_is_not_a_missing_table(description: CatalogDes
 def test_an_object_store_is_refused(warehouse: str) -> None:
     with pytest.raises(ConfigurationError, match="which rename atomically"):
         HadoopCatalog(warehouse=warehouse).describe()
+
+
+def test_all_tables_of_the_warehouse_are_listed(
+    description: CatalogDescription, metadata: Path, document: str, tmp_path: Path
+) -> None:
+    put(metadata, document, 1)
+    warehouse = metadata.parents[3]
+    other = warehouse / "deep" / "er" / "t" / "metadata"
+    other.mkdir(parents=True)
+    (warehouse / "empty").mkdir()
+    (warehouse / "a file").write_text("")
+    assert [table.parts for table in tables_of(description)] == [("a", "b", "t"), ("deep", "er", "t")]
