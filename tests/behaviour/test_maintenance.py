@@ -94,7 +94,6 @@ def figures(metadata: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     return {str(row["figure"]): (float(row["before"]), float(row["after"])) for row in rows}
 
 
-@pytest.mark.each_engine
 def test_a_table_is_compacted_and_expired_and_its_reader_goes_on(lake: Lake) -> None:
     for day in ("2013-01-01", "2013-01-01", "2013-01-02"):
         lake.materialize(events(), partition_key=day)
@@ -147,6 +146,7 @@ def test_the_lineage_of_expired_snapshots_is_kept_once(lake: Lake) -> None:
     assert {row["table_name"] for row in kept} == {"db.events"}
 
 
+@pytest.mark.full
 def test_files_of_no_snapshot_are_removed_by_the_second_run(lake: Lake) -> None:
     lake.materialize(events(), partition_key="2013-01-01")
     directory = lake.directory / "wh" / "db" / "events" / "data"
@@ -181,7 +181,6 @@ def test_files_stay_where_they_may_belong_to_somebody_else(
     assert reason in plan
 
 
-@pytest.mark.each_engine
 def test_rows_are_deleted_after_their_retention_and_readers_of_changes_go_on(lake: Lake) -> None:
     days = dg.DailyPartitionsDefinition("2013-01-01")
     metadata = {"partition_expr": "ts", **APPEND, "iceberg/retain": "30 days"}
@@ -246,6 +245,7 @@ def test_two_runs_do_not_maintain_one_table_at_once(classic_lake: Lake) -> None:
     assert list(lake.table("events").refs()) == ["main"], "an abandoned lock is taken over"
 
 
+@pytest.mark.full
 def test_the_health_of_a_table_is_a_check(classic_lake: Lake) -> None:
     lake, checks = classic_lake, build_health_checks([events()], policy=AT_ONCE)
     only_checks = dg.AssetSelection.checks(*checks)
