@@ -1,6 +1,7 @@
 """The rows that `iceberg/retain` no longer keeps: those of partitions whose time window ended long ago."""
 
 import datetime as dt
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -18,7 +19,7 @@ from dagster_iceberg_spark.plan.incremental import may_have_rows
 from dagster_iceberg_spark.plan.options import RETAIN
 from dagster_iceberg_spark.plan.values import duration_text
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
-from dagster_iceberg_spark.table.lineage import RETENTION, Materialization, commit_token
+from dagster_iceberg_spark.table.lineage import RETENTION, SHARERS_PROPERTY, Materialization, commit_token
 from dagster_iceberg_spark.table.scope import PartitionScope, PartitionSlice, TimeWindow
 from dagster_iceberg_spark.table.snapshot import TableState
 
@@ -44,8 +45,17 @@ class Retention:
         """Return whether a data file of `main` may have rows of these partitions.
 
         Raises:
-            MetadataKeyError: The partition column is neither a date nor a timestamp.
+            MetadataKeyError: The partition column is neither a date nor a timestamp, or other assets write the table.
         """
+        sharers = json.loads(state.properties.get(SHARERS_PROPERTY, "[]"))
+        if sharers:
+            raise MetadataKeyError.of_value(
+                RETAIN,
+                self.asset,
+                expected="a table that no other asset writes, because their rows would be deleted too",
+                found=f"{state.identifier}, which {', '.join(sharers)} writes",
+                hint="delete old rows in an asset of your own.",
+            )
         head = state.head()
         bound = bind_scope(self.scope, state.schema, subject=str(state.identifier))
         if not all(isinstance(item, Intervals) for box in bound.boxes for item in box):

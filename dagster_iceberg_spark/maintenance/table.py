@@ -166,7 +166,7 @@ class TableMaintenance:
         after = self._look()
         made = () if after is None else _made(before, after)
         seconds = round(time.monotonic() - began, 2)
-        self.report(f"{self.identifier}: {action} ({seconds:.1f} s). {outcome or 'Nothing to do'}.")
+        self.report(f"{self.identifier}: {action} ({seconds:.1f} s). {outcome.rstrip('.') or 'Nothing to do'}.")
         return DoneAction(str(action), outcome, seconds, made)
 
     def _not_retained(self, state: TableState, now: dt.datetime) -> list[Retention]:

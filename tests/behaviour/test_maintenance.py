@@ -212,6 +212,18 @@ def test_an_asset_without_time_partitions_cannot_retain(classic_lake: Lake) -> N
     assert "`iceberg/retain` of t: expected an asset with time partitions" in str(error)
 
 
+@pytest.mark.full
+def test_the_rows_of_other_assets_do_not_end_with_the_retention_of_one(classic_lake: Lake) -> None:
+    shared = {"partition_expr": "ts", **APPEND, "iceberg/table": "db.shared"}
+    first = hours_asset("first", partitions_def=DAYS, metadata={**shared, "iceberg/retain": "30 days"})
+    second = hours_asset("second", partitions_def=DAYS, metadata=shared)
+    classic_lake.materialize(first, second, partition_key="2013-01-01")
+    error = error_of(run_job(classic_lake, first))
+    assert (error.class_name, error.allow_retries) == ("MetadataKeyError", False)
+    assert "`iceberg/retain` of first: expected a table that no other asset writes" in str(error)
+    assert len(classic_lake.arrow("shared")) == 48
+
+
 def test_a_table_waits_while_a_run_writes_it(classic_lake: Lake) -> None:
     lake = classic_lake
     lake.materialize(events(), partition_key="2013-01-01")
