@@ -54,6 +54,7 @@ from .plan.options import metadata_for_table
 from .release.asset import build_release
 from .resource import IcebergSparkResource
 from .undo import build_undo_op, undo_run
+from .watching.changed_partitions import build_changed_partitions_sensor
 from .watching.sensor import build_table_sensor
 from .watching.table import foreign_table
 
@@ -111,6 +112,7 @@ __all__ = [
     "UpstreamMissingError",
     "WriteFailedError",
     "build_audit_checks",
+    "build_changed_partitions_sensor",
     "build_health_checks",
     "build_maintenance",
     "build_release",

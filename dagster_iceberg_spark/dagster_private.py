@@ -297,6 +297,20 @@ def maps_to_all_partitions(context: dg.InputContext) -> bool:
     return isinstance(infer_partition_mapping(given, downstream, context.asset_partitions_def), dg.AllPartitionMapping)
 
 
+def downstream_partitions(
+    downstream: dg.AssetsDefinition, upstream: dg.AssetSpec, keys: Sequence[str], instance: dg.DagsterInstance
+) -> Sequence[str]:
+    """Return the partitions of an asset that read one of these partitions of an upstream asset."""
+    own, theirs = downstream.partitions_def, upstream.partitions_def
+    if own is None or theirs is None:
+        return ()
+    mapping = infer_partition_mapping(downstream.get_partition_mapping_for_dep(upstream.key), own, theirs)
+    with partition_loading_context(dynamic_partitions_store=instance):
+        subset = theirs.subset_with_partition_keys(keys)
+        found = mapping.get_downstream_partitions_for_partitions(subset, theirs, own)
+        return sorted(map(str, found.get_partition_keys()))
+
+
 def outputs_of(context: dg.InputContext) -> list[tuple[dg.OutputContext, Any]]:
     """Return the output contexts of the assets that the input's step materializes.
 

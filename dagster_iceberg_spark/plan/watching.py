@@ -5,7 +5,8 @@ from typing import Any, Literal, TypeAlias
 
 from typing_extensions import Self
 
-from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN
+from dagster_iceberg_spark.table.lineage import ASSET_KEY, COMMIT_TOKEN, PARTITION_KEYS, UPSTREAM, upstream_reads
+from dagster_iceberg_spark.table.scope import share_of
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
 
 Event: TypeAlias = Literal["written", "rolled back", "recreated", "history expired"]
@@ -58,8 +59,8 @@ class News:
     snapshots: tuple[Snapshot, ...] = ()
 
 
-def news_of(state: TableState, seen: Seen, branch: str = MAIN_BRANCH) -> News | None:
-    """Return what is new, or None. Compaction and the snapshots of this package are no news."""
+def news_of(state: TableState, seen: Seen, branch: str = MAIN_BRANCH, *, has_own: bool = False) -> News | None:
+    """Return what is new, or None. Compaction is no news. The package's own snapshots are only if `has_own` is set."""
     head = state.head(branch)
     if head is None:
         return None
@@ -78,8 +79,39 @@ def news_of(state: TableState, seen: Seen, branch: str = MAIN_BRANCH) -> News | 
         if seen.snapshot_id is not None:
             was_ahead = any(item.snapshot_id == head.snapshot_id for item in state.history(seen.snapshot_id))
             return News("rolled back" if was_ahead else "history expired", head)
-    others = tuple(item for item in reversed(passed) if not item.is_compaction and COMMIT_TOKEN not in item.summary)
-    return News("written", head, others) if others else None
+    found = tuple(
+        item for item in reversed(passed) if not item.is_compaction and (has_own or COMMIT_TOKEN not in item.summary)
+    )
+    return News("written", head, found) if found else None
+
+
+def has_read(
+    downstream: TableState | None, asset: str, partition: str, upstream: TableState, snapshot: Snapshot
+) -> bool:
+    """Return whether the newest materialization of a partition was made from a snapshot, or from a later one.
+
+    Args:
+        downstream: The table of the asset, or None if it does not exist.
+        asset: The asset, with slashes between the parts of its key.
+        partition: The partition.
+        upstream: The table that the asset reads.
+        snapshot: A snapshot of that table.
+    """
+    for made in downstream.ancestors() if downstream is not None else ():
+        described = made.summary.get(PARTITION_KEYS)
+        if made.summary.get(ASSET_KEY) != asset or (described and share_of(described, [partition]) != "all"):
+            continue
+        reads = [
+            read.snapshot_id
+            for read in upstream_reads(made.summary.get(UPSTREAM, ""))
+            if read.table == str(upstream.identifier)
+        ]
+        return bool(reads) and all(_includes(upstream, read, snapshot) for read in reads)
+    return False
+
+
+def _includes(state: TableState, snapshot_id: int | None, snapshot: Snapshot) -> bool:
+    return any(item.snapshot_id == snapshot.snapshot_id for item in state.history(snapshot_id))
 
 
 def stray_snapshot(state: TableState) -> Snapshot | None:

@@ -15,25 +15,14 @@ from dagster_iceberg_spark.outputs.metadata import column_schema
 from dagster_iceberg_spark.plan.options import BRANCH, TABLE, parse_key
 from dagster_iceberg_spark.plan.watching import News, Seen, news_of, stray_snapshot
 from dagster_iceberg_spark.resource import IcebergSparkResource
-from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import SNAPSHOT_ID
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
+from dagster_iceberg_spark.watching.look import WatchedTable, look_again
 from dagster_iceberg_spark.watching.partitions import partitions_of
 
 _DATA_VERSION_TAG: Final = "dagster/data_version"
 _WRITERS: Final = {"engine-name": "iceberg/engine", "spark.app.id": "iceberg/app_id", "flink.job-id": "iceberg/app_id"}
 """Keys of a snapshot's summary that name its writer, and those of the metadata."""
-
-
-@dataclass(frozen=True, slots=True)
-class _WatchedTable:
-    spec: dg.AssetSpec
-    identifier: TableIdentifier
-    branch: str
-
-    @property
-    def name(self) -> str:
-        return "/".join(self.spec.key.path)
 
 
 def build_table_sensor(
@@ -108,18 +97,12 @@ class _Tick:
     catalog: CatalogDescription
     reports_first_look: bool
 
-    def look_at(self, table: _WatchedTable, recorded: Any) -> tuple[list[dg.AssetMaterialization], Seen | None]:
+    def look_at(self, table: WatchedTable, recorded: Any) -> tuple[list[dg.AssetMaterialization], Seen | None]:
         """Return the events of a table, and what is to be remembered of it. None keeps what is remembered."""
-        from dagster_iceberg_spark.catalog.look import look, pointer_of
-
-        seen = None if recorded is None else Seen.parse(recorded)
-        pointer = pointer_of(self.catalog, table.identifier)
-        if seen is not None and pointer is not None and pointer == seen.pointer:
+        sight = look_again(self.catalog, table, recorded)
+        if sight is None:
             return [], None
-        state = look(self.catalog, table.identifier)
-        if state is None or table.branch not in state.refs:
-            return [], None
-        now = Seen.of(state, table.branch, pointer)
+        state, seen = sight.state, sight.before
         stray = stray_snapshot(state)
         if stray is not None:
             self.context.log.warning(
@@ -127,11 +110,11 @@ class _Tick:
                 "writer has not moved `main`, so nobody reads its rows."
             )
         if seen is None and not self.reports_first_look:
-            return [], now
+            return [], sight.now
         news = news_of(state, seen or Seen(state.uuid, None), table.branch)
-        return ([] if news is None else self._events(table, state, news)), now
+        return ([] if news is None else self._events(table, state, news)), sight.now
 
-    def _events(self, table: _WatchedTable, state: TableState, news: News) -> list[dg.AssetMaterialization]:
+    def _events(self, table: WatchedTable, state: TableState, news: News) -> list[dg.AssetMaterialization]:
         if news.event != "written":
             self.context.log.warning(f"{table.identifier}: {news.event}. All of its rows may have changed.")
         keys: Sequence[str | None] | None = None
@@ -191,14 +174,14 @@ def _sentence(news: News) -> str:
             return "Written by others. The snapshots in between have expired."
 
 
-def _watched(spec: dg.AssetSpec) -> _WatchedTable:
+def _watched(spec: dg.AssetSpec) -> WatchedTable:
     metadata, subject = plain_metadata(spec.metadata), "/".join(spec.key.path)
-    identifier: TableIdentifier | None = parse_key(TABLE, metadata, subject=subject)
+    identifier = parse_key(TABLE, metadata, subject=subject)
     if identifier is None:
         raise ConfigurationError.refusing(
             "watch", subject, expected=f"the name of its table in its metadata, as `{TABLE}`", found="none"
         )
-    return _WatchedTable(spec, identifier, parse_key(BRANCH, metadata, subject=subject) or MAIN_BRANCH)
+    return WatchedTable(spec, identifier, parse_key(BRANCH, metadata, subject=subject) or MAIN_BRANCH)
 
 
 @contextmanager

@@ -1,0 +1,175 @@
+"""Builds the sensor that requests the partitions of an asset whose upstream rows have changed."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from dagster_iceberg_spark.addressing import plain_metadata
+from dagster_iceberg_spark.asset_tables import io_manager_of
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.dagster_private import downstream_partitions
+from dagster_iceberg_spark.errors import ConfigurationError, IcebergSparkError
+from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
+from dagster_iceberg_spark.plan.options import BRANCH, PARTITION_EXPR, TABLE, parse_key
+from dagster_iceberg_spark.plan.watching import Seen, has_read, news_of
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
+from dagster_iceberg_spark.watching.look import WatchedTable, look_again
+from dagster_iceberg_spark.watching.partitions import partitions_of
+
+
+def build_changed_partitions_sensor(
+    downstream: dg.AssetsDefinition,
+    *,
+    name: str | None = None,
+    minimum_interval_seconds: int = 60,
+    default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED,
+) -> dg.SensorDefinition:
+    """Build a sensor that requests exactly the partitions of an asset whose upstream rows have changed.
+
+    It looks at the tables of the asset's inputs, whoever writes them, and at the files that their new snapshots have
+    added and removed. These tell the upstream partitions, and the partition mapping tells those of the asset. An
+    upstream table without Dagster partitions is divided by the partitions of the asset. Late rows therefore request the
+    partition that they belong to, and no other one. What a partition was already made from is not requested again, and
+    compaction is no change.
+
+    The first tick remembers the state of the tables and requests nothing. A tick starts no Spark session.
+
+    Args:
+        downstream: An asset with partitions that an `IcebergPySparkIOManager` stores. The same IO manager loads its
+            inputs.
+        name: The name of the sensor. Default: the name of the asset, with `_changed_partitions`.
+        minimum_interval_seconds: The time between two ticks, in seconds.
+        default_status: Whether the sensor runs until somebody stops it.
+
+    Raises:
+        ConfigurationError: The asset has no partitions.
+
+    Example:
+        >>> import dagster as dg
+        >>> from dagster_iceberg_spark import build_changed_partitions_sensor
+        >>> days = dg.DailyPartitionsDefinition("2026-01-01")
+        >>> @dg.asset(io_manager_key="iceberg", partitions_def=days, metadata={"partition_expr": "day"})
+        ... def daily_means(sensors): ...
+        >>> build_changed_partitions_sensor(daily_means).name
+        'daily_means_changed_partitions'
+    """
+    [spec] = downstream.specs
+    subject = "/".join(spec.key.path)
+    if spec.partitions_def is None:
+        raise ConfigurationError.refusing(
+            "watch the inputs of", subject, expected="an asset with partitions", found="none"
+        )
+    io_manager_key = downstream.get_io_manager_key_for_asset_key(spec.key)
+
+    @dg.sensor(
+        name=name or f"{'_'.join(spec.key.path)}_changed_partitions",
+        minimum_interval_seconds=minimum_interval_seconds,
+        default_status=default_status,
+        asset_selection=[downstream],
+        required_resource_keys={io_manager_key},
+        description=f"Requests the partitions of {spec.key.to_user_string()} whose upstream rows have changed.",
+    )
+    def changed(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        hint = "build it for an asset that it stores."
+        io_manager = io_manager_of(
+            getattr(context.resources, io_manager_key), io_manager_key, action="watch", hint=hint
+        )
+        tick = _Tick(context, io_manager, downstream, spec)
+        cursor: dict[str, Any] = json.loads(context.cursor or "{}")
+        requested: dict[str, str] = {}
+        for table in tick.inputs(io_manager_key):
+            try:
+                found, seen = tick.look_at(table, cursor.get(table.name))
+            except IcebergSparkError as error:
+                context.log.warning(f"The sensor could not look at {table.identifier}. {error}")
+                continue
+            requested |= found
+            cursor |= {} if seen is None else {table.name: seen.document()}
+        requests = [
+            dg.RunRequest(run_key=run_key, partition_key=key, asset_selection=[spec.key])
+            for key, run_key in sorted(requested.items())
+        ]
+        skip = None if requests else "No rows have changed."
+        return dg.SensorResult(run_requests=requests, cursor=json.dumps(cursor), skip_reason=skip)
+
+    return changed
+
+
+@dataclass(frozen=True, slots=True)
+class _Tick:
+    context: dg.SensorEvaluationContext
+    io_manager: IcebergPySparkIOManager
+    downstream: dg.AssetsDefinition
+    spec: dg.AssetSpec
+
+    @property
+    def catalog(self) -> CatalogDescription:
+        return self.io_manager.spark.catalog_description
+
+    def inputs(self, io_manager_key: str) -> Iterator[WatchedTable]:
+        """Yield the inputs of the asset that are tables."""
+        repository = self.context.repository_def
+        if repository is None:
+            raise ConfigurationError.refusing(
+                "watch the inputs of",
+                "/".join(self.spec.key.path),
+                expected="a sensor of a code location",
+                found="none",
+                hint="pass `definitions` to `build_sensor_context`.",
+            )
+        wanted = {dep.asset_key for dep in self.spec.deps} - {self.spec.key}
+        for assets in repository.asset_graph.assets_defs:
+            for spec in assets.specs:
+                metadata, subject = plain_metadata(spec.metadata), "/".join(spec.key.path)
+                is_stored = metadata.get(TABLE) is not None or (
+                    assets.is_executable and assets.get_io_manager_key_for_asset_key(spec.key) == io_manager_key
+                )
+                if spec.key in wanted and is_stored:
+                    branch = parse_key(BRANCH, metadata, subject=subject) or MAIN_BRANCH
+                    yield WatchedTable(spec, self.io_manager.table_of(spec), branch)
+
+    def look_at(self, table: WatchedTable, recorded: Any) -> tuple[dict[str, str], Seen | None]:
+        """Return the partitions to request with their run keys, and what is to be remembered of an input."""
+        from dagster_iceberg_spark.catalog.look import look
+
+        sight = look_again(self.catalog, table, recorded)
+        if sight is None:
+            return {}, None
+        state, now = sight.state, sight.now
+        news = None if sight.before is None else news_of(state, sight.before, table.branch, has_own=True)
+        if news is None:
+            return {}, now
+        if news.event != "written":
+            self.context.log.warning(
+                f"{table.identifier}: {news.event}. Nobody knows which partitions that has changed: none is requested."
+            )
+            return {}, now
+        made = look(self.catalog, self.io_manager.table_of(self.spec))
+        requested: dict[str, str] = {}
+        for snapshot in news.snapshots:
+            for key in self._changed(table, state, snapshot):
+                if not has_read(made, "/".join(self.spec.key.path), key, state, snapshot):
+                    requested[key] = f"{table.identifier} {snapshot.snapshot_id} {key}"
+        return requested, now
+
+    def _changed(self, table: WatchedTable, state: TableState, snapshot: Snapshot) -> Sequence[str]:
+        """Return the partitions of the asset that a snapshot of an input has changed."""
+        spec, own = table.spec, self.spec.partitions_def
+        is_divided = spec.partitions_def is None
+        if is_divided:
+            metadata = plain_metadata(spec.metadata)
+            column = metadata.get(PARTITION_EXPR) or plain_metadata(self.spec.metadata).get(PARTITION_EXPR)
+            spec = dg.AssetSpec(spec.key, partitions_def=own, metadata={**metadata, PARTITION_EXPR: column})
+        keys = partitions_of(spec, state, [snapshot], catalog=self.catalog, instance=self.context.instance)
+        if keys is None:
+            self.context.log.warning(
+                f"Snapshot {snapshot.snapshot_id} of {table.identifier} does not tell which partitions it has changed, "
+                "so none is requested."
+            )
+            return ()
+        if is_divided:
+            return keys
+        return downstream_partitions(self.downstream, spec, keys, self.context.instance)
