@@ -107,7 +107,7 @@ def _maintenance_op(group: Sequence[StoredSpec], policy: MaintenancePolicy) -> d
                 return
             maintained = maintenance.maintain(dry_run=context.op_config["dry_run"])
         if maintained.waits_for is not None:
-            context.log.warning(f"{maintained.table} is left for the next time: {maintained.waits_for}.")
+            context.log.info(f"{maintained.table} is left for the next time: {maintained.waits_for}.")
         metadata = metadata_of(maintained)
         context.add_output_metadata(metadata)
         for key in keys:
