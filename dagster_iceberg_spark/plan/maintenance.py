@@ -4,7 +4,7 @@ import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from dagster_iceberg_spark.plan.expiry import Expiry, planned_expiry
 from dagster_iceberg_spark.plan.health import (
@@ -23,7 +23,9 @@ from dagster_iceberg_spark.table.partitioning import PartitionField
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
 from dagster_iceberg_spark.table.updates import SetTag
 
-_SHOWN_PARTITIONS = 5
+_SHOWN_PARTITIONS: Final = 5
+_GC_ENABLED: Final = "gc.enabled"
+"""Table property: whether Iceberg may delete files of the table. Otherwise, its procedures fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +221,12 @@ def plan_maintenance(
         retain_last=policy.retain_last,
         tagged=pinned,
     )
-    is_expiring = not unread and len(state.snapshots) >= policy.min_snapshots and bool(expiry.snapshots or expiry.refs)
+    deletes_files = state.properties.get(_GC_ENABLED, "true").lower() != "false"
+    has_many = len(state.snapshots) >= policy.min_snapshots
+    is_expiring = deletes_files and not unread and has_many and bool(expiry.snapshots or expiry.refs)
     actions: list[Action] = [*not_retained, *_rewrites(state, files, policy, now)]
     actions += [ExpireSnapshots(older_than_ms, policy.retain_last, expiry, policy.keep_lineage)] if is_expiring else []
-    notes = []
+    notes = [] if deletes_files else [f"all snapshots stay: the table has `{_GC_ENABLED}` = `false`"]
     if unread:
         notes.append(f"all snapshots stay, because nobody knows what {', '.join(unread)} needs: it could not be read")
     if policy.remove_orphans and orphan_obstacle is None:

@@ -221,6 +221,9 @@ RECOGNISERS: Final = (
         "Found conflicting",
         "Cannot delete file where some, but not all, rows match filter",
         "Missing required files to delete",
+        "could not be found in the latest snapshot",  # a manifest that another writer has replaced
+        "Manifest is missing",
+        "for replaced data file",  # to which another writer has added deletes
         "Cannot determine history between starting snapshot",
         "Table metadata refresh is required",
         "Cannot add column, name already exists",

@@ -102,6 +102,12 @@ def test_few_snapshots_are_not_expired() -> None:
     assert str(action) == "expire 10 snapshots"
 
 
+def test_a_table_whose_files_must_not_be_deleted_keeps_its_snapshots() -> None:
+    state = table(snapshots=chain(*map(snapshot, range(1, 31))), properties={"gc.enabled": "false"})
+    plan = plan_maintenance(state, TableFiles(), [], POLICY, NOW)
+    assert (plan.actions, plan.notes) == ((), ("all snapshots stay: the table has `gc.enabled` = `false`",))
+
+
 def test_every_old_snapshot_that_stays_says_who_needs_it() -> None:
     line = chain(*map(snapshot, range(1, 31)))
     state = table(snapshots=line, refs={"main": 30, "tagged": 3, "dagster_0123456789abcdef": 4}, branches=["main"])
