@@ -46,7 +46,7 @@ def health(*, tables: tuple[str, ...], as_json: bool, **options: Any) -> None:
       dagster-iceberg-spark health --kind sql --uri sqlite:///lake/catalog.db --warehouse lake --table db.flights
     """  # noqa: D301 - click needs the character \b
     with usage_errors():
-        found = list(_checked(tables, options))
+        found = sorted(_checked(tables, options), key=lambda item: item.table)
     if as_json:
         click.echo(json.dumps([item.document() for item in found], indent=2))
     else:

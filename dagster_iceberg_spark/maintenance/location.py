@@ -62,4 +62,4 @@ def _by_table(
         if not tables or str(identifier) in tables:
             place = (io_manager.spark.catalog_description.identity, identifier)
             found.setdefault(place, (io_manager, []))[1].append(spec)
-    return list(found.values())
+    return [found[place] for place in sorted(found, key=lambda place: place[1].parts)]
