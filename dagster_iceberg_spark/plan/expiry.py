@@ -1,10 +1,11 @@
 """Decides which snapshots an expiry removes, as Iceberg does (`RemoveSnapshots` of 1.12)."""
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, RefRetention, TableState
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, RefRetention, Snapshot, TableState
 
 _NO_RETENTION: Final = RefRetention()
 _MAX_REF_AGE: Final = "history.expire.max-ref-age-ms"
@@ -52,7 +53,8 @@ def planned_expiry(
     ]
     expired.sort(key=lambda snapshot: snapshot.committed_at_ms)
     ids = tuple(snapshot.snapshot_id for snapshot in expired)
-    return Expiry(ids, tuple(sorted(state.refs.keys() - refs.keys())), _freed_bytes(state, frozenset(ids)))
+    history = [*state.ancestors(MAIN_BRANCH)][::-1]
+    return Expiry(ids, tuple(sorted(state.refs.keys() - refs.keys())), _freed_bytes(history, frozenset(ids)))
 
 
 def _is_kept(state: TableState, ref: str, now_ms: int) -> bool:
@@ -76,12 +78,45 @@ def _kept_of_branch(state: TableState, branch: str, now_ms: int, older_than_ms: 
     return kept
 
 
-def _freed_bytes(state: TableState, expired: Collection[int]) -> int:
+def held_by_refs(
+    state: TableState, expiry: Expiry, *, now_ms: int, older_than_ms: int, retain_last: int
+) -> dict[str, tuple[int, int]]:
+    """Return what an expiry keeps only because of each branch and tag: the numbers of snapshots and of bytes.
+
+    The bytes are those of data files. The arguments are those of the expiry. The time does not grow with the number of tags.
+    """
+    kept = {
+        name: _kept_of_branch(state, name, now_ms, older_than_ms, retain_last)
+        if state.has_branch(name)
+        else {state.refs[name]}
+        for name in state.refs
+        if name not in expiry.refs
+    }
+    keepers = Counter(snapshot_id for ids in kept.values() for snapshot_id in ids)
+    lines = {
+        name: {snapshot.snapshot_id for snapshot in state.ancestors(name)} for name in filter(state.has_branch, kept)
+    }
+    in_lines = Counter(snapshot_id for line in lines.values() for snapshot_id in line)
+    gone, history = frozenset(expiry.snapshots), [*state.ancestors(MAIN_BRANCH)][::-1]
+
+    def is_held(name: str, snapshot_id: int) -> bool:
+        others = in_lines[snapshot_id] - (snapshot_id in lines.get(name, ()))
+        is_old = snapshot_id in state.snapshots and state.snapshots[snapshot_id].committed_at_ms < older_than_ms
+        return keepers[snapshot_id] == 1 and (others > 0 or is_old)
+
+    held: dict[str, tuple[int, int]] = dict.fromkeys(expiry.refs, (0, 0))
+    for name, ids in kept.items():
+        own = frozenset(snapshot_id for snapshot_id in ids if is_held(name, snapshot_id))
+        frees = bool(own) and next((item.snapshot_id in own for item in history if item.snapshot_id not in gone), False)
+        held[name] = (len(own), _freed_bytes(history, gone | own) - expiry.freed_bytes if frees else 0)
+    return held
+
+
+def _freed_bytes(history: Sequence[Snapshot], expired: Collection[int]) -> int:
     """Return the size of the files that were removed from `main` after expired snapshots, before a kept one follows.
 
-    A file that a snapshot removed is part of its ancestors only.
+    A file that a snapshot removed is part of its ancestors only. The history is that of `main`, oldest first.
     """
-    history = [*state.ancestors(MAIN_BRANCH)][::-1]
     first_kept = next((place for place, item in enumerate(history) if item.snapshot_id not in expired), len(history))
     after_expired = history[1 : first_kept + 1]
     return sum(snapshot.count("removed-files-size") for snapshot in after_expired if first_kept)

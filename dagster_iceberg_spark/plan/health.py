@@ -2,10 +2,10 @@
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dagster_iceberg_spark.plan.expiry import Expiry, planned_expiry
+from dagster_iceberg_spark.plan.expiry import Expiry, held_by_refs, planned_expiry
 from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
 from dagster_iceberg_spark.plan.table_files import DEFAULT_TARGET_BYTES, TARGET_FILE_SIZE, PartitionFiles, TableFiles
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -112,6 +112,7 @@ def table_health(state: TableState, files: TableFiles, policy: MaintenancePolicy
         policy: The thresholds.
         now: The current time, with a zone.
     """
+    state = replace(state, snapshots=dict(state.snapshots))  # each is converted once
     target = target_bytes(state, policy)
     compactable = compactable_partitions(state, files, policy, now)
     expiry = expiry_by(policy, state, now)
@@ -126,7 +127,7 @@ def table_health(state: TableState, files: TableFiles, policy: MaintenancePolicy
         snapshots=len(committed),
         oldest_snapshot=dt.datetime.fromtimestamp(min(committed) / 1000, dt.timezone.utc) if committed else None,
         expiry=expiry,
-        refs=tuple(_ref_health(state, name, expiry, policy, now) for name in sorted(state.refs.keys() - {MAIN_BRANCH})),
+        refs=tuple(_refs(state, expiry, policy, now)),
         maintained_at=dt.datetime.fromisoformat(maintained) if maintained else None,
         needs=tuple(_needs(state, files, policy, compactable, expiry)),
     )
@@ -172,9 +173,8 @@ def needs_new_manifests(state: TableState, files: TableFiles, policy: Maintenanc
 
 def expiry_by(policy: MaintenancePolicy, state: TableState, now: dt.datetime) -> Expiry:
     """Return what an expiry by the policy removes, if nobody needs older snapshots."""
-    now_ms = milliseconds(now)
     older_than_ms = milliseconds(now - policy.older_than)
-    return planned_expiry(state, now_ms=now_ms, older_than_ms=older_than_ms, retain_last=policy.retain_last)
+    return planned_expiry(state, now_ms=milliseconds(now), older_than_ms=older_than_ms, retain_last=policy.retain_last)
 
 
 def milliseconds(instant: dt.datetime) -> int:
@@ -201,11 +201,14 @@ def _is_compacted(state: TableState, partition: PartitionFiles) -> bool:
     return newest is not None and newest.is_compaction
 
 
-def _ref_health(state: TableState, name: str, expiry: Expiry, policy: MaintenancePolicy, now: dt.datetime) -> RefHealth:
-    without = expiry_by(policy, state.without_refs({name}), now)
-    held = len(set(without.snapshots) - set(expiry.snapshots))
-    kind = "branch" if state.has_branch(name) else "tag"
-    return RefHealth(name, kind, held, max(without.freed_bytes - expiry.freed_bytes, 0))
+def _refs(state: TableState, expiry: Expiry, policy: MaintenancePolicy, now: dt.datetime) -> Iterator[RefHealth]:
+    older_than_ms = milliseconds(now - policy.older_than)
+    held = held_by_refs(
+        state, expiry, now_ms=milliseconds(now), older_than_ms=older_than_ms, retain_last=policy.retain_last
+    )
+    for name in sorted(state.refs.keys() - {MAIN_BRANCH}):
+        snapshots, size = held[name]
+        yield RefHealth(name, "branch" if state.has_branch(name) else "tag", snapshots, size)
 
 
 def _needs(
