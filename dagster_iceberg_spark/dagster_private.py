@@ -172,7 +172,6 @@ class RecentRun:
     """
 
     run_id: str
-    job_name: str
     status: str
     began_at: float
     planned: frozenset[dg.AssetKey]
@@ -213,7 +212,7 @@ def _recent(instance: dg.DagsterInstance, record: dg.RunRecord) -> RecentRun:
     run = record.dagster_run
     planned = _events(instance, run.run_id, dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED)
     keys = frozenset(event.asset_key for event in planned if event.asset_key is not None)
-    return RecentRun(run.run_id, run.job_name, run.status.value.lower(), record.create_timestamp.timestamp(), keys)
+    return RecentRun(run.run_id, run.status.value.lower(), record.create_timestamp.timestamp(), keys)
 
 
 @dataclass(frozen=True, slots=True)

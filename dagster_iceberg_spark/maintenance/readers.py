@@ -84,22 +84,16 @@ class Readers:
     def needs(self, state: TableState, policy: MaintenancePolicy, now: dt.datetime) -> list[Need]:
         """Return the snapshots of a table that somebody needs."""
         of_readers = needs_of_readers(self.states.values(), policy, milliseconds(now))
-        runs = [
-            RunNeed(int(run.began_at * 1000), f"run {run.run_id}, which is {run.status}") for run in self.in_progress
-        ]
+        runs = [_need_of(run, f"is {run.status}") for run in self.in_progress]
         if self.instance is not None:
-            runs += [
-                RunNeed(int(run.began_at * 1000), f"run {run.run_id}, which may be executed again from its failure")
-                for run in resumable_runs(self.instance, now - policy.resumable_for)
-            ]
+            failed = resumable_runs(self.instance, now - policy.resumable_for)
+            runs += [_need_of(run, "may be executed again from its failure") for run in failed]
         return [*of_readers.get(str(state.identifier), ()), *needs_of_table(state, runs)]
 
     def orphan_obstacle(self, state: TableState) -> str | None:
         """Return why files that belong to no snapshot of a table must not be removed, or None."""
         if state.properties.get("gc.enabled", "true").lower() == "false":
             return "the table has `gc.enabled` = `false`"
-        if self.manages_files:
-            return f"the {self.catalog} manages the files of its tables"
         place = _place(state.location)
         for other in self.states.values():
             if other.identifier != state.identifier and _place(other.location).startswith(place):

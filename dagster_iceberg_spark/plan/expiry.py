@@ -83,7 +83,7 @@ def held_by_refs(
 ) -> dict[str, tuple[int, int]]:
     """Return what an expiry keeps only because of each branch and tag: the numbers of snapshots and of bytes.
 
-    The bytes are those of data files. The arguments are those of the expiry. The time does not grow with the number of tags.
+    The bytes are those of data files. The arguments are those of the expiry.
     """
     kept = {
         name: _kept_of_branch(state, name, now_ms, older_than_ms, retain_last)

@@ -40,8 +40,6 @@ class DeleteRows:
     asset: str
     partitions: str
 
-    name: ClassVar = "delete the old rows of"
-
     def __str__(self) -> str:
         return f"delete the rows of {self.asset} {self.partitions}"
 

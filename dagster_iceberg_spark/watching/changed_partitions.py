@@ -1,6 +1,5 @@
 """Builds the sensor that requests the partitions of an asset whose upstream rows have changed."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +10,12 @@ from dagster_iceberg_spark.addressing import plain_metadata
 from dagster_iceberg_spark.asset_tables import io_manager_of
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.dagster_private import downstream_partitions
-from dagster_iceberg_spark.errors import ConfigurationError, IcebergSparkError
+from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
-from dagster_iceberg_spark.plan.options import BRANCH, PARTITION_EXPR, TABLE, parse_key
+from dagster_iceberg_spark.plan.options import PARTITION_EXPR, TABLE
 from dagster_iceberg_spark.plan.watching import Seen, has_read, news_of
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
-from dagster_iceberg_spark.watching.look import WatchedTable, look_again
+from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+from dagster_iceberg_spark.watching.look import WatchedTable, look_again, look_at_each, watched
 from dagster_iceberg_spark.watching.partitions import partitions_of
 
 
@@ -78,22 +77,14 @@ def build_changed_partitions_sensor(
             getattr(context.resources, io_manager_key), io_manager_key, action="watch", hint=hint
         )
         tick = _Tick(context, io_manager, downstream, spec)
-        cursor: dict[str, Any] = json.loads(context.cursor or "{}")
-        requested: dict[str, str] = {}
-        for table in tick.inputs(io_manager_key):
-            try:
-                found, seen = tick.look_at(table, cursor.get(table.name))
-            except IcebergSparkError as error:
-                context.log.warning(f"The sensor could not look at {table.identifier}. {error}")
-                continue
-            requested |= found
-            cursor |= {} if seen is None else {table.name: seen.document()}
+        found, cursor = look_at_each(context, tick.inputs(io_manager_key), tick.look_at)
+        requested = {key: run_key for each in found for key, run_key in each.items()}
         requests = [
             dg.RunRequest(run_key=run_key, partition_key=key, asset_selection=[spec.key])
             for key, run_key in sorted(requested.items())
         ]
         skip = None if requests else "No rows have changed."
-        return dg.SensorResult(run_requests=requests, cursor=json.dumps(cursor), skip_reason=skip)
+        return dg.SensorResult(run_requests=requests, cursor=cursor, skip_reason=skip)
 
     return changed
 
@@ -123,13 +114,11 @@ class _Tick:
         wanted = {dep.asset_key for dep in self.spec.deps} - {self.spec.key}
         for assets in repository.asset_graph.assets_defs:
             for spec in assets.specs:
-                metadata, subject = plain_metadata(spec.metadata), "/".join(spec.key.path)
-                is_stored = metadata.get(TABLE) is not None or (
+                is_stored = plain_metadata(spec.metadata).get(TABLE) is not None or (
                     assets.is_executable and assets.get_io_manager_key_for_asset_key(spec.key) == io_manager_key
                 )
                 if spec.key in wanted and is_stored:
-                    branch = parse_key(BRANCH, metadata, subject=subject) or MAIN_BRANCH
-                    yield WatchedTable(spec, self.io_manager.table_of(spec), branch)
+                    yield watched(spec, self.io_manager.table_of(spec))
 
     def look_at(self, table: WatchedTable, recorded: Any) -> tuple[dict[str, str], Seen | None]:
         """Return the partitions to request with their run keys, and what is to be remembered of an input."""

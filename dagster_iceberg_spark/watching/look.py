@@ -1,14 +1,21 @@
 """Looks at a watched table, if it may have changed since the last tick."""
 
+import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import dagster as dg
 
+from dagster_iceberg_spark.addressing import plain_metadata
 from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.errors import IcebergSparkError
+from dagster_iceberg_spark.plan.options import BRANCH, parse_key
 from dagster_iceberg_spark.plan.watching import Seen
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
+
+_FoundT = TypeVar("_FoundT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +30,35 @@ class WatchedTable:
     def name(self) -> str:
         """The asset, with slashes between the parts of its key."""
         return "/".join(self.spec.key.path)
+
+
+def watched(spec: dg.AssetSpec, identifier: TableIdentifier) -> WatchedTable:
+    """Return the table of an asset, with the branch that its metadata names."""
+    branch = parse_key(BRANCH, plain_metadata(spec.metadata), subject="/".join(spec.key.path))
+    return WatchedTable(spec, identifier, branch or MAIN_BRANCH)
+
+
+def look_at_each(
+    context: dg.SensorEvaluationContext,
+    tables: Iterable[WatchedTable],
+    look_at: Callable[[WatchedTable, Any], tuple[_FoundT, Seen | None]],
+) -> tuple[list[_FoundT], str]:
+    """Look at each table, and return what was found and the new cursor. The error of a table does not stop the others.
+
+    `look_at` gets a table with what the cursor has recorded of it. It returns what it has found, and what to remember,
+    or None to keep what is remembered.
+    """
+    cursor: dict[str, Any] = json.loads(context.cursor or "{}")
+    results = []
+    for table in tables:
+        try:
+            found, seen = look_at(table, cursor.get(table.name))
+        except IcebergSparkError as error:
+            context.log.warning(f"The sensor could not look at {table.identifier}. {error}")
+            continue
+        results.append(found)
+        cursor |= {} if seen is None else {table.name: seen.document()}
+    return results, json.dumps(cursor)
 
 
 @dataclass(frozen=True, slots=True)

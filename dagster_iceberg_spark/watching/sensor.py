@@ -1,6 +1,5 @@
 """Builds the sensor that records when others have written tables."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,14 +9,14 @@ import dagster as dg
 
 from dagster_iceberg_spark.addressing import plain_metadata
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.errors import ConfigurationError, IcebergSparkError
+from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.outputs.metadata import column_schema
-from dagster_iceberg_spark.plan.options import BRANCH, TABLE, parse_key
+from dagster_iceberg_spark.plan.options import TABLE, parse_key
 from dagster_iceberg_spark.plan.watching import News, Seen, news_of, stray_snapshot
 from dagster_iceberg_spark.resource import IcebergSparkResource
 from dagster_iceberg_spark.table.lineage import SNAPSHOT_ID
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
-from dagster_iceberg_spark.watching.look import WatchedTable, look_again
+from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.watching.look import WatchedTable, look_again, look_at_each, watched
 from dagster_iceberg_spark.watching.partitions import partitions_of
 
 _DATA_VERSION_TAG: Final = "dagster/data_version"
@@ -75,18 +74,10 @@ def build_table_sensor(
     def watch(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         with _opened(resource, context) as spark:
             tick = _Tick(context, spark.catalog_description, reports_first_look)
-            cursor: dict[str, Any] = json.loads(context.cursor or "{}")
-            events: list[dg.AssetMaterialization] = []
-            for table in tables:
-                try:
-                    found, seen = tick.look_at(table, cursor.get(table.name))
-                except IcebergSparkError as error:
-                    context.log.warning(f"The sensor could not look at {table.identifier}. {error}")
-                    continue
-                events += found
-                cursor |= {} if seen is None else {table.name: seen.document()}
+            found, cursor = look_at_each(context, tables, tick.look_at)
+        events = [event for each in found for event in each]
         skip = None if events else f"Nobody has written {'the table' if len(tables) == 1 else 'one of the tables'}."
-        return dg.SensorResult(asset_events=events, cursor=json.dumps(cursor), skip_reason=skip)
+        return dg.SensorResult(asset_events=events, cursor=cursor, skip_reason=skip)
 
     return watch
 
@@ -181,7 +172,7 @@ def _watched(spec: dg.AssetSpec) -> WatchedTable:
         raise ConfigurationError.refusing(
             "watch", subject, expected=f"the name of its table in its metadata, as `{TABLE}`", found="none"
         )
-    return WatchedTable(spec, identifier, parse_key(BRANCH, metadata, subject=subject) or MAIN_BRANCH)
+    return watched(spec, identifier)
 
 
 @contextmanager
