@@ -120,7 +120,11 @@ class TableMaintenance:
             needs,
             self.policy,
             now,
-            not_retained=[DeleteRows(item.asset, item.name) for item in self._not_retained(state, now)],
+            not_retained=[
+                DeleteRows(item.asset, item.name)
+                for item in self._not_retained(now)
+                if item.has_rows(self.readers.catalog, state)
+            ],
             unread=self.readers.unread,
             orphan_obstacle=obstacle,
         )
@@ -143,47 +147,52 @@ class TableMaintenance:
         with self._locked(milliseconds(now)):
             if planned.plan.pins.changes:
                 self._change_tags(planned.plan.pins.changes)
-            done = tuple(self._done(action, now) for action in planned.plan.actions)
+            done = tuple(self._done(planned.plan.actions, now))
         state = self._look()
         files = table_files(self.readers.catalog, self.identifier)
         after = None if state is None else table_health(state, files, self.policy, dt.datetime.now(dt.timezone.utc))
         return Maintained(self.identifier, planned.plan, done, planned.before, after)
 
-    def _done(self, action: Action, now: dt.datetime) -> DoneAction:
+    def _done(self, actions: Sequence[Action], now: dt.datetime) -> Iterator[DoneAction]:
+        """Do the actions in order. The look after an action is the one before the next."""
+        before = self._look()
+        for action in actions:
+            if before is None:
+                yield DoneAction(str(action), "skipped: the table is gone", 0.0)
+                continue
+            began = time.monotonic()
+            outcome = self._outcome(before, action, now)
+            after = self._look()
+            made = () if after is None else _made(before, after)
+            seconds = round(time.monotonic() - began, 2)
+            self.report(f"{self.identifier}: {action} ({seconds:.1f} s). {outcome.rstrip('.') or 'Nothing to do'}.")
+            yield DoneAction(str(action), outcome, seconds, made)
+            before = after
+
+    def _outcome(self, state: TableState, action: Action, now: dt.datetime) -> str:
+        """Do an action, and return what it reports, or why it is skipped."""
         from dagster_iceberg_spark.spark.maintenance import perform
 
-        began, before = time.monotonic(), self._look()
-        if before is None:
-            return DoneAction(str(action), "skipped: the table is gone", 0.0)
         try:
             if isinstance(action, DeleteRows):
-                reported = self._delete(before, action, now)
+                reported = self._delete(action, now)
             else:
-                reported = perform(self.io_manager.spark.iceberg_session, before, action, run_id=self.run_id)
-            outcome = ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in reported.items() if value)
+                reported = perform(self.io_manager.spark.iceberg_session, state, action, run_id=self.run_id)
         except CommitConflictError as error:
-            outcome = f"skipped, and left for the next time. {error}"
-        after = self._look()
-        made = () if after is None else _made(before, after)
-        seconds = round(time.monotonic() - began, 2)
-        self.report(f"{self.identifier}: {action} ({seconds:.1f} s). {outcome.rstrip('.') or 'Nothing to do'}.")
-        return DoneAction(str(action), outcome, seconds, made)
+            return f"skipped, and left for the next time. {error}"
+        return ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in reported.items() if value)
 
-    def _not_retained(self, state: TableState, now: dt.datetime) -> list[Retention]:
-        """Return what is not retained any longer of each asset whose rows the table still has."""
-        found = [retention_of(spec, retain, now) for spec, retain in self._retained()]
-        return [item for item in found if item is not None and item.has_rows(self.readers.catalog, state)]
+    def _not_retained(self, now: dt.datetime) -> list[Retention]:
+        """Return what is not retained any longer of each asset."""
+        retained = [(spec, self.io_manager.maintenance_of(spec).retain) for spec in self.specs]
+        found = [retention_of(spec, retain, now) for spec, retain in retained if retain is not None]
+        return [item for item in found if item is not None]
 
-    def _retained(self) -> Iterator[tuple[dg.AssetSpec, dt.timedelta]]:
-        for spec in self.specs:
-            retain = self.io_manager.maintenance_of(spec).retain
-            if retain is not None:
-                yield spec, retain
-
-    def _delete(self, state: TableState, action: DeleteRows, now: dt.datetime) -> Mapping[str, Any]:
+    def _delete(self, action: DeleteRows, now: dt.datetime) -> Mapping[str, Any]:
         from dagster_iceberg_spark.spark.maintenance import delete_rows
 
-        [rows] = [item for item in self._not_retained(state, now) if item.name == action.partitions]
+        wanted = (action.asset, action.partitions)
+        [rows] = [item for item in self._not_retained(now) if (item.asset, item.name) == wanted]
         request = rows.request(self.io_manager, self.run_id, self.report)
         commit = delete_rows(self.io_manager.spark.iceberg_session, request)
         return {"deleted_rows": commit.snapshot.count("deleted-records")}
