@@ -5,11 +5,10 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import polars as pl
@@ -17,7 +16,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from dagster_iceberg_spark import HadoopCatalog, MaintenancePolicy, build_health_checks, build_maintenance
+from dagster_iceberg_spark import HadoopCatalog, MaintenancePolicy, build_health_checks
 from dagster_iceberg_spark.catalog.branches import change_tags
 from dagster_iceberg_spark.maintenance.readers import Readers
 from dagster_iceberg_spark.maintenance.table import TableMaintenance
@@ -26,23 +25,14 @@ from dagster_iceberg_spark.plan.maintenance_lock import MaintenanceLock
 from dagster_iceberg_spark.spark import maintenance, sql
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.updates import SetTag
+from tests.behaviour.maintaining import AT_ONCE, done, figures, maintain, run_job
 from tests.conftest import Lake, error_of, frame_asset, hours_asset, open_lake
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
 APPEND = {"iceberg/write_disposition": "append"}
-ZERO = dt.timedelta(0)
-AT_ONCE = MaintenancePolicy(
-    min_input_files=2,
-    min_manifests=2,
-    min_snapshots=1,
-    older_than=ZERO,
-    retain_last=1,
-    replayable_for=ZERO,
-    resumable_for=ZERO,
-    remove_orphans=False,
-)
-"""A policy for tables that are seconds old."""
-
 pytestmark = pytest.mark.spark
 
 
@@ -62,36 +52,6 @@ def counts(events: pa.Table) -> pl.DataFrame:
 
 def count(lake: Lake) -> None:
     lake.materialize(events(), counts, selection=[counts])
-
-
-def maintain(lake: Lake, *assets: Any, policy: MaintenancePolicy = AT_ONCE, **config: Any) -> Mapping[str, Any]:
-    """Run the maintenance, and return what it has recorded of each asset."""
-    result = run_job(lake, *assets, policy=policy, **config)
-    assert result.success
-    observed = [event.asset_observation_data.asset_observation for event in result.get_asset_observation_events()]
-    return {
-        item.asset_key.path[-1]: {key: getattr(value, "records", value.value) for key, value in item.metadata.items()}
-        for item in observed
-    }
-
-
-def run_job(lake: Lake, *assets: Any, policy: MaintenancePolicy = AT_ONCE, **config: Any) -> dg.ExecuteInProcessResult:
-    definitions = dg.Definitions(
-        [asset for asset in assets if not isinstance(asset, dg.AssetSpec)], resources=lake.resources
-    )
-    built = build_maintenance(assets, policy=policy).definitions
-    job = dg.Definitions.merge(definitions, built).resolve_job_def("iceberg_maintenance")
-    ops = {node.name: {"config": config} for node in job.graph.nodes}
-    return job.execute_in_process(instance=lake.instance, run_config={"ops": ops}, raise_on_error=False)
-
-
-def done(metadata: Mapping[str, Any]) -> dict[str, str]:
-    return {str(item.data["action"]): str(item.data["outcome"]) for item in metadata["iceberg/done"]}
-
-
-def figures(metadata: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
-    rows = [item.data for item in metadata["iceberg/figures"]]
-    return {str(row["figure"]): (float(row["before"]), float(row["after"])) for row in rows}
 
 
 def test_a_table_is_compacted_and_expired_and_its_reader_goes_on(lake: Lake) -> None:

@@ -30,6 +30,7 @@ from pyspark.sql.types import StructType
 
 from dagster_iceberg_spark import IcebergSparkResource
 from tests.behaviour import model
+from tests.behaviour.maintaining import maintain
 from tests.behaviour.model import Kind, Model, Row
 from tests.conftest import Lake, arrow_of, error_of, metadata_of
 
@@ -407,6 +408,12 @@ class TableMachine(RuleBasedStateMachine):
             f"call {self.catalog}.system.rewrite_data_files(table => 'db.{self.name}', strategy => 'sort', "
             f"sort_order => '{order}', options => map('rewrite-all', 'true'))"
         ).collect()
+        self._others_were_here()
+
+    @precondition(lambda self: self.main_has_snapshots)
+    @rule()
+    def maintain(self) -> None:
+        maintain(self.lake, self._asset(None))
         self._others_were_here()
 
     @precondition(lambda self: self.exists)

@@ -20,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from dagster_iceberg_spark import CommitOutcomeUnknownError, WriteFailedError
 from dagster_iceberg_spark.spark import commit, staged_write
+from tests.behaviour.maintaining import PATIENT, maintain
 from tests.conftest import Lake, error_of, frame_asset, metadata_of, resuming
 
 KEYS = ("a", "b", "c")
@@ -31,6 +32,7 @@ POINTS = tuple(
     for name in ("prepare", "write", "evaluated", "publish", "published_snapshot")
     for after in (False, True)
 )
+OTHERS = ("append", "delete", "compact", "maintain")
 Rows = list[tuple[str, int, int]]
 """The values of `k`, `id` and `v`."""
 
@@ -68,7 +70,7 @@ class PublicationMachine(RuleBasedStateMachine):
         data=st.data(),
         disposition=st.sampled_from(DISPOSITIONS),
         passes=st.sampled_from([True, True, True, False]),
-        meanwhile=st.sampled_from(["nothing", "nothing", "another key", "the same key", "append", "delete", "compact"]),
+        meanwhile=st.sampled_from(["nothing", "nothing", "another key", "the same key", *OTHERS]),
     )
     def audited(self, data: st.DataObject, disposition: str, *, passes: bool, meanwhile: str) -> None:
         key, rows = self._drawn(data, disposition, passes=passes)
@@ -85,6 +87,7 @@ class PublicationMachine(RuleBasedStateMachine):
         point=st.sampled_from(POINTS),
         is_unknown=st.booleans(),
         resumes=st.booleans(),
+        maintains=st.booleans(),
     )
     def crashed(
         self,
@@ -95,6 +98,7 @@ class PublicationMachine(RuleBasedStateMachine):
         point: tuple[str, bool],
         is_unknown: bool,
         resumes: bool,
+        maintains: bool,
     ) -> None:
         """A run dies at some point. It has published everything or nothing; then it is resumed, or forgotten."""
         key, rows = self._drawn(data, disposition, passes=passes)
@@ -116,6 +120,8 @@ class PublicationMachine(RuleBasedStateMachine):
             self._write(key, rows, disposition)
             self.published = self._tokens()
         self._check()
+        if maintains and self.exists:
+            self._maintain()
         if resumes:
             again = self._run(key, rows, disposition, tags=resuming(result.run_id))
             if is_published:
@@ -128,7 +134,7 @@ class PublicationMachine(RuleBasedStateMachine):
                 self._settle(again, key, rows, disposition, passes=passes)
 
     @precondition(lambda self: self.exists)
-    @rule(data=st.data(), action=st.sampled_from(["append", "delete", "compact", "another key"]))
+    @rule(data=st.data(), action=st.sampled_from([*OTHERS, "another key"]))
     def others(self, data: st.DataObject, action: str) -> None:
         self._meanwhile(data, "a", action)
         self._check()
@@ -171,6 +177,15 @@ class PublicationMachine(RuleBasedStateMachine):
                 self.lake.session.sql(
                     f"call lake.system.rewrite_data_files(table => 'db.{self.name}', {options})"
                 ).collect()
+            case "maintain":
+                self._maintain()
+        self.published = self._tokens()
+
+    def _maintain(self) -> None:
+        """Maintain the table. A run that is in progress makes it wait."""
+        asset = frame_asset(self.name, "select 1", partitions_def=PARTITIONS, metadata=self.metadata)
+        found = maintain(self.lake, asset, policy=PATIENT)[self.name]
+        self.steps["maintained" if "iceberg/done" in found else "not maintained"] += 1
         self.published = self._tokens()
 
     @property

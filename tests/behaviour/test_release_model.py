@@ -40,6 +40,7 @@ from dagster_iceberg_spark import (
 from dagster_iceberg_spark.catalog import release as releases
 from dagster_iceberg_spark.catalog import undo as undos
 from dagster_iceberg_spark.undo import undo_run
+from tests.behaviour.maintaining import PATIENT, maintain
 from tests.conftest import Lake, error_of, frame_asset, resuming
 
 KEYS = ("a", "b", "c")
@@ -195,7 +196,7 @@ class ReleaseMachine(RuleBasedStateMachine):
         self._check()
 
     @precondition(lambda self: self.exists)
-    @rule(key=st.sampled_from(KEYS), action=st.sampled_from(["foreign", "compact"]))
+    @rule(key=st.sampled_from(KEYS), action=st.sampled_from(["foreign", "compact", "maintain"]))
     def others(self, key: str, action: str) -> None:
         self._meanwhile(action, key, key)
         self._check()
@@ -267,6 +268,14 @@ class ReleaseMachine(RuleBasedStateMachine):
                     f"call lake.system.rewrite_data_files(table => 'db.{self.prefix}_a', {options})"
                 ).collect()
                 self.lines["a"].append("compact")
+            case "maintain":
+                heads = self._heads()
+                maintain(self.lake, *self._assets("select 1")[:2], policy=PATIENT)
+                for name, head in self._heads().items():
+                    self.lines[name] += ["compact"] if head != heads[name] else []
+
+    def _heads(self) -> dict[str, int]:
+        return {name: self.lake.head(f"{self.prefix}_{name}").snapshot_id for name in self.lines}
 
     def _once(self, name: str, action: Callable[[], None], *, before: bool) -> None:
         """Run something once, before or after a call."""
