@@ -42,8 +42,8 @@ only_connect = pytest.mark.parametrize(
 )
 
 
-def run_in_child(crash: Crash) -> int:
-    command = [sys.executable, "-W", "ignore", "-m", "tests.behaviour.crashing"]
+def run_in_child(crash: Crash, program: str = "tests.behaviour.crashing") -> int:
+    command = [sys.executable, "-W", "ignore", "-m", program]
     output = Path(crash.directory, "child.log")
     with output.open("w") as log:  # not a pipe, which what a killed process has started may hold open
         child = subprocess.run(
