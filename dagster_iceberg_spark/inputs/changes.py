@@ -49,7 +49,9 @@ def with_changes(
         return replace(plan, changes=found)
     if request.options.changes_fallback == "error":
         raise history_refusals.unclear_changes(str(plan.identifier), request.asset, kind, found)
-    warn(f"Reading all rows of {plan.identifier} (`{CHANGES_FALLBACK}`) because of {found}.")
+    fallback = request.options.changes_fallback
+    purpose = " to replace what was made of them" if fallback == "partitions" else ""
+    warn(f"Reading all rows of {plan.identifier}{purpose} (`{CHANGES_FALLBACK}`) because of {found}.")
     return replace(plan, changes=Changes(kind, None, is_repeated=True))
 
 

@@ -61,6 +61,7 @@ class InputLoader:
         read = replace(
             request.upstream_read,
             snapshot_id=snapshot_id,
+            replaces=changes is not None and changes.is_repeated and request.options.changes_fallback == "partitions",
             output_heads=heads,
             asked_at=asked_at,
             is_staged=state is not None and request.staged_branch in state.refs,

@@ -18,6 +18,7 @@ from dagster_iceberg_spark.outputs.definition import table_request
 from dagster_iceberg_spark.outputs.earlier_attempts import announce, earlier_attempts, record_of, token_candidates
 from dagster_iceberg_spark.plan import release_refusals
 from dagster_iceberg_spark.plan.environment import Environment
+from dagster_iceberg_spark.plan.incremental import replacing_what_was_read_anew
 from dagster_iceberg_spark.plan.merging import OF_RUN
 from dagster_iceberg_spark.plan.options import parse_write_options
 from dagster_iceberg_spark.plan.staging import RETENTION_DAYS, Staging, staged_branch
@@ -61,6 +62,8 @@ def write_request(
     output = "/".join(
         asset_key.path if asset_key else filter(None, (context.step_key, context.name, context.mapping_key))
     )
+    reads = LEDGER.reads_of(facts.run_id, facts.step_key) if facts else ()
+    options = replacing_what_was_read_anew(options, reads, subject=subject)
     materialization = Materialization(
         asset_key=output,
         run_id=facts.run_id if facts else RUN_WITHOUT_STEP,
@@ -68,7 +71,7 @@ def write_request(
         step_key=facts.step_key if facts else None,
         scope=scope,
         code_version=spec.code_version if spec else None,
-        upstream=LEDGER.reads_of(facts.run_id, facts.step_key) if facts else (),
+        upstream=reads,
         write_disposition=options.write_disposition,
         commit_token=commit_token(
             run_id=facts.run_id if facts else str(uuid.uuid4()), output=output, scope=scope, branch=options.branch

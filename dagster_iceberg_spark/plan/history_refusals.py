@@ -61,12 +61,15 @@ def twin_appends(subject: str, twins: Sequence[Snapshot]) -> DuplicateCommitErro
 
 def unclear_changes(subject: str, asset: str, read: ReadKind, found: str) -> ChangesUnknownError:
     """The changes of a table cannot be determined."""
-    full = f'set `"{CHANGES_FALLBACK}": "full"` in the input\'s metadata, which then reads all rows'
+    hint = (
+        f'set `"{CHANGES_FALLBACK}": "partitions"` in the input\'s metadata, which then reads all rows of the run\'s '
+        "partitions and replaces them; `full` only reads all rows, for an asset that merges them."
+    )
     if read == "changes":
         expected = f"to know which rows of {asset} were added, as `{READ}` asks"
-        hint = f"{full}, for an asset that merges them; `changelog` also tells of rows that have gone."
+        hint += " `changelog` also tells of rows that have gone."
     else:
-        expected, hint = f"to know every change of {asset}, as `{READ}` asks", f"{full} as insertions."
+        expected = f"to know every change of {asset}, as `{READ}` asks"
     return ChangesUnknownError.refusing("read what is new in", subject, expected=expected, found=found, hint=hint)
 
 
@@ -81,6 +84,28 @@ def replaced_by_changes(subject: str, assets: str, disposition: str) -> Configur
     )
 
 
+def replaced_by_another_disposition(subject: str, asset: str, disposition: str) -> ConfigurationError:
+    """Only what an asset appends is the same as what it would replace its partitions by."""
+    return ConfigurationError.refusing(
+        "replace the partitions of",
+        subject,
+        expected=f"the write disposition `append`, because {asset} is read anew (`{CHANGES_FALLBACK}`)",
+        found=f"`{disposition}`",
+        hint=f'use `"{CHANGES_FALLBACK}": "full"` to merge all rows.',
+    )
+
+
+def replaced_by_some_changes(subject: str, anew: str, partial: str) -> ConfigurationError:
+    """All rows of one input, but only the changes of another, would replace the rows of the partitions."""
+    return ConfigurationError.refusing(
+        "replace the partitions of",
+        subject,
+        expected=f"all rows of each input, because {anew} is read anew (`{CHANGES_FALLBACK}`)",
+        found=f"only the changes of {partial}",
+        hint=f'read {partial} with `"{READ}": "snapshot"`.',
+    )
+
+
 def repeated_rows(subject: str, asset: str) -> ConfigurationError:
     """Rows that were read before would be appended again."""
     return ConfigurationError.refusing(
@@ -88,7 +113,7 @@ def repeated_rows(subject: str, asset: str) -> ConfigurationError:
         subject,
         expected=f"rows of {asset} that are new",
         found=f"all of its rows, as `{CHANGES_FALLBACK}` asks, of which some were read before",
-        hint="use the write disposition `merge`, or empty the table first.",
+        hint=f'use `"{CHANGES_FALLBACK}": "partitions"`, which replaces the run\'s partitions, or merge the rows.',
     )
 
 

@@ -218,11 +218,30 @@ def has_delete_files(snapshot: Snapshot) -> bool:
     return snapshot.summary.get("total-delete-files") != "0"
 
 
+def replacing_what_was_read_anew(options: WriteOptions, reads: Sequence[UpstreamRead], *, subject: str) -> WriteOptions:
+    """Return the options, with `replace` if the changes of an input could not be determined and it asks for that.
+
+    Raises:
+        ConfigurationError: The rows of the partitions cannot be replaced by those that were read.
+    """
+    anew = next((read for read in reads if read.replaces), None)
+    if anew is None:
+        return options
+    if options.write_disposition != "append":
+        raise history_refusals.replaced_by_another_disposition(subject, anew.asset_key, options.write_disposition)
+    partial = next((read for read in reads if read.kind is not None and not read.replaces), None)
+    if partial is not None:
+        raise history_refusals.replaced_by_some_changes(subject, anew.asset_key, partial.asset_key)
+    return replace(options, write_disposition="replace")
+
+
 def refuse_loss(options: WriteOptions, materialization: Materialization, identifier: TableIdentifier) -> None:
     """Reject a write that would replace rows by those of an incremental read, or append rows again."""
     reads = materialization.upstream
     changes = [read for read in reads if read.kind is not None]
     if not changes:
+        return
+    if any(read.replaces for read in changes):
         return
     names = ", ".join(dict.fromkeys(read.asset_key for read in changes))
     whole = [read for read in reads if read.kind is None and not read.is_pinned and read.left_out is None]

@@ -83,9 +83,10 @@ class ReadOptions:
         one_of(("snapshot", "changes", "changelog")),
         default="snapshot",
     )
-    changes_fallback: Literal["error", "full"] = key(
-        "`error` or `full`: whether the input fails or reads all rows if the changes cannot be determined",
-        one_of(("error", "full")),
+    changes_fallback: Literal["error", "full", "partitions"] = key(
+        "what happens if the changes cannot be determined: `error` fails, `full` reads all rows, `partitions` reads all"
+        " rows of the run's partitions and replaces these partitions in the asset's table",
+        one_of(("error", "full", "partitions")),
         default="error",
     )
 
