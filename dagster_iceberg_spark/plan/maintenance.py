@@ -25,6 +25,7 @@ from dagster_iceberg_spark.table.updates import SetTag
 
 _SHOWN_PARTITIONS: Final = 5
 _GC_ENABLED: Final = "gc.enabled"
+_DELETE_GRANULARITY: Final = "write.delete.granularity"
 """Table property: whether Iceberg may delete files of the table. Otherwise, its procedures fail."""
 
 
@@ -84,6 +85,7 @@ class RewritePositionDeletes:
     """Compact the delete files that name rows by position, and drop those of rows that are gone."""
 
     files: int
+    min_input_files: int
 
     name: ClassVar = "rewrite the position deletes of"
 
@@ -242,11 +244,18 @@ def _rewrites(
     if compactable:
         yield _compaction(state, compactable, policy)
     left = [partition for partition in files.partitions if partition not in compactable]
-    many = [item.position_deletes for item in left if item.position_deletes >= policy.min_input_files]
+    many = [item.position_deletes for item in left if _needs_fewer_deletes(state, item, policy)]
     if policy.compact and many:
-        yield RewritePositionDeletes(sum(many))
+        yield RewritePositionDeletes(sum(many), policy.min_input_files)
     if needs_new_manifests(state, files, policy):
         yield RewriteManifests(len(files.manifests))
+
+
+def _needs_fewer_deletes(state: TableState, partition: PartitionFiles, policy: MaintenancePolicy) -> bool:
+    """Return whether a rewrite leaves fewer position delete files: one for each data file, or for the partition."""
+    is_for_partition = state.properties.get(_DELETE_GRANULARITY, "file").lower() == "partition"
+    least = 1 if is_for_partition else len(partition.sizes)
+    return partition.position_deletes >= policy.min_input_files and partition.position_deletes > least
 
 
 def _compaction(state: TableState, partitions: Sequence[PartitionFiles], policy: MaintenancePolicy) -> Compact:

@@ -35,7 +35,8 @@ def perform(session: IcebergSession, state: TableState, action: Procedure, *, ru
             case Compact():
                 return _call(session, state, "rewrite_data_files", **_arguments_of_compaction(state, action))
             case RewritePositionDeletes():
-                return _call(session, state, "rewrite_position_delete_files")
+                options = sql.string_map({"min-input-files": str(action.min_input_files)})
+                return _call(session, state, "rewrite_position_delete_files", options=options)
             case RewriteManifests():
                 return _call(session, state, "rewrite_manifests")
             case ExpireSnapshots():

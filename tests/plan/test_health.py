@@ -8,7 +8,7 @@ import pytest
 from dagster_iceberg_spark.plan.health import compactable_partitions, readable_bytes, table_health
 from dagster_iceberg_spark.plan.maintenance import Compact, ExpireSnapshots, RewritePositionDeletes, plan_maintenance
 from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
-from dagster_iceberg_spark.plan.table_files import PartitionFiles, TableFiles
+from dagster_iceberg_spark.plan.table_files import DEFAULT_TARGET_BYTES, PartitionFiles, TableFiles
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.snapshot import TableState
 from tests.table.samples import chain, snapshot, spec, table, utc, wall
@@ -88,8 +88,16 @@ def test_a_table_without_time_partitions_is_compacted_as_a_whole() -> None:
 
 def test_position_deletes_are_rewritten_where_the_data_files_stay() -> None:
     many = partition(files=1, delete_files=6, deleted_rows=6)
-    assert actions(STATE, many) == [RewritePositionDeletes(6)]
+    assert actions(STATE, many) == [RewritePositionDeletes(6, POLICY.min_input_files)]
     assert actions(STATE, partition(delete_files=6, deleted_rows=60))[1:] == []
+
+
+def test_a_rewrite_that_leaves_as_many_delete_files_is_not_repeated() -> None:
+    """By default, the engine writes a delete file for each data file."""
+    large = replace(partition(files=6, delete_files=6, deleted_rows=6), sizes=(DEFAULT_TARGET_BYTES,) * 6)
+    assert actions(STATE, large) == []
+    by_partition = replace(STATE, properties={"write.delete.granularity": "partition"})
+    assert actions(by_partition, large) == [RewritePositionDeletes(6, POLICY.min_input_files)]
 
 
 def test_few_snapshots_are_not_expired() -> None:
