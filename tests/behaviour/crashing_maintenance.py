@@ -30,7 +30,7 @@ ACTIONS: Final = {
     "expiry": ExpireSnapshots,
     "the removal of orphans": RemoveOrphans,
 }
-POLICY: Final = PATIENT.overridden_by({"remove_orphans": True})
+POLICY: Final = PATIENT.overridden_by({"remove_orphans": True, "target_file_bytes": 10_000})
 
 events = hours_asset(
     "events",
@@ -39,7 +39,7 @@ events = hours_asset(
         "partition_expr": "ts",
         "iceberg/write_disposition": "append",
         "iceberg/retain": "4000 days",
-        "iceberg/table_properties": {"write.delete.mode": "merge-on-read"},
+        "iceberg/table_properties": {"write.delete.mode": "merge-on-read", "write.delete.granularity": "partition"},
     },
 )
 

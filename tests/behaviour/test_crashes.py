@@ -62,7 +62,7 @@ def run_in_child(crash: Crash, program: str = "tests.behaviour.crashing") -> int
 def report_dead_run(crash: Crash) -> str:
     """Mark the run as failed, as Dagster's run monitoring does when a run's process is gone."""
     with dg.DagsterInstance.local_temp(crash.instance) as instance:
-        [run] = instance.get_runs()
+        [run] = instance.get_runs(limit=1)
         instance.report_run_failed(run)
         return run.run_id
 
