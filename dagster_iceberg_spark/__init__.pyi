@@ -11,6 +11,7 @@ from .config.hadoop_catalog import HadoopCatalog
 from .config.hadoop_store import HadoopStore
 from .config.hive_catalog import HiveCatalog
 from .config.in_memory_catalog import InMemoryCatalog
+from .config.metrics import OpenTelemetryMetrics, PrometheusMetrics
 from .config.rest_catalog import RestCatalog
 from .config.s3_store import S3Store
 from .config.spark_catalog import SparkCatalogByName
@@ -94,9 +95,11 @@ __all__ = [
     "NotAnIcebergTableError",
     "NullValueError",
     "OAuth2",
+    "OpenTelemetryMetrics",
     "OrphanedCommitError",
     "OutputTypeError",
     "PartitioningError",
+    "PrometheusMetrics",
     "RestCatalog",
     "RetryableError",
     "RowsOutsidePartitionError",

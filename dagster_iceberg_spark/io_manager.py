@@ -10,9 +10,11 @@ from pydantic import Field
 from dagster_iceberg_spark.addressing import plain_metadata, table_of
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.config.configuration import HIDES_INPUT, require_fields, without_secrets
+from dagster_iceberg_spark.config.metrics import MetricsConfig, NoMetrics
 from dagster_iceberg_spark.dagster_private import add_partition_metadata, set_data_version, step_facts
 from dagster_iceberg_spark.final_errors import final_errors
 from dagster_iceberg_spark.inputs.read_request import RUN_CONFIG, read_request
+from dagster_iceberg_spark.metrics.instruments import counted_failures
 from dagster_iceberg_spark.outputs.audits import record_audits, recorded_failures
 from dagster_iceberg_spark.outputs.definition import defined_table
 from dagster_iceberg_spark.outputs.metadata import data_version, materialization_metadata, partition_metadata
@@ -147,6 +149,12 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         default=600.0, gt=0, description="Seconds after the start of the write in which a new attempt may start."
     )
 
+    metrics: MetricsConfig = Field(
+        default=NoMetrics(),
+        description="Where metrics of writes and reads go: `OpenTelemetryMetrics` or `PrometheusMetrics`. Needs the "
+        "extra `metrics`. Default: nowhere.",
+    )
+
     def __init__(self, **data: Any) -> None:
         """Take the fields as keywords. Without `spark`, tables go to an embedded catalog and local files.
 
@@ -277,12 +285,16 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         from dagster_iceberg_spark.spark.frames import frame_to_write
 
         with final_errors(is_in_step=step_facts(context) is not None):
-            _, request = self.write_request_of(context)
+            catalog, request = self.write_request_of(context)
+            instruments, table = self.metrics.instruments(), f"{catalog.name}.{request.identifier}"
             with (
+                counted_failures(instruments, table),
                 recorded_failures(context),
                 frame_to_write(obj, lambda: self.spark.iceberg_session, subject=request.subject) as frame,
             ):
                 commit = materialize(self.spark.iceberg_session, request, frame)
+            if instruments is not None:
+                instruments.record_commit(table, commit)
             record_audits(context, commit.audits, snapshot_id=commit.snapshot.snapshot_id)
             self._report(context, request, commit)
 
@@ -303,7 +315,13 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             request = read_request(
                 context, namespace=self.namespace, publish=self.publish, environment=self._environment
             )
-            return InputLoader(self.spark, context, request, self.input_type).load()
+            return InputLoader(self.spark, context, request, self.input_type, self.metrics.instruments()).load()
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - Dagster's signature
+        """Export the metrics of the process, if there are any."""
+        instruments = self.metrics.instruments()
+        if instruments is not None:
+            instruments.flush()
 
     def write_request_of(self, context: dg.OutputContext) -> tuple[CatalogDescription, WriteRequest]:
         """Return the catalog of an output's table, and the write request of the output.

@@ -32,6 +32,7 @@ from dagster_iceberg_spark.config.hadoop_catalog import HadoopCatalog
 from dagster_iceberg_spark.config.hadoop_store import HadoopStore
 from dagster_iceberg_spark.config.hive_catalog import HiveCatalog
 from dagster_iceberg_spark.config.in_memory_catalog import InMemoryCatalog
+from dagster_iceberg_spark.config.metrics import OpenTelemetryMetrics, PrometheusMetrics
 from dagster_iceberg_spark.config.rest_catalog import RestCatalog
 from dagster_iceberg_spark.config.s3_store import S3Store
 from dagster_iceberg_spark.config.spark_catalog import SparkCatalogByName
@@ -215,6 +216,8 @@ def _lines() -> Iterator[str]:
     yield from ("", "### AwsCredentials", "", "Value of `credentials` of `S3Store` and `SigV4`.", "")
     yield from (_first_line(AwsCredentials),)
     yield from _fields(AwsCredentials)
+    yield from _section("Metrics", "Values of `metrics` of `IcebergPySparkIOManager`. See [metrics](metrics.md).")
+    yield from _configurations(OpenTelemetryMetrics, PrometheusMetrics)
     yield from _section("Errors", "See [errors](errors.md) for what to do about them.")
     yield from ("", "```text", *_tree(), "```")
     yield from _errors()

@@ -123,15 +123,19 @@ def read(
     plans: Mapping[str, ReadPlan],
     input_type: InputType,
     read_changelog: Callable[[ReadPlan], pa.Table],
+    on_planned: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
-    """Return the rows of each plan as the input type. All plans read the same snapshot of the same table."""
+    """Return the rows of each plan as the input type. All plans read the same snapshot of the same table.
+
+    `on_planned` is called with the seconds that planning the files of a scan has taken.
+    """
     plan = next(iter(plans.values()))
     _refuse_misfits(plan, input_type, is_single=len(plans) == 1)
     table = known_table(description, plan.identifier, action="read", snapshot_id=plan.snapshot_id)
     with translated_answers(description, action=f"read {plan.identifier} from"):
         return {
             name: _loaded(input_type, _rows_of(planned, read_changelog), subject=str(plan.identifier))
-            for name, planned in _scans(table, plans, input_type).items()
+            for name, planned in _scans(table, plans, input_type, on_planned).items()
         }
 
 
@@ -167,10 +171,15 @@ def _refuse_misfits(plan: ReadPlan, input_type: InputType, *, is_single: bool) -
         )
 
 
-def _scans(table: Table, plans: Mapping[str, ReadPlan], input_type: InputType) -> Mapping[str, PlannedScan]:
+def _scans(
+    table: Table,
+    plans: Mapping[str, ReadPlan],
+    input_type: InputType,
+    on_planned: Callable[[float], None] | None,
+) -> Mapping[str, PlannedScan]:
     if len(plans) > 1 and input_type.is_of_rows and not any(map(_is_changelog, plans.values())):
-        return planned_scans(table, plans)
-    return {name: PlannedScan(table, plan) for name, plan in plans.items()}
+        return planned_scans(table, plans, on_planned)
+    return {name: PlannedScan(table, plan, on_planned=on_planned) for name, plan in plans.items()}
 
 
 def _rows_of(planned: PlannedScan, read_changelog: Callable[[ReadPlan], pa.Table]) -> Rows:

@@ -1,6 +1,7 @@
 """Scans the rows of a plan with pyiceberg."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
@@ -37,11 +38,17 @@ MAXIMUM_TERMS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class PlannedScan:
-    """A scan of the plan's rows, with the columns in the plan's order. pyiceberg's scan keeps the table's order."""
+    """A scan of the plan's rows, with the columns in the plan's order. pyiceberg's scan keeps the table's order.
+
+    Args:
+        files: The files that may have rows of the plan, or None before they are planned.
+        on_planned: Called with the seconds that planning the files has taken.
+    """
 
     source: Table
     plan: ReadPlan
-    files: tuple[FileScanTask, ...] | None = None  # that may have rows of the plan, or None before they are planned
+    files: tuple[FileScanTask, ...] | None = None
+    on_planned: Callable[[float], None] | None = None
 
     def table(self) -> pa.Table:
         """Return all rows."""
@@ -64,6 +71,13 @@ class PlannedScan:
         """Return the files that may have rows of the plan."""
         if self.files is not None:
             return list(self.files)
+        began = time.monotonic()
+        files = self._planned_files()
+        if self.on_planned is not None:
+            self.on_planned(time.monotonic() - began)
+        return files
+
+    def _planned_files(self) -> list[FileScanTask]:
         if self.plan.changes is not None and self.plan.changes.scan != "rows":
             return list(self._added())
         scope = (hull(self.plan.scope) if self._has_many_terms else self.plan.scope).predicate()
@@ -187,10 +201,12 @@ class _FileByFile(ArrowScan):
                 raise kind.refusal("read", path, found) from error
 
 
-def planned_scans(source: Table, plans: Mapping[str, ReadPlan]) -> dict[str, PlannedScan]:
+def planned_scans(
+    source: Table, plans: Mapping[str, ReadPlan], on_planned: Callable[[float], None] | None = None
+) -> dict[str, PlannedScan]:
     """Return the scan of each plan. They differ only in their partitions, and their files are planned together."""
     boxes = tuple(dict.fromkeys(box for plan in plans.values() for box in plan.scope.boxes))
-    whole = PlannedScan(source, replace(next(iter(plans.values())), scope=BoundScope(boxes)))
+    whole = PlannedScan(source, replace(next(iter(plans.values())), scope=BoundScope(boxes)), on_planned=on_planned)
     tasks = whole.planned_files()
     found = partition_files([plan.scope for plan in plans.values()], [file for _, file in whole.described(tasks)])
     return {

@@ -19,6 +19,7 @@ from dagster_iceberg_spark.inputs.read_log import record_read, recorded_read
 from dagster_iceberg_spark.inputs.read_position import read_position
 from dagster_iceberg_spark.inputs.read_request import ReadRequest
 from dagster_iceberg_spark.inputs.unrecorded_partitions import unpublished_partitions, unrecorded_partitions
+from dagster_iceberg_spark.metrics.instruments import Instruments
 from dagster_iceberg_spark.plan.incremental import Changes, OutputTable, Position
 from dagster_iceberg_spark.plan.overwrite_filter import hull
 from dagster_iceberg_spark.plan.read import ReadPlan, by_partition, partitions_without_files, plan_read, read_of_run
@@ -35,12 +36,18 @@ _WHOLE: Final = ""
 
 @dataclass(frozen=True)
 class InputLoader:
-    """Loads one input. `default_type` is the dotted name of the type of an input that has no annotation."""
+    """Loads one input.
+
+    Args:
+        default_type: The dotted name of the type of an input that has no annotation.
+        instruments: What records how long the scan takes to plan, or None.
+    """
 
     spark: IcebergSparkResource
     context: dg.InputContext
     request: ReadRequest
     default_type: str
+    instruments: Instruments | None = None
 
     def load(self) -> Any:
         """Load the input from one snapshot, and record the read."""
@@ -201,9 +208,16 @@ class InputLoader:
 
     def _rows(self, plans: Mapping[str, ReadPlan]) -> dict[str, Any]:
         if self._input_type is not None:
-            return arrow_reader.read(self.spark.catalog_description, plans, self._input_type, self._arrow)
+            return arrow_reader.read(
+                self.spark.catalog_description, plans, self._input_type, self._arrow, self._on_planned
+            )
         self._require_frame_annotation()
         return {name: self._frame(plan) for name, plan in plans.items()}
+
+    def _on_planned(self, seconds: float) -> None:
+        if self.instruments is not None:
+            table = f"{self.spark.catalog_description.name}.{self.request.identifier}"
+            self.instruments.record_planning(table, seconds)
 
     def _arrow(self, plan: ReadPlan) -> Any:
         from dagster_iceberg_spark.spark.versions import version_of

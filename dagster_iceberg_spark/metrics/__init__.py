@@ -1,0 +1,1 @@
+"""Metrics of writes and reads, as OpenTelemetry instruments."""
