@@ -208,7 +208,8 @@ class TableMaintenance:
         if others:
             raise self._conflict(f"the run {others[0].run_id}")
         head = state.refs[MAIN_BRANCH]
-        days = 1 + (now_ms - state.snapshots[head].committed_at_ms) // (24 * 60 * 60 * 1000)
+        age_ms = max(now_ms - state.snapshots[head].committed_at_ms, 0)  # it may have been committed since
+        days = 1 + age_ms // (24 * 60 * 60 * 1000)
         self._change_tags([*(DropTag(other.tag) for other in abandoned), SetTag(lock.tag, head, days)])
         maintained_at = SetProperties(
             {MAINTAINED_PROPERTY: dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")}
