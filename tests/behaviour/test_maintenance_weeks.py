@@ -1,6 +1,7 @@
 """Weeks of writes and reads, with maintenance every night, in minutes."""
 
 import datetime as dt
+import os
 import random
 import sys
 from typing import Any, Final
@@ -12,15 +13,16 @@ import pyarrow.compute as pc
 import pytest
 
 from dagster_iceberg_spark import MaintenancePolicy, build_maintenance
-from tests.conftest import Lake, frame_asset
+from dagster_iceberg_spark.spark import commit, writer
+from tests.conftest import Lake, frame_asset, resuming
 
-DAYS: Final = 28
+DAYS: Final = int(os.environ.get("MAINTENANCE_DAYS", "28"))
 WRITES_OF_A_DAY: Final = 72
 OWN_WRITES_OF_A_DAY: Final = 12
 HOURS = dg.HourlyPartitionsDefinition("2013-01-01-00:00", end_date="2013-03-01-00:00")
 APPEND = {"iceberg/write_disposition": "append"}
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3 * 3600)]
 
 readings = frame_asset(
     "readings",
@@ -51,7 +53,7 @@ def reader(name: str) -> dg.AssetsDefinition:
     return count
 
 
-daily, weekly = reader("daily"), reader("weekly")
+daily, weekly, resumed = reader("daily"), reader("weekly"), reader("resumed")
 
 
 def key_of(day: int, hour: int) -> str:
@@ -73,10 +75,10 @@ def maintained(lake: Lake, age: dt.timedelta) -> dict[str, Any]:
         settle=at_once,
         older_than=age,
         replayable_for=age,
-        resumable_for=at_once,
+        resumable_for=age,
         remove_orphans=False,
     )
-    assets = [readings, daily, weekly]
+    assets = [readings, daily, weekly, resumed]
     built = build_maintenance(assets, policy=policy)
     definitions = dg.Definitions(assets, jobs=[built.job], resources=lake.resources)
     result = definitions.resolve_job_def("iceberg_maintenance").execute_in_process(instance=lake.instance)
@@ -84,9 +86,28 @@ def maintained(lake: Lake, age: dt.timedelta) -> dict[str, Any]:
     return {event.asset_key.path[-1]: event.metadata for event in events}
 
 
-def test_weeks_of_writes_with_maintenance_every_night(classic_lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
-    lake, chance, written = classic_lake, random.Random(7), 0
-    began: list[dt.datetime] = []
+def die(lake: Lake, monkeypatch: pytest.MonkeyPatch, *, after_commit: bool) -> str:
+    """Let a run of the reader `resumed` die before or after its commit, and return its id."""
+
+    def dies(*args: Any) -> None:
+        if after_commit:
+            writer.write(*args)
+        message = "gone"
+        raise SystemError(message)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(commit, "write", dies)
+        result = lake.materialize(readings, resumed, selection=[resumed], raise_on_error=False)
+    assert not result.success
+    return result.run_id
+
+
+@pytest.mark.parametrize("engine", ["classic"], indirect=True, scope="session")
+def test_weeks_of_writes_with_maintenance_every_night(
+    kept_lake: Lake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, chance, written = kept_lake, random.Random(7), 0
+    began, dead = list[dt.datetime](), list[str]()
     for day in range(DAYS):
         began.append(dt.datetime.now(dt.timezone.utc))
         own = set(chance.sample(range(WRITES_OF_A_DAY), OWN_WRITES_OF_A_DAY)) | ({0} if day == 0 else set())
@@ -100,6 +121,10 @@ def test_weeks_of_writes_with_maintenance_every_night(classic_lake: Lake, capsys
         if day == 2:
             lake.failure(rejected, partition_key=key_of(day, 0))
         lake.materialize(readings, daily, selection=[daily])
+        if dead:
+            lake.materialize(readings, resumed, selection=[resumed], tags=resuming(dead.pop()))
+        elif day % 2 == 0:
+            dead.append(die(lake, monkeypatch, after_commit=day % 4 == 0))
         if day % 7 == 6:
             lake.materialize(readings, weekly, selection=[weekly])
         oldest = began[max(day - 6, 0)]
@@ -115,7 +140,8 @@ def test_weeks_of_writes_with_maintenance_every_night(classic_lake: Lake, capsys
         assert len(table.snapshots()) < 9 * (WRITES_OF_A_DAY + 5)
         assert files < 24 * (day + 2)
     assert len(lake.arrow("readings")) == written
-    for name in ("daily", "weekly"):
+    lake.materialize(readings, resumed, selection=[resumed])
+    for name in ("daily", "weekly", "resumed"):
         assert sum(lake.rows(name, "rows")) == written, "each row was read once"
     staged = [ref for ref in lake.table("readings").refs() if ref.startswith("dagster_") and "keep" not in ref]
     assert len(staged) == 1, "the rejected rows wait for somebody to look at them"
