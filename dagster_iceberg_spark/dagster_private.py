@@ -14,6 +14,7 @@ from dagster._core.definitions.partitions.utils import infer_partition_mapping
 from dagster._core.events import DagsterEvent, EngineEventData
 from dagster._core.execution.plan.outputs import StepOutputHandle
 from dagster._core.remote_origin import GrpcServerCodeLocationOrigin
+from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._core.workspace.load_target import PyProjectFileTarget, WorkspaceFileTarget
 from dagster.components.definitions import LazyDefinitions
@@ -177,19 +178,12 @@ class RecentRun:
     planned: frozenset[dg.AssetKey]
 
 
-_IN_PROGRESS: Final = [
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
 _ENDED_EARLY: Final = [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 
 
 def runs_in_progress(instance: dg.DagsterInstance) -> list[RecentRun]:
     """Return the runs that are queued or in progress and plan to materialize assets."""
-    records = instance.get_run_records(dg.RunsFilter(statuses=_IN_PROGRESS))
+    records = instance.get_run_records(dg.RunsFilter(statuses=NOT_FINISHED_STATUSES))
     return [run for run in (_recent(instance, record) for record in records) if run.planned]
 
 

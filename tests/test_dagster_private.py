@@ -1,7 +1,9 @@
 """Semi-private calls of Dagster in a real run. A test fails if Dagster changes the call's behavior."""
 
+import datetime as dt
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -245,6 +247,56 @@ def test_the_events_and_the_blocking_checks_of_runs_that_execute_one_another_are
     names = [getattr(item.event, "check_name", "stored") for item in found["events"]]
     assert (names[0], sorted(names[1:])) == ("stored", ["blocking", "other", "stored"])
     assert [(item.run_id, item.step_key) for item in found["events"][:2]] == [(first, "up"), (again, "up")]
+
+
+def test_runs_in_progress_know_what_they_plan(instance: dg.DagsterInstance) -> None:
+    found: dict[str, Any] = {}
+
+    @dg.asset
+    def busy(context: dg.AssetExecutionContext) -> None:
+        found["runs"] = dagster_private.runs_in_progress(context.instance)
+        found["has_ended"] = dagster_private.has_ended(context.instance, context.run.run_id)
+
+    run = dg.materialize([busy], instance=instance)
+    [own] = found["runs"]
+    assert (own.run_id, own.status, own.planned) == (run.run_id, "started", {busy.key})
+    assert abs(own.began_at - time.time()) < 60
+    assert found["has_ended"] is False
+    assert dagster_private.has_ended(instance, run.run_id) is True
+    assert dagster_private.has_ended(instance, "unknown") is False
+    assert dagster_private.runs_in_progress(instance) == []
+
+
+def test_a_failed_run_is_resumable_until_another_has_executed_it_again(instance: dg.DagsterInstance) -> None:
+    @dg.asset
+    def fails() -> None:
+        raise ValueError
+
+    def run(**tags: str) -> str:
+        return dg.materialize([fails], instance=instance, raise_on_error=False, tags=tags).run_id
+
+    def resumable(since: dt.datetime) -> list[str]:
+        return [item.run_id for item in dagster_private.resumable_runs(instance, since)]
+
+    now = dt.datetime.now(dt.timezone.utc)
+    first = run()
+    assert resumable(now - dt.timedelta(days=1)) == [first]
+    assert resumable(now + dt.timedelta(days=1)) == []
+    again = run(**{"dagster/parent_run_id": first})
+    assert resumable(now - dt.timedelta(days=1)) == [again]
+
+
+def test_the_partitions_downstream_of_others_are_found(instance: dg.DagsterInstance) -> None:
+    hours = dg.HourlyPartitionsDefinition("2013-01-01-00:00", end_date="2013-01-04-00:00")
+    hourly = dg.AssetSpec("hourly", partitions_def=hours)
+
+    @dg.asset(partitions_def=DAYS, ins={"hourly": dg.AssetIn(partition_mapping=dg.TimeWindowPartitionMapping())})
+    def by_day(hourly: int) -> int:
+        return hourly
+
+    keys = ["2013-01-01-05:00", "2013-01-01-06:00", "2013-01-03-00:00"]
+    found = dagster_private.downstream_partitions(by_day, hourly, keys, instance)
+    assert found == ["2013-01-01", "2013-01-03"]
 
 
 LOCATION = """
