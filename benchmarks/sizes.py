@@ -314,7 +314,7 @@ def cases(*, is_large: bool) -> Iterator[Case]:
     yield "one key, by partitions of the table", one_key_of_many, (100, 1_000, 10_000)
     yield "one day, by snapshots of the table", after_snapshots, (10, 1_000, 10_000, 50_000)
     yield "the same by Spark alone, by snapshots", _by_spark_alone("snapshots"), (10, 1_000, 10_000, 50_000)
-    yield "the same after maintenance, by snapshots", after_maintenance, (10, 1_000, 10_000, 50_000)
+    yield "the same after maintenance, by snapshots", after_maintenance, (10, 1_000, 10_000)
     yield "one day, by data files of a table without partitions", beside_files, (1_000, 10_000, 100_000)
     yield "the same by Spark alone, by data files", _by_spark_alone("files"), (1_000, 10_000, 100_000)
     yield "a table, by columns", columns, (20, 200, 2_000)

@@ -28,11 +28,65 @@ if TYPE_CHECKING:
 TABLE_SETTING: Final = "the asset's metadata, or the table"
 
 
+_IO_MANAGER_KEY: Final = "dagster/io_manager_key"
+"""The metadata of an `AssetSpec` that names its IO manager (`AssetSpec.with_io_manager_key`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAsset:
+    """An asset, and the key of the IO manager that stores it."""
+
+    spec: dg.AssetSpec
+    io_manager_key: str
+
+    @property
+    def name(self) -> str:
+        """The key of the asset, with slashes between its parts."""
+        return "/".join(self.spec.key.path)
+
+    def io_manager(self, resources: Any, *, action: str, hint: str) -> IcebergPySparkIOManager:
+        """Return the IO manager from a run's resources.
+
+        Raises:
+            ConfigurationError: It is another one. The message names the action, such as `check`, and has the hint.
+        """
+        resource = getattr(resources, self.io_manager_key)
+        if isinstance(resource, IcebergPySparkIOManager):
+            return resource
+        raise ConfigurationError.refusing(
+            action,
+            f"the tables of the resource {self.io_manager_key!r}",
+            expected="an IcebergPySparkIOManager",
+            found=type(resource).__name__,
+            hint=hint,
+        )
+
+
+def stored_assets_in(assets: Iterable[dg.AssetsDefinition | dg.AssetSpec]) -> list[StoredAsset]:
+    """Return the assets with the keys of their IO managers. Tables that nobody writes here are given as specs."""
+    found = []
+    for item in assets:
+        if isinstance(item, dg.AssetSpec):
+            found.append(StoredAsset(item, item.metadata.get(_IO_MANAGER_KEY, "io_manager")))
+        else:
+            found += [StoredAsset(spec, item.get_io_manager_key_for_asset_key(spec.key)) for spec in item.specs]
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class StoredAssets:
     """The assets that one IO manager, as the code location defines it, stores."""
 
     resource: IcebergPySparkIOManager
+    specs: tuple[dg.AssetSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AssetTable:
+    """The table of the assets that write it, whether it exists or not, and the first of their IO managers."""
+
+    io_manager: IcebergPySparkIOManager
+    identifier: TableIdentifier
     specs: tuple[dg.AssetSpec, ...]
 
 
@@ -97,19 +151,27 @@ def stored_members(
         yield members
 
 
+def tables_of(members: Iterable[tuple[IcebergPySparkIOManager, dg.AssetSpec]]) -> list[AssetTable]:
+    """Return the tables of assets, by name: one for all assets and IO managers that share it."""
+    found: dict[tuple[object, TableIdentifier], tuple[IcebergPySparkIOManager, list[dg.AssetSpec]]] = {}
+    for io_manager, spec in members:
+        place = (io_manager.spark.catalog_description.identity, io_manager.table_of(spec))
+        found.setdefault(place, (io_manager, []))[1].append(spec)
+    tables = [AssetTable(io_manager, place[1], tuple(specs)) for place, (io_manager, specs) in found.items()]
+    return sorted(tables, key=lambda table: table.identifier.parts)
+
+
 def existing_tables(members: Iterable[tuple[IcebergPySparkIOManager, dg.AssetSpec]]) -> list[StoredTable]:
     """Return the tables of assets that exist, by name: one for all assets and IO managers that share it."""
     from dagster_iceberg_spark.catalog.look import look
 
-    found: dict[tuple[object, TableIdentifier], StoredTable | None] = {}
-    for io_manager, spec in members:
-        catalog, identifier = io_manager.spark.catalog_description, io_manager.table_of(spec)
-        place = (catalog.identity, identifier)
-        if place not in found:
-            state = look(catalog, identifier)
-            found[place] = None if state is None else StoredTable(io_manager, spec, state)
-    tables = [table for table in found.values() if table is not None]
-    return sorted(tables, key=lambda table: table.state.identifier.parts)
+    tables = tables_of(members)
+    states = [look(table.io_manager.spark.catalog_description, table.identifier) for table in tables]
+    return [
+        StoredTable(table.io_manager, table.specs[0], state)
+        for table, state in zip(tables, states, strict=True)
+        if state is not None
+    ]
 
 
 def _without_io_manager(definitions: dg.Definitions, action: str) -> ConfigurationError:
@@ -198,23 +260,6 @@ def written_partitions(spec: dg.AssetSpec, snapshots: Iterable[Snapshot]) -> Par
         return spec_scope(spec, sorted(keys))
     except (KeyError, ValueError):  # keys of an earlier partitions definition
         return PartitionScope()
-
-
-def io_manager_of(resource: Any, key: str, *, action: str, hint: str) -> IcebergPySparkIOManager:
-    """Return the resource as this package's IO manager.
-
-    Raises:
-        ConfigurationError: It is something else. The message names the action, such as `check`, and has the hint.
-    """
-    if isinstance(resource, IcebergPySparkIOManager):
-        return resource
-    raise ConfigurationError.refusing(
-        action,
-        f"the tables of the resource {key!r}",
-        expected="an IcebergPySparkIOManager",
-        found=type(resource).__name__,
-        hint=hint,
-    )
 
 
 def advance(io_manager: IcebergPySparkIOManager, state: TableState, rows: StagedRows) -> "Outcome":

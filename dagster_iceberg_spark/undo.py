@@ -11,7 +11,7 @@ import dagster as dg
 from dagster_iceberg_spark.asset_tables import (
     StoredTable,
     existing_tables,
-    io_manager_of,
+    stored_assets_in,
     stored_tables,
     written_partitions,
 )
@@ -114,15 +114,11 @@ def build_undo_op(assets: Iterable[dg.AssetsDefinition], *, name: str = "undo_ru
         >>> build_undo_op([flights]).name
         'undo_run'
     """
-    members = [
-        (spec, definition.get_io_manager_key_for_asset_key(spec.key))
-        for definition in assets
-        for spec in definition.specs
-    ]
+    members = stored_assets_in(assets)
 
     @dg.op(
         name=name,
-        required_resource_keys={key for _, key in members},
+        required_resource_keys={member.io_manager_key for member in members},
         config_schema={
             "run_id": dg.Field(str, description="The run to undo, or the id of an undo."),
             "cascade": dg.Field(bool, default_value=False, description="Undo also what was made from its rows."),
@@ -134,12 +130,12 @@ def build_undo_op(assets: Iterable[dg.AssetsDefinition], *, name: str = "undo_ru
         with final_errors():
             config = context.op_config
             hint = "build it for assets that it stores only."
-            io_managers = {
-                key: io_manager_of(getattr(context.resources, key), key, action="undo runs in", hint=hint)
-                for _, key in members
-            }
+            stored = [
+                (member.io_manager(context.resources, action="undo runs in", hint=hint), member.spec)
+                for member in members
+            ]
             done = _undone(
-                existing_tables((io_managers[key], spec) for spec, key in members),
+                existing_tables(stored),
                 config["run_id"],
                 context.run_id,
                 dry_run=config["dry_run"],

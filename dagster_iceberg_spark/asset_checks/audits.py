@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import dagster as dg
 
 from dagster_iceberg_spark.addressing import plain_metadata
-from dagster_iceberg_spark.asset_tables import io_manager_of
+from dagster_iceberg_spark.asset_tables import StoredAsset, stored_assets_in
 from dagster_iceberg_spark.dagster_private import recorded_evaluations
 from dagster_iceberg_spark.outputs.audits import evaluation_of
 from dagster_iceberg_spark.plan.options import AUDITS, parse_key
@@ -33,21 +33,21 @@ def build_audit_checks(assets: Iterable[dg.AssetsDefinition]) -> Sequence[dg.Ass
         ['not_empty']
     """
     return [
-        _audit_checks(spec, audits, definition.get_io_manager_key_for_asset_key(spec.key))
-        for definition in assets
-        for spec in definition.specs
-        if (audits := parse_key(AUDITS, plain_metadata(spec.metadata), subject=spec.key.to_user_string()))
+        _audit_checks(asset, audits)
+        for asset in stored_assets_in(assets)
+        if (audits := parse_key(AUDITS, plain_metadata(asset.spec.metadata), subject=asset.name))
     ]
 
 
-def _audit_checks(spec: dg.AssetSpec, audits: Sequence[Audit], io_manager_key: str) -> dg.AssetChecksDefinition:
+def _audit_checks(stored: StoredAsset, audits: Sequence[Audit]) -> dg.AssetChecksDefinition:
+    spec = stored.spec
     specs = [dg.AssetCheckSpec(audit.name, asset=spec.key, description=f"The audit: {audit.rule}.") for audit in audits]
 
     @dg.multi_asset_check(
         name=f"{'__'.join(spec.key.path)}_audits",
         specs=specs,
         can_subset=True,
-        required_resource_keys={io_manager_key},
+        required_resource_keys={stored.io_manager_key},
     )
     def audit_checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         recorded = recorded_evaluations(context.instance, context.run.run_id)
@@ -56,10 +56,8 @@ def _audit_checks(spec: dg.AssetSpec, audits: Sequence[Audit], io_manager_key: s
         left = {key.name for key in selected if key not in recorded}
         chosen = [audit for audit in audits if audit.name in left]
         if chosen:
-            resource = getattr(context.resources, io_manager_key)
-            results = io_manager_of(
-                resource, io_manager_key, action="check", hint="build audit checks for assets that it stores only."
-            ).audit_table(spec, chosen)
+            hint = "build audit checks for assets that it stores only."
+            results = stored.io_manager(context.resources, action="check", hint=hint).audit_table(spec, chosen)
             if results is None:
                 yield from _nothing_to_audit(spec.key, chosen)
             else:

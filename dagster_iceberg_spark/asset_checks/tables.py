@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import dagster as dg
 
-from dagster_iceberg_spark.asset_tables import check_table, io_manager_of
+from dagster_iceberg_spark.asset_tables import StoredAsset, check_table, stored_assets_in
 from dagster_iceberg_spark.check.findings import CheckReport, Finding
 from dagster_iceberg_spark.timeouts import STEP_SECONDS
 
@@ -40,30 +40,23 @@ def build_table_checks(
         >>> [check.check_key.name for check in build_table_checks([flights])]
         ['iceberg_table']
     """
-    return [
-        _table_check(spec, definition.get_io_manager_key_for_asset_key(spec.key), extent, namespace, seconds)
-        for definition in assets
-        for spec in definition.specs
-    ]
+    return [_table_check(asset, extent, namespace, seconds) for asset in stored_assets_in(assets)]
 
 
-def _table_check(
-    spec: dg.AssetSpec, io_manager_key: str, extent: str, namespace: str | None, seconds: float
-) -> dg.AssetChecksDefinition:
+def _table_check(stored: StoredAsset, extent: str, namespace: str | None, seconds: float) -> dg.AssetChecksDefinition:
     @dg.asset_check(
-        asset=spec.key,
+        asset=stored.spec.key,
         name=CHECK_NAME,
         description="Whether the asset's Iceberg table matches its definition.",
-        required_resource_keys={io_manager_key},
+        required_resource_keys={stored.io_manager_key},
     )
     def iceberg_table(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        resource = getattr(context.resources, io_manager_key)
         hint = "build table checks for assets that it stores only."
-        io_manager = io_manager_of(resource, io_manager_key, action="check", hint=hint)
+        io_manager = stored.io_manager(context.resources, action="check", hint=hint)
         catalog_findings = (
             io_manager.spark.findings(namespace=namespace, seconds=seconds) if extent == "catalog" else ()
         )
-        return _result(CheckReport((*catalog_findings, check_table(io_manager, spec, seconds=seconds))))
+        return _result(CheckReport((*catalog_findings, check_table(io_manager, stored.spec, seconds=seconds))))
 
     return iceberg_table
 

@@ -5,12 +5,13 @@ from typing import Final
 
 import dagster as dg
 
+from dagster_iceberg_spark.asset_tables import StoredAsset, stored_assets_in
 from dagster_iceberg_spark.final_errors import final_errors
 from dagster_iceberg_spark.maintenance.health import health_of
-from dagster_iceberg_spark.maintenance.members import StoredSpec, stored_specs
 from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
 
 CHECK_NAME: Final = "iceberg_health"
+HINT: Final = "pass assets that it stores only."
 
 
 def build_health_checks(
@@ -32,15 +33,15 @@ def build_health_checks(
         >>> [check.check_key.name for check in build_health_checks([flights])]
         ['iceberg_health']
     """
-    return health_checks(stored_specs(assets), policy or MaintenancePolicy())
+    return health_checks(stored_assets_in(assets), policy or MaintenancePolicy())
 
 
-def health_checks(specs: Iterable[StoredSpec], policy: MaintenancePolicy) -> Sequence[dg.AssetChecksDefinition]:
+def health_checks(specs: Iterable[StoredAsset], policy: MaintenancePolicy) -> Sequence[dg.AssetChecksDefinition]:
     """Return the health check of each asset."""
     return [_health_check(item, policy) for item in specs]
 
 
-def _health_check(stored: StoredSpec, policy: MaintenancePolicy) -> dg.AssetChecksDefinition:
+def _health_check(stored: StoredAsset, policy: MaintenancePolicy) -> dg.AssetChecksDefinition:
     @dg.asset_check(
         asset=stored.spec.key,
         name=CHECK_NAME,
@@ -49,7 +50,7 @@ def _health_check(stored: StoredSpec, policy: MaintenancePolicy) -> dg.AssetChec
     )
     def iceberg_health(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         with final_errors():
-            io_manager = stored.io_manager(context.resources, action="check the health of")
+            io_manager = stored.io_manager(context.resources, action="check the health of", hint=HINT)
             settings = io_manager.maintenance_of(stored.spec).maintenance or {}
             table = health_of(
                 io_manager.spark.catalog_description,

@@ -1,15 +1,16 @@
 """The health of the tables of a code location, or of a catalog."""
 
 import datetime as dt
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
-from dagster_iceberg_spark.asset_tables import stored_members
+from dagster_iceberg_spark.asset_tables import stored_members, tables_of
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.errors import IcebergSparkError
+from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan.health import TableHealth, readable_bytes, table_health
 from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
 from dagster_iceberg_spark.resource import IcebergSparkResource
@@ -53,16 +54,13 @@ def stored_health(
     Raises:
         ConfigurationError: The code location has no IO manager of this package.
     """
+    given = policy or MaintenancePolicy()
     with stored_members(definitions, action="show the health of") as members:
-        known = set[tuple[object, TableIdentifier]]()
-        for io_manager, spec in members:
-            catalog, identifier = io_manager.spark.catalog_description, io_manager.table_of(spec)
-            place = (catalog.identity, identifier)
-            if place in known or (tables and str(identifier) not in tables):
+        for table in tables_of(members):
+            if tables and str(table.identifier) not in tables:
                 continue
-            known.add(place)
-            settings = io_manager.maintenance_of(spec).maintenance
-            checked = health_of(catalog, identifier, (policy or MaintenancePolicy()).overridden_by(settings or {}))
+            chosen = policy_of(table.io_manager, table.specs, given) or given
+            checked = health_of(table.io_manager.spark.catalog_description, table.identifier, chosen)
             if checked is not None:
                 yield checked
 
@@ -71,15 +69,27 @@ def catalog_health(
     resource: IcebergSparkResource, tables: Collection[str] = (), policy: MaintenancePolicy | None = None
 ) -> Iterator[CheckedTable]:
     """Yield the health of all tables of a catalog, or of those with these names."""
-    from dagster_iceberg_spark.catalog.tables import tables_of
+    from dagster_iceberg_spark.catalog import tables as catalog_tables
 
     catalog = resource.catalog_description
-    for identifier in [TableIdentifier.parse(name) for name in tables] or tables_of(catalog):
+    for identifier in [TableIdentifier.parse(name) for name in tables] or catalog_tables.tables_of(catalog):
         checked = health_of(catalog, identifier, policy or MaintenancePolicy())
         if checked is not None:
             yield checked
         elif tables:
             yield CheckedTable(str(identifier), None, "The table does not exist.")
+
+
+def policy_of(
+    io_manager: IcebergPySparkIOManager, specs: Sequence[dg.AssetSpec], policy: MaintenancePolicy
+) -> MaintenancePolicy | None:
+    """Return the policy with the settings of the assets of a table, or None if one of them excludes the table."""
+    for spec in specs:
+        settings = io_manager.maintenance_of(spec).maintenance
+        if settings is None:
+            return None
+        policy = policy.overridden_by(settings)
+    return policy
 
 
 def health_of(

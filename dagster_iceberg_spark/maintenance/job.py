@@ -1,18 +1,19 @@
 """Builds the job, the schedule and the asset checks that maintain the tables of assets."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import dagster as dg
 
+from dagster_iceberg_spark.asset_tables import StoredAsset, stored_assets_in
 from dagster_iceberg_spark.final_errors import final_errors
-from dagster_iceberg_spark.maintenance.checks import health_checks
-from dagster_iceberg_spark.maintenance.members import StoredSpec, by_table, stored_specs
+from dagster_iceberg_spark.maintenance.checks import HINT, health_checks
 from dagster_iceberg_spark.maintenance.readers import Readers
 from dagster_iceberg_spark.maintenance.record import metadata_of
 from dagster_iceberg_spark.maintenance.table import table_maintenance
 from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
+from dagster_iceberg_spark.plan.options import TABLE
 
 POOL: Final = "iceberg_maintenance"
 
@@ -65,8 +66,8 @@ def build_maintenance(
         >>> build_maintenance([flights]).job.name
         'iceberg_maintenance'
     """
-    chosen, specs = policy or MaintenancePolicy(), stored_specs(assets)
-    ops = [_maintenance_op(group, chosen) for group in by_table(specs).values()]
+    chosen, specs = policy or MaintenancePolicy(), stored_assets_in(assets)
+    ops = [_maintenance_op(group, chosen) for group in _by_table(specs).values()]
     graph = dg.GraphDefinition(name=name, node_defs=ops, description="Maintains the Iceberg tables of assets.")
     job = graph.to_job()
     return Maintenance(
@@ -76,11 +77,11 @@ def build_maintenance(
     )
 
 
-def _maintenance_op(group: Sequence[StoredSpec], policy: MaintenancePolicy) -> dg.OpDefinition:
+def _maintenance_op(group: Sequence[StoredAsset], policy: MaintenancePolicy) -> dg.OpDefinition:
     first, keys = group[0], tuple(item.spec.key for item in group)
 
     @dg.op(
-        name=f"maintain__{first.name}",
+        name=f"maintain__{_op_name(first.spec.key)}",
         description=f"Maintains the table of {', '.join(key.to_user_string() for key in keys)}.",
         pool=POOL,
         required_resource_keys={first.io_manager_key},
@@ -88,7 +89,7 @@ def _maintenance_op(group: Sequence[StoredSpec], policy: MaintenancePolicy) -> d
     )
     def maintain(context: dg.OpExecutionContext) -> None:
         with final_errors():
-            io_manager = first.io_manager(context.resources, action="maintain")
+            io_manager = first.io_manager(context.resources, action="maintain", hint=HINT)
             maintenance = table_maintenance(
                 io_manager,
                 [item.spec for item in group],
@@ -115,3 +116,16 @@ def _maintenance_op(group: Sequence[StoredSpec], policy: MaintenancePolicy) -> d
             context.log_event(dg.AssetObservation(key, description=what, metadata=metadata))
 
     return maintain
+
+
+def _by_table(assets: Iterable[StoredAsset]) -> Mapping[Any, list[StoredAsset]]:
+    """Return the assets of each table, as far as their definitions tell."""
+    groups: dict[Any, list[StoredAsset]] = {}
+    for asset in assets:
+        place = (asset.io_manager_key, asset.spec.metadata.get(TABLE) or asset.spec.key)
+        groups.setdefault(place, []).append(asset)
+    return groups
+
+
+def _op_name(key: dg.AssetKey) -> str:
+    return "__".join(key.path).replace("-", "_").replace(".", "_")

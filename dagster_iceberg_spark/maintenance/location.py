@@ -3,18 +3,13 @@
 import socket
 import uuid
 from collections.abc import Callable, Collection, Iterator
-from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from dagster_iceberg_spark.asset_tables import stored_members
-from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
+from dagster_iceberg_spark.asset_tables import stored_members, tables_of
 from dagster_iceberg_spark.maintenance.readers import Readers
 from dagster_iceberg_spark.maintenance.table import Maintained, table_maintenance
 from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
-
-if TYPE_CHECKING:
-    from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 
 def maintain_location(
@@ -43,23 +38,13 @@ def maintain_location(
     run_id = f"cli-{socket.gethostname()}-{uuid.uuid4()}"
     with stored_members(definitions, action="maintain the tables of") as members:
         readers: dict[object, Readers] = {}
-        for io_manager, specs in _by_table(members, tables):
-            catalog = io_manager.spark.catalog_description
+        for table in tables_of(members):
+            if tables and str(table.identifier) not in tables:
+                continue
+            catalog = table.io_manager.spark.catalog_description
             known = readers.setdefault(catalog.identity, Readers(catalog, instance, warn=report))
             maintenance = table_maintenance(
-                io_manager, specs, policy or MaintenancePolicy(), known, run_id=run_id, report=report
+                table.io_manager, table.specs, policy or MaintenancePolicy(), known, run_id=run_id, report=report
             )
             if maintenance is not None:
                 yield maintenance.maintain(dry_run=dry_run)
-
-
-def _by_table(
-    members: Collection[tuple[IcebergPySparkIOManager, dg.AssetSpec]], tables: Collection[str]
-) -> list[tuple[IcebergPySparkIOManager, list[dg.AssetSpec]]]:
-    found: dict[tuple[object, TableIdentifier], tuple[IcebergPySparkIOManager, list[dg.AssetSpec]]] = {}
-    for io_manager, spec in members:
-        identifier = io_manager.table_of(spec)
-        if not tables or str(identifier) in tables:
-            place = (io_manager.spark.catalog_description.identity, identifier)
-            found.setdefault(place, (io_manager, []))[1].append(spec)
-    return [found[place] for place in sorted(found, key=lambda place: place[1].parts)]

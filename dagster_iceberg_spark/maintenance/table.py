@@ -14,6 +14,7 @@ from dagster_iceberg_spark.catalog.table_files import table_files
 from dagster_iceberg_spark.dagster_private import has_ended
 from dagster_iceberg_spark.errors import CommitConflictError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
+from dagster_iceberg_spark.maintenance.health import policy_of
 from dagster_iceberg_spark.maintenance.readers import Readers
 from dagster_iceberg_spark.maintenance.retention import Retention, retention_of
 from dagster_iceberg_spark.plan.health import TableHealth, milliseconds, table_health
@@ -265,9 +266,7 @@ def table_maintenance(
     report: Callable[[str], None],
 ) -> TableMaintenance | None:
     """Return the maintenance of the table of assets, or None if one of them excludes it."""
-    for spec in specs:
-        settings = io_manager.maintenance_of(spec).maintenance
-        if settings is None:
-            return None
-        policy = policy.overridden_by(settings)
-    return TableMaintenance(io_manager, tuple(specs), io_manager.table_of(specs[0]), policy, readers, run_id, report)
+    chosen = policy_of(io_manager, specs, policy)
+    if chosen is None:
+        return None
+    return TableMaintenance(io_manager, tuple(specs), io_manager.table_of(specs[0]), chosen, readers, run_id, report)

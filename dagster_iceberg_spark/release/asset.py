@@ -5,9 +5,9 @@ from typing import Any
 
 import dagster as dg
 
+from dagster_iceberg_spark.asset_tables import StoredAsset, stored_assets_in
 from dagster_iceberg_spark.final_errors import final_errors
 from dagster_iceberg_spark.plan import release_refusals
-from dagster_iceberg_spark.release.definition import MemberDefinition
 
 
 def build_release(
@@ -51,11 +51,7 @@ def build_release(
         'release'
     """
     released = tuple(assets)
-    members = tuple(
-        MemberDefinition(spec, definition.get_io_manager_key_for_asset_key(spec.key))
-        for definition in released
-        for spec in definition.specs
-    )
+    members = tuple(stored_assets_in(released))
     given = frozenset(spec.key for check in checks for spec in check.check_specs if spec.blocking)
 
     @dg.asset(
@@ -80,7 +76,7 @@ def build_release(
     return release
 
 
-def _partitions_of(key: Any, members: Iterable[MemberDefinition]) -> dg.PartitionsDefinition | None:
+def _partitions_of(key: Any, members: Iterable[StoredAsset]) -> dg.PartitionsDefinition | None:
     """Return the partitions definition that the members with partitions share: a run has partitions of only one."""
     found = [member.spec.partitions_def for member in members if member.spec.partitions_def is not None]
     for other in found:

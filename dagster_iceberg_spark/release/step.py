@@ -9,7 +9,7 @@ from typing import Any, Final
 import dagster as dg
 
 from dagster_iceberg_spark.addressing import spec_scope
-from dagster_iceberg_spark.asset_tables import advance, drop_branch, io_manager_of
+from dagster_iceberg_spark.asset_tables import StoredAsset, advance, drop_branch
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.catalog.release import Release, publish_release
 from dagster_iceberg_spark.dagster_private import blocking_checks, recorded_events, root_run_of, runs_of_root
@@ -25,7 +25,6 @@ from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.publication import StagedRows, published_snapshot, rows_of_scope
 from dagster_iceberg_spark.plan.release import Member, PublishedSnapshot
 from dagster_iceberg_spark.plan.staging import Staging, staged_branch
-from dagster_iceberg_spark.release.definition import MemberDefinition
 from dagster_iceberg_spark.release.record import StagedMaterialization, staged_materializations
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN, PARTITION_DIGEST
@@ -45,7 +44,7 @@ _EARLIER: Final = "by an earlier attempt"
 class _StagedAsset:
     """An asset that the run has staged or, if an earlier attempt of the release was interrupted, already published."""
 
-    definition: MemberDefinition
+    definition: StoredAsset
     io_manager: IcebergPySparkIOManager
     options: WriteOptions
     staging: Staging
@@ -102,7 +101,7 @@ class ReleaseStep:
     """A step that publishes. `checks` has more blocking checks than Dagster knows of."""
 
     context: dg.AssetExecutionContext
-    definitions: Sequence[MemberDefinition]
+    definitions: Sequence[StoredAsset]
     checks: frozenset[dg.AssetCheckKey]
 
     def publish(self) -> dg.MaterializeResult[Any]:
@@ -192,13 +191,9 @@ class ReleaseStep:
     def _root_run_id(self) -> str:
         return root_run_of(self.context.run)
 
-    def _asset(self, definition: MemberDefinition, recorded: StagedMaterialization) -> _StagedAsset:
-        io_manager = io_manager_of(
-            getattr(self.context.resources, definition.io_manager_key),
-            definition.io_manager_key,
-            action="publish",
-            hint="build a release of assets that it stores only.",
-        )
+    def _asset(self, definition: StoredAsset, recorded: StagedMaterialization) -> _StagedAsset:
+        hint = "build a release of assets that it stores only."
+        io_manager = definition.io_manager(self.context.resources, action="publish", hint=hint)
         request = io_manager.definition_of(definition.spec).request
         if request.options.publish != "release":
             raise release_refusals.step_publishes(self._name, definition.name)

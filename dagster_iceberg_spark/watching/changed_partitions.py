@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_iceberg_spark.addressing import plain_metadata
-from dagster_iceberg_spark.asset_tables import io_manager_of
+from dagster_iceberg_spark.asset_tables import stored_assets_in
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.dagster_private import downstream_partitions
 from dagster_iceberg_spark.errors import ConfigurationError
@@ -55,13 +55,13 @@ def build_changed_partitions_sensor(
         >>> build_changed_partitions_sensor(daily_means).name
         'daily_means_changed_partitions'
     """
-    [spec] = downstream.specs
+    [stored] = stored_assets_in([downstream])
+    spec, io_manager_key = stored.spec, stored.io_manager_key
     subject = "/".join(spec.key.path)
     if spec.partitions_def is None:
         raise ConfigurationError.refusing(
             "watch the inputs of", subject, expected="an asset with partitions", found="none"
         )
-    io_manager_key = downstream.get_io_manager_key_for_asset_key(spec.key)
 
     @dg.sensor(
         name=name or f"{'_'.join(spec.key.path)}_changed_partitions",
@@ -73,9 +73,7 @@ def build_changed_partitions_sensor(
     )
     def changed(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         hint = "build it for an asset that it stores."
-        io_manager = io_manager_of(
-            getattr(context.resources, io_manager_key), io_manager_key, action="watch", hint=hint
-        )
+        io_manager = stored.io_manager(context.resources, action="watch", hint=hint)
         tick = _Tick(context, io_manager, downstream, spec)
         found, cursor = look_at_each(context, tick.inputs(io_manager_key), tick.look_at)
         requested = {key: run_key for each in found for key, run_key in each.items()}
