@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any, Final
 
 import dagster as dg
+from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.definitions.partitions.utils import infer_partition_mapping
 from dagster._core.events import DagsterEvent, EngineEventData
@@ -227,6 +228,28 @@ def recorded_events(instance: dg.DagsterInstance, run_ids: Iterable[str]) -> Ite
                 yield RecordedEvent(run_id, event.step_key, event.step_materialization_data.materialization)
             else:
                 yield RecordedEvent(run_id, event.step_key, event.asset_check_evaluation_data)
+
+
+def downstream_assets(context: dg.OpExecutionContext) -> Mapping[dg.AssetKey, frozenset[dg.AssetKey]]:
+    """Return the assets that depend on each asset of the code location. A script has no code location, and none."""
+    try:
+        graph = context.repository_def.asset_graph
+    except CheckError:
+        return {}
+    return children_in(graph)
+
+
+def children_in(graph: BaseAssetGraph[Any]) -> Mapping[dg.AssetKey, frozenset[dg.AssetKey]]:
+    """Return the assets that depend on each asset of a graph."""
+    return {node.key: frozenset(node.child_keys) for node in graph.asset_nodes}
+
+
+def newest_runs(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str]:
+    """Return the runs that have materialized an asset, or each of its newest partitions, last."""
+    newest: dict[str | None, str] = {}
+    for record in instance.fetch_materializations(key, limit=_PAGE).records:
+        newest.setdefault(record.partition_key, record.run_id)
+    return list(dict.fromkeys(newest.values()))
 
 
 def blocking_checks(context: dg.AssetExecutionContext) -> frozenset[dg.AssetCheckKey]:

@@ -286,6 +286,15 @@ def test_a_failed_run_is_resumable_until_another_has_executed_it_again(instance:
     assert resumable(now - dt.timedelta(days=1)) == [again]
 
 
+def test_the_newest_run_of_each_partition_is_found(instance: dg.DagsterInstance) -> None:
+    runs = [
+        dg.materialize([daily], instance=instance, partition_key=key).run_id
+        for key in ("2013-01-01", "2013-01-02", "2013-01-01")
+    ]
+    assert dagster_private.newest_runs(instance, daily.key) == [runs[2], runs[1]]
+    assert dagster_private.newest_runs(instance, dg.AssetKey("unknown")) == []
+
+
 def test_the_partitions_downstream_of_others_are_found(instance: dg.DagsterInstance) -> None:
     hours = dg.HourlyPartitionsDefinition("2013-01-01-00:00", end_date="2013-01-04-00:00")
     hourly = dg.AssetSpec("hourly", partitions_def=hours)
@@ -313,6 +322,8 @@ def left_out():
 @dg.asset(deps=[up])
 def last(context: dg.AssetExecutionContext):
     context.log.info(f"checks: {[check.name for check in dagster_private.blocking_checks(context)]}")
+    found = dagster_private.downstream_assets(context.op_execution_context)
+    context.log.info(f"downstream: {[key.path for key in found[up.key]]}")
 
 only = dg.define_asset_job("only", selection=dg.AssetSelection.assets("last").without_checks())
 defs = dg.Definitions([up, last], asset_checks=[left_out], jobs=[only])
@@ -326,3 +337,4 @@ def test_checks_of_the_code_location_that_the_run_leaves_out_are_found(tmp_path:
     variables = {**os.environ, "DAGSTER_HOME": str(tmp_path)}
     run = subprocess.run(command, cwd=tmp_path, env=variables, check=True, capture_output=True, text=True)
     assert "checks: ['left_out']" in run.stderr
+    assert "downstream: [['last']]" in run.stderr

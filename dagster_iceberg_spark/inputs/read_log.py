@@ -78,6 +78,12 @@ def recorded_read(context: dg.InputContext, request: ReadRequest, run_id: str) -
     )
 
 
+def incremental_reads(instance: dg.DagsterInstance, run_id: str) -> list[UpstreamRead]:
+    """Return the incremental reads of a run from its event log, oldest first."""
+    reads = [_read_of(event) for event in engine_events(instance, run_id) if _STEP in event]
+    return [read for read in reads if read.kind is not None]
+
+
 def reads_of_run(
     context: dg.InputContext, request: ReadRequest, run_id: str, *, step_key: str | None
 ) -> list[UpstreamRead]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 import dagster as dg
 
 from dagster_iceberg_spark.asset_tables import StoredAsset, stored_assets_in
+from dagster_iceberg_spark.dagster_private import downstream_assets
 from dagster_iceberg_spark.final_errors import final_errors
 from dagster_iceberg_spark.maintenance.checks import HINT, health_checks
 from dagster_iceberg_spark.maintenance.readers import Readers
@@ -98,6 +99,7 @@ def _maintenance_op(group: Sequence[StoredAsset], policy: MaintenancePolicy) -> 
                     io_manager.spark.catalog_description,
                     context.instance,
                     own_run_id=context.run_id,
+                    downstream=downstream_assets(context),
                     warn=context.log.warning,
                 ),
                 run_id=context.run_id,

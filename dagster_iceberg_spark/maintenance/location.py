@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 import dagster as dg
 
 from dagster_iceberg_spark.asset_tables import stored_members, tables_of
+from dagster_iceberg_spark.dagster_private import children_in
 from dagster_iceberg_spark.maintenance.readers import Readers
 from dagster_iceberg_spark.maintenance.table import Maintained, table_maintenance
 from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
@@ -38,11 +39,12 @@ def maintain_location(
     run_id = f"cli-{socket.gethostname()}-{uuid.uuid4()}"
     with stored_members(definitions, action="maintain the tables of") as members:
         readers: dict[object, Readers] = {}
+        downstream = children_in(definitions.resolve_asset_graph())
         for table in tables_of(members):
             if tables and str(table.identifier) not in tables:
                 continue
             catalog = table.io_manager.spark.catalog_description
-            known = readers.setdefault(catalog.identity, Readers(catalog, instance, warn=report))
+            known = readers.setdefault(catalog.identity, Readers(catalog, instance, downstream=downstream, warn=report))
             maintenance = table_maintenance(
                 table.io_manager, table.specs, policy or MaintenancePolicy(), known, run_id=run_id, report=report
             )

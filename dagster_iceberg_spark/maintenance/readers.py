@@ -1,7 +1,7 @@
 """Who still reads which snapshots, by the tables of a catalog and the runs of a Dagster instance."""
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from urllib.parse import urlsplit
@@ -9,12 +9,14 @@ from urllib.parse import urlsplit
 import dagster as dg
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.dagster_private import RecentRun, resumable_runs, runs_in_progress
+from dagster_iceberg_spark.dagster_private import RecentRun, newest_runs, resumable_runs, runs_in_progress
 from dagster_iceberg_spark.errors import IcebergSparkError, NotAnIcebergTableError
+from dagster_iceberg_spark.inputs.read_log import incremental_reads
 from dagster_iceberg_spark.plan.health import milliseconds
 from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
 from dagster_iceberg_spark.plan.pins import Need, RunNeed, needs_of_readers, needs_of_table
 from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.lineage import OWNER_PROPERTY
 from dagster_iceberg_spark.table.snapshot import TableState
 
 
@@ -26,12 +28,14 @@ class Readers:
         catalog: The catalog.
         instance: The Dagster instance whose runs count, or None for none.
         own_run_id: The run that maintains the tables. It does not count.
+        downstream: The assets of the code location that depend on each of its assets.
         warn: Called with a sentence about each table that could not be read.
     """
 
     catalog: CatalogDescription
     instance: dg.DagsterInstance | None
     own_run_id: str | None = None
+    downstream: Mapping[dg.AssetKey, Collection[dg.AssetKey]] = field(default_factory=dict)
     warn: Callable[[str], None] = field(default=print, compare=False)
 
     @property
@@ -81,14 +85,31 @@ class Readers:
         """Return the runs in progress that materialize one of the assets."""
         return [run.run_id for run in self.in_progress if not run.planned.isdisjoint(keys)]
 
-    def needs(self, state: TableState, policy: MaintenancePolicy, now: dt.datetime) -> list[Need]:
-        """Return the snapshots of a table that somebody needs."""
+    def needs(
+        self, state: TableState, policy: MaintenancePolicy, now: dt.datetime, *, keys: Sequence[dg.AssetKey] = ()
+    ) -> list[Need]:
+        """Return the snapshots of a table that somebody needs. The keys are the assets that write it."""
         of_readers = needs_of_readers(self.states.values(), policy, milliseconds(now))
         runs = [_need_of(run, f"is {run.status}") for run in self.in_progress]
         if self.instance is not None:
             failed = resumable_runs(self.instance, now - policy.resumable_for)
             runs += [_need_of(run, "may be executed again from its failure") for run in failed]
-        return [*of_readers.get(str(state.identifier), ()), *needs_of_table(state, runs)]
+        recorded = () if self.instance is None else self._recorded_positions(self.instance, state, keys)
+        return [*of_readers.get(str(state.identifier), ()), *recorded, *needs_of_table(state, runs)]
+
+    def _recorded_positions(
+        self, instance: dg.DagsterInstance, state: TableState, keys: Sequence[dg.AssetKey]
+    ) -> Iterator[Need]:
+        """Yield how far downstream assets have read, if only the event log tells: other IO managers store them."""
+        stored = {state.properties.get(OWNER_PROPERTY) for state in self.states.values()}
+        children = {child for key in keys for child in self.downstream.get(key, ())}
+        for child in sorted(children):
+            name = "/".join(child.path)
+            for run_id in newest_runs(instance, child) if name not in stored else ():
+                for read in incremental_reads(instance, run_id):
+                    if read.table == str(state.identifier) and read.snapshot_id is not None:
+                        by = f"{name}, run {run_id}, which continues to read {read.kind} after it"
+                        yield Need(read.snapshot_id, by, keeps_later=True)
 
     def orphan_obstacle(self, state: TableState) -> str | None:
         """Return why files that belong to no snapshot of a table must not be removed, or None."""

@@ -113,7 +113,8 @@ class TableMaintenance:
         if self.readers.manages_files:
             return Maintained(self.identifier, waits_for=f"the {self.readers.catalog} maintains its tables itself")
         files = table_files(self.readers.catalog, self.identifier)
-        needs = self.readers.needs(state, self.policy, now)
+        keys = [spec.key for spec in self.specs]
+        needs = self.readers.needs(state, self.policy, now, keys=keys)
         obstacle = self.readers.orphan_obstacle(state)
         plan = plan_maintenance(
             state,
@@ -129,7 +130,7 @@ class TableMaintenance:
             unread=self.readers.unread,
             orphan_obstacle=obstacle,
         )
-        runs = self.readers.blocking_runs([spec.key for spec in self.specs])
+        runs = self.readers.blocking_runs(keys)
         waits_for = f"the run {runs[0]} writes it" if runs else None
         return Maintained(
             self.identifier, plan, before=table_health(state, files, self.policy, now), waits_for=waits_for

@@ -18,8 +18,9 @@ from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark import HadoopCatalog, MaintenancePolicy, build_health_checks
 from dagster_iceberg_spark.catalog.branches import change_tags
+from dagster_iceberg_spark.maintenance.location import maintain_location
 from dagster_iceberg_spark.maintenance.readers import Readers
-from dagster_iceberg_spark.maintenance.table import TableMaintenance
+from dagster_iceberg_spark.maintenance.table import Maintained, TableMaintenance
 from dagster_iceberg_spark.plan.maintenance import ExpireSnapshots
 from dagster_iceberg_spark.plan.maintenance_lock import MaintenanceLock
 from dagster_iceberg_spark.spark import maintenance, sql
@@ -93,6 +94,48 @@ def test_others_that_expire_the_table_keep_what_a_reader_needs(lake: Lake) -> No
     maintain(lake, events(), counts)
     left = {snapshot.snapshot_id for snapshot in lake.table("events").snapshots()}
     assert (between in left, since in left) == (False, True), "nobody needs the snapshots between two reads"
+
+
+@pytest.mark.full
+def test_the_position_of_an_asset_that_is_stored_elsewhere_is_kept(kept_lake: Lake) -> None:
+    lake, seen = kept_lake, list[int]()
+
+    @dg.asset(
+        ins={
+            "events": dg.AssetIn(
+                metadata={"iceberg/read": "changes"},
+                partition_mapping=dg.AllPartitionMapping(),
+                input_manager_key="iceberg",
+            )
+        }
+    )
+    def sender(events: pa.Table) -> None:
+        seen.append(events.num_rows)
+
+    def send() -> None:
+        lake.materialize(events(), sender, selection=[sender])
+
+    def maintained() -> Maintained:
+        definitions = dg.Definitions([events(), sender], resources=lake.resources)
+        [found] = maintain_location(
+            definitions, dry_run=False, instance=lake.instance, report=lambda _: None, policy=AT_ONCE
+        )
+        return found
+
+    lake.materialize(events(), partition_key="2013-01-01")
+    send()
+    position = lake.head("events").snapshot_id
+    for _ in range(3):
+        lake.materialize(events(), partition_key="2013-01-02")
+    plan = maintained().plan
+    assert plan is not None
+    kept = {item.snapshot_id: " ".join(item.needed_by) for item in plan.kept}
+    assert "sender, run" in kept[position]
+    assert "which continues to read changes after it" in kept[position]
+    send()
+    assert seen == [24, 72]
+    maintained()
+    assert position not in {snapshot.snapshot_id for snapshot in lake.table("events").snapshots()}
 
 
 @pytest.mark.full
