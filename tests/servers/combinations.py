@@ -180,6 +180,7 @@ FEATURES: Final = (
     "audits",
     "release one by one",
     "release at one instant",
+    "maintenance",
     "first writes race",
     "commit conflicts",
     "refused login",
@@ -215,6 +216,7 @@ IMPOSSIBLE: Final[Mapping[tuple[str, str], str]] = {
     ("Nessie, S3 (moto)", "audits"): _NO_BRANCHES,
     ("Nessie, S3 (moto)", "release one by one"): _NO_BRANCHES,
     ("Nessie, S3 (moto)", "release at one instant"): _NO_BRANCHES,
+    ("Nessie, S3 (moto)", "maintenance"): "Nessie maintains its tables itself",
     **{(name, "release at one instant"): _IN_TURN for name in COMBINATIONS if name.startswith(_ONE_BY_ONE)},
     **{(name, "release one by one"): _AT_ONCE for name in COMBINATIONS if name.startswith(_TOGETHER)},
     **{(name, "server down"): _LOCAL for name in (*IN_A_FILE, "Hadoop, local files")},
@@ -253,6 +255,7 @@ to the reason why a combination cannot be tested.
 | audits | rows that pass are published, also beside the commit of another partition; rows that fail change nothing |
 | release one by one | two tables are published after both are staged, also beside the commit of another partition |
 | release at one instant | if another run commits to the second table in the middle, neither is published |
+| maintenance | small files are joined, and snapshots expire, but not the one that a reader of changes needs |
 | first writes race | sessions create one table at the same time: every partition is there, with one snapshot each |
 | commit conflicts | sessions change one table at the same time: nothing is lost, with one snapshot each |
 | refused login | the error says so, is not retried, and nothing is left behind |

@@ -1,9 +1,11 @@
 """One behaviour, every combination of catalog and store; docs/combinations.md is written from what passes."""
 
 import datetime as dt
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,7 +26,11 @@ from dagster_iceberg_spark import (
     build_release,
 )
 from dagster_iceberg_spark.catalog import release as releases
+from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.release import step
+from dagster_iceberg_spark.spark import orphans, sql
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from tests.behaviour.maintaining import AT_ONCE, figures, maintain
 from tests.conftest import (
     SPARK_CONF,
     Before,
@@ -231,6 +237,50 @@ def test_a_release_publishes_all_tables_or_none(lake: Lake, monkeypatch: pytest.
     assert seen == [[24, 48]]
     assert (lake.rows("t1", "v"), lake.rows("t2", "v")) == ([2] * 24, [2] * 24 + [3] * 24)
     assert metadata_of(result, "release")["iceberg/atomic"] is True
+
+
+@dg.asset(
+    io_manager_key="iceberg",
+    metadata=APPEND,
+    ins={"t": dg.AssetIn(metadata={"iceberg/read": "changes"}, partition_mapping=dg.AllPartitionMapping())},
+)
+def changes(t: pa.Table) -> pa.Table:
+    return t.select(["v"])
+
+
+@pytest.mark.feature("maintenance")
+def test_a_table_is_maintained_and_a_reader_of_changes_goes_on(lake: Lake, combination: str) -> None:
+    asset = hours_asset("t", partitions_def=DAYS, metadata={"partition_expr": "ts", **APPEND})
+    for _ in range(3):
+        lake.materialize(asset, partition_key="2024-03-01")
+    lake.materialize(asset, changes, selection=[changes])
+    read = lake.head("t").snapshot_id
+    for _ in range(2):
+        lake.materialize(asset, partition_key="2024-03-02")
+    # Azurite has no Data Lake endpoint, by which Iceberg lists files.
+    policy = replace(AT_ONCE, remove_orphans="Azurite" not in combination)
+    found = maintain(lake, asset, changes, policy=policy)["t"]
+    before, after = figures(found)["files"]
+    assert before >= 5 > after
+    left = {snapshot.snapshot_id for snapshot in lake.table("t").snapshots()}
+    assert (read in left, len(left) < 7) == (True, True)
+    lake.materialize(asset, changes, selection=[changes])
+    assert (len(lake.rows("t")), len(lake.rows("changes"))) == (5 * 24, 5 * 24)
+    removes_an_orphan(lake)
+
+
+def removes_an_orphan(lake: Lake) -> None:
+    """Remove a file as the second run does, which has found it in the list of the first."""
+    table, state = lake.table("t"), look(lake.spark.catalog_description, TableIdentifier(("db",), "t"))
+    assert state is not None
+    path = f"{table.location()}/data/orphan.parquet"
+    with table.io.new_output(path).create() as stream:
+        stream.write(b"nothing")
+    two_days_ago = sql.instant(int((time.time() - 2 * 86_400) * 1000))
+    listed = path.replace("file:///", "file:/")
+    assert orphans._removed(lake.spark.iceberg_session, state, [listed], two_days_ago) == [listed]
+    assert not table.io.new_input(path).exists()
+    assert len(lake.rows("t")) == 5 * 24
 
 
 def test_a_rest_server_commits_all_tables_in_one_request(rest: Any, tmp_path: Path) -> None:
