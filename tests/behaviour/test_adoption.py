@@ -30,6 +30,7 @@ def interrupted(lake: Lake, *, breaks: int = 1) -> Lake:
     return Lake(lake.spark, io_manager, lake.instance, lake.directory)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("disposition", ["replace", "append", "merge"])
 def test_a_retried_step_adopts_its_own_snapshot(kept_lake: Lake, disposition: str) -> None:
     metadata = {"iceberg/write_disposition": disposition, "iceberg/merge_keys": ["id"]}
@@ -65,6 +66,7 @@ def test_a_resumed_run_adopts_what_its_parent_committed(kept_lake: Lake) -> None
     assert kept_lake.rows("t", "id") == [1, 1]
 
 
+@pytest.mark.full
 def test_each_partition_has_a_token_of_its_own(kept_lake: Lake) -> None:
     asset = frame_asset(
         "t",
@@ -97,6 +99,7 @@ def test_what_an_adopted_replace_reports_is_what_the_lost_report_would_have_said
     assert set(reported) - set(plain) == {"iceberg/adopted"}
 
 
+@pytest.mark.full
 def test_a_replace_that_another_run_overwrote_is_written_again(kept_lake: Lake) -> None:
     first = interrupted(kept_lake, breaks=9).materialize(frame_asset("t", "select 1 as id"), raise_on_error=False)
     kept_lake.materialize(frame_asset("t", "select 2 as id"))

@@ -142,6 +142,7 @@ def _as_id(rows: Any) -> Any:
     return rows.withColumnRenamed("number", "id") if isinstance(rows, DataFrame) else rows.rename_columns(["id"])
 
 
+@pytest.mark.full
 @WAYS
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
 def test_rows_that_went_are_an_error_or_a_full_read_as_asked(lake: Lake, annotation: Any, mode: str) -> None:
@@ -342,6 +343,7 @@ def test_of_two_runs_that_read_the_same_changes_one_is_refused(lake: Lake, monke
         assert lake.rows("copied") == list(range(1, number + 1))
 
 
+@pytest.mark.full
 def test_a_retry_reads_on_where_the_other_run_has_ended(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.materialize(events("(1)"))
     plain, retried = copy_of(DataFrame), copy_of(DataFrame, retry_policy=dg.RetryPolicy(max_retries=1))

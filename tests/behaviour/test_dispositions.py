@@ -25,6 +25,7 @@ def test_append_adds_rows_once_for_each_run(lake: Lake) -> None:
     assert metadata_of(result, "log")["dagster/row_count"] == 2
 
 
+@pytest.mark.full
 def test_append_to_a_partition_keeps_what_is_there(lake: Lake) -> None:
     asset = hours_asset(partitions_def=DAYS, metadata={**DAY, "iceberg/write_disposition": "append"})
     for _ in range(2):
@@ -91,6 +92,7 @@ def test_a_batch_that_lacks_a_column_leaves_its_stored_values(lake: Lake) -> Non
     ]
 
 
+@pytest.mark.full
 def test_a_merge_adds_the_batch_s_new_columns(lake: Lake) -> None:
     lake.materialize(frame_asset("people", "select 1 as id, 'a' as n", metadata=MERGE))
     lake.materialize(frame_asset("people", "select 2 as id, 'b' as n, 20 as age", metadata=MERGE))

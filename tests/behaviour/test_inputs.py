@@ -203,6 +203,7 @@ def test_pyiceberg_s_own_table_cannot_leave_anything_out(lake: Lake) -> None:
     assert "no `columns`, row filter or limit for an input of type pyiceberg.table.Table" in str(error)
 
 
+@pytest.mark.full
 def test_an_ibis_table_has_the_rows(lake: Lake) -> None:
     upstream = frame_asset("t", "select id, id % 2 as m from range(4)")
     lake.materialize(upstream)
@@ -302,6 +303,7 @@ class TestLazyFrames:
         found = self.query(lake, parts, lambda t: t.filter(keeps).select("id", "s").collect())
         assert found.sort("id").equals(everything.filter(keeps).select("id", "s").sort("id"))
 
+    @pytest.mark.full
     def test_only_the_columns_of_the_query_are_read(
         self, lake: Lake, parts: dg.AssetsDefinition, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -316,6 +318,7 @@ class TestLazyFrames:
         assert self.query(lake, parts, lambda t: t.filter(pl.col("id") > 37).select("s").collect()).height == 2
         assert sorted(asked[-1]) == ["id", "s"]
 
+    @pytest.mark.full
     def test_rows_are_counted_and_limited(self, lake: Lake, parts: dg.AssetsDefinition) -> None:
         assert self.query(lake, parts, lambda t: t.select(pl.len()).collect()).item() == 40
         assert self.query(lake, parts, lambda t: t.head(3).collect()).height == 3
@@ -323,6 +326,7 @@ class TestLazyFrames:
         asked = {"iceberg/limit": 5}
         assert self.query(lake, parts, lambda t: t.filter(pl.col("id") >= 0).collect(), **asked).height == 5
 
+    @pytest.mark.full
     def test_it_stays_pinned_while_others_write(self, lake: Lake, parts: dg.AssetsDefinition) -> None:
         def query(t: pl.LazyFrame) -> pl.DataFrame:
             lake.table("t").delete("id >= 0")
@@ -358,6 +362,7 @@ class TestInstants:
         lake.materialize(reader, frame_asset("up", "").to_source_asset(), selection=[reader], **kwargs)
         return sorted(found)
 
+    @pytest.mark.full
     def test_the_run_s_tags_say_it_for_every_input(self, lake: Lake, ids: list[int]) -> None:
         second = lake.table("up").snapshot_by_id(ids[1])
         assert second is not None
@@ -506,6 +511,7 @@ class TestRunsRepeated:
         )
         assert found == [0]
 
+    @pytest.mark.full
     def test_a_run_that_nobody_knows_is_refused(self, lake: Lake, kept_instance: dg.DagsterInstance) -> None:
         self.first(lake, kept_instance)
         result = self.repeated(lake, kept_instance, "no-such-run", raise_on_error=False)
@@ -544,6 +550,7 @@ class TestPartitionsOneByOne:
         loaded = self.load(lake, dict[str, of_partition], ["2013-01-01", "2013-01-02"])
         assert loaded == {"2013-01-01": 24, "2013-01-02": 24}
 
+    @pytest.mark.full
     @pytest.mark.usefixtures("written")
     @BOTH_WAYS
     def test_a_partition_that_nobody_has_written(self, lake: Lake, annotation: Any) -> None:
@@ -557,6 +564,7 @@ class TestPartitionsOneByOne:
         with pytest.raises(dg.Failure, match="a materialization of the partitions 2013-01-03"):
             self.load(lake, annotation | None, days)
 
+    @pytest.mark.full
     @pytest.mark.usefixtures("written")
     @BOTH_WAYS
     def test_it_is_refused_where_nothing_is_not_asked_for(self, lake: Lake, annotation: Any) -> None:

@@ -74,6 +74,7 @@ def test_a_step_that_times_out_is_retried_and_commits_once(
     assert len(lake.summaries("t")) == 1
 
 
+@pytest.mark.full
 def test_the_log_says_what_became_of_an_interrupted_write(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     monkeypatch.setattr(dg.DagsterLogManager, "info", lambda _, line: lines.append(line))

@@ -225,6 +225,7 @@ class TestMappings:
         loaded = capture(lake, hours, annotation, partitions_def=DAYS, partition_key="2013-02-01")
         assert self.days_of(loaded) == {1: 24}
 
+    @pytest.mark.full
     def test_the_day_before(self, lake: Lake, hours: dg.AssetsDefinition, annotation: Any) -> None:
         mapping = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
         loaded = capture(
@@ -239,15 +240,18 @@ class TestMappings:
         )
         assert self.days_of(loaded) == {1: 24, 2: 24, 3: 24}
 
+    @pytest.mark.full
     def test_all_partitions(self, lake: Lake, hours: dg.AssetsDefinition, annotation: Any) -> None:
         assert self.days_of(capture(lake, hours, annotation)) == {1: 24, 2: 24, 3: 24, 30: 24, 31: 24}
 
+    @pytest.mark.full
     def test_partitions_that_are_not_next_to_each_other(
         self, lake: Lake, hours: dg.AssetsDefinition, annotation: Any
     ) -> None:
         mapping = dg.SpecificPartitionsPartitionMapping(["2013-01-30", "2013-02-02"])
         assert self.days_of(capture(lake, hours, annotation, partition_mapping=mapping)) == {2: 24, 30: 24}
 
+    @pytest.mark.full
     def test_no_partition_at_all(self, lake: Lake, hours: dg.AssetsDefinition, annotation: Any) -> None:
         mapping = dg.SpecificPartitionsPartitionMapping([])
         loaded = capture(lake, hours, annotation, partition_mapping=mapping)
@@ -316,6 +320,7 @@ def test_a_name_that_is_given_again_has_none_of_the_old_values(lake: Lake, annot
 YESTERDAY = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("annotation", [DataFrame, pa.Table], ids=["spark", "arrow"])
 def test_an_asset_that_reads_its_day_before_starts_with_nothing(lake: Lake, annotation: Any) -> None:
     read: dict[str, int] = {}
@@ -391,6 +396,7 @@ def test_columns_are_picked_in_order(lake: Lake, annotation: Any) -> None:
     assert loaded.column_names == ["it's", "b.c"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("annotation", [DataFrame, pa.Table], ids=["spark", "arrow"])
 def test_an_older_snapshot_is_read_by_id_and_by_instant(lake: Lake, annotation: Any) -> None:
     upstream = frame_asset("one", "select 1 as id")
@@ -444,6 +450,7 @@ def test_what_another_engine_wrote_is_read_at_once(lake: Lake) -> None:
     assert capture(lake, upstream, DataFrame).num_rows == 2
 
 
+@pytest.mark.full
 def test_a_script_loads_an_asset_s_value(lake: Lake) -> None:
     hours = hours_asset(partitions_def=DAYS, backfill_policy=SINGLE_RUN)
     lake.materialize_range(hours, first="2013-01-01", last="2013-01-02")

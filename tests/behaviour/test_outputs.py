@@ -123,6 +123,7 @@ def test_a_type_that_iceberg_lacks_becomes_one_that_holds_its_values(
     assert lake.rows("t", "c") == values
 
 
+@pytest.mark.full
 def test_categories_are_their_texts(lake: Lake) -> None:
     frame = pl.DataFrame(
         {
@@ -165,6 +166,7 @@ def test_what_cannot_be_written_as_it_is_is_refused(lake: Lake, make: Callable[[
     assert not lake.exists("t")
 
 
+@pytest.mark.full
 def test_the_index_of_pandas_is_a_column_where_it_has_a_name(lake: Lake) -> None:
     frame = pd.DataFrame({"day": ["a", "a", "b"], "v": [1, 2, 3]})
     lake.materialize(returning(lambda: frame.groupby("day").sum(), "sums"))
@@ -173,6 +175,7 @@ def test_the_index_of_pandas_is_a_column_where_it_has_a_name(lake: Lake) -> None
     assert lake.arrow("kept").column_names == ["day", "v"]
 
 
+@pytest.mark.full
 def test_partitions_and_merges_hold_for_rows_too(lake: Lake) -> None:
     def rows(*days: int) -> pa.Table:
         return pa.table({"day": [dt.date(2013, 1, day) for day in days], "v": list(days)})
@@ -204,6 +207,7 @@ def test_what_spark_makes_of_nested_columns_without_elements_is_written(lake: La
     assert lake.arrow("t").to_pylist() == [{"id": 1, "m": None, "l": []}]
 
 
+@pytest.mark.full
 def test_a_column_of_nothing_but_null_fits_one_that_is_there(lake: Lake) -> None:
     lake.materialize(returning(lambda: BATCH))
     lake.materialize(returning(lambda: pa.table({"s": pa.nulls(2), "id": [7, 8]})))

@@ -80,6 +80,7 @@ def test_no_rows_are_a_snapshot_that_leaves_all_as_it_was(lake: Lake) -> None:
     assert len(lake.summaries("t")) == 2
 
 
+@pytest.mark.full
 def test_a_table_without_partition_fields_is_one_partition(lake: Lake) -> None:
     lake.materialize(written(values("('a', 1)", "('b', 2)")))
     lake.materialize(written(values("('a', 3)")))
@@ -94,6 +95,7 @@ TIMES = (
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("transform", "left"),
     [("day(ts)", [3, 4, 5]), ("hour(ts)", [2, 3, 4, 5]), ("month(ts)", [4, 5]), ("year(ts)", [4, 5])],
@@ -177,6 +179,7 @@ KEYS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "transform"),
     [(kind, "bucket(4, k)") for kind in KEYS]
@@ -288,6 +291,7 @@ def test_buckets_over_files_of_an_older_spec(lake: Lake, before: tuple[str, ...]
     assert "dagster_iceberg_spark.carries_over" not in lake.summaries("t")[-1], "all files are of buckets now"
 
 
+@pytest.mark.full
 def test_rows_of_other_libraries_too(lake: Lake) -> None:
     def daily(day: int) -> dg.AssetsDefinition:
         @dg.asset(name="t", io_manager_key="iceberg", metadata={**OVERWRITE, "iceberg/partition_by": ["day"]})

@@ -143,6 +143,7 @@ def test_the_scope_is_exact_whatever_the_tables_spec(lake: Lake, partition_by: l
     assert len(lake.summaries("hours")) == 2
 
 
+@pytest.mark.full
 def test_an_empty_frame_empties_its_partition_once(lake: Lake) -> None:
     lake.materialize(hours_asset(partitions_def=UTC_DAYS), partition_key="2013-01-01")
     lake.materialize(hours_asset(partitions_def=UTC_DAYS), partition_key="2013-01-02")
@@ -252,6 +253,7 @@ def test_a_range_over_a_repeated_hour_replaces_both_halves(lake: Lake) -> None:
     assert found == [(4, 2), (5, 2), (6, 2), (7, 2)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("column", "expected"),
     [
@@ -324,6 +326,7 @@ def test_buckets_tell_files_apart_where_bounds_are_cut(lake: Lake, metrics: str,
     assert lake.arrow("keyed").num_rows == len(LONG_KEYS)
 
 
+@pytest.mark.full
 def test_a_new_partition_makes_spark_compile_nothing(classic_lake: Lake) -> None:
     metrics = classic_lake.session._jvm.org.apache.spark.metrics.source.CodegenMetrics  # type: ignore[union-attr]
     compiled = []
@@ -413,6 +416,7 @@ def _multi(value: int) -> dg.AssetsDefinition:
     return weather
 
 
+@pytest.mark.full
 def test_one_partition_of_two_dimensions_is_replaced(lake: Lake) -> None:
     keys = [
         dg.MultiPartitionKey({"airport": a, "day": d}) for a in ("EWR", "JFK") for d in ("2013-01-01", "2013-01-02")
@@ -424,6 +428,7 @@ def test_one_partition_of_two_dimensions_is_replaced(lake: Lake) -> None:
     assert len(lake.rows("weather")) == 4
 
 
+@pytest.mark.full
 def test_a_range_over_two_dimensions_is_their_product(lake: Lake) -> None:
     every = {"first": "EWR|2013-01-01", "last": "LGA|2013-01-04"}
     lake.materialize_range(_multi(1), **every)
@@ -444,6 +449,7 @@ def test_a_named_field_and_a_bucket_partition_a_new_table(lake: Lake) -> None:
     assert len(lake.summaries("hours")) == 1
 
 
+@pytest.mark.full
 def test_a_changed_partition_by_changes_the_spec_and_keeps_the_scope_exact(lake: Lake) -> None:
     by_month = {"partition_expr": "ts", "iceberg/partition_by": ["month(ts)"]}
     by_day = {"partition_expr": "ts", "iceberg/partition_by": ["day(ts)"]}

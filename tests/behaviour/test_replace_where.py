@@ -92,6 +92,7 @@ def test_a_file_of_null_alone_is_not_false(lake: Lake, spec: tuple[str, ...]) ->
     assert lake.rows("t", "v") == ["new", "null", "null", "true", "true"]
 
 
+@pytest.mark.full
 def test_rows_that_do_not_meet_the_condition_are_refused_or_dropped(lake: Lake) -> None:
     first(lake)
     query = "select cast(id as int) as n, concat('s', id) as s, 'new' as v from range(5)"
@@ -104,6 +105,7 @@ def test_rows_that_do_not_meet_the_condition_are_refused_or_dropped(lake: Lake) 
     assert rows_of(lake) == {0: "old", 1: "old", 2: "old", None: "old", 3: "new", 4: "new"}
 
 
+@pytest.mark.full
 def test_a_run_replaces_rows_of_its_own_partition_alone(lake: Lake) -> None:
     def daily(value: str, metadata: dict[str, Any]) -> dg.AssetsDefinition:
         query = f"select date '{{key}}' as day, cast(id as int) as n, '{value}' as v from range(4)"
@@ -118,6 +120,7 @@ def test_a_run_replaces_rows_of_its_own_partition_alone(lake: Lake) -> None:
     assert sorted(found) == sorted([*old, ("2013-01-02", 2, "new"), ("2013-01-02", 3, "new")])
 
 
+@pytest.mark.full
 def test_no_rows_delete_what_meets_the_condition(lake: Lake) -> None:
     first(lake)
     lake.materialize(replacing("n >= 2", "select 1 as n, '' as s, '' as v where false"))

@@ -45,6 +45,7 @@ def test_a_materialization_reports_the_standard_keys_and_its_commit(lake: Lake) 
     assert reported["iceberg/write_seconds"] > 0
 
 
+@pytest.mark.full
 def test_what_an_attempt_changed_is_reported_by_the_one_that_commits(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,6 +71,7 @@ def test_the_data_version_is_the_snapshot_unless_there_is_a_code_version(lake: L
     assert tags_of(coded, "coded")["dagster/data_version"] != str(lake.head("coded").snapshot_id)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("policy", "is_snapshot"), [("snapshot", True), ("dagster", False)])
 def test_the_data_version_s_policy_is_configurable(lake: Lake, policy: str, is_snapshot: bool) -> None:
     asset = frame_asset("t", "select 1 as id", code_version="v1" if is_snapshot else None)

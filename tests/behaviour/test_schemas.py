@@ -252,6 +252,7 @@ def test_column_descriptions_become_column_docs_and_metadata(lake: Lake) -> None
     assert shown["a"] == 'what\'s \\ "a"'
 
 
+@pytest.mark.full
 def test_properties_and_columns_that_the_definition_does_not_mention_stay(lake: Lake) -> None:
     asset = frame_asset("t", "select 1 as a", metadata={"iceberg/table_properties": {"owner.team": "it's us"}})
     lake.materialize(asset)
@@ -293,6 +294,7 @@ def test_full_makes_the_tables_columns_those_of_the_frame(lake: Lake) -> None:
     assert [column.name for column in metadata_of(result, "t")["dagster/column_schema"].columns] == ["b", "s", "a"]
 
 
+@pytest.mark.full
 def test_fields_that_a_struct_lacks_are_null_at_any_depth(lake: Lake) -> None:
     full = """
         select 1 as id, named_struct('x', 1, 'in', named_struct('y', 1, 'z', 'z')) as s,
@@ -433,6 +435,7 @@ def test_required_and_identifying_columns_come_from_the_definition(lake: Lake) -
     assert schema.identifier_field_names() == set()
 
 
+@pytest.mark.full
 def test_a_stored_column_that_the_definition_requires_refuses_null(lake: Lake) -> None:
     lake.materialize(frame_asset("t", "select 1 as a, 2 as b"))
     metadata = {"iceberg/required_columns": ["a"]}
@@ -447,6 +450,7 @@ def test_a_stored_column_that_the_definition_requires_refuses_null(lake: Lake) -
     assert lake.rows("t", "a") == [5]
 
 
+@pytest.mark.full
 def test_what_the_definition_says_of_an_older_table_is_done(lake: Lake) -> None:
     lake.materialize(
         frame_asset("t", "select 1 as a, 2 as b", metadata={"iceberg/table_properties": {"x": "1", "y": "2"}})
@@ -467,6 +471,7 @@ def test_what_the_definition_says_of_an_older_table_is_done(lake: Lake) -> None:
     assert lake.table("t").sort_order().fields == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("metadata", "found"),
     [
@@ -480,6 +485,7 @@ def test_an_older_table_is_not_moved_or_downgraded(lake: Lake, metadata: dict[st
     assert lake.rows("t", "a") == [1]
 
 
+@pytest.mark.full
 def test_options_of_a_new_table_reach_it(lake: Lake) -> None:
     metadata = {
         "iceberg/format_version": 3,
@@ -496,6 +502,7 @@ def test_options_of_a_new_table_reach_it(lake: Lake) -> None:
     assert [str(field.direction) for field in table.sort_order().fields] == ["DESC", "ASC"]
 
 
+@pytest.mark.full
 def test_a_branch_is_written_and_main_stays(lake: Lake) -> None:
     lake.materialize(frame_asset("t", "select 1 as a"))
     lake.materialize(frame_asset("t", "select 2 as a", metadata={"iceberg/branch": "audit"}))
@@ -569,6 +576,7 @@ def test_a_branch_from_before_a_rename_is_brought_up_to_date_by_an_append(lake: 
     assert [(row.day.day, row.key, row.v) for row in rows] == [(1, 1, "audit"), (2, 1, "audit")]
 
 
+@pytest.mark.full
 def test_a_tag_is_not_written(lake: Lake) -> None:
     lake.materialize(frame_asset("t", "select 1 as a"))
     lake.session.sql("alter table lake.db.t create tag done")
