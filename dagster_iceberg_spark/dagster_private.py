@@ -188,6 +188,14 @@ def runs_in_progress(instance: dg.DagsterInstance) -> list[RecentRun]:
     return [run for run in (_recent(instance, record) for record in records) if run.planned]
 
 
+def oldest_run_in_progress(instance: dg.DagsterInstance, *, besides: str | None = None) -> float | None:
+    """Return when the oldest run that is queued or in progress was created, in seconds since 1970, or None."""
+    filters = dg.RunsFilter(statuses=NOT_FINISHED_STATUSES)
+    records = instance.get_run_records(filters, limit=2, ascending=True)
+    found = [record.create_timestamp.timestamp() for record in records if record.dagster_run.run_id != besides]
+    return found[0] if found else None
+
+
 def resumable_runs(instance: dg.DagsterInstance, since: dt.datetime) -> list[RecentRun]:
     """Return the runs that have ended early since, and that no other run has executed again."""
     failed = instance.get_run_records(dg.RunsFilter(statuses=_ENDED_EARLY, updated_after=since))

@@ -255,12 +255,15 @@ def test_runs_in_progress_know_what_they_plan(instance: dg.DagsterInstance) -> N
     @dg.asset
     def busy(context: dg.AssetExecutionContext) -> None:
         found["runs"] = dagster_private.runs_in_progress(context.instance)
+        found["oldest"] = dagster_private.oldest_run_in_progress(context.instance)
+        found["besides"] = dagster_private.oldest_run_in_progress(context.instance, besides=context.run.run_id)
         found["has_ended"] = dagster_private.has_ended(context.instance, context.run.run_id)
 
     run = dg.materialize([busy], instance=instance)
     [own] = found["runs"]
     assert (own.run_id, own.status, own.planned) == (run.run_id, "started", {busy.key})
     assert abs(own.began_at - time.time()) < 60
+    assert (found["oldest"], found["besides"]) == (own.began_at, None)
     assert found["has_ended"] is False
     assert dagster_private.has_ended(instance, run.run_id) is True
     assert dagster_private.has_ended(instance, "unknown") is False

@@ -9,10 +9,17 @@ from urllib.parse import urlsplit
 import dagster as dg
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.dagster_private import RecentRun, newest_runs, resumable_runs, runs_in_progress
+from dagster_iceberg_spark.dagster_private import (
+    RecentRun,
+    newest_runs,
+    oldest_run_in_progress,
+    resumable_runs,
+    runs_in_progress,
+)
 from dagster_iceberg_spark.errors import IcebergSparkError, NotAnIcebergTableError
 from dagster_iceberg_spark.inputs.read_log import incremental_reads
 from dagster_iceberg_spark.plan.health import milliseconds
+from dagster_iceberg_spark.plan.maintenance import OrphanGuards
 from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
 from dagster_iceberg_spark.plan.pins import Need, RunNeed, needs_of_readers, needs_of_table
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -75,6 +82,13 @@ class Readers:
         return [run for run in runs_in_progress(self.instance) if run.run_id != self.own_run_id]
 
     @cached_property
+    def _oldest_run_ms(self) -> int | None:
+        if self.instance is None:
+            return None
+        created = oldest_run_in_progress(self.instance, besides=self.own_run_id)
+        return None if created is None else int(created * 1000)
+
+    @cached_property
     def manages_files(self) -> bool:
         """Whether the catalog itself expires snapshots and deletes files."""
         from dagster_iceberg_spark.catalog.tables import manages_files
@@ -111,8 +125,11 @@ class Readers:
                         by = f"{name}, run {run_id}, which continues to read {read.kind} after it"
                         yield Need(read.snapshot_id, by, keeps_later=True)
 
-    def orphan_obstacle(self, state: TableState) -> str | None:
-        """Return why files that belong to no snapshot of a table must not be removed, or None."""
+    def orphan_guards(self, state: TableState) -> OrphanGuards:
+        """Return what protects files that belong to no snapshot of a table."""
+        return OrphanGuards(self._orphan_obstacle(state), self._oldest_run_ms)
+
+    def _orphan_obstacle(self, state: TableState) -> str | None:
         if state.properties.get("gc.enabled", "true").lower() == "false":
             return "the table has `gc.enabled` = `false`"
         place = _place(state.location)

@@ -10,7 +10,7 @@ _ACTIONS: Final = dg.TableSchema(
     columns=[
         *map(dg.TableColumn, ("action", "outcome")),
         dg.TableColumn("seconds", "float"),
-        dg.TableColumn("snapshots"),
+        *map(dg.TableColumn, ("files", "bytes", "snapshots", "new_snapshots")),
     ]
 )
 _FIGURES: Final = dg.TableSchema(
@@ -46,7 +46,10 @@ def metadata_of(maintained: Maintained) -> dict[str, Any]:
                     "action": item.action,
                     "outcome": item.outcome,
                     "seconds": item.seconds,
-                    "snapshots": ", ".join(map(str, item.snapshots)),
+                    "files": f"{item.before.files:,} → {item.after.files:,}",
+                    "bytes": f"{item.before.bytes:,} → {item.after.bytes:,}",
+                    "snapshots": f"{item.before.snapshots:,} → {item.after.snapshots:,}",
+                    "new_snapshots": ", ".join(map(str, item.new_snapshots)),
                 }
             )
             for item in maintained.done

@@ -4,7 +4,7 @@ import datetime as dt
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import dagster as dg
@@ -28,18 +28,47 @@ from dagster_iceberg_spark.table.updates import DropTag, SetProperties, SetTag
 
 
 @dataclass(frozen=True, slots=True)
+class TableSize:
+    """How large a table is.
+
+    Args:
+        files: The number of data files of the current snapshot.
+        bytes: The size of these files and their delete files, in bytes.
+        snapshots: The number of snapshots.
+    """
+
+    files: int
+    bytes: int
+    snapshots: int
+
+    @classmethod
+    def of(cls, state: TableState) -> "TableSize":
+        """Return the size that the newest snapshot's summary tells."""
+        head = state.head()
+        return cls(
+            files=0 if head is None else head.count("total-data-files"),
+            bytes=0 if head is None else head.count("total-files-size"),
+            snapshots=len(state.snapshots),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class DoneAction:
     """An action that was done, or skipped.
 
     Args:
         outcome: What the procedure reported, or why the action was skipped.
-        snapshots: The ids of the snapshots that it has made.
+        before: The size of the table before.
+        after: The size afterwards.
+        new_snapshots: The ids of the snapshots that it has made.
     """
 
     action: str
     outcome: str
     seconds: float
-    snapshots: tuple[int, ...] = ()
+    before: TableSize
+    after: TableSize
+    new_snapshots: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +101,9 @@ class Maintained:
                     "action": item.action,
                     "outcome": item.outcome,
                     "seconds": item.seconds,
-                    "snapshots": [str(snapshot_id) for snapshot_id in item.snapshots],
+                    "before": asdict(item.before),
+                    "after": asdict(item.after),
+                    "new_snapshots": [str(snapshot_id) for snapshot_id in item.new_snapshots],
                 }
                 for item in self.done
             ],
@@ -115,7 +146,6 @@ class TableMaintenance:
         files = table_files(self.readers.catalog, self.identifier)
         keys = [spec.key for spec in self.specs]
         needs = self.readers.needs(state, self.policy, now, keys=keys)
-        obstacle = self.readers.orphan_obstacle(state)
         plan = plan_maintenance(
             state,
             files,
@@ -128,7 +158,7 @@ class TableMaintenance:
                 if item.has_rows(self.readers.catalog, state)
             ],
             unread=self.readers.unread,
-            orphan_obstacle=obstacle,
+            orphan_guards=self.readers.orphan_guards(state),
         )
         runs = self.readers.blocking_runs(keys)
         waits_for = f"the run {runs[0]} writes it" if runs else None
@@ -160,15 +190,16 @@ class TableMaintenance:
         before = self._look()
         for action in actions:
             if before is None:
-                yield DoneAction(str(action), "skipped: the table is gone", 0.0)
-                continue
+                self.report(f"{self.identifier} is gone: {action} is skipped.")
+                return
             began = time.monotonic()
             outcome = self._outcome(before, action, now)
             after = self._look()
             made = () if after is None else _made(before, after)
+            sizes = TableSize.of(before), TableSize(0, 0, 0) if after is None else TableSize.of(after)
             seconds = round(time.monotonic() - began, 2)
             self.report(f"{self.identifier}: {action} ({seconds:.1f} s). {outcome.rstrip('.') or 'Nothing to do'}.")
-            yield DoneAction(str(action), outcome, seconds, made)
+            yield DoneAction(str(action), outcome, seconds, *sizes, made)
             before = after
 
     def _outcome(self, state: TableState, action: Action, now: dt.datetime) -> str:

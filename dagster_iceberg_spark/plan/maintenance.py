@@ -184,6 +184,20 @@ class MaintenancePlan:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class OrphanGuards:
+    """What protects files that belong to no snapshot.
+
+    Args:
+        obstacle: Why none of them must be removed, or None.
+        run_ms: When the oldest run in progress began, in milliseconds since 1970, or None without any. Younger files
+            may be its own.
+    """
+
+    obstacle: str | None = None
+    run_ms: int | None = None
+
+
 def plan_maintenance(
     state: TableState,
     files: TableFiles,
@@ -193,7 +207,7 @@ def plan_maintenance(
     *,
     not_retained: Sequence[DeleteRows] = (),
     unread: Sequence[str] = (),
-    orphan_obstacle: str | None = None,
+    orphan_guards: OrphanGuards | None = None,
 ) -> MaintenancePlan:
     """Plan the maintenance of a table.
 
@@ -205,7 +219,7 @@ def plan_maintenance(
         now: The current time, with a zone.
         not_retained: The rows that are not retained any longer.
         unread: The tables of the catalog that could not be read. Nobody knows what they still need.
-        orphan_obstacle: Why files that belong to no snapshot must not be removed, or None.
+        orphan_guards: What protects files that belong to no snapshot.
     """
     pins = planned_pins(state, needs, policy, milliseconds(now))
     if unread:
@@ -229,10 +243,12 @@ def plan_maintenance(
     notes = [] if deletes_files else [f"all snapshots stay: the table has `{_GC_ENABLED}` = `false`"]
     if unread:
         notes.append(f"all snapshots stay, because nobody knows what {', '.join(unread)} needs: it could not be read")
-    if policy.remove_orphans and orphan_obstacle is None:
-        actions.append(RemoveOrphans(milliseconds(now - policy.orphans_older_than)))
+    guards = orphan_guards or OrphanGuards()
+    if policy.remove_orphans and guards.obstacle is None:
+        before_ms = milliseconds(now - policy.orphans_older_than)
+        actions.append(RemoveOrphans(min(before_ms, before_ms if guards.run_ms is None else guards.run_ms)))
     elif policy.remove_orphans:
-        notes.append(f"files that belong to no snapshot stay: {orphan_obstacle}")
+        notes.append(f"files that belong to no snapshot stay: {guards.obstacle}")
     kept = _kept(state, pins, expiry, older_than_ms, policy.retain_last)
     return MaintenancePlan(state.identifier, tuple(actions), pins, tuple(kept), tuple(notes))
 

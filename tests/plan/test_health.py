@@ -5,8 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from dagster_iceberg_spark.plan.health import compactable_partitions, readable_bytes, table_health
-from dagster_iceberg_spark.plan.maintenance import Compact, ExpireSnapshots, RewritePositionDeletes, plan_maintenance
+from dagster_iceberg_spark.plan.health import compactable_partitions, milliseconds, readable_bytes, table_health
+from dagster_iceberg_spark.plan.maintenance import (
+    Compact,
+    ExpireSnapshots,
+    OrphanGuards,
+    RemoveOrphans,
+    RewritePositionDeletes,
+    plan_maintenance,
+)
 from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
 from dagster_iceberg_spark.plan.table_files import DEFAULT_TARGET_BYTES, PartitionFiles, TableFiles
 from dagster_iceberg_spark.table.ordering import SortField
@@ -150,3 +157,15 @@ def test_the_health_of_a_table_names_what_it_needs() -> None:
 )
 def test_sizes_are_readable(size: float, text: str) -> None:
     assert readable_bytes(size) == text
+
+
+def test_files_that_are_younger_than_a_run_in_progress_are_no_orphans() -> None:
+    def older_than(run: dt.datetime | None) -> int:
+        guards = OrphanGuards(run_ms=None if run is None else milliseconds(run))
+        plan = plan_maintenance(table(), TableFiles(), [], MaintenancePolicy(), NOW, orphan_guards=guards)
+        [action] = [item for item in plan.actions if isinstance(item, RemoveOrphans)]
+        return action.older_than_ms
+
+    day = dt.timedelta(days=1)
+    assert older_than(None) == older_than(NOW - day) == milliseconds(NOW - 3 * day)
+    assert older_than(NOW - 5 * day) == milliseconds(NOW - 5 * day)
