@@ -12,10 +12,11 @@ from dagster_iceberg_spark.metrics.instruments import SCOPE, Instruments
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from opentelemetry.sdk.metrics.export import MetricExporter
+    from opentelemetry.sdk.metrics.export import AggregationTemporality, MetricExporter
 
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 """The environment variables of OpenTelemetry that name a receiver."""
+_TEMPORALITY: Final = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
 _MODULES: Final = ("filelock", "opentelemetry.exporter.otlp.proto.http.metric_exporter", "prometheus_client")
 _INTERVAL_MS: Final = 15_000
 _TIMEOUT_SECONDS: Final = 5.0
@@ -51,7 +52,12 @@ def otlp_instruments(endpoint: str | None, headers: tuple[tuple[str, str], ...])
             hint=f"set `endpoint` of OpenTelemetryMetrics, or {_ENDPOINTS[1]}, or the meter provider of the process.",
         )
     return _instruments(
-        lambda: OTLPMetricExporter(endpoint=endpoint, headers=dict(headers) or None, timeout=_TIMEOUT_SECONDS)
+        lambda: OTLPMetricExporter(
+            endpoint=endpoint,
+            headers=dict(headers) or None,
+            timeout=_TIMEOUT_SECONDS,
+            preferred_temporality=None if _TEMPORALITY in os.environ else dict(deltas()),
+        )
     )
 
 
@@ -69,6 +75,17 @@ def text_file_instruments(path: str) -> Instruments:
     from dagster_iceberg_spark.metrics.text_file import TextFileExporter
 
     return _instruments(lambda: TextFileExporter(path))
+
+
+def deltas() -> "Mapping[type, AggregationTemporality]":
+    """Return the temporality of processes that are short: each export has what was counted since the last one.
+
+    Cumulative values of several processes would look like one counter that is reset again and again.
+    """
+    from opentelemetry.sdk.metrics import Counter, Histogram
+    from opentelemetry.sdk.metrics.export import AggregationTemporality
+
+    return {Counter: AggregationTemporality.DELTA, Histogram: AggregationTemporality.DELTA}
 
 
 def _instruments(exporter: "Callable[[], MetricExporter]") -> Instruments:

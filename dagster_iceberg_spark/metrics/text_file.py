@@ -11,9 +11,7 @@ from typing import Any, Final
 
 from filelock import FileLock
 from filelock import Timeout as LockTimeoutError
-from opentelemetry.sdk.metrics import Counter, Histogram
 from opentelemetry.sdk.metrics.export import (
-    AggregationTemporality,
     HistogramDataPoint,
     MetricExporter,
     MetricExportResult,
@@ -25,6 +23,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
+
+from dagster_iceberg_spark.metrics.providers import deltas
 
 _UNITS: Final = {"ms": "milliseconds", "By": "bytes"}
 """The suffixes of units (OpenTelemetry specification, "Prometheus and OpenMetrics compatibility")."""
@@ -42,8 +42,7 @@ class TextFileExporter(MetricExporter):
     """
 
     def __init__(self, path: str) -> None:
-        delta = AggregationTemporality.DELTA
-        super().__init__(preferred_temporality={Counter: delta, Histogram: delta})
+        super().__init__(preferred_temporality=dict(deltas()))
         self._path = Path(path)
 
     def export(

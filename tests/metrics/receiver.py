@@ -1,6 +1,7 @@
 """A receiver of metrics by OTLP over HTTP, which keeps what it gets."""
 
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
 )
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
 from dagster_iceberg_spark.metrics.instruments import Instruments
 
@@ -29,27 +31,30 @@ class Receiver:
     headers: list[Mapping[str, str]] = field(default_factory=list)
 
     def points(self, name: str) -> list[tuple[dict[str, str], Any]]:
-        """Return the attributes and points of a metric in the newest request that has it."""
-        for request in reversed(self.requests):
-            found = [
-                metric
-                for resource in request.resource_metrics
-                for scope in resource.scope_metrics
-                for metric in scope.metrics
-                if metric.name == name
+        """Return the attributes and points of a metric in all requests. Each is what was counted since the last one."""
+        metrics = [
+            metric
+            for request in self.requests
+            for resource in request.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            if metric.name == name
+        ]
+        points = []
+        for metric in metrics:
+            data = getattr(metric, str(metric.WhichOneof("data")))
+            assert data.aggregation_temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
+            points += [
+                ({item.key: item.value.string_value for item in point.attributes}, point) for point in data.data_points
             ]
-            if found:
-                kind = found[0].WhichOneof("data")
-                points = getattr(found[0], str(kind)).data_points
-                return [({item.key: item.value.string_value for item in point.attributes}, point) for point in points]
-        return []
+        return points
 
     def values(self, name: str) -> dict[tuple[str, ...], int]:
-        """Return the values of a counter by the values of its attributes, in the order of their names."""
-        return {
-            tuple(value for _, value in sorted(attributes.items())): int(point.as_int)
-            for attributes, point in self.points(name)
-        }
+        """Return what a counter has counted by the values of its attributes, in the order of their names."""
+        values = Counter[tuple[str, ...]]()
+        for attributes, point in self.points(name):
+            values[tuple(value for _, value in sorted(attributes.items()))] += int(point.as_int)
+        return dict(values)
 
 
 @contextmanager

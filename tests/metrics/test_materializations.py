@@ -55,8 +55,7 @@ def test_outcomes_are_counted_and_measured(kept_lake: Lake, monkeypatch: pytest.
     assert got.values("iceberg.commit.records.removed")[("overwrite", table, "committed")] == 5
     assert got.values("iceberg.commit.data_files.added")[("append", other, "committed")] == 1
     assert min(got.values("iceberg.commit.file_size.added_bytes").values()) > 100
-    durations = {tuple(sorted(keys.values())): point for keys, point in got.points("iceberg.commit.duration")}
-    assert sorted(point.count for point in durations.values()) == [1, 2], "what was adopted took no time"
+    assert sum(point.count for _, point in got.points("iceberg.commit.duration")) == 3, "what was adopted took no time"
     assert sum(point.sum for _, point in got.points("dagster_iceberg.write.duration")) > 10
     [(attributes, point)] = got.points("iceberg.scan.planning.duration")
     assert (attributes, point.count) == ({"iceberg.table.name": table}, 1)
