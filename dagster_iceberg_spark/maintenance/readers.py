@@ -44,6 +44,7 @@ class Readers:
     own_run_id: str | None = None
     downstream: Mapping[dg.AssetKey, Collection[dg.AssetKey]] = field(default_factory=dict)
     warn: Callable[[str], None] = field(default=print, compare=False)
+    _needs: dict[dt.timedelta, Mapping[str, Sequence[Need]]] = field(default_factory=dict, init=False, compare=False)
 
     @property
     def states(self) -> Mapping[TableIdentifier, TableState]:
@@ -103,7 +104,10 @@ class Readers:
         self, state: TableState, policy: MaintenancePolicy, now: dt.datetime, *, keys: Sequence[dg.AssetKey] = ()
     ) -> list[Need]:
         """Return the snapshots of a table that somebody needs. The keys are the assets that write it."""
-        of_readers = needs_of_readers(self.states.values(), policy, milliseconds(now))
+        of_readers = self._needs.get(policy.replayable_for)
+        if of_readers is None:
+            of_readers = needs_of_readers(self.states.values(), policy, milliseconds(now))
+            self._needs[policy.replayable_for] = of_readers
         runs = [_need_of(run, f"is {run.status}") for run in self.in_progress]
         if self.instance is not None:
             failed = resumable_runs(self.instance, now - policy.resumable_for)
