@@ -1,6 +1,6 @@
 """Reads the metadata of a table's data files from manifests. No data is read."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, TypeAlias, TypeVar
@@ -128,6 +128,22 @@ def removed_files(
                 yield described(entry.data_file)
 
     return _from_manifests(description, identifier, snapshot_id, listed)
+
+
+def changed_files(
+    description: CatalogDescription, identifier: TableIdentifier, snapshot_ids: Sequence[int], columns: Iterable[str]
+) -> tuple[DataFile, ...]:
+    """Return the data files that the snapshots added and removed, and the delete files that they added."""
+    if not snapshot_ids:
+        return ()
+
+    def listed(table: Table) -> Iterator[DataFile]:
+        described = description_of(table, columns)
+        for entry in (entry for snapshot_id in snapshot_ids for entry in entries_of(table, snapshot_id)):
+            if entry.data_file.content == DataFileContent.DATA or entry.status == ManifestEntryStatus.ADDED:
+                yield described(entry.data_file)
+
+    return _from_manifests(description, identifier, snapshot_ids[-1], listed)
 
 
 def files_added_by(table: Table, snapshot_id: int) -> Iterator[ManifestDataFile]:

@@ -9,7 +9,7 @@ import dagster as dg
 
 from dagster_iceberg_spark.addressing import partition_columns, plain_metadata, spec_scope
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.files import added_files, removed_files
+from dagster_iceberg_spark.catalog.files import changed_files
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.plan.binding import bind_scope
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile
@@ -39,12 +39,8 @@ def partitions_of(
         return None
     if not columns:
         return None
-    files = [
-        file
-        for snapshot in snapshots
-        for listed in (added_files, removed_files)
-        for file in listed(catalog, state.identifier, snapshot.snapshot_id, columns)
-    ]
+    snapshot_ids = [snapshot.snapshot_id for snapshot in snapshots]
+    files = changed_files(catalog, state.identifier, snapshot_ids, columns)
     keys = _candidates(spec.partitions_def, columns[0], files, instance)
     if keys is None or len(keys) > MAXIMUM_PARTITIONS:
         return None
