@@ -20,7 +20,7 @@ from rich.console import Console
 from dagster_iceberg_spark import IcebergSparkResource
 from dagster_iceberg_spark.dagster_private import recorded_evaluations
 from dagster_iceberg_spark.resource import SESSIONS
-from example_project import checks, demo
+from example_project import checks, demo, watching
 from example_project.assets import delays, observations, reference, release, report
 from example_project.definitions import defs
 from example_project.resources import NAMESPACE, resources_in
@@ -58,12 +58,29 @@ def test_the_definitions_are_loadable() -> None:
 
 def test_every_asset_has_a_description_and_owners() -> None:
     specs = defs.resolve_all_asset_specs()
-    assert len(specs) == 10
+    assert len(specs) == 11
     for spec in specs:
         assert spec.description
         assert spec.owners
         assert spec.kinds
         assert spec.group_name != "default"
+
+
+def test_the_sensor_notices_what_the_tower_writes(tmp_path: Path) -> None:
+    spark = resources_in(tmp_path)["spark"]
+
+    def tick(cursor: str | None) -> Any:
+        with dg.build_sensor_context(instance, cursor=cursor, resources={"spark": spark}) as context:
+            return watching.closures_sensor.evaluate_tick(context)
+
+    at = dt.datetime(2013, 1, 2, 4, tzinfo=dt.timezone.utc)  # the evening before, in New York
+    with dg.DagsterInstance.ephemeral() as instance:
+        watching.close_runway(spark, "JFK", at)
+        first = tick(None)
+        watching.close_runway(spark, "LGA", at)
+        second = tick(first.cursor)
+    assert first.asset_events == []
+    assert [(event.asset_key.path, event.partition) for event in second.asset_events] == [(["closures"], "2013-01-01")]
 
 
 def test_every_stored_asset_describes_its_columns() -> None:
