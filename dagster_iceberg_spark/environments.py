@@ -69,8 +69,7 @@ class _Table:
 
     def described(self) -> EnvironmentBranch:
         own = self.own
-        at = dt.datetime.fromtimestamp(own[-1].committed_at_ms / 1000, dt.timezone.utc) if own else None
-        return EnvironmentBranch(self.branch, self.state.identifier, len(own), at)
+        return EnvironmentBranch(self.branch, self.state.identifier, len(own), own[-1].committed_at if own else None)
 
     def diff(self, *, by_key: bool) -> TableDiff:
         own, catalog, identifier = self.own, self.io_manager.spark.catalog_description, self.state.identifier

@@ -70,6 +70,6 @@ def _staged_in(state: TableState) -> Iterator[StagedBranch]:
             asset=head.summary.get(lineage.ASSET_KEY),
             run_id=head.summary.get(lineage.RUN_ID),
             partitions=head.summary.get(lineage.PARTITION_KEYS),
-            staged_at=dt.datetime.fromtimestamp(head.committed_at_ms / 1000, dt.timezone.utc),
+            staged_at=head.committed_at,
             rows=head.count("added-records"),
         )

@@ -28,6 +28,7 @@ from dagster_iceberg_spark.catalog.look import call_catalog, find_table, open_ca
 from dagster_iceberg_spark.errors import CommitConflictError
 from dagster_iceberg_spark.plan.publication import ROW_LINEAGE_VERSION
 from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.snapshot import DAY_MS
 from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, DropTag, SetProperties, TagUpdate
 from dagster_iceberg_spark.timeouts import LONGEST_WAIT_SECONDS
 
@@ -45,7 +46,6 @@ AGAIN_AFTER_CONFLICTS: Final = tenacity.Retrying(
 """Repeats a change of branches until no other writer commits at the same moment."""
 _EXPIRED: Final = "unknown snapshot"
 """What pyiceberg says of a branch at a snapshot that has expired."""
-_DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
 class _ExpiredStartError(CommitConflictError):
@@ -77,7 +77,7 @@ def retention_of(days: int | None, *, keeps_snapshots: bool = False) -> dict[str
     """Return the retention of a branch, and perhaps of its snapshots, as the fields of its ref. None is for ever."""
     if days is None:
         return {}
-    return {"max-ref-age-ms": days * _DAY_MS, **({"max-snapshot-age-ms": days * _DAY_MS} if keeps_snapshots else {})}
+    return {"max-ref-age-ms": days * DAY_MS, **({"max-snapshot-age-ms": days * DAY_MS} if keeps_snapshots else {})}
 
 
 def wait_for_others(retry: int) -> None:

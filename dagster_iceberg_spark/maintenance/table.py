@@ -23,8 +23,8 @@ from dagster_iceberg_spark.plan.maintenance_lock import MaintenanceLock, is_aban
 from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import MAINTAINED_PROPERTY
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
-from dagster_iceberg_spark.table.updates import DropTag, SetProperties, SetTag
+from dagster_iceberg_spark.table.snapshot import DAY_MS, MAIN_BRANCH, TableState
+from dagster_iceberg_spark.table.updates import DropTag, SetProperties, SetTag, tag_days
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +241,8 @@ class TableMaintenance:
         if others:
             raise self._conflict(f"the run {others[0].run_id}")
         head = state.refs[MAIN_BRANCH]
-        age_ms = max(now_ms - state.snapshots[head].committed_at_ms, 0)  # it may have been committed since
-        days = 1 + age_ms // (24 * 60 * 60 * 1000)
-        self._change_tags([*(DropTag(other.tag) for other in abandoned), SetTag(lock.tag, head, days)])
+        own = SetTag(lock.tag, head, tag_days(now_ms - state.snapshots[head].committed_at_ms, DAY_MS))
+        self._change_tags([*(DropTag(other.tag) for other in abandoned), own])
         maintained_at = SetProperties(
             {MAINTAINED_PROPERTY: dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")}
         )

@@ -3,7 +3,6 @@
 Each function returns the error of one case. The caller raises it.
 """
 
-import datetime as dt
 from collections.abc import Sequence
 
 from dagster_iceberg_spark.errors import (
@@ -21,7 +20,7 @@ from dagster_iceberg_spark.table.snapshot import Snapshot
 
 def forgotten_append(subject: str, runs: Sequence[str], oldest: Snapshot) -> CommitOutcomeUnknownError:
     """An earlier attempt may have appended in a snapshot that has expired."""
-    since = dt.datetime.fromtimestamp(oldest.committed_at_ms / 1000, dt.timezone.utc).isoformat(timespec="seconds")
+    since = oldest.committed_at.isoformat(timespec="seconds")
     return CommitOutcomeUnknownError.refusing(
         "append again to",
         subject,

@@ -304,8 +304,7 @@ def _kept(
         if snapshot.committed_at_ms < older_than_ms and snapshot.snapshot_id not in gone
     ]
     for snapshot in sorted(old, key=lambda item: item.committed_at_ms):
-        at = dt.datetime.fromtimestamp(snapshot.committed_at_ms / 1000, dt.timezone.utc)
-        yield KeptSnapshot(snapshot.snapshot_id, at, tuple(words.get(snapshot.snapshot_id, ())))
+        yield KeptSnapshot(snapshot.snapshot_id, snapshot.committed_at, tuple(words.get(snapshot.snapshot_id, ())))
 
 
 def _words(state: TableState, pins: Pins, retain_last: int) -> Mapping[int, list[str]]:

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.snapshot import DAY_MS, TableState
 
 _NAME: Final = re.compile(r"dagster_maintenance_(?P<at_ms>\d+)_(?P<run>.+)")
-_LONGEST_MS: Final = 24 * 60 * 60 * 1000
+_LONGEST_MS: Final = DAY_MS
 """A lock that is older was left behind by a process that died."""
 
 

@@ -21,16 +21,15 @@ from dagster_iceberg_spark.table.lineage import (
     UpstreamRead,
     upstream_reads,
 )
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
-from dagster_iceberg_spark.table.updates import DropTag, SetTag
+from dagster_iceberg_spark.table.snapshot import DAY_MS, MAIN_BRANCH, Snapshot, TableState
+from dagster_iceberg_spark.table.updates import DropTag, SetTag, tag_days
 
 PARTITIONS_OF_AN_ASSET: Final = 100
 """The newest partitions of a downstream asset that keep what they were made from, whatever their age."""
 _PREFIX: Final = "dagster_keep_"
-_DAY_MS: Final = 24 * 60 * 60 * 1000
-_LIFETIME_MS: Final = 14 * _DAY_MS
+_LIFETIME_MS: Final = 14 * DAY_MS
 """A pin outlives this time without maintenance."""
-_RENEWED_MS: Final = 7 * _DAY_MS
+_RENEWED_MS: Final = 7 * DAY_MS
 """A pin that is about to end within this time is renewed."""
 
 
@@ -223,6 +222,4 @@ def _changes(state: TableState, pinned: Collection[int], now_ms: int) -> Iterato
         name, age = pin_name(snapshot_id), now_ms - state.snapshots[snapshot_id].committed_at_ms
         ends_at = state.retention[name].max_ref_age_ms if name in state.retention else None
         if ends_at is None or ends_at - age < _RENEWED_MS:
-            # Iceberg compares the retention with the age of the snapshot, not with that of the tag.
-            days = -(-(age + _LIFETIME_MS) // _DAY_MS)
-            yield SetTag(name, snapshot_id, days)
+            yield SetTag(name, snapshot_id, tag_days(age, _LIFETIME_MS))

@@ -1,6 +1,5 @@
 """Keeps the summaries of snapshots that expire, so that the lineage of the rows survives them."""
 
-import datetime as dt
 from collections.abc import Sequence
 from typing import Final
 
@@ -25,7 +24,7 @@ def keep_summaries(session: IcebergSession, state: TableState, snapshots: Sequen
             str(state.identifier),
             snapshot.snapshot_id,
             snapshot.parent_snapshot_id,
-            dt.datetime.fromtimestamp(snapshot.committed_at_ms / 1000, dt.timezone.utc),
+            snapshot.committed_at,
             snapshot.operation,
             dict(snapshot.summary),
         )

@@ -14,11 +14,10 @@ from dagster_iceberg_spark.spark.columns import functions_of
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import refresh
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.snapshot import DAY_MS, TableState
 
 TABLE_UUID: Final = "table_uuid"
 _MANY_SNAPSHOTS: Final = 100
-_DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ def replace_rows(
 def _expire(session: IcebergSession, identifier: TableIdentifier) -> None:
     state = look(session.catalog, identifier)
     if state is not None and len(state.snapshots) > _MANY_SNAPSHOTS:
-        yesterday = sql.instant(int(time.time() * 1000) - _DAY_MS)
+        yesterday = sql.instant(int(time.time() * 1000) - DAY_MS)
         session.spark.sql(sql.call(session.catalog.name, "expire_snapshots", identifier, older_than=yesterday))
 
 

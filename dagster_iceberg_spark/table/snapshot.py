@@ -1,7 +1,9 @@
 """Snapshots, and the state of a table at one point in time."""
 
+import datetime as dt
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.ordering import SortField
@@ -9,6 +11,7 @@ from dagster_iceberg_spark.table.partitioning import PartitionSpec
 from dagster_iceberg_spark.table.schema import Schema
 
 MAIN_BRANCH = "main"
+DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,11 @@ class Snapshot:
     def is_compaction(self) -> bool:
         """Whether files were rewritten without changing rows: Iceberg's operation `replace` (spec, "Snapshots")."""
         return self.operation == "replace"
+
+    @property
+    def committed_at(self) -> dt.datetime:
+        """When the snapshot was committed, in UTC."""
+        return dt.datetime.fromtimestamp(self.committed_at_ms / 1000, dt.timezone.utc)
 
     def count(self, key: str) -> int:
         """Return a number in the summary. The engine leaves out zeros."""

@@ -7,6 +7,7 @@ from typing import TypeAlias
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionField
 from dagster_iceberg_spark.table.schema import IcebergType
+from dagster_iceberg_spark.table.snapshot import DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +191,18 @@ class DropBranch:
 
     def __str__(self) -> str:
         return f"drop branch {self.name}"
+
+
+def tag_days(age_ms: int, lasts_ms: int) -> int:
+    """Return the retention of a tag that is to last for this time, in days.
+
+    Iceberg compares the retention with the age of the snapshot, and not with that of the tag.
+
+    Args:
+        age_ms: The age of the snapshot, in milliseconds. It is negative if the snapshot has been committed since.
+        lasts_ms: How long the tag lasts, in milliseconds.
+    """
+    return -(-(max(age_ms, 0) + lasts_ms) // DAY_MS)
 
 
 @dataclass(frozen=True, slots=True)
