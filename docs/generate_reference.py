@@ -42,9 +42,9 @@ from dagster_iceberg_spark.errors import CommitOutcomeUnknownError, RetryableErr
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan import options, read_options
+from dagster_iceberg_spark.plan.column_metrics import whole_bounds
 from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
 from dagster_iceberg_spark.plan.metadata_key import PREFIX, MetadataKey
-from dagster_iceberg_spark.plan.metrics import whole_bounds
 from dagster_iceberg_spark.plan.options import ADDRESSING_KEYS, OUTPUT_KEYS, WriteOptions
 from dagster_iceberg_spark.plan.schema_evolution import storage_verdict
 from dagster_iceberg_spark.plan.values import duration_text

@@ -7,9 +7,9 @@ from typing import Final
 from dagster_iceberg_spark.plan import definition, definition_refusals, schema_refusals
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
 from dagster_iceberg_spark.plan.branch import new_branch, refuse_losses_of_main, refuse_outdated_branch
+from dagster_iceberg_spark.plan.column_metrics import advice, whole_bounds
 from dagster_iceberg_spark.plan.incremental import refuse_loss
 from dagster_iceberg_spark.plan.merging import MergeRules
-from dagster_iceberg_spark.plan.metrics import advice, whole_bounds
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.overwrite_filter import (
     Coverage,
