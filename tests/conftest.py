@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -213,6 +214,22 @@ def while_it_writes(fault: Callable[[], None], monkeypatch: pytest.MonkeyPatch, 
         return writer.write(*args)
 
     monkeypatch.setattr(commit, "write", write)
+
+
+@contextmanager
+def dying(patch: pytest.MonkeyPatch, *, after_commit: bool = True) -> Iterator[None]:
+    """Let runs inside the block die after their commit, before Dagster knows of it, or before their commit."""
+    from dagster_iceberg_spark.spark import commit, writer
+
+    def dies(*args: Any) -> None:
+        if after_commit:
+            writer.write(*args)
+        message = "gone"
+        raise SystemError(message)
+
+    with patch.context() as patched:
+        patched.setattr(commit, "write", dies)
+        yield
 
 
 Before: TypeAlias = Callable[[Callable[[], Any]], None]

@@ -8,9 +8,8 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from dagster_iceberg_spark.spark import commit, writer
 from tests.behaviour.test_changes import WAYS, consumed, copy_of, events, read_on, refused
-from tests.conftest import Lake, frame_asset, resuming
+from tests.conftest import Lake, dying, frame_asset, resuming
 
 HOURS = dg.HourlyPartitionsDefinition("2013-01-01-00:00", end_date="2013-01-04-00:00")
 pytestmark = pytest.mark.spark
@@ -84,14 +83,7 @@ def test_a_replacement_that_died_after_its_commit_is_adopted(kept_lake: Lake, mo
     lake.materialize(events("(1), (2)"))
     read_on(lake, reader)
     lake.session.sql("delete from lake.db.events where id = 1")
-
-    def dies(*args: Any) -> None:
-        writer.write(*args)
-        message = "gone"
-        raise SystemError(message)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(commit, "write", dies)
+    with dying(monkeypatch):
         failed = read_on(lake, reader, raise_on_error=False)
     lake.materialize(events("(3)"))
     snapshots = len(lake.table("copied").snapshots())

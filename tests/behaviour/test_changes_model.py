@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from dagster_iceberg_spark.spark import commit, writer
 from dagster_iceberg_spark.spark.columns import functions_of
 from tests.behaviour.maintaining import PATIENT, maintain
-from tests.conftest import Lake, frame_asset, resuming
+from tests.conftest import Lake, dying, frame_asset, resuming
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,13 +83,7 @@ class World:
     def die_and_resume(self) -> None:
         """After the commit, before Dagster knows of it."""
 
-        def dies(*args: Any) -> None:
-            writer.write(*args)
-            message = "gone"
-            raise SystemError(message)
-
-        with self._patch.context() as patched:
-            patched.setattr(commit, "write", dies)
+        with dying(self._patch):
             failed = self.run(raise_on_error=False)
         assert not failed.success
         if self._random.random() < 0.5:

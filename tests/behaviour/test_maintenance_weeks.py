@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from dagster_iceberg_spark import MaintenancePolicy, build_maintenance
-from dagster_iceberg_spark.spark import commit, writer
-from tests.conftest import Lake, frame_asset, resuming
+from tests.conftest import Lake, dying, frame_asset, resuming
 
 DAYS: Final = int(os.environ.get("MAINTENANCE_DAYS", "28"))
 WRITES_OF_A_DAY: Final = 72
@@ -88,15 +87,7 @@ def maintained(lake: Lake, age: dt.timedelta) -> dict[str, Any]:
 
 def die(lake: Lake, monkeypatch: pytest.MonkeyPatch, *, after_commit: bool) -> str:
     """Let a run of the reader `resumed` die before or after its commit, and return its id."""
-
-    def dies(*args: Any) -> None:
-        if after_commit:
-            writer.write(*args)
-        message = "gone"
-        raise SystemError(message)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(commit, "write", dies)
+    with dying(monkeypatch, after_commit=after_commit):
         result = lake.materialize(readings, resumed, selection=[resumed], raise_on_error=False)
     assert not result.success
     return result.run_id

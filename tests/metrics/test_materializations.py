@@ -1,14 +1,11 @@
 """The metrics of materializations and loads, as a receiver gets them."""
 
-from typing import Any
-
 import dagster as dg
 import pyarrow as pa
 import pytest
 
 from dagster_iceberg_spark import OpenTelemetryMetrics
-from dagster_iceberg_spark.spark import commit, writer
-from tests.conftest import Lake, frame_asset, resuming
+from tests.conftest import Lake, dying, frame_asset, resuming
 from tests.metrics.receiver import receiver, shut_down
 
 pytestmark = pytest.mark.spark
@@ -29,13 +26,7 @@ def test_outcomes_are_counted_and_measured(kept_lake: Lake, monkeypatch: pytest.
         failing = frame_asset("numbers", "select 'x' as id", metadata={"iceberg/schema_evolution": "strict"})
         lake.failure(failing)
 
-        def dies(*args: Any) -> None:
-            writer.write(*args)
-            message = "gone"
-            raise SystemError(message)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(commit, "write", dies)
+        with dying(monkeypatch):
             failed = lake.materialize(numbers, raise_on_error=False)
         lake.materialize(numbers, tags=resuming(failed.run_id))
         shut_down(metrics.instruments())
