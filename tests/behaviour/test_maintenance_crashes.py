@@ -21,8 +21,9 @@ POINTS = [
     "after the summaries are kept",
     "after orphans are removed",
     "after the tags",
-    *(f"{when} {action}" for action in ACTIONS for when in ("before", "after")),
 ]
+BESIDE_ACTIONS = [f"{when} {action}" for action in ACTIONS for when in ("before", "after")]
+"""Left to the long tests."""
 RETAINED = {"2024-01-01": 72, "2024-01-02": 9_998}
 
 
@@ -61,7 +62,8 @@ def rows_of_days(crash: Crash) -> dict[str, int]:
     ("engine", "point"),
     [
         *(("classic", point) for point in POINTS),
-        *(pytest.param("connect", point, marks=pytest.mark.connect) for point in POINTS[:2]),
+        *(pytest.param("classic", point, marks=pytest.mark.slow) for point in BESIDE_ACTIONS),
+        *(pytest.param("connect", point, marks=pytest.mark.connect) for point in POINTS[:1]),
     ],
     indirect=["engine"],
 )
