@@ -14,9 +14,10 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.garbage_collection import paused_collection
 from dagster_iceberg_spark.catalog.look import known_table, translated_answers
+from dagster_iceberg_spark.catalog.values import granule_window
 from dagster_iceberg_spark.plan.table_files import PartitionFiles, TableFiles
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.partitioning import TIME_TRANSFORMS, granule_start, parse_transform
+from dagster_iceberg_spark.table.partitioning import parse_transform
 
 
 def table_files(description: CatalogDescription, identifier: TableIdentifier) -> TableFiles:
@@ -119,10 +120,10 @@ def _named(table: Table, spec_id: int, partition: Record, group: _Group) -> Part
 
 def _window(spec: PartitionSpec, partition: Record) -> tuple[dt.datetime | None, dt.datetime | None]:
     """Return the time window of a partition, by its finest time field."""
-    found = [
-        (granule_start(transform.name, value), granule_start(transform.name, value + 1))
-        for place, partition_field in enumerate(spec.fields)
-        if (transform := parse_transform(str(partition_field.transform))).name in TIME_TRANSFORMS
-        and (value := partition[place]) is not None
+    values = [
+        (parse_transform(str(item.transform)).name, partition[place])
+        for place, item in enumerate(spec.fields)
+        if partition[place] is not None
     ]
-    return max(found, default=(None, None), key=lambda window: window[0])
+    windows = [window for name, value in values if (window := granule_window(name, value)) is not None]
+    return max(windows, default=(None, None), key=lambda window: window[0])

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pyiceberg.types import DateType, PrimitiveType, TimestampType, TimestamptzType
 
-from dagster_iceberg_spark.table.partitioning import Transform, granule_start
+from dagster_iceberg_spark.table.partitioning import TIME_TRANSFORMS, Transform, granule_start
 
 _EPOCH_DATE: Final = dt.date(1970, 1, 1)
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock by design
@@ -30,17 +30,25 @@ def python_value(value: Any, column_type: PrimitiveType) -> Any:
     return value if isinstance(value, str | bool | int | Decimal) else None
 
 
+def granule_window(transform: str, value: int) -> tuple[dt.datetime, dt.datetime] | None:
+    """Return where a year, month, day or hour begins and ends. Return None for others, and beyond the year 9999."""
+    if transform not in TIME_TRANSFORMS:
+        return None
+    try:
+        return granule_start(transform, value), granule_start(transform, value + 1)
+    except (OverflowError, ValueError):
+        return None
+
+
 def bounds_of_value(transform: Transform, value: Any, column_type: PrimitiveType) -> tuple[Any, Any] | None:
     """Return the lowest and highest source value of a partition, or None if the partition value does not show them."""
     if transform.name == "identity":
         exact = python_value(value, column_type)
         return None if exact is None else (exact, exact)
-    if transform.name not in ("year", "month", "day", "hour"):
+    window = granule_window(transform.name, value)
+    if window is None:
         return None
-    try:
-        start, end = granule_start(transform.name, value), granule_start(transform.name, value + 1) - _RESOLUTION
-    except (OverflowError, ValueError):
-        return None
+    start, end = window[0], window[1] - _RESOLUTION
     if isinstance(column_type, DateType):
         return start.date(), end.date()
     if isinstance(column_type, TimestamptzType):

@@ -66,3 +66,12 @@ def test_all_tables_of_a_catalog_are_listed(catalog: CatalogDescription) -> None
         opened.create_table(name, SCHEMA)
     assert [str(table) for table in tables_of(catalog)] == ["nyc.airports", "nyc.deep.weather", "nyc.flights"]
     assert not manages_files(catalog)
+
+
+def test_the_last_day_of_the_calendar_has_no_window(catalog: CatalogDescription) -> None:
+    """Many tables store it for an end that is not known."""
+    table = open_catalog(catalog).create_table(TABLE.parts, SCHEMA, partition_spec=SPEC)
+    days = pa.array([dt.date.max, dt.date(2026, 11, 1)], pa.date32())
+    table.append(pa.table({"day": days, "carrier": ["AA", "AA"]}))
+    windows = {item.partition: item.start for item in table_files(catalog, TABLE).partitions}
+    assert windows == {"carrier=AA/day_day=9999-12-31": None, "carrier=AA/day_day=2026-11-01": wall(2026, 11, 1)}
