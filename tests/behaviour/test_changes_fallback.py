@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.behaviour.test_changes import WAYS, consumed, copy_of, events, read_on, refused
-from tests.conftest import Lake, dying, frame_asset, resuming
+from tests.conftest import Lake, annotation_of, dying, frame_asset, resuming
 
 HOURS = dg.HourlyPartitionsDefinition("2013-01-01-00:00", end_date="2013-01-04-00:00")
 pytestmark = pytest.mark.spark
@@ -33,7 +33,8 @@ def test_replaced_rows_are_read_anew_and_replace_the_partitions_that_were_made_o
     days = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-01-04")
     mapping = dg.TimeWindowPartitionMapping()
     asked = {"iceberg/changes_fallback": "partitions", "iceberg/missing": "empty"}
-    reader = copy_of(annotation, {"partition_expr": "ts"}, asked=asked, mapping=mapping, partitions_def=days)
+    loaded = annotation_of(annotation, lake)
+    reader = copy_of(loaded, {"partition_expr": "ts"}, asked=asked, mapping=mapping, partitions_def=days)
 
     def write(hour: str, value: int) -> None:
         lake.materialize(two_of_an_hour(value), partition_key=hour)
