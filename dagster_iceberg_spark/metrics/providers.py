@@ -10,8 +10,6 @@ from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.metrics.instruments import SCOPE, Instruments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from opentelemetry.sdk.metrics.export import AggregationTemporality, MetricExporter
 
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -52,11 +50,11 @@ def otlp_instruments(endpoint: str | None, headers: tuple[tuple[str, str], ...])
             hint=f"set `endpoint` of OpenTelemetryMetrics, or {_ENDPOINTS[1]}, or the meter provider of the process.",
         )
     return _instruments(
-        lambda: OTLPMetricExporter(
+        OTLPMetricExporter(
             endpoint=endpoint,
             headers=dict(headers) or None,
             timeout=_TIMEOUT_SECONDS,
-            preferred_temporality=None if _TEMPORALITY in os.environ else dict(deltas()),
+            preferred_temporality=None if _TEMPORALITY in os.environ else deltas(),
         )
     )
 
@@ -74,10 +72,10 @@ def text_file_instruments(path: str) -> Instruments:
     _require_packages()
     from dagster_iceberg_spark.metrics.text_file import TextFileExporter
 
-    return _instruments(lambda: TextFileExporter(path))
+    return _instruments(TextFileExporter(path))
 
 
-def deltas() -> "Mapping[type, AggregationTemporality]":
+def deltas() -> "dict[type, AggregationTemporality]":
     """Return the temporality of processes that are short: each export has what was counted since the last one.
 
     Cumulative values of several processes would look like one counter that is reset again and again.
@@ -88,22 +86,17 @@ def deltas() -> "Mapping[type, AggregationTemporality]":
     return {Counter: AggregationTemporality.DELTA, Histogram: AggregationTemporality.DELTA}
 
 
-def _instruments(exporter: "Callable[[], MetricExporter]") -> Instruments:
+def _instruments(exporter: "MetricExporter") -> Instruments:
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
-    described: Mapping[str, str] = {"service.name": SCOPE, "service.version": PACKAGE_VERSION}
-    # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win.
-    resource = Resource(described).merge(Resource.create()) if _names_service() else Resource.create(described)
+    own = Resource.create({"service.name": SCOPE, "service.version": PACKAGE_VERSION})
+    resource = own.merge(OTELResourceDetector().detect())  # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win
     reader = PeriodicExportingMetricReader(
-        exporter(), export_interval_millis=_INTERVAL_MS, export_timeout_millis=_TIMEOUT_SECONDS * 1000
+        exporter, export_interval_millis=_INTERVAL_MS, export_timeout_millis=_TIMEOUT_SECONDS * 1000
     )
     return Instruments(MeterProvider([reader], resource=resource))
-
-
-def _names_service() -> bool:
-    return "OTEL_SERVICE_NAME" in os.environ or "service.name" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
 
 
 def _require_packages() -> None:

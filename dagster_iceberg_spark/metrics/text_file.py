@@ -42,7 +42,7 @@ class TextFileExporter(MetricExporter):
     """
 
     def __init__(self, path: str) -> None:
-        super().__init__(preferred_temporality=dict(deltas()))
+        super().__init__(preferred_temporality=deltas())
         self._path = Path(path)
 
     def export(
