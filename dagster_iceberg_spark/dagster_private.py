@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, Final
 
 import dagster as dg
-from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.definitions.partitions.utils import infer_partition_mapping
 from dagster._core.events import DagsterEvent, EngineEventData
@@ -238,16 +238,21 @@ def recorded_events(instance: dg.DagsterInstance, run_ids: Iterable[str]) -> Ite
                 yield RecordedEvent(run_id, event.step_key, event.asset_check_evaluation_data)
 
 
+def _location_graph(context: dg.OpExecutionContext | dg.AssetExecutionContext) -> AssetGraph | None:
+    """Return the assets of the code location. A script that executes the run with `dg.materialize` has none."""
+    try:
+        return context.repository_def.asset_graph
+    except CheckError:
+        return None
+
+
 def downstream_assets(context: dg.OpExecutionContext) -> Mapping[dg.AssetKey, frozenset[dg.AssetKey]]:
     """Return the assets that depend on each asset of the code location. A script has no code location, and none."""
-    try:
-        graph = context.repository_def.asset_graph
-    except CheckError:
-        return {}
-    return children_in(graph)
+    graph = _location_graph(context)
+    return {} if graph is None else children_in(graph)
 
 
-def children_in(graph: BaseAssetGraph[Any]) -> Mapping[dg.AssetKey, frozenset[dg.AssetKey]]:
+def children_in(graph: AssetGraph) -> Mapping[dg.AssetKey, frozenset[dg.AssetKey]]:
     """Return the assets that depend on each asset of a graph."""
     return {node.key: frozenset(node.child_keys) for node in graph.asset_nodes}
 
@@ -262,10 +267,8 @@ def newest_runs(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str]:
 
 def blocking_checks(context: dg.AssetExecutionContext) -> frozenset[dg.AssetCheckKey]:
     """Return the blocking checks of the code location or, if a script executes the run, those that the run selects."""
-    try:
-        graph = context.repository_def.asset_graph
-    except CheckError:  # `dg.materialize` has no code location
-        graph = context.job_def.asset_layer.asset_graph
+    found = _location_graph(context)
+    graph = context.job_def.asset_layer.asset_graph if found is None else found
     return frozenset(key for key in graph.asset_check_keys if graph.get_check_spec(key).blocking)
 
 
