@@ -1,7 +1,7 @@
 """The tables of a code location's assets: which IO manager stores them, and whether they match their definitions."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from dagster_iceberg_spark.catalog.publication import Outcome
 
 TABLE_SETTING: Final = "the asset's metadata, or the table"
-
-
 _IO_MANAGER_KEY: Final = "dagster/io_manager_key"
 """The metadata of an `AssetSpec` that names its IO manager (`AssetSpec.with_io_manager_key`)."""
 
@@ -151,13 +149,19 @@ def stored_members(
         yield members
 
 
-def tables_of(members: Iterable[tuple[IcebergPySparkIOManager, dg.AssetSpec]]) -> list[AssetTable]:
-    """Return the tables of assets, by name: one for all assets and IO managers that share it."""
+def tables_of_assets(
+    members: Iterable[tuple[IcebergPySparkIOManager, dg.AssetSpec]], names: Collection[str] = ()
+) -> list[AssetTable]:
+    """Return the tables of assets, or those with these names: one for all assets and IO managers that share it."""
     found: dict[tuple[object, TableIdentifier], tuple[IcebergPySparkIOManager, list[dg.AssetSpec]]] = {}
     for io_manager, spec in members:
         place = (io_manager.spark.catalog_description.identity, io_manager.table_of(spec))
         found.setdefault(place, (io_manager, []))[1].append(spec)
-    tables = [AssetTable(io_manager, place[1], tuple(specs)) for place, (io_manager, specs) in found.items()]
+    tables = [
+        AssetTable(io_manager, identifier, tuple(specs))
+        for (_, identifier), (io_manager, specs) in found.items()
+        if not names or str(identifier) in names
+    ]
     return sorted(tables, key=lambda table: table.identifier.parts)
 
 
@@ -165,7 +169,7 @@ def existing_tables(members: Iterable[tuple[IcebergPySparkIOManager, dg.AssetSpe
     """Return the tables of assets that exist, by name: one for all assets and IO managers that share it."""
     from dagster_iceberg_spark.catalog.look import look
 
-    tables = tables_of(members)
+    tables = tables_of_assets(members)
     states = [look(table.io_manager.spark.catalog_description, table.identifier) for table in tables]
     return [
         StoredTable(table.io_manager, table.specs[0], state)

@@ -47,9 +47,9 @@ def with_changes(
             found = _changes_since(state, plan, kind, position.since, is_head=request.options.is_head, catalog=catalog)
     if isinstance(found, Changes):
         return replace(plan, changes=found)
-    if request.options.changes_fallback == "error":
-        raise history_refusals.unclear_changes(str(plan.identifier), request.asset, kind, found)
     fallback = request.options.changes_fallback
+    if fallback == "error":
+        raise history_refusals.unclear_changes(str(plan.identifier), request.asset, kind, found)
     purpose = " to replace what was made of them" if fallback == "partitions" else ""
     warn(f"Reading all rows of {plan.identifier}{purpose} (`{CHANGES_FALLBACK}`) because of {found}.")
     return replace(plan, changes=Changes(kind, None, is_repeated=True))

@@ -7,7 +7,7 @@ import dagster as dg
 
 from dagster_iceberg_spark.asset_tables import StoredAsset, stored_assets_in
 from dagster_iceberg_spark.final_errors import final_errors
-from dagster_iceberg_spark.maintenance.health import health_of
+from dagster_iceberg_spark.maintenance.health import health_of, policy_of
 from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
 
 CHECK_NAME: Final = "iceberg_health"
@@ -51,11 +51,10 @@ def _health_check(stored: StoredAsset, policy: MaintenancePolicy) -> dg.AssetChe
     def iceberg_health(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         with final_errors():
             io_manager = stored.io_manager(context.resources, action="check the health of", hint=HINT)
-            settings = io_manager.maintenance_of(stored.spec).maintenance or {}
             table = health_of(
                 io_manager.spark.catalog_description,
                 io_manager.table_of(stored.spec),
-                policy.overridden_by(settings),
+                policy_of(io_manager, [stored.spec], policy) or policy,
             )
         warning = dg.AssetCheckSeverity.WARN
         if table is None:

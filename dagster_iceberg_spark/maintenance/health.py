@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_iceberg_spark.asset_tables import stored_members, tables_of
+from dagster_iceberg_spark.asset_tables import stored_members, tables_of_assets
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
@@ -56,9 +56,7 @@ def stored_health(
     """
     given = policy or MaintenancePolicy()
     with stored_members(definitions, action="show the health of") as members:
-        for table in tables_of(members):
-            if tables and str(table.identifier) not in tables:
-                continue
+        for table in tables_of_assets(members, tables):
             chosen = policy_of(table.io_manager, table.specs, given) or given
             checked = health_of(table.io_manager.spark.catalog_description, table.identifier, chosen)
             if checked is not None:
@@ -69,10 +67,10 @@ def catalog_health(
     resource: IcebergSparkResource, tables: Collection[str] = (), policy: MaintenancePolicy | None = None
 ) -> Iterator[CheckedTable]:
     """Yield the health of all tables of a catalog, or of those with these names."""
-    from dagster_iceberg_spark.catalog import tables as catalog_tables
+    from dagster_iceberg_spark.catalog.tables import tables_of
 
     catalog = resource.catalog_description
-    for identifier in [TableIdentifier.parse(name) for name in tables] or catalog_tables.tables_of(catalog):
+    for identifier in [TableIdentifier.parse(name) for name in tables] or tables_of(catalog):
         checked = health_of(catalog, identifier, policy or MaintenancePolicy())
         if checked is not None:
             yield checked

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 
 import dagster as dg
 
-from dagster_iceberg_spark.asset_tables import stored_members, tables_of
+from dagster_iceberg_spark.asset_tables import stored_members, tables_of_assets
 from dagster_iceberg_spark.dagster_private import children_in
 from dagster_iceberg_spark.maintenance.readers import Readers
 from dagster_iceberg_spark.maintenance.table import Maintained, table_maintenance
@@ -40,9 +40,7 @@ def maintain_location(
     with stored_members(definitions, action="maintain the tables of") as members:
         readers: dict[object, Readers] = {}
         downstream = children_in(definitions.resolve_asset_graph())
-        for table in tables_of(members):
-            if tables and str(table.identifier) not in tables:
-                continue
+        for table in tables_of_assets(members, tables):
             catalog = table.io_manager.spark.catalog_description
             known = readers.setdefault(catalog.identity, Readers(catalog, instance, downstream=downstream, warn=report))
             maintenance = table_maintenance(
