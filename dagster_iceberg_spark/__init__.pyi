@@ -1,4 +1,5 @@
 from .asset_checks.audits import build_audit_checks
+from .asset_checks.mirror import build_mirror_checks
 from .asset_checks.tables import build_table_checks
 from .check.findings import CheckReport, Finding
 from .config.adls_store import AdlsStore
@@ -12,6 +13,7 @@ from .config.hadoop_store import HadoopStore
 from .config.hive_catalog import HiveCatalog
 from .config.in_memory_catalog import InMemoryCatalog
 from .config.metrics import OpenTelemetryMetrics, PrometheusMetrics
+from .config.mirror import DuckLakeMirror
 from .config.rest_catalog import RestCatalog
 from .config.s3_store import S3Store
 from .config.spark_catalog import SparkCatalogByName
@@ -32,6 +34,7 @@ from .errors import (
     InvestigationError,
     MergeKeyError,
     MetadataKeyError,
+    MirrorFailedError,
     NotAnIcebergTableError,
     NullValueError,
     OrphanedCommitError,
@@ -75,6 +78,7 @@ __all__ = [
     "CredentialsExpiredError",
     "DataError",
     "DisplacedCommitError",
+    "DuckLakeMirror",
     "DuplicateCommitError",
     "EmbeddedCatalog",
     "Finding",
@@ -92,6 +96,7 @@ __all__ = [
     "MaintenancePolicy",
     "MergeKeyError",
     "MetadataKeyError",
+    "MirrorFailedError",
     "NotAnIcebergTableError",
     "NullValueError",
     "OAuth2",
@@ -118,6 +123,7 @@ __all__ = [
     "build_changed_partitions_sensor",
     "build_health_checks",
     "build_maintenance",
+    "build_mirror_checks",
     "build_release",
     "build_table_checks",
     "build_table_sensor",

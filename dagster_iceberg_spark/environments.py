@@ -157,7 +157,7 @@ def promote_environment(
                 by_catalog.setdefault(table.io_manager.spark.catalog_description.identity, []).append(table)
             else:
                 drop_branch(table.io_manager, table.state.identifier, table.branch)
-        return [
+        releases = [
             publish_release(
                 together[0].io_manager.spark.catalog_description,
                 [table.member() for table in together],
@@ -167,6 +167,10 @@ def promote_environment(
             )
             for together in by_catalog.values()
         ]
+        for table in tables:
+            if table.own:
+                table.io_manager.mirror_table(table.spec, report=report, warn=report)
+        return releases
 
 
 def drop_environment(definitions: dg.Definitions, name: str) -> list[EnvironmentBranch]:

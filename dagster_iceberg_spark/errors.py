@@ -19,6 +19,7 @@
     |-- RetryableError                run it again; a RetryPolicy may. During a write the IO manager plans again first
     |   |-- CommitConflictError       another writer committed first
     |   |-- ChangesConsumedError      another materialization has taken the changes that were read; not planned again
+    |   |-- MirrorFailedError         the rows are committed, and a mirror does not show them yet; not planned again
     |   |-- CatalogUnavailableError   the catalog, the store or the server does not answer
     |   `-- CredentialsExpiredError   the catalog or the store no longer takes the credentials
     `-- InvestigationError            look at the table first; not retried, with one exception
@@ -34,7 +35,7 @@
 Each class also inherits the builtin that people already catch.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 from typing_extensions import Self
 
@@ -46,7 +47,7 @@ class IcebergSparkError(Exception):
         allows_retries: Whether trying again, with nothing changed, may help.
     """
 
-    allows_retries: ClassVar[bool] = False
+    allows_retries: bool = False
 
     @classmethod
     def refusing(cls, action: str, subject: str, *, expected: str, found: str, hint: str | None = None) -> Self:
@@ -146,6 +147,18 @@ class CommitConflictError(RetryableError):
 
 class ChangesConsumedError(RetryableError):
     """Another materialization of the asset has taken the changes that this one read; the next load reads on."""
+
+
+class MirrorFailedError(RetryableError):
+    """The rows are committed, but a mirror does not show them yet."""
+
+    @classmethod
+    def after_commit(cls, table: object, found: str) -> Self:
+        """Build the error. What was found is the error of the mirror."""
+        return cls(
+            f"The rows of {table} are committed, but its mirror does not show them yet. {found} The next "
+            "materialization catches up, or `dagster-iceberg-spark mirror sync`."
+        )
 
 
 class CatalogUnavailableError(RetryableError, ConnectionError):

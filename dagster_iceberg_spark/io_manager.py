@@ -1,7 +1,7 @@
 """The IO manager: it stores DataFrames as Iceberg tables (`handle_output`) and loads them (`load_input`)."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import dagster as dg
@@ -11,6 +11,7 @@ from dagster_iceberg_spark.addressing import plain_metadata, table_of
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.config.configuration import HIDES_INPUT, require_fields, without_secrets
 from dagster_iceberg_spark.config.metrics import MetricsConfig, NoMetrics
+from dagster_iceberg_spark.config.mirror import DuckLakeMirror, MirrorConfig, NoMirror
 from dagster_iceberg_spark.dagster_private import add_partition_metadata, set_data_version, step_facts
 from dagster_iceberg_spark.final_errors import final_errors
 from dagster_iceberg_spark.inputs.read_request import RUN_CONFIG, read_request
@@ -23,7 +24,8 @@ from dagster_iceberg_spark.plan.comparison import DefinedTable, TableReport, dif
 from dagster_iceberg_spark.plan.environment import RETENTION_DAYS as ENVIRONMENT_RETENTION_DAYS
 from dagster_iceberg_spark.plan.environment import Environment
 from dagster_iceberg_spark.plan.metadata_key import read_metadata
-from dagster_iceberg_spark.plan.options import OUTPUT_KEYS, MaintenanceOptions
+from dagster_iceberg_spark.plan.mirror_options import Mirror
+from dagster_iceberg_spark.plan.options import MIRROR_STATE, OUTPUT_KEYS, MaintenanceOptions, mirror_settings
 from dagster_iceberg_spark.plan.placement import LocationTemplate
 from dagster_iceberg_spark.plan.staging import RETENTION_DAYS, PublishedBy
 from dagster_iceberg_spark.plan.table_request import TableCreation, missing_namespace, missing_table
@@ -155,6 +157,11 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         "extra `metrics`. Default: nowhere.",
     )
 
+    mirror: MirrorConfig = Field(
+        default=NoMirror(),
+        description="Where the tables are mirrored: a `DuckLakeMirror`. Needs the extra `ducklake`. Default: nowhere.",
+    )
+
     def __init__(self, **data: Any) -> None:
         """Take the fields as keywords. Without `spark`, tables go to an embedded catalog and local files.
 
@@ -234,6 +241,39 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         """
         return read_metadata(MaintenanceOptions, plain_metadata(spec.metadata), subject="/".join(spec.key.path))
 
+    def mirror_of(self, spec: dg.AssetSpec) -> Mirror | None:
+        """Return how the table of an asset is mirrored, or None if it is not.
+
+        Args:
+            spec: The spec of the asset, from `AssetsDefinition.specs`.
+
+        Raises:
+            MetadataKeyError: A metadata key or its value is invalid.
+        """
+        return self._mirror_of(self.table_of(spec), plain_metadata(spec.metadata), "/".join(spec.key.path))
+
+    def mirror_table(
+        self, spec: dg.AssetSpec, *, report: Callable[[str], None], warn: Callable[[str], None]
+    ) -> dict[str, Any] | None:
+        """Make the mirror of an asset's table show the newest snapshot. Return what it shows, or None without a mirror.
+
+        Args:
+            spec: The spec of the asset, from `AssetsDefinition.specs`.
+            report: Called with a sentence about what was done.
+            warn: Called with a sentence about a failure.
+
+        Raises:
+            MetadataKeyError: A metadata key or its value is invalid.
+            MirrorFailedError: The mirror failed, and its `on_failure` is `error`.
+        """
+        from dagster_iceberg_spark.outputs.mirror import mirror_table
+
+        mirror = self.mirror_of(spec)
+        if mirror is None or not isinstance(self.mirror, DuckLakeMirror):
+            return None
+        identifier = self.table_of(spec)
+        return mirror_table(self.mirror, mirror, self.spark.catalog_description, identifier, report=report, warn=warn)
+
     def audit_table(self, spec: dg.AssetSpec, audits: Sequence[Audit]) -> Mapping[str, AuditResult] | None:
         """Evaluate audits on the rows that are published in the table of an asset. Nothing is written.
 
@@ -286,6 +326,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
 
         with final_errors(is_in_step=step_facts(context) is not None):
             catalog, request = self.write_request_of(context)
+            mirror = self._mirror_of(request.identifier, plain_metadata(context.definition_metadata), request.subject)
             instruments, table = self.metrics.instruments(), f"{catalog.name}.{request.identifier}"
             with (
                 counted_failures(instruments, table),
@@ -297,6 +338,8 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
                 instruments.record_commit(table, commit)
             record_audits(context, commit.audits, snapshot_id=commit.snapshot.snapshot_id)
             self._report(context, request, commit)
+            if mirror is not None and request.shows_in_main(commit):
+                self._mirror(context, mirror, request.identifier)
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Load the input's partitions from one snapshot of the table, as the annotated type.
@@ -387,6 +430,17 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
                 f"Published {commit.identifier} in {commit.publication_seconds:.2f} s by a {commit.publication}: "
                 f"{sum(result.passed for result in commit.audits)} of {len(commit.audits)} audits passed."
             )
+
+    def _mirror_of(self, identifier: TableIdentifier, metadata: Mapping[str, Any], subject: str) -> Mirror | None:
+        return self.mirror.mirror_of(identifier, mirror_settings(metadata, subject=subject), subject=subject)
+
+    def _mirror(self, context: dg.OutputContext, mirror: Mirror, identifier: TableIdentifier) -> None:
+        from dagster_iceberg_spark.outputs.mirror import mirror_table
+
+        if isinstance(self.mirror, DuckLakeMirror):
+            catalog, log = self.spark.catalog_description, context.log
+            state = mirror_table(self.mirror, mirror, catalog, identifier, report=log.info, warn=log.warning)
+            context.add_output_metadata({MIRROR_STATE: state})
 
     @property
     def _environment(self) -> Environment | None:

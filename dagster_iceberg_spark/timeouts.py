@@ -18,6 +18,10 @@ CLIENT_ANSWER_TIMEOUT_SECONDS: Final = 60
 SQLITE_BUSY_TIMEOUT_SECONDS: Final = 60
 """Until another process has written to the SQLite database of a catalog."""
 
+# A mirror
+MIRROR_LOCK_SECONDS: Final = 30.0
+"""Until another process has written to the database of a DuckLake."""
+
 # A Spark session
 JAVA_VERSION_SECONDS: Final = 60
 """Until `java -version` answers."""

@@ -175,6 +175,9 @@ def _undone(
         by=by,
         report=report,
     )
+    for undo in undos:
+        table = by_table[undo.state.identifier]
+        table.io_manager.mirror_table(table.spec, report=report, warn=report)
     done = tuple(_described(undo, heads[undo.state.identifier]) for undo in undos)
     if instance is not None:
         _tell(instance, undos, heads, by)

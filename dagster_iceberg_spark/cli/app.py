@@ -28,6 +28,7 @@ from dagster_iceberg_spark.cli.locations import (
     usage_errors,
 )
 from dagster_iceberg_spark.cli.maintenance import health, maintain
+from dagster_iceberg_spark.cli.mirror import mirror
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.timeouts import STEP_SECONDS
@@ -46,6 +47,7 @@ def app() -> None:
 
 app.add_command(health)
 app.add_command(maintain)
+app.add_command(mirror)
 
 
 @app.command()

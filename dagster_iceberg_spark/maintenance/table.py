@@ -11,8 +11,9 @@ import dagster as dg
 
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.catalog.table_files import table_files
+from dagster_iceberg_spark.config.mirror import DuckLakeMirror
 from dagster_iceberg_spark.dagster_private import has_ended
-from dagster_iceberg_spark.errors import CommitConflictError
+from dagster_iceberg_spark.errors import CommitConflictError, IcebergSparkError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.maintenance.health import policy_of
 from dagster_iceberg_spark.maintenance.readers import Readers
@@ -21,6 +22,7 @@ from dagster_iceberg_spark.plan.health import TableHealth, milliseconds, table_h
 from dagster_iceberg_spark.plan.maintenance import Action, DeleteRows, MaintenancePlan, plan_maintenance
 from dagster_iceberg_spark.plan.maintenance_lock import MaintenanceLock, is_abandoned, locks_in
 from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
+from dagster_iceberg_spark.plan.pins import Need
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import MAINTAINED_PROPERTY
 from dagster_iceberg_spark.table.snapshot import DAY_MS, MAIN_BRANCH, TableState
@@ -146,10 +148,11 @@ class TableMaintenance:
         files = table_files(self.readers.catalog, self.identifier)
         keys = [spec.key for spec in self.specs]
         needs = self.readers.needs(state, self.policy, now, keys=keys)
+        mirrored, unread_mirrors = self._mirrored()
         plan = plan_maintenance(
             state,
             files,
-            needs,
+            [*needs, *mirrored],
             self.policy,
             now,
             not_retained=[
@@ -157,7 +160,7 @@ class TableMaintenance:
                 for item in self._not_retained(now)
                 if item.has_rows(self.readers.catalog, state)
             ],
-            unread=self.readers.unread,
+            unread=[*self.readers.unread, *unread_mirrors],
             orphan_guards=self.readers.orphan_guards(state),
         )
         runs = self.readers.blocking_runs(keys)
@@ -180,10 +183,31 @@ class TableMaintenance:
             if planned.plan.pins.changes:
                 self._change_tags(planned.plan.pins.changes)
             done = tuple(self._done(planned.plan.actions, now))
+        if done:
+            for spec in self.specs:
+                self.io_manager.mirror_table(spec, report=self.report, warn=self.report)
         state = self._look()
         files = table_files(self.readers.catalog, self.identifier)
         after = None if state is None else table_health(state, files, self.policy, dt.datetime.now(dt.timezone.utc))
         return Maintained(self.identifier, planned.plan, done, planned.before, after)
+
+    def _mirrored(self) -> tuple[list[Need], list[str]]:
+        """Return the snapshots whose files mirrors show, and the mirrors that could not be read."""
+        needs, unread = list[Need](), list[str]()
+        for spec in self.specs:
+            mirror = self.io_manager.mirror_of(spec)
+            if mirror is None or mirror.mode == "copy" or not isinstance(self.io_manager.mirror, DuckLakeMirror):
+                continue
+            lake = self.io_manager.mirror.ducklake()
+            try:
+                record = self.io_manager.mirror.record(mirror)
+            except IcebergSparkError as error:
+                self.report(f"Nobody knows what {mirror.table} in the {lake} still needs. {error}")
+                unread.append(f"the mirror {mirror.table}")
+                continue
+            if record is not None:
+                needs.append(Need(record.snapshot_id, f"the mirror {mirror.table} in the {lake}, which shows it"))
+        return needs, unread
 
     def _done(self, actions: Sequence[Action], now: dt.datetime) -> Iterator[DoneAction]:
         """Do the actions in order. The look after an action is the one before the next."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.plan.values import boolean, duration, duration_text, names
-from dagster_iceberg_spark.table.notation import NotationError, nearest_of
+from dagster_iceberg_spark.plan.values import boolean, duration, duration_text, names, settings
+from dagster_iceberg_spark.table.notation import NotationError
 
 _DAY: Final = dt.timedelta(days=1)
 MINIMUM_ORPHAN_AGE: Final = 3 * _DAY
@@ -91,20 +91,7 @@ def parse_maintenance(value: Any) -> Mapping[str, Any] | None:
         return None
     if not isinstance(value, Mapping):
         raise NotationError("a dict of settings, or false", repr(value))
-    for name in value:
-        if name not in _FIELDS:
-            nearest = nearest_of(str(name), MAINTENANCE_SETTINGS)
-            raise NotationError(f"settings out of {', '.join(MAINTENANCE_SETTINGS)}", repr(name), nearest)
-    return {name: _read(name, item) for name, item in value.items() if item is not None}
-
-
-def _read(name: str, value: Any) -> Any:
-    try:
-        return _parser_of(name, _FIELDS[name].default)(value)
-    except NotationError as error:
-        raise NotationError(f"{error.expected} in {name!r}", error.found, error.nearest) from error
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{error} in {name!r}") from error
+    return settings(value, _PARSERS)
 
 
 def _parser_of(name: str, default: Any) -> Callable[[Any], Any]:
@@ -137,3 +124,6 @@ def _share(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
         raise ValueError(f"{value!r}, which is not a share above 0 and up to 1")
     return float(value)
+
+
+_PARSERS: Final = {name: _parser_of(name, item.default) for name, item in _FIELDS.items()}

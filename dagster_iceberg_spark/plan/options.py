@@ -20,6 +20,7 @@ from dagster_iceberg_spark.plan.audits import parse_audits
 from dagster_iceberg_spark.plan.maintenance_policy import parse_maintenance
 from dagster_iceberg_spark.plan.merging import MERGE_OPTIONS, MergeRules, MergeStrategy, parse_merge_rules
 from dagster_iceberg_spark.plan.metadata_key import PREFIX, MetadataKey, key, keys_of, read_metadata, unknown_keys
+from dagster_iceberg_spark.plan.mirror_options import MirrorSettings, parse_mirror
 from dagster_iceberg_spark.plan.schema_evolution import SchemaEvolution
 from dagster_iceberg_spark.plan.staging import PublishedBy
 from dagster_iceberg_spark.plan.values import duration, list_of_text, names, one_of, sort_field, string_map, text
@@ -54,6 +55,8 @@ TAKES_OVER: Final = "iceberg/takes_over"
 AUDITS: Final = "iceberg/audits"
 PUBLISH: Final = "iceberg/publish"
 RETAIN: Final = "iceberg/retain"
+MIRROR: Final = "iceberg/mirror"
+MIRROR_STATE: Final = "iceberg/mirror_state"
 
 RESULT_KEYS: Final = (
     "iceberg/snapshot_id",
@@ -82,6 +85,7 @@ RESULT_KEYS: Final = (
     "iceberg/commit_token",
     "iceberg/publication",
     "iceberg/publication_seconds",
+    MIRROR_STATE,
 )
 """Keys that the package reports with a materialization."""
 
@@ -368,9 +372,21 @@ class MaintenanceOptions:
     )
 
 
-OUTPUT_KEYS: Final[Mapping[str, MetadataKey]] = {
-    item.name: item for item in (*keys_of(TableAddress), *keys_of(WriteOptions), *keys_of(MaintenanceOptions))
-}
+@dataclass(frozen=True, slots=True)
+class MirrorOptions:
+    """How the table of an asset is mirrored."""
+
+    mirror: MirrorSettings | None = key(
+        'dict with `table`, `mode` and `compression` in the DuckLake, such as `{"table": "analytics.flights"}`; '
+        "`false`: the table is not mirrored",
+        parse_mirror,
+        default_text="the IO manager's `mirror`, under the name of the table",
+        is_addressing=True,
+    )
+
+
+_OPTIONS: Final = (TableAddress, WriteOptions, MaintenanceOptions, MirrorOptions)
+OUTPUT_KEYS: Final[Mapping[str, MetadataKey]] = {item.name: item for options in _OPTIONS for item in keys_of(options)}
 """The metadata keys of an output by name."""
 ADDRESSING_KEYS: Final = tuple(name for name, item in OUTPUT_KEYS.items() if item.is_addressing)
 """The keys that locate the rows or name their owner."""
@@ -393,7 +409,8 @@ def parse_write_options(
     levels = (configured, definition, run)
     chosen = {name: value for level in levels for name, value in level.items() if value is not None}
     options = _with_version(read_metadata(WriteOptions, chosen, subject=subject), subject)
-    read_metadata(MaintenanceOptions, chosen, subject=subject)  # an invalid value should not wait for the maintenance
+    for others in (MaintenanceOptions, MirrorOptions):  # an invalid value should not wait until it is used
+        read_metadata(others, chosen, subject=subject)
     if options.merges and not options.merge_keys and options.merge.strategy != "scd2":
         raise MetadataKeyError.refusing(
             "merge into",
@@ -434,6 +451,13 @@ def parse_key(name: str, metadata: Mapping[str, Any], *, subject: str) -> Any:
     return None if value is None else OUTPUT_KEYS[name].read(value, subject=subject)
 
 
+def mirror_settings(metadata: Mapping[str, Any], *, subject: str) -> MirrorSettings | None:
+    """Return the settings of an asset's mirror, or None without any. Unlike elsewhere, None excludes the table."""
+    if MIRROR in metadata and metadata[MIRROR] is None:
+        return MirrorSettings(is_excluded=True)
+    return read_metadata(MirrorOptions, metadata, subject=subject).mirror
+
+
 def metadata_for_table(  # noqa: PLR0913 - one argument for every key
     *,
     partition_expr: str | Mapping[str, str] | None = None,
@@ -461,6 +485,7 @@ def metadata_for_table(  # noqa: PLR0913 - one argument for every key
     takes_over: str | None = None,
     maintenance: Mapping[str, Any] | Literal[False] | None = None,
     retain: str | None = None,
+    mirror: Mapping[str, Any] | Literal[False] | None = None,
 ) -> dict[str, Any]:
     """Build an asset's metadata and validate it. The result is a plain dict, as you would write it by hand.
 
@@ -476,8 +501,7 @@ def metadata_for_table(  # noqa: PLR0913 - one argument for every key
         name: _plain(arguments[item.option]) for name, item in OUTPUT_KEYS.items() if arguments[item.option] is not None
     }
     parse_write_options(metadata, subject="the asset")
-    for options in (TableAddress, MaintenanceOptions):
-        read_metadata(options, metadata, subject="the asset")
+    read_metadata(TableAddress, metadata, subject="the asset")
     return metadata
 
 

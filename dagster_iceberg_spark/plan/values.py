@@ -81,6 +81,24 @@ def string_map(value: Any) -> dict[str, str]:
     return {text(key): _property_text(item) for key, item in value.items()}
 
 
+def settings(value: Mapping[Any, Any], parsers: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
+    """Parse a dict of settings with the parser of each. None counts as no value."""
+    for name in value:
+        if name not in parsers:
+            nearest = nearest_of(str(name), tuple(parsers))
+            raise NotationError(f"settings out of {', '.join(parsers)}", repr(name), nearest)
+    return {name: _setting(name, item, parsers[name]) for name, item in value.items() if item is not None}
+
+
+def _setting(name: str, value: Any, parse: Callable[[Any], Any]) -> Any:
+    try:
+        return parse(value)
+    except NotationError as error:
+        raise NotationError(f"{error.expected} in {name!r}", error.found, error.nearest) from error
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{error} in {name!r}") from error
+
+
 def one_of(choices: tuple[str, ...]) -> Callable[[Any], Any]:
     """Return a parser that accepts these names only."""
 

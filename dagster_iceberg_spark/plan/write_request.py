@@ -6,8 +6,10 @@ from typing import TypeAlias
 
 from dagster_iceberg_spark.plan.adoption import RecordCheck, RemoteAttempt, TokenCandidate
 from dagster_iceberg_spark.plan.table_request import TableRequest
+from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
 
 Report: TypeAlias = Callable[[str], None]
 """Writes a line to the run's log."""
@@ -57,6 +59,10 @@ class WriteRequest:
     def branch(self) -> str:
         """The branch that the write goes to."""
         return self.table.branch
+
+    def shows_in_main(self, commit: Commit) -> bool:
+        """Return whether the rows of a commit are in `main`, not in another branch or staged."""
+        return commit.staged_branch is None and self.table.options.branch == MAIN_BRANCH
 
     @property
     def searched(self) -> tuple[tuple[str, tuple[TokenCandidate, ...]], ...]:

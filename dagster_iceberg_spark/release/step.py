@@ -21,14 +21,14 @@ from dagster_iceberg_spark.errors import (
 )
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan import release_refusals
-from dagster_iceberg_spark.plan.options import WriteOptions
+from dagster_iceberg_spark.plan.options import MIRROR_STATE, WriteOptions
 from dagster_iceberg_spark.plan.publication import StagedRows, published_snapshot, rows_of_scope
 from dagster_iceberg_spark.plan.release import Member, PublishedSnapshot
 from dagster_iceberg_spark.plan.staging import Staging, staged_branch
 from dagster_iceberg_spark.release.record import StagedMaterialization, staged_materializations
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN, PARTITION_DIGEST
-from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
 
 _COLUMNS: Final = dg.TableSchema(
     columns=[
@@ -152,8 +152,20 @@ class ReleaseStep:
             f"Published {len(release.members)} of {len(staged)} tables in {seconds:.2f} s, {at_once}: "
             f"{', '.join(str(asset.identifier) for asset in staged)}."
         )
+        mirrored = {
+            str(asset.identifier): state
+            for asset in staged
+            if asset.staging.target == MAIN_BRANCH
+            and (
+                state := asset.io_manager.mirror_table(
+                    asset.definition.spec, report=self.context.log.info, warn=self.context.log.warning
+                )
+            )
+            is not None
+        }
         return dg.MaterializeResult(
             metadata={
+                **({MIRROR_STATE: mirrored} if mirrored else {}),
                 "iceberg/tables": dg.MetadataValue.table(rows, _COLUMNS),
                 "iceberg/atomic": release.is_atomic,
                 "iceberg/publication_seconds": round(seconds, 3),

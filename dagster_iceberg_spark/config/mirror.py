@@ -1,0 +1,174 @@
+"""Where tables are mirrored."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
+from urllib.parse import unquote
+
+import dagster as dg
+from pydantic import Field, field_validator
+
+from dagster_iceberg_spark.config.configuration import Configuration
+from dagster_iceberg_spark.config.uri import parts_of, scheme_of, without_password
+from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError
+from dagster_iceberg_spark.mirror.ducklake import DuckLake
+from dagster_iceberg_spark.plan.mirror import MirrorRecord
+from dagster_iceberg_spark.plan.mirror_options import Codec, Mirror, MirrorMode, MirrorSettings
+from dagster_iceberg_spark.plan.options import MIRROR
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+
+if TYPE_CHECKING:
+    from dagster_iceberg_spark.catalog.description import CatalogDescription
+    from dagster_iceberg_spark.mirror.synchronization import MirrorState
+
+_FILE: Final = re.compile(r"(?P<kind>sqlite|duckdb):///(?P<path>[^?]+)")
+_SERVERS: Final = ("postgresql", "postgres")
+_CATALOGS: Final = "sqlite:///path, duckdb:///path or postgresql://user:password@host:5432/database"
+
+
+class NoMirror(Configuration):
+    """No mirror."""
+
+    kind: Literal["none"] = Field(default="none", description="No mirror.")
+
+    def mirror_of(self, identifier: TableIdentifier, settings: MirrorSettings | None, *, subject: str) -> None:  # noqa: ARG002
+        """Return None. Settings of an asset would have no effect.
+
+        Raises:
+            MetadataKeyError: The asset has some.
+        """
+        if settings is not None and not settings.is_excluded:
+            raise MetadataKeyError.of_value(
+                MIRROR,
+                subject,
+                expected="an IO manager with a `mirror`",
+                found="none",
+                hint="set `mirror=DuckLakeMirror(catalog=...)` of the IO manager.",
+            )
+
+
+class DuckLakeMirror(Configuration):
+    """A DuckLake that shows the rows of the tables to people who work with DuckDB. Needs the extra `ducklake`.
+
+    Example:
+        >>> from dagster_iceberg_spark import DuckLakeMirror
+        >>> DuckLakeMirror(catalog="sqlite:///lake/mirror.ducklake", mode="view").kind
+        'ducklake'
+    """
+
+    kind: Literal["ducklake"] = Field(default="ducklake", description="A DuckLake.")
+    catalog: str = Field(
+        description="URI of the database with the metadata of the DuckLake, which is created if it does not exist: "
+        "`sqlite:///path/to/mirror.ducklake`, `duckdb:///path/to/mirror.ducklake` or "
+        "`postgresql://user:password@host:5432/database`. Use EnvVar if it holds a password."
+    )
+    data_path: str | None = Field(
+        default=None,
+        description="Directory or S3 URI of the DuckLake's own files, to which `copy` writes. Default: that of a "
+        "DuckLake that exists, or the path of the `catalog` with `.files` at its end.",
+    )
+    mode: MirrorMode = Field(
+        default="view",
+        description="What the mirror of a table is: a `view` over Iceberg's metadata file, a table of Iceberg's own "
+        "data files (`register`), or a table of copied rows (`copy`). An asset's `iceberg/mirror` overrides it.",
+    )
+    compression: Codec = Field(
+        default="snappy",
+        description="Compression of the files that `copy` writes. An asset's `iceberg/mirror` overrides it.",
+    )
+    encrypted: bool = Field(
+        default=False,
+        description="Whether a new DuckLake encrypts its own files. Their keys are in the `catalog`. It cannot "
+        "`register` the files of Iceberg.",
+    )
+    on_failure: Literal["warn", "error"] = Field(
+        default="warn",
+        description="What happens if the mirror fails after the rows are committed: `warn` logs a warning, `error` "
+        "fails the step, and the rows stay committed.",
+    )
+
+    @field_validator("catalog")
+    @classmethod
+    def _has_known_scheme(cls, catalog: str) -> str:
+        """Refuse an unknown database when the code location loads."""
+        is_known = _FILE.fullmatch(catalog) or scheme_of(catalog) in _SERVERS
+        if not (isinstance(catalog, dg.EnvVar) or is_known):
+            raise _uri_refusal(catalog)
+        return catalog
+
+    def ducklake(self) -> DuckLake:
+        """Return where the DuckLake is.
+
+        Raises:
+            ConfigurationError: The `catalog` is no URI of a database that DuckLake supports.
+        """
+        data_path = self.data_path
+        if data_path is not None and not scheme_of(data_path):
+            data_path = str(Path(data_path).absolute())
+        file = _FILE.fullmatch(self.catalog)
+        if file is not None:
+            path = str(Path(file["path"]).absolute())
+            kind: Literal["sqlite", "duckdb"] = "sqlite" if file["kind"] == "sqlite" else "duckdb"
+            return DuckLake(kind, path, path, data_path, self.encrypted)
+        parts = parts_of(self.catalog) if scheme_of(self.catalog) in _SERVERS else None
+        if parts is None:
+            raise _uri_refusal(self.catalog)
+        password = parts.password or ""
+        return DuckLake(
+            kind="postgresql",
+            address=self.catalog,
+            shown=f"{parts.hostname or 'localhost'}:{parts.port or 5432}{parts.path}",
+            data_path=data_path,
+            is_encrypted=self.encrypted,
+            secrets=tuple(dict.fromkeys(filter(None, (password, unquote(password))))),
+        )
+
+    def mirror_of(self, identifier: TableIdentifier, settings: MirrorSettings | None, *, subject: str) -> Mirror | None:
+        """Return how a table is mirrored, or None if its asset excludes it.
+
+        Raises:
+            MetadataKeyError: The asset asks for what an encrypted DuckLake cannot do.
+        """
+        settings = settings or MirrorSettings()
+        if settings.is_excluded:
+            return None
+        mirror = Mirror.of(identifier, settings, mode=self.mode, compression=self.compression)
+        if mirror.mode == "register" and self.encrypted:
+            raise MetadataKeyError.of_value(
+                MIRROR,
+                subject,
+                expected="the mode `view` or `copy` in an encrypted DuckLake",
+                found="`register`",
+            )
+        return mirror
+
+    def synchronize(self, mirror: Mirror, catalog: "CatalogDescription", identifier: TableIdentifier) -> "MirrorState":
+        """Make the mirror of a table show its newest snapshot. See `mirror.synchronization`."""
+        from dagster_iceberg_spark.mirror.synchronization import synchronize
+
+        return synchronize(self.ducklake(), mirror, catalog, identifier)
+
+    def record(self, mirror: Mirror) -> MirrorRecord | None:
+        """Return what a mirror shows, or None if there is none yet. See `mirror.inspection`."""
+        from dagster_iceberg_spark.mirror.inspection import mirror_record
+
+        return mirror_record(self.ducklake(), mirror)
+
+    def problems(self, mirror: Mirror, catalog: "CatalogDescription", identifier: TableIdentifier) -> list[str]:
+        """Return in sentences how a mirror differs from its table. See `mirror.inspection`."""
+        from dagster_iceberg_spark.mirror.inspection import mirror_problems
+
+        return mirror_problems(self.ducklake(), mirror, catalog, identifier)
+
+
+def _uri_refusal(uri: str) -> ConfigurationError:
+    return ConfigurationError.refusing(
+        "use",
+        "`catalog` of the DuckLakeMirror",
+        expected=_CATALOGS,
+        found=repr(without_password(uri)),
+        hint="a path that begins with a slash follows the three slashes of the URI: `sqlite:////data/mirror.ducklake`.",
+    )
+
+
+MirrorConfig: TypeAlias = Annotated[NoMirror | DuckLakeMirror, Field(discriminator="kind")]

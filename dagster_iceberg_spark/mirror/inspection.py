@@ -1,0 +1,84 @@
+"""Compares a mirror with its Iceberg table, without changing anything."""
+
+from collections.abc import Iterator
+
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.mirror.database import Database, opened
+from dagster_iceberg_spark.mirror.ducklake import DuckLake
+from dagster_iceberg_spark.mirror.objects import data_files_of, excludes_compaction, find_object, scheduled_files
+from dagster_iceberg_spark.mirror.source import Source, newest
+from dagster_iceberg_spark.plan.mirror import MirroredObject, MirrorRecord
+from dagster_iceberg_spark.plan.mirror_options import Mirror
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+
+
+def mirror_record(lake: DuckLake, mirror: Mirror) -> MirrorRecord | None:
+    """Return what a mirror shows, or None if there is none yet.
+
+    Raises:
+        ConfigurationError: The database cannot be opened.
+        CatalogUnavailableError: It does not answer.
+    """
+    known = _known(lake, mirror)
+    return None if known is None else known.record
+
+
+def mirror_problems(
+    lake: DuckLake, mirror: Mirror, catalog: CatalogDescription, identifier: TableIdentifier
+) -> list[str]:
+    """Return in sentences how a mirror differs from its Iceberg table, and what endangers the files of the table.
+
+    Raises:
+        ConfigurationError: The database cannot be opened.
+        CatalogUnavailableError: The database, the Iceberg catalog or the store does not answer.
+        UpstreamMissingError: The Iceberg table does not exist.
+    """
+    source = newest(catalog, identifier)
+    if source is None:
+        return []
+    if not lake.may_exist:
+        return [f"The {lake} does not exist yet."]
+    with opened(lake) as database:
+        known = find_object(database, mirror.table) if database.has_ducklake else None
+        if known is None:
+            return [f"The {lake} does not have {mirror.table} yet."]
+        if known.record is None:
+            return [f"{mirror.table} in the {lake} is no mirror."]
+        return list(_problems(database, mirror, known, known.record, source))
+
+
+def _problems(
+    database: Database, mirror: Mirror, known: MirroredObject, record: MirrorRecord, source: Source
+) -> Iterator[str]:
+    if not source.record(mirror.mode).shows_same(record):
+        yield (
+            f"{mirror.table} shows snapshot {record.snapshot_id} as a {record.mode} mirror. "
+            f"The newest snapshot is {source.head.snapshot_id}."
+        )
+    if record.mode != "register":
+        return
+    mirrored = source.at(record.snapshot_id)
+    if mirrored is None:
+        yield f"Snapshot {record.snapshot_id} has expired, so files that {mirror.table} shows may be gone."
+    else:
+        registered, wanted = data_files_of(database, known.object_id).keys(), mirrored.data_paths()
+        if registered != wanted:
+            yield (
+                f"Somebody else has changed {mirror.table}: it lacks {len(wanted - registered)} files of Iceberg, and "
+                f"has {len(registered - wanted)} others."
+            )
+    if not excludes_compaction(database, known.object_id):
+        yield f"Somebody has set `auto_compact` of {mirror.table}. DuckLake's compaction would replace its files."
+    scheduled = scheduled_files(database, source.table.location())
+    if scheduled:
+        yield (
+            f"DuckLake is about to delete {len(scheduled)} files of the Iceberg table, such as {scheduled[0]}. Do not "
+            "call `ducklake_cleanup_old_files` before `dagster-iceberg-spark mirror sync` has taken them off its list."
+        )
+
+
+def _known(lake: DuckLake, mirror: Mirror) -> MirroredObject | None:
+    if not lake.may_exist:
+        return None
+    with opened(lake) as database:
+        return find_object(database, mirror.table) if database.has_ducklake else None

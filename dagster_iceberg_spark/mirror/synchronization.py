@@ -1,0 +1,182 @@
+"""Makes a DuckLake show the newest snapshot of an Iceberg table.
+
+What the DuckLake shows is compared with what Iceberg has, so that a second attempt changes nothing, and that an attempt
+after failures, a rollback or a compaction catches up with all of it in one DuckLake snapshot. The order is:
+
+1. read what the DuckLake shows,
+2. look at the Iceberg table,
+3. decide the change, and write copies if there are any,
+4. commit it, if the DuckLake still shows what it did in 1.
+
+So the mirror never goes back to an older snapshot, whoever else mirrors the table at the same time.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import tenacity
+
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.errors import CommitConflictError, ConfigurationError
+from dagster_iceberg_spark.mirror.columns import mirror_columns
+from dagster_iceberg_spark.mirror.commit import commit_change
+from dagster_iceberg_spark.mirror.copies import Copier
+from dagster_iceberg_spark.mirror.creation import LakeOptions, opened_ducklake
+from dagster_iceberg_spark.mirror.database import Database
+from dagster_iceberg_spark.mirror.ducklake import DuckLake
+from dagster_iceberg_spark.mirror.objects import batches, data_files_of, delete_files_of, find_object, scheduled_files
+from dagster_iceberg_spark.mirror.source import Source, newest
+from dagster_iceberg_spark.plan.mirror import (
+    FileChange,
+    MirrorChange,
+    MirroredObject,
+    MirrorRecord,
+    TableChange,
+    ViewChange,
+    scan_query,
+)
+from dagster_iceberg_spark.plan.mirror_options import Mirror
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.timeouts import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS
+
+_ATTEMPTS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorState:
+    """What a mirror shows.
+
+    Args:
+        snapshot_id: The Iceberg snapshot, or None if the table has none yet.
+        ducklake_snapshot_id: The DuckLake snapshot that was committed, or None if the mirror was current already.
+        seconds: How long that took.
+    """
+
+    mirror: Mirror
+    snapshot_id: int | None
+    ducklake_snapshot_id: int | None
+    seconds: float
+
+
+def synchronize(
+    lake: DuckLake, mirror: Mirror, catalog: CatalogDescription, identifier: TableIdentifier
+) -> MirrorState:
+    """Make the mirror of a table show its newest snapshot.
+
+    Raises:
+        ConfigurationError: The DuckLake cannot be used, or cannot show the table in this mode.
+        CatalogUnavailableError: The database of the DuckLake, the Iceberg catalog or the store does not answer.
+        CommitConflictError: Other writers have changed the mirror again and again.
+        UpstreamMissingError: The Iceberg table does not exist.
+    """
+    began = time.monotonic()
+    with opened_ducklake(lake) as (database, options):
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(CommitConflictError),
+            stop=tenacity.stop_after_attempt(_ATTEMPTS),
+            wait=tenacity.wait_random_exponential(multiplier=FIRST_WAIT_SECONDS, max=LONGEST_WAIT_SECONDS),
+            reraise=True,
+        )
+        shown, committed = retrying(_attempt, database, options, mirror, catalog, identifier)
+    return MirrorState(mirror, shown, committed, time.monotonic() - began)
+
+
+def _attempt(
+    database: Database, options: LakeOptions, mirror: Mirror, catalog: CatalogDescription, identifier: TableIdentifier
+) -> tuple[int | None, int | None]:
+    """Return the Iceberg snapshot that the mirror shows now, and the DuckLake snapshot that was committed for it."""
+    base = find_object(database, mirror.table)
+    source = newest(catalog, identifier)
+    if source is None:
+        return None, None
+    record = source.record(mirror.mode)
+    _refuse_foreign(database.lake, mirror, base, record)
+    if mirror.mode == "register":
+        _keep_files(database, source)
+    is_current = base is not None and record.shows_same(base.record)
+    return source.head.snapshot_id, None if is_current else _commit(database, options, mirror, base, source)
+
+
+def _commit(
+    database: Database, options: LakeOptions, mirror: Mirror, base: MirroredObject | None, source: Source
+) -> int:
+    record = source.record(mirror.mode)
+    if mirror.mode == "view":
+        view = ViewChange(scan_query(source.table.metadata_location))
+        return commit_change(database, MirrorChange(mirror, base, record, source.origin, view))
+    columns = mirror_columns(source.schema, table=str(source.identifier))
+    known = base if base is not None and record.continues(base.record) else None
+    if mirror.mode == "register":
+        if options.is_encrypted:
+            raise ConfigurationError.refusing(
+                "register the files of",
+                str(source.identifier),
+                expected="a DuckLake whose files are not encrypted",
+                found=f"an encrypted {database.lake}",
+                hint='use the mode "copy", or another DuckLake.',
+            )
+        partition_columns = tuple(field.field_id for _, field in source.partition_fields)
+        content = TableChange(columns, partition_columns, _registered(database, known, source))
+        return commit_change(database, MirrorChange(mirror, base, record, source.origin, content))
+    with _copied(database, options, mirror, known, source) as files:
+        content = TableChange(columns, (), files)
+        return commit_change(database, MirrorChange(mirror, base, record, source.origin, content))
+
+
+def _registered(database: Database, known: MirroredObject | None, source: Source) -> FileChange:
+    gone, new = source.differences(None if known is None else known.record)
+    if gone is not None or known is None:
+        return source.registered_change(gone or (), new)
+    # The mirrored snapshot has expired: all files are compared with those of the DuckLake.
+    change = source.registered_change((), new)
+    data, deletes = data_files_of(database, known.object_id), delete_files_of(database, known.object_id)
+    live, live_deletes = {file.path for file in change.added}, {file.path for file in change.added_deletes}
+    return FileChange(
+        ended=frozenset(data.keys() - live),
+        added=tuple(file for file in change.added if file.path not in data),
+        ended_deletes=frozenset(deletes.keys() - live_deletes),
+        added_deletes=tuple(file for file in change.added_deletes if file.path not in deletes),
+    )
+
+
+@contextmanager
+def _copied(
+    database: Database, options: LakeOptions, mirror: Mirror, known: MirroredObject | None, source: Source
+) -> Iterator[FileChange]:
+    if known is not None and known.record is not None and source.only_compacted_since(known.record.snapshot_id):
+        yield FileChange()
+        return
+    gone, new = source.differences(None if known is None else known.record)
+    paths = () if known is None else data_files_of(database, known.object_id)
+    with Copier(database.lake, options, source, mirror).change(gone, new, paths) as files:
+        yield files
+
+
+def _keep_files(database: Database, source: Source) -> None:
+    """Take the files of Iceberg off the list of files that DuckLake deletes: an expiry in the DuckLake puts them there.
+
+    Only Iceberg knows whether one of its snapshots needs a file.
+    """
+    scheduled = scheduled_files(database, source.table.location())
+    if scheduled:
+        with database.transaction():
+            for batch in batches(scheduled):
+                marks = ", ".join("?" * len(batch))
+                database.execute(f"DELETE FROM ducklake_files_scheduled_for_deletion WHERE path IN ({marks})", *batch)
+
+
+def _refuse_foreign(lake: DuckLake, mirror: Mirror, base: MirroredObject | None, record: MirrorRecord) -> None:
+    """Refuse to replace what somebody else has made, and what mirrors another table."""
+    if base is None or (base.record is not None and base.record.mirrors_same_table(record)):
+        return
+    of = f"a mirror of {base.record.catalog}.{base.record.table}" if base.record else "no mirror"
+    raise ConfigurationError.refusing(
+        "mirror",
+        record.table,
+        expected=f"a free name, or a mirror of the table, as {mirror.table} in the {lake}",
+        found=f"a {base.kind} that is {of}",
+        hint='name another one with `{"table": "schema.name"}` in `iceberg/mirror`.',
+    )

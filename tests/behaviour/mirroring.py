@@ -1,0 +1,69 @@
+"""Reads tables through a mirror, with DuckDB alone."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from dagster_iceberg_spark import DuckLakeMirror
+from dagster_iceberg_spark.mirror.extensions import duckdb_with
+from dagster_iceberg_spark.mirror.store import s3_secret
+from tests.conftest import Lake
+
+_PREFIXES: Final = {"sqlite": "sqlite:", "duckdb": "", "postgresql": "postgres:"}
+DEFAULT_CATALOG: Final = "sqlite:///{directory}/deep/mirror.ducklake"
+
+
+def mirrored(lake: Lake, mode: str = "register", catalog: str = DEFAULT_CATALOG, **options: Any) -> Lake:
+    """Return the lake with an IO manager that mirrors its tables."""
+    uri = catalog.format(directory=lake.directory)
+    return lake.with_options(mirror=DuckLakeMirror(catalog=uri, mode=mode, **options))
+
+
+@contextmanager
+def duckdb_of(lake: Lake) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Yield a DuckDB with the mirror of a lake attached as `m`, as somebody else opens it."""
+    mirror = lake.io_manager.mirror
+    assert isinstance(mirror, DuckLakeMirror)
+    ducklake = mirror.ducklake()
+    extensions = ("avro", "iceberg", "httpfs", "sqlite", "postgres", "ducklake")
+    with duckdb_with(*extensions) as connection:
+        properties = lake.spark.catalog_description.pyiceberg_properties
+        if "s3.access-key-id" in properties:
+            connection.execute(s3_secret(properties))
+        connection.execute("set timezone = 'UTC'")
+        connection.execute(f"attach 'ducklake:{_PREFIXES[ducklake.kind]}{ducklake.address}' as m (read_only)")
+        yield connection
+
+
+def shown(lake: Lake, table: str, *, at: int | None = None) -> list[dict[str, Any]]:
+    """Return the rows that the mirror shows, sorted by their texts."""
+    version = "" if at is None else f" at (version => {at})"
+    with duckdb_of(lake) as connection:
+        return in_order(connection.sql(f"select * from m.db.{table}{version}").to_arrow_table())
+
+
+def types_shown(lake: Lake, table: str) -> dict[str, str]:
+    with duckdb_of(lake) as connection:
+        relation = connection.sql(f"from m.db.{table} limit 0")
+        return dict(zip(relation.columns, map(str, relation.types), strict=True))
+
+
+def in_order(table: pa.Table) -> list[dict[str, Any]]:
+    return sorted(table.to_pylist(), key=repr)
+
+
+def state_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    state: Mapping[str, Any] = metadata["iceberg/mirror_state"]
+    return state
+
+
+def snapshots(lake: Lake) -> Sequence[tuple[Any, ...]]:
+    """Return the DuckLake snapshots that this package has committed: their message and their extra information."""
+    with duckdb_of(lake) as connection:
+        return connection.sql(
+            "select snapshot_id, commit_message, commit_extra_info from m.snapshots() "
+            "where author = 'dagster_iceberg_spark' order by 1"
+        ).fetchall()
