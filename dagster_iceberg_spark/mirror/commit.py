@@ -433,8 +433,8 @@ def _statistics(table_id: int, ids: Sequence[int], files: Sequence[MirrorFile]) 
                 "column_size_bytes": column.size_bytes,
                 "value_count": column.values,
                 "null_count": column.nulls,
-                "min_value": column.lower,
-                "max_value": column.upper,
+                "min_value": column.bounds[0],
+                "max_value": column.bounds[1],
                 "contains_nan": column.has_nan,
             }
 

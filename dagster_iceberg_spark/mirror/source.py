@@ -36,6 +36,7 @@ from dagster_iceberg_spark.table.snapshot import Snapshot
 
 _FILE_PATH: Final = 2147483546
 """The field id of `file_path` in position delete files (Iceberg spec, "Reserved Field IDs")."""
+_PARQUET: Final = "write the table again without `write.format.default`. DuckDB reads no other files of Iceberg."
 _OTHER_MODES: Final = 'use the mode "view" or "copy".'
 
 
@@ -180,18 +181,22 @@ class Source:
 
     def _mirror_file(self, file: DataFile) -> MirrorFile:
         if file.file_format != FileFormat.PARQUET:
-            raise self._refusal("Parquet files", f"a file in {file.file_format.value}")
+            raise self._refusal("Parquet files", f"a file in {file.file_format.value}", hint=_PARQUET)
         if file.key_metadata is not None:
             raise self._refusal("files that Iceberg has not encrypted", "an encrypted one")
-        is_current = file.spec_id == self.table.metadata.default_spec_id
-        values = [bound_text(file.partition[place], field.field_type) for place, field in self.partition_fields]
         return MirrorFile(
             path=file.file_path,
             rows=file.record_count,
             size_bytes=file.file_size_in_bytes,
             statistics=tuple(self._statistics(file)),
-            partition=tuple(values) if is_current and self.partition_fields else None,
+            partition=self._partition_values(file),
         )
+
+    def _partition_values(self, file: DataFile) -> tuple[str | None, ...] | None:
+        if not self.partition_fields or file.spec_id != self.table.metadata.default_spec_id:
+            return None
+        values = ((file.partition[place], field.field_type) for place, field in self.partition_fields)
+        return tuple(None if value is None else bound_text(value, kind) for value, kind in values)
 
     def _mirror_deletes(self, file: DataFile) -> MirrorDeletes:
         if file.content == DataFileContent.EQUALITY_DELETES:
@@ -199,7 +204,7 @@ class Source:
         if file.file_format == FileFormat.PUFFIN:
             raise self._refusal("no deletion vectors, which DuckLake does not read", "some")
         if file.file_format != FileFormat.PARQUET:
-            raise self._refusal("Parquet files", f"a delete file in {file.file_format.value}")
+            raise self._refusal("Parquet files", f"a delete file in {file.file_format.value}", hint=_PARQUET)
         bounds = [(of or {}).get(_FILE_PATH) for of in (file.lower_bounds, file.upper_bounds)]
         if bounds[0] is None or bounds[0] != bounds[1]:
             raise self._refusal(
@@ -215,16 +220,14 @@ class Source:
             column_id = field.field_id
             if column_id not in counts:
                 continue
-            bounds = (_bound(file.lower_bounds, field), _bound(file.upper_bounds, field))
-            lower, upper = bounds if None not in bounds else (None, None)
             is_floating = isinstance(field.field_type, DoubleType | FloatType)
             yield ColumnStatistics(
                 column_id=column_id,
                 size_bytes=(file.column_sizes or {}).get(column_id),
                 values=counts[column_id],
                 nulls=nulls.get(column_id),
-                lower=lower,
-                upper=upper,
+                lower=_bound(file.lower_bounds, field),
+                upper=_bound(file.upper_bounds, field),
                 has_nan=nans.get(column_id, 1) > 0 if is_floating else None,
             )
 

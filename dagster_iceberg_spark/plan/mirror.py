@@ -108,7 +108,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
-    """The statistics of a column in a file. The bounds are texts that DuckDB casts to the type of the column."""
+    """The statistics of a column in a file. The bounds are texts that DuckDB casts to the type of the column.
+
+    For DuckDB, NaN is greater than all other numbers, but bounds leave it out: they are not used if there may be one.
+    """
 
     column_id: int
     size_bytes: int | None
@@ -117,6 +120,12 @@ class ColumnStatistics:
     lower: str | None
     upper: str | None
     has_nan: bool | None = None
+
+    @property
+    def bounds(self) -> tuple[str | None, str | None]:
+        """The bounds that DuckDB may use."""
+        is_bounded = not self.has_nan and self.lower is not None and self.upper is not None
+        return (self.lower, self.upper) if is_bounded else (None, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,17 @@ _PREFIXES: Final = {"sqlite": "sqlite:", "duckdb": "", "postgresql": "postgres:"
 DEFAULT_CATALOG: Final = "sqlite:///{directory}/deep/mirror.ducklake"
 
 
-def mirrored(lake: Lake, mode: str = "register", catalog: str = DEFAULT_CATALOG, **options: Any) -> Lake:
+def mirrored(
+    lake: Lake,
+    mode: str = "register",
+    catalog: str = DEFAULT_CATALOG,
+    *,
+    environment: str | None = None,
+    **options: Any,
+) -> Lake:
     """Return the lake with an IO manager that mirrors its tables."""
     uri = catalog.format(directory=lake.directory)
-    return lake.with_options(mirror=DuckLakeMirror(catalog=uri, mode=mode, **options))
+    return lake.with_options(mirror=DuckLakeMirror(catalog=uri, mode=mode, **options), environment=environment)
 
 
 @contextmanager

@@ -6,8 +6,20 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.behaviour.mirroring import DEFAULT_CATALOG, in_order, mirrored, shown, snapshots, state_of, types_shown
-from tests.conftest import Lake, frame_asset, hours_asset, metadata_of
+from dagster_iceberg_spark import build_mirror_checks, build_release, undo_run
+from dagster_iceberg_spark.environments import promote_environment
+from tests.behaviour.maintaining import done, maintain
+from tests.behaviour.mirroring import (
+    DEFAULT_CATALOG,
+    duckdb_of,
+    in_order,
+    mirrored,
+    shown,
+    snapshots,
+    state_of,
+    types_shown,
+)
+from tests.conftest import Lake, dying, error_of, frame_asset, hours_asset, metadata_of, resuming
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
 DUCKDB_FILE = "duckdb:///{directory}/deep/mirror.db"
@@ -108,3 +120,189 @@ def test_replaced_partitions_are_replaced_in_the_mirror(lake: Lake, mode: str) -
         "asset_key": "hours",
         "run_id": result.run_id,
     }
+
+
+@pytest.mark.each_engine
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["register", "view", "copy"])
+def test_deleted_rows_are_deleted_in_the_mirror(lake: Lake, mode: str) -> None:
+    """Merge-on-read leaves position deletes, at most one file for each data file."""
+    lake = mirrored(lake, mode)
+    properties = {"write.merge.mode": "merge-on-read", "write.delete.mode": "merge-on-read", "format-version": "2"}
+    options = {"write_disposition": "merge", "merge_keys": ["id"], "table_properties": properties}
+    lake.materialize(people("select id, 'a' as n from range(10)", **options))
+    for number in (3, 4):
+        lake.materialize(people(f"select {number} as id, 'b' as n", **options))
+        agrees(lake, "people")
+    assert len(shown(lake, "people")) == 10
+    assert int(lake.summaries("people")[-1]["total-position-deletes"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"format-version": "3"}, "no deletion vectors, which DuckLake does not read, found some"),
+        ({"write.delete.granularity": "partition"}, "one that covers several"),
+        ({"write.format.default": "orc"}, "Parquet files, found a file in ORC"),
+    ],
+)
+def test_files_that_ducklake_cannot_read_are_not_registered(lake: Lake, options: Any, found: str) -> None:
+    """The rows are committed. A copy shows them, unless DuckDB does not read the files at all."""
+    properties = {"write.merge.mode": "merge-on-read", "format-version": "2", **options}
+    merge = {"write_disposition": "merge", "merge_keys": ["id"], "table_properties": properties}
+    lake.materialize(people("select id, 'a' as n from range(5)", **merge))
+    for start in (5, 10, 15):  # with four files, one of Spark's two tasks deletes rows of several
+        lake.session.sql(f"insert into lake.db.people select id, 'a' from range({start}, {start + 5})")
+    lake = mirrored(lake, "register")
+    result = lake.materialize(people("select explode(array(0L, 5L, 10L, 15L)) as id, 'b' as n", **merge))
+    state = state_of(metadata_of(result, "people"))
+    assert (state["state"], found in state["error"]) == ("behind", True), state
+    assert lake.session.table("lake.db.people").count() == 20
+    lake = mirrored(lake, "copy")
+    result = lake.materialize(people("select 3L as id, 'c' as n", **merge))
+    if "ORC" in found:
+        assert "'ORC' not supported" in state_of(metadata_of(result, "people"))["error"]
+    else:
+        agrees(lake, "people")
+
+
+def test_an_asset_chooses_its_name_and_its_mode(lake: Lake) -> None:
+    lake = mirrored(lake, "view")
+    named = frame_asset("people", "select 1 as id", metadata={"iceberg/mirror": {"table": "a.b.c", "mode": "register"}})
+    without = [
+        frame_asset(name, "select 1 as id", metadata={"iceberg/mirror": value})
+        for name, value in (("x", None), ("y", False))
+    ]
+    result = lake.materialize(named, *without)
+    state = state_of(metadata_of(result, "people"))
+    assert (state["table"], state["mode"], state["state"]) == ("`a.b`.c", "register", "current")
+    with duckdb_of(lake) as connection:
+        assert connection.sql('from m."a.b".c').fetchall() == [(1,)]
+        assert connection.sql("select count(*) from duckdb_views() where database_name = 'm'").fetchall() == [(0,)]
+    assert all("iceberg/mirror_state" not in metadata_of(result, name) for name in ("x", "y"))
+
+
+def test_without_a_mirror_nothing_is_mirrored_and_settings_are_refused(lake: Lake) -> None:
+    result = lake.materialize(people("select 1 as id", mirror=False))
+    assert "iceberg/mirror_state" not in metadata_of(result, "people")
+    error = lake.failure(people("select 2 as id", mirror={"mode": "view"}))
+    assert (error.class_name, error.allow_retries) == ("MetadataKeyError", False)
+    assert "set `mirror=DuckLakeMirror(catalog=...)` of the IO manager" in str(error)
+    assert lake.rows("people") == [1]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"mode": "registr"}, "one of view, register, copy in 'mode', found 'registr'. Hint: did you mean 'register'"),
+        ({"compression": "brotli"}, "one of snappy, zstd, gzip, none in 'compression', found 'brotli'"),
+        ({"tabel": "a.b"}, "settings out of table, mode, compression, found 'tabel'. Hint: did you mean 'table'"),
+        ({"table": "flights"}, "`namespace.table` in 'table', found 'flights'"),
+        ("view", "a dict of settings, or false, found 'view'"),
+    ],
+)
+def test_an_invalid_setting_is_refused_before_anything_is_written(lake: Lake, value: Any, message: str) -> None:
+    error = mirrored(lake).failure(people("select 1 as id", mirror=value))
+    assert (error.class_name, message in str(error)) == ("MetadataKeyError", True), error
+    assert not lake.exists("people")
+
+
+@pytest.mark.each_engine
+def test_a_failure_warns_and_the_next_materialization_catches_up(lake: Lake) -> None:
+    (lake.directory / "deep").write_text("a file in the place of a directory")
+    lake = mirrored(lake, "register")
+    asset = people("select 1 as id", write_disposition="append")
+    checks = build_mirror_checks([asset])
+    result = lake.materialize(asset, *checks)
+    state = state_of(metadata_of(result, "people"))
+    assert (state["state"], "expected a directory" in state["error"]) == ("behind", True)
+    (evaluation,) = result.get_asset_check_evaluations()
+    assert (evaluation.passed, evaluation.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert lake.rows("people") == [1]
+    (lake.directory / "deep").unlink()
+    result = lake.materialize(asset, *checks)
+    assert [item.passed for item in result.get_asset_check_evaluations()] == [True]
+    assert [row["id"] for row in shown(lake, "people")] == [1, 1]
+
+
+def test_a_failure_can_fail_the_step_after_its_commit(kept_lake: Lake) -> None:
+    (kept_lake.directory / "deep").write_text("a file in the place of a directory")
+    lake = mirrored(kept_lake, "register", on_failure="error")
+    asset = people("select 1 as id", write_disposition="append")
+    result = lake.materialize(asset, raise_on_error=False)
+    error = error_of(result)
+    assert (error.class_name, error.allow_retries) == ("MirrorFailedError", False)
+    assert str(error).startswith("The rows of db.people are committed, but its mirror does not show them yet. Cannot")
+    (lake.directory / "deep").unlink()
+    lake.materialize(asset, tags=resuming(result.run_id))
+    assert lake.rows("people") == [1]
+    assert [row["id"] for row in shown(lake, "people")] == [1]
+
+
+def test_a_retry_after_the_mirror_mirrors_nothing_twice(kept_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = mirrored(kept_lake, "register")
+    asset = people("select 1 as id", write_disposition="append")
+    with dying(monkeypatch):
+        died = lake.materialize(asset, raise_on_error=False)
+    assert not died.success
+    for _ in range(2):
+        lake.materialize(asset, tags=resuming(died.run_id))
+    assert [row["id"] for row in shown(lake, "people")] == lake.rows("people")
+    assert len(snapshots(lake)) == len({item[2] for item in snapshots(lake)})
+
+
+@pytest.mark.parametrize("mode", ["register", "view", "copy"])
+def test_staged_rows_are_mirrored_when_they_are_published(lake: Lake, mode: str) -> None:
+    lake = mirrored(lake, mode)
+    audits = {"small": "id < 10"}
+    lake.materialize(people("select 1 as id", audits=audits))
+    assert shown(lake, "people") == [{"id": 1}]
+    lake.failure(people("select 20 as id", audits=audits))
+    assert shown(lake, "people") == [{"id": 1}]
+    lake.materialize(people("select 2 as id", audits=audits))
+    assert shown(lake, "people") == [{"id": 2}]
+    assert len(snapshots(lake)) == 2
+
+
+def test_a_release_and_an_undo_are_mirrored(lake: Lake) -> None:
+    lake = mirrored(lake, "register")
+    lake.materialize(people("select 1 as id"))
+    asset = people("select 2 as id", publish="release")
+    staged = lake.materialize(asset)
+    assert "iceberg/mirror_state" not in metadata_of(staged, "people")
+    assert shown(lake, "people") == [{"id": 1}]
+    result = lake.materialize(asset, build_release("release", [asset]))
+    assert metadata_of(result, "release")["iceberg/mirror_state"]["db.people"]["state"] == "current"
+    assert shown(lake, "people") == [{"id": 2}]
+    definitions = dg.Definitions([asset], resources=lake.resources)
+    undo_run(definitions, result.run_id, report=lambda _: None)
+    assert (lake.rows("people"), shown(lake, "people")) == ([1], [{"id": 1}])
+
+
+def test_an_environment_is_mirrored_when_it_is_promoted(lake: Lake) -> None:
+    production = mirrored(lake, "register")
+    production.materialize(people("select 1 as id"))
+    environment = mirrored(lake, "register", environment="pr_1")
+    result = environment.materialize(people("select 2 as id"))
+    assert "iceberg/mirror_state" not in metadata_of(result, "people")
+    assert shown(production, "people") == [{"id": 1}]
+    definitions = dg.Definitions([people("select 2 as id")], resources=production.resources)
+    promote_environment(definitions, "pr_1", report=lambda _: None)
+    assert shown(production, "people") == [{"id": 2}]
+
+
+@pytest.mark.parametrize("mode", ["register", "view"])
+def test_maintenance_keeps_what_the_mirror_shows_and_the_mirror_follows(lake: Lake, mode: str) -> None:
+    lake = mirrored(lake, mode)
+    asset = people("select 1 as id", write_disposition="append")
+    lake.materialize(asset)
+    mirrored_id = lake.head("people").snapshot_id
+    plain = lake.with_options()
+    for _ in range(4):
+        plain.materialize(asset)
+    metadata = maintain(lake, asset)
+    assert "rewrite" in str(done(metadata["people"])) or done(metadata["people"])
+    assert mirrored_id in {snapshot.snapshot_id for snapshot in lake.table("people").snapshots()}
+    agrees(lake, "people")
+    maintain(lake, asset)
+    agrees(lake, "people")

@@ -1,0 +1,475 @@
+"""A DuckLake is made to show the newest snapshot of a table, whatever happened before."""
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.types import BinaryType, LongType, NestedField, StringType
+
+from dagster_iceberg_spark.errors import (
+    CatalogUnavailableError,
+    CommitConflictError,
+    ConfigurationError,
+    UpstreamMissingError,
+)
+from dagster_iceberg_spark.mirror import commit, copies, database, synchronization
+from dagster_iceberg_spark.mirror.ducklake import DuckLake
+from tests.mirror.conftest import NUMBERS, Mirrors, commits, lake_in, numbers
+
+MODES: Any = pytest.mark.parametrize("mode", ["register", "copy", "view"])
+
+
+@MODES
+def test_a_mirror_is_made_once_and_changes_nothing_when_it_is_current(mirrors: Mirrors, mode: Any) -> None:
+    table = mirrors.create("t", NUMBERS)
+    table.append(numbers(1, 2))
+    first, second = mirrors.synchronize("t", mode), mirrors.synchronize("t", mode)
+    head = mirrors.table("t").current_snapshot()
+    assert head is not None
+    assert first.ducklake_snapshot_id is not None
+    assert (second.snapshot_id, second.ducklake_snapshot_id) == (head.snapshot_id, None)
+    assert mirrors.shown("t") == mirrors.written("t")
+    assert mirrors.problems("t", mode) == []
+    assert len(commits(mirrors)) == 1
+
+
+@MODES
+def test_a_mirror_catches_up_with_all_that_it_has_missed(mirrors: Mirrors, mode: Any) -> None:
+    table = mirrors.create("t", NUMBERS, by="word")
+    table.append(numbers(1, 2))
+    mirrors.synchronize("t", mode)
+    table.append(numbers(3, word="b"))
+    table.overwrite(numbers(4, word="a"), overwrite_filter="word = 'a'")
+    with table.update_schema() as update:
+        update.rename_column("n", "number").add_column("note", StringType()).update_column("n", LongType())
+    table.append(pa.table({"number": [2**40], "word": ["c"], "note": ["new"]}))
+    assert len(mirrors.problems("t", mode)) == 1
+    mirrors.synchronize("t", mode)
+    assert mirrors.shown("t") == mirrors.written("t")
+    assert len(mirrors.shown("t")) == 3
+    assert len(commits(mirrors)) == 2
+
+
+@MODES
+def test_a_mirror_goes_back_with_its_table(sqlite_mirrors: Mirrors, mode: Any) -> None:
+    mirrors = sqlite_mirrors
+    table = mirrors.create("t", NUMBERS)
+    table.append(numbers(1))
+    first = table.current_snapshot()
+    table.append(numbers(2))
+    mirrors.synchronize("t", mode)
+    assert first is not None
+    table.manage_snapshots().rollback_to_snapshot(first.snapshot_id).commit()
+    mirrors.synchronize("t", mode)
+    assert mirrors.shown("t") == [{"n": 1, "word": "a"}]
+
+
+@pytest.mark.parametrize("mode", ["register", "copy"])
+def test_a_mirror_whose_snapshot_has_expired_is_compared_as_a_whole(sqlite_mirrors: Mirrors, mode: Any) -> None:
+    mirrors = sqlite_mirrors
+    table = mirrors.create("t", NUMBERS)
+    table.append(numbers(1))
+    table.append(numbers(2))
+    mirrors.synchronize("t", mode)
+    shown = table.current_snapshot()
+    table.overwrite(numbers(3))
+    assert shown is not None
+    table.maintenance.expire_snapshots().by_id(shown.snapshot_id).commit()
+    table.append(numbers(4))
+    mirrors.synchronize("t", mode)
+    assert mirrors.shown("t") == mirrors.written("t")
+
+
+@MODES
+def test_a_table_that_is_created_again_is_mirrored_anew(sqlite_mirrors: Mirrors, mode: Any) -> None:
+    mirrors = sqlite_mirrors
+    mirrors.create("t", NUMBERS).append(numbers(1))
+    mirrors.synchronize("t", mode)
+    mirrors.catalog.drop_table("db.t")
+    mirrors.create("t", pa.schema([("word", pa.string())])).append(pa.table({"word": ["again"]}))
+    mirrors.synchronize("t", mode)
+    assert mirrors.shown("t") == [{"word": "again"}]
+
+
+def test_the_mode_of_a_mirror_can_change(sqlite_mirrors: Mirrors) -> None:
+    mirrors = sqlite_mirrors
+    mirrors.create("t", NUMBERS).append(numbers(1))
+    for mode in ("view", "register", "copy", "register", "view"):
+        mirrors.synchronize("t", mode)  # type: ignore[arg-type]
+        assert mirrors.shown("t") == [{"n": 1, "word": "a"}]
+
+
+def test_time_travel_shows_what_earlier_snapshots_of_the_ducklake_showed(sqlite_mirrors: Mirrors) -> None:
+    mirrors = sqlite_mirrors
+    table = mirrors.create("t", NUMBERS)
+    table.append(numbers(1))
+    first = mirrors.synchronize("t").ducklake_snapshot_id
+    with table.update_schema() as update:
+        update.rename_column("n", "number")
+    table.overwrite(pa.table({"number": pa.array([2], pa.int32()), "word": ["b"]}))
+    mirrors.synchronize("t")
+    assert mirrors.query("select number from m.db.t") == [(2,)]
+    assert mirrors.query(f"select n from m.db.t at (version => {first})") == [(1,)]
+
+
+def test_a_table_without_a_snapshot_is_not_mirrored_yet(sqlite_mirrors: Mirrors) -> None:
+    sqlite_mirrors.create("t", NUMBERS)
+    state = sqlite_mirrors.synchronize("t")
+    assert (state.snapshot_id, state.ducklake_snapshot_id) == (None, None)
+    assert sqlite_mirrors.problems("t") == []
+
+
+def test_a_table_that_does_not_exist_is_an_error(sqlite_mirrors: Mirrors) -> None:
+    with pytest.raises(UpstreamMissingError, match=r"Cannot mirror db\.t: expected a table in the SQLite catalog"):
+        sqlite_mirrors.synchronize("t")
+
+
+@pytest.mark.parametrize("mode", ["register", "copy"])
+def test_statistics_prune_files(sqlite_mirrors: Mirrors, mode: Any) -> None:
+    mirrors = sqlite_mirrors
+    table = mirrors.create("t", NUMBERS, by="word")
+    for place, word in enumerate(("a", "b", "a value that is longer than sixteen characters")):
+        table.append(numbers(place, word=word))
+    mirrors.synchronize("t", mode)
+    with mirrors.duckdb() as connection:
+        for condition in ("n = 1", "word = 'b'", "word like 'a value%'"):
+            plan = connection.sql(f"explain analyze select * from m.db.t where {condition}").fetchall()[0][1]
+            assert "Total Files Read: 1" in plan
+        bounds = connection.sql("select max(word), min(word), max(n), count(*) from m.db.t").fetchall()
+    assert bounds == [("b", "a", 2, 3)]
+
+
+def test_identity_partitions_become_partition_values(sqlite_mirrors: Mirrors) -> None:
+    mirrors = sqlite_mirrors
+    table = mirrors.create("t", NUMBERS, by="word")
+    table.append(numbers(1))
+    table.append(numbers(2, word="b"))
+    mirrors.synchronize("t")
+    with sqlite3.connect(mirrors.lake.address) as catalog:
+        values = catalog.execute("select partition_value from ducklake_file_partition_value order by 1").fetchall()
+        columns = catalog.execute("select column_id, transform from ducklake_partition_column").fetchall()
+    assert (values, columns) == ([("a",), ("b",)], [(2, "identity")])
+    with table.update_spec() as update:
+        update.remove_field("word")
+    table.append(numbers(3))
+    mirrors.synchronize("t")
+    assert mirrors.shown("t") == mirrors.written("t")
+
+
+def test_an_append_copies_only_the_new_files(sqlite_mirrors: Mirrors) -> None:
+    mirrors = sqlite_mirrors
+    table = mirrors.create("t", NUMBERS, by="word")
+    table.append(pa.concat_tables([numbers(1), numbers(2, word="b")]))
+    mirrors.synchronize("t", "copy")
+    before = files_of(mirrors)
+    table.append(numbers(3))
+    mirrors.synchronize("t", "copy")
+    added = files_of(mirrors)
+    assert len(added - before) == 1
+    table.overwrite(numbers(4), overwrite_filter="word = 'a'")
+    mirrors.synchronize("t", "copy")
+    assert len(files_of(mirrors) - added) == 1
+    assert mirrors.shown("t") == mirrors.written("t")
+
+
+def files_of(mirrors: Mirrors) -> set[Path]:
+    assert mirrors.lake.data_path is not None
+    return set(Path(mirrors.lake.data_path).rglob("*.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("codec", "written"), [("snappy", "SNAPPY"), ("zstd", "ZSTD"), ("gzip", "GZIP"), ("none", "UNCOMPRESSED")]
+)
+def test_copies_are_compressed_as_configured(sqlite_mirrors: Mirrors, codec: Any, written: str) -> None:
+    sqlite_mirrors.create("t", NUMBERS).append(numbers(1))
+    sqlite_mirrors.synchronize("t", "copy", codec=codec)
+    (file,) = files_of(sqlite_mirrors)
+    assert pq.ParquetFile(file).metadata.row_group(0).column(0).compression == written
+
+
+def test_an_encrypted_ducklake_gets_encrypted_copies(tmp_path: Path) -> None:
+    mirrors = lake_in(tmp_path, is_encrypted=True)
+    mirrors.create("t", NUMBERS).append(numbers(1))
+    mirrors.synchronize("t", "copy")
+    (file,) = files_of(mirrors)
+    with pytest.raises(OSError, match="encrypted"):
+        pq.read_table(file)
+    assert mirrors.shown("t") == [{"n": 1, "word": "a"}]
+    with pytest.raises(ConfigurationError, match=r"expected a DuckLake whose files are not encrypted.*mode \"copy\""):
+        mirrors.synchronize("t", "register", shown_as="other")
+
+
+@pytest.mark.parametrize("statement", ["create table m.db.t (a int)", "create view m.db.t as select 1 as a"])
+def test_what_somebody_else_has_made_is_not_replaced(sqlite_mirrors: Mirrors, statement: str) -> None:
+    mirrors = sqlite_mirrors
+    mirrors.create("t", NUMBERS).append(numbers(1))
+    mirrors.synchronize("t", shown_as="other")
+    with mirrors.duckdb(read_only=False) as connection:
+        connection.execute(statement)
+    with pytest.raises(
+        ConfigurationError, match=r"as db\.t in the DuckLake at .*found a (table|view) that is no mirror"
+    ):
+        mirrors.synchronize("t")
+    assert len(mirrors.problems("t")) == 1
+
+
+def test_a_mirror_of_another_table_is_not_replaced(sqlite_mirrors: Mirrors) -> None:
+    for name in ("t", "u"):
+        sqlite_mirrors.create(name, NUMBERS).append(numbers(1))
+    sqlite_mirrors.synchronize("t", shown_as="shared")
+    with pytest.raises(ConfigurationError, match=r"found a table that is a mirror of lake\.db\.t"):
+        sqlite_mirrors.synchronize("u", shown_as="Shared")
+
+
+def test_names_that_differ_only_by_case_are_refused(sqlite_mirrors: Mirrors) -> None:
+    table = sqlite_mirrors.create("t", pa.schema([("a", pa.int32()), ("A", pa.int32())]))
+    table.append(pa.table({"a": pa.array([1], pa.int32()), "A": pa.array([2], pa.int32())}))
+    with pytest.raises(ConfigurationError, match="found 'a' and 'A'"):
+        sqlite_mirrors.synchronize("t")
+
+
+def test_a_column_named_filename_cannot_be_copied(sqlite_mirrors: Mirrors) -> None:
+    sqlite_mirrors.create("t", pa.schema([("filename", pa.string())])).append(pa.table({"filename": ["x"]}))
+    with pytest.raises(ConfigurationError, match="expected no column 'filename'"):
+        sqlite_mirrors.synchronize("t", "copy")
+    sqlite_mirrors.synchronize("t", "register")
+    assert sqlite_mirrors.shown("t") == [{"filename": "x"}]
+
+
+def test_odd_names_are_kept(sqlite_mirrors: Mirrors) -> None:
+    schema = Schema(
+        NestedField(1, "it's", StringType()), NestedField(2, 'a "b"', BinaryType()), NestedField(3, "a.b", LongType())
+    )
+    arrow = schema_to_pyarrow(schema)
+    table = sqlite_mirrors.create("t", arrow)
+    table.append(pa.table({"it's": ["x"], 'a "b"': [b"\x00"], "a.b": [1]}, schema=arrow))
+    for mode in ("register", "copy", "view"):
+        sqlite_mirrors.synchronize("t", mode, shown_as=f'o\'{mode} "x"')  # type: ignore[arg-type]
+        rows = sqlite_mirrors.query(f'from m.db."o\'{mode} ""x"""')
+        assert rows == [("x", b"\x00", 1)]
+
+
+def test_another_version_of_ducklake_is_refused(sqlite_mirrors: Mirrors) -> None:
+    sqlite_mirrors.create("t", NUMBERS).append(numbers(1))
+    sqlite_mirrors.synchronize("t")
+    with sqlite3.connect(sqlite_mirrors.lake.address) as catalog:
+        catalog.execute("update ducklake_metadata set value = '1.1' where key = 'version'")
+    with pytest.raises(ConfigurationError, match=r"expected version 1\.0 of DuckLake's format, found '1\.1'"):
+        sqlite_mirrors.synchronize("t")
+
+
+def test_another_data_path_is_refused(sqlite_mirrors: Mirrors) -> None:
+    mirrors = sqlite_mirrors
+    mirrors.create("t", NUMBERS).append(numbers(1))
+    mirrors.synchronize("t")
+    lake = mirrors.lake
+    other = Mirrors(mirrors.description, DuckLake(lake.kind, lake.address, lake.shown, "/elsewhere"))
+    with pytest.raises(ConfigurationError, match=r"expected its own `data_path`, .*files.*, found /elsewhere"):
+        other.synchronize("t")
+    assert Mirrors(mirrors.description, DuckLake(lake.kind, lake.address, lake.shown, None)).synchronize("t")
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_a_file_that_is_no_database_is_an_error(tmp_path: Path, kind: Any) -> None:
+    mirrors = lake_in(tmp_path, kind=kind)
+    mirrors.create("t", NUMBERS).append(numbers(1))
+    Path(mirrors.lake.address).parent.mkdir()
+    Path(mirrors.lake.address).write_text("something else, of more than a hundred bytes" * 10)
+    with pytest.raises(CatalogUnavailableError, match=r"Cannot (open|use) the DuckLake at .*not a"):
+        mirrors.synchronize("t")
+
+
+def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "nested").write_text("a file")
+    mirrors = lake_in(tmp_path)
+    mirrors.create("t", NUMBERS).append(numbers(1))
+    with pytest.raises(ConfigurationError, match=r"Cannot create the DuckLake at .*expected a directory"):
+        mirrors.synchronize("t")
+
+
+def test_a_locked_database_is_waited_for_and_then_an_error(
+    sqlite_mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirrors = sqlite_mirrors
+    monkeypatch.setattr(database, "MIRROR_LOCK_SECONDS", 0.3)
+    table = mirrors.create("t", NUMBERS)
+    table.append(numbers(1))
+    mirrors.synchronize("t")
+    table.append(numbers(2))
+    holder = sqlite3.connect(mirrors.lake.address, isolation_level=None)
+    holder.execute("begin immediate")
+    with pytest.raises(CatalogUnavailableError, match="database is locked"):
+        mirrors.synchronize("t")
+    holder.execute("rollback")
+    holder.close()
+    mirrors.synchronize("t")
+    assert mirrors.shown("t") == mirrors.written("t")
+
+
+def test_failed_copies_are_deleted_and_leave_the_catalog_as_it_was(
+    sqlite_mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirrors = sqlite_mirrors
+    table = mirrors.create("t", NUMBERS, by="word")
+    table.append(pa.concat_tables([numbers(1), numbers(2, word="b")]))
+    copied: list[Any] = []
+    copy = copies.Copier._copy
+
+    def fails(self: Any, *args: Any) -> Any:
+        if copied:
+            raise CatalogUnavailableError("the second upload fails")
+        copied.extend(copy(self, *args))
+        return copied
+
+    with monkeypatch.context() as patched:
+        patched.setattr(copies.Copier, "_copy", fails)
+        with pytest.raises(CatalogUnavailableError, match="the second upload"):
+            mirrors.synchronize("t", "copy")
+    assert (len(copied), files_of(mirrors), commits(mirrors)) == (1, set(), [])
+    mirrors.synchronize("t", "copy")
+    assert mirrors.shown("t") == mirrors.written("t")
+
+
+def test_an_upload_that_fails_names_the_directory(sqlite_mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch) -> None:
+    sqlite_mirrors.create("t", NUMBERS).append(numbers(1))
+    monkeypatch.setattr(copies.Copier, "_directory", lambda *_: "/proc/no/such/place")
+    with pytest.raises(CatalogUnavailableError, match=r"Cannot copy db\.t: expected DuckDB .* in /proc/no/such/place"):
+        sqlite_mirrors.synchronize("t", "copy")
+
+
+def test_a_failed_transaction_names_the_unused_files(sqlite_mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch) -> None:
+    mirrors = sqlite_mirrors
+    mirrors.create("t", NUMBERS).append(numbers(1))
+
+    def gone(*_: Any) -> None:
+        raise CatalogUnavailableError("the database is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(synchronization, "commit_change", gone)
+        with pytest.raises(CatalogUnavailableError, match="the database is gone") as raised:
+            mirrors.synchronize("t", "copy")
+    (file,) = files_of(mirrors)
+    assert str(file) in str(raised.value)
+    mirrors.synchronize("t", "copy")
+    assert mirrors.shown("t") == mirrors.written("t")
+
+
+@MODES
+def test_a_mirror_never_goes_back_when_another_writer_is_faster(
+    mirrors: Mirrors, mode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = mirrors.create("t", NUMBERS)
+    table.append(numbers(1))
+    mirrors.synchronize("t", mode)
+    table.append(numbers(2))
+    meanwhile = [lambda: (table.append(numbers(3)), synchronization.synchronize)]
+    commit_change, seen = commit.commit_change, []
+
+    def overtaken(database: Any, change: Any) -> int:
+        seen.append(change.record.snapshot_id)
+        if meanwhile:
+            meanwhile.pop()()
+            record = synchronization.newest(mirrors.description, synchronization.TableIdentifier(("db",), "t"))
+            assert record is not None
+            raise CommitConflictError("another writer was faster")
+        return commit_change(database, change)
+
+    monkeypatch.setattr(synchronization, "commit_change", overtaken)
+    mirrors.synchronize("t", mode)
+    assert len(set(seen)) == 2
+    assert mirrors.shown("t") == mirrors.written("t")
+
+
+def test_a_change_that_was_decided_on_an_older_mirror_is_refused(sqlite_mirrors: Mirrors) -> None:
+    mirrors = sqlite_mirrors
+    table = mirrors.create("t", NUMBERS)
+    table.append(numbers(1))
+    changes: list[Any] = []
+    original = synchronization.commit_change
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(
+            synchronization, "commit_change", lambda db, change: changes.append(change) or original(db, change)
+        )
+        mirrors.synchronize("t")
+        table.append(numbers(2))
+        mirrors.synchronize("t")
+    with (
+        database.opened(mirrors.lake) as opened,
+        pytest.raises(CommitConflictError, match=r"expected db\.t as it was a moment ago"),
+    ):
+        original(opened, changes[-1])
+    assert len(commits(mirrors)) == 2
+
+
+def test_ducklake_is_kept_from_deleting_the_files_of_iceberg(sqlite_mirrors: Mirrors) -> None:
+    mirrors = sqlite_mirrors
+    table = mirrors.create("t", NUMBERS)
+    table.append(numbers(1))
+    mirrors.synchronize("t")
+    first = table.current_snapshot()
+    table.overwrite(numbers(2))
+    mirrors.synchronize("t")
+    with mirrors.duckdb(read_only=False) as connection:
+        connection.execute("call ducklake_merge_adjacent_files('m')")
+        connection.execute("call ducklake_expire_snapshots('m', older_than => now())")
+    (problem,) = mirrors.problems("t")
+    assert "DuckLake is about to delete 1 files of the Iceberg table" in problem
+    mirrors.synchronize("t")
+    assert mirrors.problems("t") == []
+    with mirrors.duckdb(read_only=False) as connection:
+        connection.execute("call ducklake_cleanup_old_files('m', cleanup_all => true)")
+    assert first is not None
+    assert table.scan(snapshot_id=first.snapshot_id).to_arrow().num_rows == 1
+    assert mirrors.shown("t") == mirrors.written("t")
+
+
+def test_rows_that_somebody_else_adds_are_found(sqlite_mirrors: Mirrors) -> None:
+    mirrors = sqlite_mirrors
+    mirrors.create("t", NUMBERS).append(numbers(1))
+    mirrors.synchronize("t")
+    with mirrors.duckdb(read_only=False) as connection:
+        connection.execute("insert into m.db.t values (7, 'foreign')")
+        connection.execute("call m.set_option('auto_compact', true, schema => 'db', table_name => 't')")
+    problems = mirrors.problems("t")
+    assert problems[0] == "Somebody else has changed db.t: it lacks 0 files of Iceberg, and has 1 others."
+    assert "auto_compact" in problems[1]
+
+
+def test_a_mirror_that_somebody_has_dropped_is_made_again(mirrors: Mirrors) -> None:
+    mirrors.create("t", NUMBERS).append(numbers(1))
+    mirrors.synchronize("t")
+    with mirrors.duckdb(read_only=False) as connection:
+        connection.execute("drop table m.db.t")
+    assert "does not have db.t yet" in mirrors.problems("t")[0]
+    mirrors.synchronize("t")
+    assert mirrors.shown("t") == mirrors.written("t")
+
+
+def test_duckdb_can_write_other_tables_beside_mirrors(mirrors: Mirrors) -> None:
+    table = mirrors.create("t", NUMBERS)
+    table.append(numbers(1))
+    mirrors.synchronize("t")
+    with mirrors.duckdb(read_only=False) as connection:
+        connection.execute("create table m.db.own as select 1 as a")
+    table.append(numbers(2))
+    mirrors.synchronize("t")
+    with mirrors.duckdb(read_only=False) as connection:
+        connection.execute("insert into m.db.own select n from m.db.t")
+        assert connection.sql("select sum(a) from m.db.own").fetchall() == [(4,)]
+
+
+def test_no_extension_is_downloaded(sqlite_mirrors: Mirrors) -> None:
+    with sqlite_mirrors_connection() as connection, pytest.raises(duckdb.Error):
+        connection.execute("load spatial")
+
+
+def sqlite_mirrors_connection() -> Any:
+    from dagster_iceberg_spark.mirror.extensions import duckdb_with
+
+    return duckdb_with("ducklake")
