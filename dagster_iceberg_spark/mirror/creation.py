@@ -60,7 +60,7 @@ def _create(lake: DuckLake) -> None:
         _make_directory(lake, Path(lake.address).parent)
     if not urlsplit(data_path).scheme:
         _make_directory(lake, Path(data_path))
-    place = text_literal(f"ducklake:{_PREFIXES[lake.kind]}{_conninfo(lake)}")
+    place = text_literal(attached_name(lake))
     encrypted = ", ENCRYPTED" if lake.is_encrypted else ""
     import duckdb
 
@@ -85,12 +85,13 @@ def _exists(lake: DuckLake) -> bool:
         return database.has_ducklake
 
 
-def _conninfo(lake: DuckLake) -> str:
+def attached_name(lake: DuckLake) -> str:
+    """Return the name by which DuckDB attaches a DuckLake. It may hold a password."""
     if lake.kind != "postgresql":
-        return lake.address
+        return f"ducklake:{_PREFIXES[lake.kind]}{lake.address}"
     from psycopg2.extensions import make_dsn, parse_dsn
 
-    return str(make_dsn(**parse_dsn(lake.address)))
+    return f"ducklake:{_PREFIXES[lake.kind]}{make_dsn(**parse_dsn(lake.address))}"
 
 
 def _make_directory(lake: DuckLake, directory: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from dagster_iceberg_spark import build_mirror_checks, build_release, undo_run
 from dagster_iceberg_spark.environments import promote_environment
+from dagster_iceberg_spark.plan.mirror_options import MirrorMode
 from tests.behaviour.maintaining import done, maintain
 from tests.behaviour.mirroring import (
     DEFAULT_CATALOG,
@@ -59,7 +60,7 @@ def agrees(lake: Lake, table: str) -> None:
         ("copy", DUCKDB_FILE),
     ],
 )
-def test_a_mirror_shows_every_write(lake: Lake, mode: str, catalog: str) -> None:
+def test_a_mirror_shows_every_write(lake: Lake, mode: MirrorMode, catalog: str) -> None:
     lake = mirrored(lake, mode, catalog)
     lake.materialize(people(ROW.format(id=1)))
     agrees(lake, "people")
@@ -104,7 +105,7 @@ def test_a_mirror_shows_every_write(lake: Lake, mode: str, catalog: str) -> None
 
 
 @pytest.mark.parametrize("mode", ["register", "copy", "view"])
-def test_replaced_partitions_are_replaced_in_the_mirror(lake: Lake, mode: str) -> None:
+def test_replaced_partitions_are_replaced_in_the_mirror(lake: Lake, mode: MirrorMode) -> None:
     lake = mirrored(lake, mode)
     for day, value in (("2013-01-01", "1"), ("2013-01-02", "2"), ("2013-01-01", "3")):
         result = lake.materialize(hours(value), partition_key=day)
@@ -125,7 +126,7 @@ def test_replaced_partitions_are_replaced_in_the_mirror(lake: Lake, mode: str) -
 @pytest.mark.each_engine
 @pytest.mark.full
 @pytest.mark.parametrize("mode", ["register", "view", "copy"])
-def test_deleted_rows_are_deleted_in_the_mirror(lake: Lake, mode: str) -> None:
+def test_deleted_rows_are_deleted_in_the_mirror(lake: Lake, mode: MirrorMode) -> None:
     """Merge-on-read leaves position deletes, at most one file for each data file."""
     lake = mirrored(lake, mode)
     properties = {"write.merge.mode": "merge-on-read", "write.delete.mode": "merge-on-read", "format-version": "2"}
@@ -252,7 +253,7 @@ def test_a_retry_after_the_mirror_mirrors_nothing_twice(kept_lake: Lake, monkeyp
 
 
 @pytest.mark.parametrize("mode", ["register", "view", "copy"])
-def test_staged_rows_are_mirrored_when_they_are_published(lake: Lake, mode: str) -> None:
+def test_staged_rows_are_mirrored_when_they_are_published(lake: Lake, mode: MirrorMode) -> None:
     lake = mirrored(lake, mode)
     audits = {"small": "id < 10"}
     lake.materialize(people("select 1 as id", audits=audits))
@@ -292,7 +293,7 @@ def test_an_environment_is_mirrored_when_it_is_promoted(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("mode", ["register", "view"])
-def test_maintenance_keeps_what_the_mirror_shows_and_the_mirror_follows(lake: Lake, mode: str) -> None:
+def test_maintenance_keeps_what_the_mirror_shows_and_the_mirror_follows(lake: Lake, mode: MirrorMode) -> None:
     lake = mirrored(lake, mode)
     asset = people("select 1 as id", write_disposition="append")
     lake.materialize(asset)

@@ -15,10 +15,12 @@ from pyiceberg.table import Table
 from dagster_iceberg_spark import SqlCatalog
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import open_catalog
+from dagster_iceberg_spark.mirror.creation import attached_name
 from dagster_iceberg_spark.mirror.ducklake import DuckLake
 from dagster_iceberg_spark.mirror.extensions import duckdb_with
 from dagster_iceberg_spark.mirror.inspection import mirror_problems
 from dagster_iceberg_spark.mirror.synchronization import MirrorState, synchronize
+from dagster_iceberg_spark.plan.mirror import text_literal
 from dagster_iceberg_spark.plan.mirror_options import Codec, Mirror, MirrorMode
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
@@ -60,11 +62,10 @@ class Mirrors:
 
     @contextmanager
     def duckdb(self, *, read_only: bool = True) -> Iterator[duckdb.DuckDBPyConnection]:
-        prefix = "sqlite:" if self.lake.kind == "sqlite" else ""
         with duckdb_with("avro", "iceberg", "sqlite", "ducklake") as connection:
             connection.execute("set timezone = 'UTC'")
             access = "read_only" if read_only else "data_inlining_row_limit 0"
-            connection.execute(f"attach 'ducklake:{prefix}{self.lake.address}' as m ({access})")
+            connection.execute(f"attach {text_literal(attached_name(self.lake))} as m ({access})")
             yield connection
 
     def shown(self, name: str) -> list[Any]:

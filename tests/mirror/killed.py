@@ -40,7 +40,7 @@ def main(directory: str, kind: str, mode: Any, point: str) -> None:
     if point == "ducklake created":
         creation._create = after(creation._create)
     elif point == "before the transaction":
-        synchronization.commit_change = before(synchronization.commit_change)
+        vars(synchronization)["commit_change"] = before(commit.commit_change)
     elif point == "in the transaction":
         commit._Commit._tag = before(commit._Commit._tag)  # type: ignore[method-assign]
     elif point == "before its end":
@@ -53,7 +53,7 @@ def main(directory: str, kind: str, mode: Any, point: str) -> None:
 
         Database.execute = execute  # type: ignore[method-assign]
     else:
-        synchronization.commit_change = after(synchronization.commit_change)
+        vars(synchronization)["commit_change"] = after(commit.commit_change)
     lake_in(Path(directory), kind=kind).synchronize("t", mode)
 
 

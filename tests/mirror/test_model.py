@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, StringType
 
-from dagster_iceberg_spark.mirror import synchronization
+from dagster_iceberg_spark.mirror import commit, synchronization
 from tests.mirror.conftest import Mirrors, lake_in
 
 MODES: Final = ("register", "copy", "view")
@@ -114,7 +114,7 @@ class History:
         for mode in MODES:
             if self.random.random() < 0.3:
                 with pytest.MonkeyPatch.context() as patched, suppress(SystemError):
-                    patched.setattr(synchronization, "commit_change", self._dying(synchronization.commit_change))
+                    patched.setattr(synchronization, "commit_change", self._dying(commit.commit_change))
                     self._synchronize(mode)
             self._synchronize(mode)
         if self.table.current_snapshot() is not None:

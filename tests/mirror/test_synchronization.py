@@ -20,12 +20,11 @@ from dagster_iceberg_spark.errors import (
 )
 from dagster_iceberg_spark.mirror import commit, copies, database, synchronization
 from dagster_iceberg_spark.mirror.ducklake import DuckLake
+from dagster_iceberg_spark.mirror.extensions import duckdb_with
 from tests.mirror.conftest import NUMBERS, Mirrors, commits, lake_in, numbers
 
-MODES: Any = pytest.mark.parametrize("mode", ["register", "copy", "view"])
 
-
-@MODES
+@pytest.mark.parametrize("mode", ["register", "copy", "view"])
 def test_a_mirror_is_made_once_and_changes_nothing_when_it_is_current(mirrors: Mirrors, mode: Any) -> None:
     table = mirrors.create("t", NUMBERS)
     table.append(numbers(1, 2))
@@ -39,7 +38,7 @@ def test_a_mirror_is_made_once_and_changes_nothing_when_it_is_current(mirrors: M
     assert len(commits(mirrors)) == 1
 
 
-@MODES
+@pytest.mark.parametrize("mode", ["register", "copy", "view"])
 def test_a_mirror_catches_up_with_all_that_it_has_missed(mirrors: Mirrors, mode: Any) -> None:
     table = mirrors.create("t", NUMBERS, by="word")
     table.append(numbers(1, 2))
@@ -56,7 +55,7 @@ def test_a_mirror_catches_up_with_all_that_it_has_missed(mirrors: Mirrors, mode:
     assert len(commits(mirrors)) == 2
 
 
-@MODES
+@pytest.mark.parametrize("mode", ["register", "copy", "view"])
 def test_a_mirror_goes_back_with_its_table(sqlite_mirrors: Mirrors, mode: Any) -> None:
     mirrors = sqlite_mirrors
     table = mirrors.create("t", NUMBERS)
@@ -86,7 +85,7 @@ def test_a_mirror_whose_snapshot_has_expired_is_compared_as_a_whole(sqlite_mirro
     assert mirrors.shown("t") == mirrors.written("t")
 
 
-@MODES
+@pytest.mark.parametrize("mode", ["register", "copy", "view"])
 def test_a_table_that_is_created_again_is_mirrored_anew(sqlite_mirrors: Mirrors, mode: Any) -> None:
     mirrors = sqlite_mirrors
     mirrors.create("t", NUMBERS).append(numbers(1))
@@ -101,7 +100,7 @@ def test_the_mode_of_a_mirror_can_change(sqlite_mirrors: Mirrors) -> None:
     mirrors = sqlite_mirrors
     mirrors.create("t", NUMBERS).append(numbers(1))
     for mode in ("view", "register", "copy", "register", "view"):
-        mirrors.synchronize("t", mode)  # type: ignore[arg-type]
+        mirrors.synchronize("t", mode)
         assert mirrors.shown("t") == [{"n": 1, "word": "a"}]
 
 
@@ -250,7 +249,7 @@ def test_odd_names_are_kept(sqlite_mirrors: Mirrors) -> None:
     table = sqlite_mirrors.create("t", arrow)
     table.append(pa.table({"it's": ["x"], 'a "b"': [b"\x00"], "a.b": [1]}, schema=arrow))
     for mode in ("register", "copy", "view"):
-        sqlite_mirrors.synchronize("t", mode, shown_as=f'o\'{mode} "x"')  # type: ignore[arg-type]
+        sqlite_mirrors.synchronize("t", mode, shown_as=f'o\'{mode} "x"')
         rows = sqlite_mirrors.query(f'from m.db."o\'{mode} ""x"""')
         assert rows == [("x", b"\x00", 1)]
 
@@ -272,7 +271,7 @@ def test_another_data_path_is_refused(sqlite_mirrors: Mirrors) -> None:
     other = Mirrors(mirrors.description, DuckLake(lake.kind, lake.address, lake.shown, "/elsewhere"))
     with pytest.raises(ConfigurationError, match=r"expected its own `data_path`, .*files.*, found /elsewhere"):
         other.synchronize("t")
-    assert Mirrors(mirrors.description, DuckLake(lake.kind, lake.address, lake.shown, None)).synchronize("t")
+    Mirrors(mirrors.description, DuckLake(lake.kind, lake.address, lake.shown, None)).synchronize("t")
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
@@ -360,7 +359,7 @@ def test_a_failed_transaction_names_the_unused_files(sqlite_mirrors: Mirrors, mo
     assert mirrors.shown("t") == mirrors.written("t")
 
 
-@MODES
+@pytest.mark.parametrize("mode", ["register", "copy", "view"])
 def test_a_mirror_never_goes_back_when_another_writer_is_faster(
     mirrors: Mirrors, mode: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,17 +367,15 @@ def test_a_mirror_never_goes_back_when_another_writer_is_faster(
     table.append(numbers(1))
     mirrors.synchronize("t", mode)
     table.append(numbers(2))
-    meanwhile = [lambda: (table.append(numbers(3)), synchronization.synchronize)]
-    commit_change, seen = commit.commit_change, []
+    seen: list[int] = []
 
     def overtaken(database: Any, change: Any) -> int:
         seen.append(change.record.snapshot_id)
-        if meanwhile:
-            meanwhile.pop()()
-            record = synchronization.newest(mirrors.description, synchronization.TableIdentifier(("db",), "t"))
-            assert record is not None
-            raise CommitConflictError("another writer was faster")
-        return commit_change(database, change)
+        if len(seen) == 1:
+            table.append(numbers(3))
+            message = "another writer was faster"
+            raise CommitConflictError(message)
+        return commit.commit_change(database, change)
 
     monkeypatch.setattr(synchronization, "commit_change", overtaken)
     mirrors.synchronize("t", mode)
@@ -386,24 +383,27 @@ def test_a_mirror_never_goes_back_when_another_writer_is_faster(
     assert mirrors.shown("t") == mirrors.written("t")
 
 
-def test_a_change_that_was_decided_on_an_older_mirror_is_refused(sqlite_mirrors: Mirrors) -> None:
+def test_a_change_that_was_decided_on_an_older_mirror_is_refused(
+    sqlite_mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mirrors = sqlite_mirrors
     table = mirrors.create("t", NUMBERS)
     table.append(numbers(1))
     changes: list[Any] = []
-    original = synchronization.commit_change
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(
-            synchronization, "commit_change", lambda db, change: changes.append(change) or original(db, change)
-        )
-        mirrors.synchronize("t")
-        table.append(numbers(2))
-        mirrors.synchronize("t")
+
+    def kept(database: Any, change: Any) -> int:
+        changes.append(change)
+        return commit.commit_change(database, change)
+
+    monkeypatch.setattr(synchronization, "commit_change", kept)
+    mirrors.synchronize("t")
+    table.append(numbers(2))
+    mirrors.synchronize("t")
     with (
         database.opened(mirrors.lake) as opened,
         pytest.raises(CommitConflictError, match=r"expected db\.t as it was a moment ago"),
     ):
-        original(opened, changes[-1])
+        commit.commit_change(opened, changes[-1])
     assert len(commits(mirrors)) == 2
 
 
@@ -464,12 +464,6 @@ def test_duckdb_can_write_other_tables_beside_mirrors(mirrors: Mirrors) -> None:
         assert connection.sql("select sum(a) from m.db.own").fetchall() == [(4,)]
 
 
-def test_no_extension_is_downloaded(sqlite_mirrors: Mirrors) -> None:
-    with sqlite_mirrors_connection() as connection, pytest.raises(duckdb.Error):
+def test_no_extension_is_downloaded() -> None:
+    with duckdb_with("ducklake") as connection, pytest.raises(duckdb.Error):
         connection.execute("load spatial")
-
-
-def sqlite_mirrors_connection() -> Any:
-    from dagster_iceberg_spark.mirror.extensions import duckdb_with
-
-    return duckdb_with("ducklake")
