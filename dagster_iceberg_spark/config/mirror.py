@@ -87,12 +87,11 @@ class DuckLakeMirror(Configuration):
         "fails the step, and the rows stay committed.",
     )
 
-    @field_validator("catalog")
+    @field_validator("catalog", mode="before")
     @classmethod
-    def _has_known_scheme(cls, catalog: str) -> str:
+    def _has_known_scheme(cls, catalog: object) -> object:
         """Refuse an unknown database when the code location loads."""
-        is_known = _FILE.fullmatch(catalog) or scheme_of(catalog) in _SERVERS
-        if not (isinstance(catalog, dg.EnvVar) or is_known):
+        if isinstance(catalog, str) and not isinstance(catalog, dg.EnvVar) and not _is_known(catalog):
             raise _uri_refusal(catalog)
         return catalog
 
@@ -159,6 +158,10 @@ class DuckLakeMirror(Configuration):
         from dagster_iceberg_spark.mirror.inspection import mirror_problems
 
         return mirror_problems(self.ducklake(), mirror, catalog, identifier)
+
+
+def _is_known(uri: str) -> bool:
+    return _FILE.fullmatch(uri) is not None or scheme_of(uri) in _SERVERS
 
 
 def _uri_refusal(uri: str) -> ConfigurationError:

@@ -1,5 +1,6 @@
 """Creates a DuckLake, and checks one that exists."""
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -8,10 +9,11 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.mirror.database import Database, opened
+from dagster_iceberg_spark.mirror.database import LOCK_POLL_SECONDS, Database, is_locked, opened
 from dagster_iceberg_spark.mirror.ducklake import FORMAT_VERSION, DatabaseKind, DuckLake
 from dagster_iceberg_spark.mirror.extensions import duckdb_with
 from dagster_iceberg_spark.plan.mirror import text_literal
+from dagster_iceberg_spark.timeouts import MIRROR_LOCK_SECONDS
 
 _EXTENSIONS: Final[dict[DatabaseKind, tuple[str, ...]]] = {
     "sqlite": ("sqlite", "ducklake"),
@@ -60,22 +62,31 @@ def _create(lake: DuckLake) -> None:
         _make_directory(lake, Path(lake.address).parent)
     if not urlsplit(data_path).scheme:
         _make_directory(lake, Path(data_path))
-    place = text_literal(attached_name(lake))
-    encrypted = ", ENCRYPTED" if lake.is_encrypted else ""
+    attach = f"ATTACH {text_literal(attached_name(lake))} AS lake (DATA_PATH {text_literal(data_path)}"
+    attach += ", ENCRYPTED)" if lake.is_encrypted else ")"
+    deadline = time.monotonic() + MIRROR_LOCK_SECONDS
+    while not _is_created(lake, attach, is_last=time.monotonic() > deadline):
+        time.sleep(LOCK_POLL_SECONDS)
+
+
+def _is_created(lake: DuckLake, attach: str, *, is_last: bool) -> bool:
+    """Create a DuckLake. Return false if another process is creating it, unless this is the last attempt."""
     import duckdb
 
     with duckdb_with(*_EXTENSIONS[lake.kind]) as connection:
         try:
-            connection.execute(f"ATTACH {place} AS lake (DATA_PATH {text_literal(data_path)}{encrypted})")
+            connection.execute(attach)
         except duckdb.Error as error:
-            if _exists(lake):  # another process has created it at the same time
-                return
-            raise ConfigurationError.refusing(
-                "create",
-                f"the {lake}",
-                expected="a database in which DuckDB can create its tables",
-                found=lake.redact(" ".join(str(error).split())),
-            ) from None
+            found = lake.redact(" ".join(str(error).split()))
+        else:
+            return True
+    if _exists(lake):
+        return True
+    if is_locked(found) and not is_last:
+        return False
+    raise ConfigurationError.refusing(
+        "create", f"the {lake}", expected="a database in which DuckDB can create its tables", found=found
+    )
 
 
 def _exists(lake: DuckLake) -> bool:

@@ -21,7 +21,7 @@ from dagster_iceberg_spark.errors import (
     IcebergSparkError,
 )
 from dagster_iceberg_spark.mirror.ducklake import DatabaseKind, DuckLake
-from dagster_iceberg_spark.timeouts import CLIENT_CONNECT_TIMEOUT_SECONDS, MIRROR_LOCK_SECONDS, POLL_SECONDS
+from dagster_iceberg_spark.timeouts import CLIENT_CONNECT_TIMEOUT_SECONDS, MIRROR_LOCK_SECONDS
 
 _ROWS_AT_ONCE: Final = 200
 _EXTRA: Final = {"duckdb": "ducklake", "psycopg2": "postgres"}
@@ -42,6 +42,9 @@ _CONFLICTS: Final = frozenset(
     }
 )
 """The names of the drivers' errors for a change that another writer has overtaken."""
+_LOCKED: Final = ("database is locked", "Could not set lock", "file handle conflict", "already exists")
+LOCK_POLL_SECONDS: Final = 0.1
+"""Between two looks whether another process has released a lock."""
 _TABLES: Final = "SELECT count(*) FROM information_schema.tables WHERE table_name = 'ducklake_metadata'"
 _SQLITE_TABLES: Final = "SELECT count(*) FROM sqlite_master WHERE name = 'ducklake_metadata'"
 
@@ -166,7 +169,12 @@ def _duckdb_connection(duckdb: Any, lake: DuckLake) -> Any:
     while True:
         try:
             return duckdb.connect(lake.address)
-        except duckdb.IOException as error:
-            if "lock" not in str(error) or time.monotonic() > deadline:
+        except duckdb.Error as error:
+            if not is_locked(str(error)) or time.monotonic() > deadline:
                 raise
-            time.sleep(POLL_SECONDS / 10)
+            time.sleep(LOCK_POLL_SECONDS)
+
+
+def is_locked(message: str) -> bool:
+    """Return whether an error of DuckDB or SQLite is about a database that somebody else is using."""
+    return any(words in message for words in _LOCKED)
