@@ -1,7 +1,7 @@
 # One way in: people, hooks and CI run these verbs. Each sets itself up in .venv; none needs an active environment.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-full test-servers test-cluster test-versions test-long check lint types format bench bench-memory bench-merging bench-staging bench-sizes lock clean distclean
+.PHONY: help setup demo ui test test-full test-servers test-cluster test-versions test-long check lint types format bench bench-memory bench-merging bench-mirroring bench-staging bench-sizes lock clean distclean
 
 BIN := .venv/bin
 
@@ -81,6 +81,9 @@ bench-merging: setup ## Measure merges beside a plain MERGE, and the files that 
 
 bench-memory: setup ## Measure how much memory reading and writing Arrow takes
 	@$(BIN)/python -m benchmarks.memory $(ARGS)
+
+bench-mirroring: setup ## Measure what a mirror adds to a small daily partition
+	@$(BIN)/python -m benchmarks.mirroring $(ARGS)
 
 bench-staging: setup ## Measure what audits and a publication add to a small daily partition
 	@$(BIN)/python -m benchmarks.staging $(ARGS)

@@ -24,8 +24,8 @@ from dagster_iceberg_spark.plan.comparison import DefinedTable, TableReport, dif
 from dagster_iceberg_spark.plan.environment import RETENTION_DAYS as ENVIRONMENT_RETENTION_DAYS
 from dagster_iceberg_spark.plan.environment import Environment
 from dagster_iceberg_spark.plan.metadata_key import read_metadata
-from dagster_iceberg_spark.plan.mirror_options import Mirror
-from dagster_iceberg_spark.plan.options import MIRROR_STATE, OUTPUT_KEYS, MaintenanceOptions, mirror_settings
+from dagster_iceberg_spark.plan.mirror_options import MIRROR_STATE, Mirror
+from dagster_iceberg_spark.plan.options import OUTPUT_KEYS, MaintenanceOptions, mirror_settings
 from dagster_iceberg_spark.plan.placement import LocationTemplate
 from dagster_iceberg_spark.plan.staging import RETENTION_DAYS, PublishedBy
 from dagster_iceberg_spark.plan.table_request import TableCreation, missing_namespace, missing_table

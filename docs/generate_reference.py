@@ -33,6 +33,7 @@ from dagster_iceberg_spark.config.hadoop_store import HadoopStore
 from dagster_iceberg_spark.config.hive_catalog import HiveCatalog
 from dagster_iceberg_spark.config.in_memory_catalog import InMemoryCatalog
 from dagster_iceberg_spark.config.metrics import OpenTelemetryMetrics, PrometheusMetrics
+from dagster_iceberg_spark.config.mirror import DuckLakeMirror
 from dagster_iceberg_spark.config.rest_catalog import RestCatalog
 from dagster_iceberg_spark.config.s3_store import S3Store
 from dagster_iceberg_spark.config.spark_catalog import SparkCatalogByName
@@ -94,6 +95,8 @@ RESULTS: Final = {
     "iceberg/published": "`false` for rows that wait for a release; absent otherwise",
     "iceberg/staged_branch": "the branch of rows that wait for a release",
     "iceberg/commit_token": "the commit token of rows that wait for a release",
+    "iceberg/mirror_state": "what the [mirror](mirror.md) shows: `state` (`current` or `behind`), `table`, `mode`, "
+    "`snapshot_id`, `ducklake_snapshot_id` (if the mirror has changed), `seconds`, `error`",
     "iceberg/adopted": "`true` if the snapshot of an earlier attempt was adopted; absent otherwise",
 }
 SUMMARY: Final = {
@@ -218,6 +221,8 @@ def _lines() -> Iterator[str]:
     yield from _fields(AwsCredentials)
     yield from _section("Metrics", "Values of `metrics` of `IcebergPySparkIOManager`. See [metrics](metrics.md).")
     yield from _configurations(OpenTelemetryMetrics, PrometheusMetrics)
+    yield from _section("Mirror", "Value of `mirror` of `IcebergPySparkIOManager`. See [mirror](mirror.md).")
+    yield from _configurations(DuckLakeMirror)
     yield from _section("Errors", "See [errors](errors.md) for what to do about them.")
     yield from ("", "```text", *_tree(), "```")
     yield from _errors()

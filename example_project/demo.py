@@ -22,7 +22,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from example_project.resources import CHECKOUT, LAKE, NAMESPACE, resources_in
+from example_project.resources import CHECKOUT, LAKE, NAMESPACE, mirror_in, resources_in
 
 DAGSTER_HOME = CHECKOUT / ".dagster_home"
 LOG = DAGSTER_HOME / "demo.log"
@@ -126,6 +126,9 @@ def main() -> int:
             console.print()
         console.rule("What the tables say: January's worst departures, by airport and day")
         console.print(worst_days(catalog))
+        console.print()
+        console.rule("What DuckDB reads in the DuckLake: no row is copied")
+        console.print(mirrored_delays())
         console.print()
         console.print(
             "`make ui` opens this in Dagster: the runs, the tables' columns, the report's plot.", style="bold"
@@ -273,6 +276,22 @@ def worst_days(catalog: Catalog) -> Table:
             f"{row['max_wind']:.0f} mph",
             f"{row['min_visib']:.1f} mi",
         )
+    return shown
+
+
+def mirrored_delays() -> Table:
+    """Return the delays of January by airport, as DuckDB reads them in the mirror."""
+    shown = Table(**PLAIN)
+    with mirror_in(LAKE).connect() as duckdb:
+        rows = duckdb.sql(
+            f"SELECT origin, count(*), sum(flights), round(avg(mean_delay), 1) FROM mirror.{NAMESPACE}.daily_delays "
+            "GROUP BY origin ORDER BY origin"
+        ).fetchall()
+    shown.add_column("airport", ratio=1)
+    for column in ("days", "flights", "mean delay"):
+        shown.add_column(column, justify="right", no_wrap=True)
+    for origin, days, flights, delay in rows:
+        shown.add_row(origin, str(days), f"{flights:,}", f"{delay} min")
     return shown
 
 

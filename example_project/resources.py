@@ -4,12 +4,21 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
+from dagster_iceberg_spark import DuckLakeMirror, IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
 from example_project.sources import NycFlights13
 
 NAMESPACE = "nyc"
 CHECKOUT = Path(__file__).parents[1]
 LAKE = Path(os.environ.get("NYC_LAKE", CHECKOUT / "lake")).absolute()
+
+
+def mirror_in(lake: Path) -> DuckLakeMirror:
+    """Return the mirror beside the catalog: no row is copied, because its tables are made of Iceberg's own files.
+
+    Args:
+        lake: The directory of the catalog.
+    """
+    return DuckLakeMirror(catalog=f"sqlite:///{lake}/mirror.ducklake", mode="register")
 
 
 def resources_in(lake: Path, *, remote: str | None = None) -> dict[str, Any]:
@@ -43,4 +52,6 @@ def resources_in(lake: Path, *, remote: str | None = None) -> dict[str, Any]:
         "spark": spark,
         "source": NycFlights13(spark=spark, cache_directory=str(lake / "source")),
         "iceberg": IcebergPySparkIOManager(spark=spark, namespace=NAMESPACE),
+        # Its tables are shown in a DuckLake too, for people who work with DuckDB.
+        "iceberg_mirrored": IcebergPySparkIOManager(spark=spark, namespace=NAMESPACE, mirror=mirror_in(lake)),
     }

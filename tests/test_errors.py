@@ -30,6 +30,7 @@ RETRIED = {
     "CommitConflictError",
     "CatalogUnavailableError",
     "CredentialsExpiredError",
+    "MirrorFailedError",
     "WriteFailedError",
 }
 

@@ -1,6 +1,8 @@
 """Where tables are mirrored."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 from urllib.parse import unquote
@@ -18,6 +20,8 @@ from dagster_iceberg_spark.plan.options import MIRROR
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
     from dagster_iceberg_spark.catalog.description import CatalogDescription
     from dagster_iceberg_spark.mirror.synchronization import MirrorState
 
@@ -146,6 +150,20 @@ class DuckLakeMirror(Configuration):
         from dagster_iceberg_spark.mirror.synchronization import synchronize
 
         return synchronize(self.ducklake(), mirror, catalog, identifier)
+
+    @contextmanager
+    def connect(self) -> "Iterator[DuckDBPyConnection]":
+        """Yield a DuckDB in memory that has the DuckLake attached as `mirror`, to read it.
+
+        The extensions come from Python packages, so that nothing is downloaded. For files on S3, create a secret first.
+
+        Raises:
+            ConfigurationError: The extra `ducklake` is not installed, or there is no DuckLake.
+        """
+        from dagster_iceberg_spark.mirror.creation import attached
+
+        with attached(self.ducklake(), name="mirror") as connection:
+            yield connection
 
     def record(self, mirror: Mirror) -> MirrorRecord | None:
         """Return what a mirror shows, or None if there is none yet. See `mirror.inspection`."""

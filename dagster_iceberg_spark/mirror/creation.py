@@ -5,15 +5,18 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.mirror.database import LOCK_POLL_SECONDS, Database, is_locked, opened
 from dagster_iceberg_spark.mirror.ducklake import FORMAT_VERSION, DatabaseKind, DuckLake
 from dagster_iceberg_spark.mirror.extensions import duckdb_with
-from dagster_iceberg_spark.plan.mirror import text_literal
+from dagster_iceberg_spark.plan.mirror import quoted_name, text_literal
 from dagster_iceberg_spark.timeouts import MIRROR_LOCK_SECONDS
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 _EXTENSIONS: Final[dict[DatabaseKind, tuple[str, ...]]] = {
     "sqlite": ("sqlite", "ducklake"),
@@ -47,6 +50,25 @@ def opened_ducklake(lake: DuckLake) -> Iterator[tuple[Database, LakeOptions]]:
             _create(lake)
             database = stack.enter_context(opened(lake))
         yield database, _options(database)
+
+
+@contextmanager
+def attached(lake: DuckLake, *, name: str) -> "Iterator[DuckDBPyConnection]":
+    """Yield a DuckDB in memory that has a DuckLake attached under a name, to read it.
+
+    Raises:
+        ConfigurationError: The extra `ducklake` is not installed, or there is no DuckLake.
+    """
+    with duckdb_with("avro", "iceberg", "httpfs", *_EXTENSIONS[lake.kind]) as connection:
+        import duckdb
+
+        try:
+            connection.execute(f"ATTACH {text_literal(attached_name(lake))} AS {quoted_name(name)} (READ_ONLY)")
+        except duckdb.Error as error:
+            raise ConfigurationError.refusing(
+                "attach", f"the {lake}", expected="a DuckLake", found=lake.redact(" ".join(str(error).split()))
+            ) from None
+        yield connection
 
 
 def _create(lake: DuckLake) -> None:

@@ -8,6 +8,9 @@ from dagster_iceberg_spark.plan.values import one_of, settings, text
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.notation import NotationError
 
+MIRROR_STATE: Final = "iceberg/mirror_state"
+"""Key of a materialization's metadata: what the mirror of its table shows."""
+
 MirrorMode: TypeAlias = Literal["view", "register", "copy"]
 """`view`: a view over Iceberg's metadata file. `register`: Iceberg's data files. `copy`: files of the DuckLake."""
 Codec: TypeAlias = Literal["snappy", "zstd", "gzip", "none"]

@@ -56,7 +56,6 @@ AUDITS: Final = "iceberg/audits"
 PUBLISH: Final = "iceberg/publish"
 RETAIN: Final = "iceberg/retain"
 MIRROR: Final = "iceberg/mirror"
-MIRROR_STATE: Final = "iceberg/mirror_state"
 
 RESULT_KEYS: Final = (
     "iceberg/snapshot_id",
@@ -85,7 +84,7 @@ RESULT_KEYS: Final = (
     "iceberg/commit_token",
     "iceberg/publication",
     "iceberg/publication_seconds",
-    MIRROR_STATE,
+    "iceberg/mirror_state",
 )
 """Keys that the package reports with a materialization."""
 

@@ -21,7 +21,8 @@ from dagster_iceberg_spark.errors import (
 )
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan import release_refusals
-from dagster_iceberg_spark.plan.options import MIRROR_STATE, WriteOptions
+from dagster_iceberg_spark.plan.mirror_options import MIRROR_STATE
+from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.publication import StagedRows, published_snapshot, rows_of_scope
 from dagster_iceberg_spark.plan.release import Member, PublishedSnapshot
 from dagster_iceberg_spark.plan.staging import Staging, staged_branch

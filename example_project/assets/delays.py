@@ -12,7 +12,7 @@ from example_project.partitions import new_york_day, new_york_days, new_york_mon
     group_name="delays",
     kinds={"spark", "iceberg"},
     owners=["team:analytics"],
-    io_manager_key="iceberg",
+    io_manager_key="iceberg_mirrored",
     partitions_def=new_york_days,
     backfill_policy=dg.BackfillPolicy.single_run(),
     ins={

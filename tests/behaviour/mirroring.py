@@ -8,10 +8,8 @@ import duckdb
 import pyarrow as pa
 
 from dagster_iceberg_spark import DuckLakeMirror
-from dagster_iceberg_spark.mirror.creation import attached_name
-from dagster_iceberg_spark.mirror.extensions import duckdb_with
+from dagster_iceberg_spark.mirror.creation import attached
 from dagster_iceberg_spark.mirror.store import s3_secret
-from dagster_iceberg_spark.plan.mirror import text_literal
 from dagster_iceberg_spark.plan.mirror_options import MirrorMode
 from tests.conftest import Lake
 
@@ -36,14 +34,11 @@ def duckdb_of(lake: Lake, keys: Mapping[str, str] | None = None) -> Iterator[duc
     """Yield a DuckDB with the mirror of a lake attached as `m`, as somebody else opens it."""
     mirror = lake.io_manager.mirror
     assert isinstance(mirror, DuckLakeMirror)
-    name = text_literal(attached_name(mirror.ducklake()))
-    extensions = ("avro", "iceberg", "httpfs", "sqlite", "postgres", "ducklake")
-    with duckdb_with(*extensions) as connection:
+    with attached(mirror.ducklake(), name="m") as connection:
         properties = {**lake.spark.catalog_description.pyiceberg_properties, **(keys or {})}
         if "s3.access-key-id" in properties:
             connection.execute(s3_secret(properties))
         connection.execute("set timezone = 'UTC'")
-        connection.execute(f"attach {name} as m (read_only)")
         yield connection
 
 

@@ -192,19 +192,9 @@ def test_without_a_mirror_nothing_is_mirrored_and_settings_are_refused(lake: Lak
     assert lake.rows("people") == [1]
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ({"mode": "registr"}, "one of view, register, copy in 'mode', found 'registr'. Hint: did you mean 'register'"),
-        ({"compression": "brotli"}, "one of snappy, zstd, gzip, none in 'compression', found 'brotli'"),
-        ({"tabel": "a.b"}, "settings out of table, mode, compression, found 'tabel'. Hint: did you mean 'table'"),
-        ({"table": "flights"}, "`namespace.table` in 'table', found 'flights'"),
-        ("view", "a dict of settings, or false, found 'view'"),
-    ],
-)
-def test_an_invalid_setting_is_refused_before_anything_is_written(lake: Lake, value: Any, message: str) -> None:
-    error = mirrored(lake).failure(people("select 1 as id", mirror=value))
-    assert (error.class_name, message in str(error)) == ("MetadataKeyError", True), error
+def test_an_invalid_setting_is_refused_before_anything_is_written(lake: Lake) -> None:
+    error = mirrored(lake).failure(people("select 1 as id", mirror={"mode": "registr"}))
+    assert (error.class_name, "did you mean 'register'" in str(error)) == ("MetadataKeyError", True)
     assert not lake.exists("people")
 
 

@@ -219,6 +219,11 @@ def test_foreign_keys_and_reported_keys_are_ignored() -> None:
         ("iceberg/publish", "run", "expected one of step, release, found 'run'"),
         ("iceberg/maintenance", {"older_then": "1 day"}, "found 'older_then'. Hint: did you mean 'older_than'?"),
         ("iceberg/retain", "forever", "expected a duration, such as `12 hours` or `7 days`, found 'forever'"),
+        ("iceberg/mirror", {"mode": "registr"}, "found 'registr'. Hint: did you mean 'register'?"),
+        ("iceberg/mirror", {"compression": "brotli"}, "one of snappy, zstd, gzip, none in 'compression'"),
+        ("iceberg/mirror", {"tabel": "a.b"}, "settings out of table, mode, compression, found 'tabel'"),
+        ("iceberg/mirror", {"table": "flights"}, "expected `namespace.table` in 'table', found 'flights'"),
+        ("iceberg/mirror", "view", "expected a dict of settings, or false, found 'view'"),
         ("iceberg/on_failure", True, "expected one of keep, drop, found True"),
     ],
 )
@@ -271,14 +276,14 @@ def test_an_invalid_address_is_refused(key: str, value: Any) -> None:
 @pytest.mark.parametrize("key", ADDRESSING_KEYS)
 def test_run_metadata_cannot_change_the_table_s_address(key: str) -> None:
     with pytest.raises(MetadataKeyError, match=f"expected `{key}` in the asset's definition only"):
-        parsed({}, {key: "a.b"})
+        parsed({}, {key: text_of(key, "a.b")})
     with pytest.raises(MetadataKeyError, match=f"`{key}`"):
-        parsed({key: "a.b"}, {key: "a.c"})
+        parsed({key: text_of(key, "a.b")}, {key: text_of(key, "a.c")})
 
 
 @pytest.mark.parametrize("key", ADDRESSING_KEYS)
 def test_run_metadata_may_repeat_the_definition(key: str) -> None:
-    assert parsed({key: "a.b"}, {key: "a.b"}) == parsed({key: "a.b"})
+    assert parsed({key: text_of(key, "a.b")}, {key: text_of(key, "a.b")}) == parsed({key: text_of(key, "a.b")})
 
 
 def test_a_merge_needs_keys() -> None:
@@ -357,7 +362,13 @@ FULL = {
     "iceberg/takes_over": "old/flights",
     "iceberg/maintenance": {"older_than": "30 days"},
     "iceberg/retain": "400 days",
+    "iceberg/mirror": {"table": "analytics.flights", "mode": "register"},
 }
+
+
+def text_of(key: str, text: str) -> Any:
+    """A value of a key that locates rows or names their owner."""
+    return {"table": text} if key == "iceberg/mirror" else text
 
 
 def arguments(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -427,4 +438,4 @@ def test_the_format_version_is_not_kept_as_a_table_property(given: dict[str, Any
 
 @pytest.mark.parametrize("key", ADDRESSING_KEYS)
 def test_none_in_run_metadata_keeps_the_definition_s_value(key: str) -> None:
-    assert parsed({key: "a.b"}, {key: None}) == parsed({key: "a.b"})
+    assert parsed({key: text_of(key, "a.b")}, {key: None}) == parsed({key: text_of(key, "a.b")})
