@@ -284,7 +284,7 @@ def mirrored_delays() -> Table:
     shown = Table(**PLAIN)
     with mirror_in(LAKE).connect() as duckdb:
         rows = duckdb.sql(
-            f"SELECT origin, count(*), sum(flights), round(avg(mean_delay), 1) FROM mirror.{NAMESPACE}.daily_delays "
+            "SELECT origin, count(*), sum(flights), round(avg(mean_delay), 1) FROM mirror.nyc.daily_delays "
             "GROUP BY origin ORDER BY origin"
         ).fetchall()
     shown.add_column("airport", ratio=1)

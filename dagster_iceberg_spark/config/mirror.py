@@ -1,7 +1,6 @@
 """Where tables are mirrored."""
 
 import re
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
@@ -20,6 +19,8 @@ from dagster_iceberg_spark.plan.options import MIRROR
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from duckdb import DuckDBPyConnection
 
     from dagster_iceberg_spark.catalog.description import CatalogDescription

@@ -48,7 +48,6 @@ def agrees(lake: Lake, table: str) -> None:
     assert repr(shown(lake, table)) == repr(in_order(lake.arrow(table)))
 
 
-@pytest.mark.each_engine
 @pytest.mark.parametrize(
     ("mode", "catalog"),
     [
@@ -104,6 +103,7 @@ def test_a_mirror_shows_every_write(lake: Lake, mode: MirrorMode, catalog: str) 
     assert len(snapshots(lake)) == 8
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["register", "copy", "view"])
 def test_replaced_partitions_are_replaced_in_the_mirror(lake: Lake, mode: MirrorMode) -> None:
     lake = mirrored(lake, mode)
@@ -123,7 +123,6 @@ def test_replaced_partitions_are_replaced_in_the_mirror(lake: Lake, mode: Mirror
     }
 
 
-@pytest.mark.each_engine
 @pytest.mark.full
 @pytest.mark.parametrize("mode", ["register", "view", "copy"])
 def test_deleted_rows_are_deleted_in_the_mirror(lake: Lake, mode: MirrorMode) -> None:
@@ -139,6 +138,7 @@ def test_deleted_rows_are_deleted_in_the_mirror(lake: Lake, mode: MirrorMode) ->
     assert int(lake.summaries("people")[-1]["total-position-deletes"]) > 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("options", "found"),
     [
@@ -192,13 +192,13 @@ def test_without_a_mirror_nothing_is_mirrored_and_settings_are_refused(lake: Lak
     assert lake.rows("people") == [1]
 
 
+@pytest.mark.full
 def test_an_invalid_setting_is_refused_before_anything_is_written(lake: Lake) -> None:
     error = mirrored(lake).failure(people("select 1 as id", mirror={"mode": "registr"}))
     assert (error.class_name, "did you mean 'register'" in str(error)) == ("MetadataKeyError", True)
     assert not lake.exists("people")
 
 
-@pytest.mark.each_engine
 def test_a_failure_warns_and_the_next_materialization_catches_up(lake: Lake) -> None:
     (lake.directory / "deep").write_text("a file in the place of a directory")
     lake = mirrored(lake, "register")
@@ -216,6 +216,7 @@ def test_a_failure_warns_and_the_next_materialization_catches_up(lake: Lake) -> 
     assert [row["id"] for row in shown(lake, "people")] == [1, 1]
 
 
+@pytest.mark.full
 def test_a_failure_can_fail_the_step_after_its_commit(kept_lake: Lake) -> None:
     (kept_lake.directory / "deep").write_text("a file in the place of a directory")
     lake = mirrored(kept_lake, "register", on_failure="error")
@@ -230,6 +231,7 @@ def test_a_failure_can_fail_the_step_after_its_commit(kept_lake: Lake) -> None:
     assert [row["id"] for row in shown(lake, "people")] == [1]
 
 
+@pytest.mark.full
 def test_a_retry_after_the_mirror_mirrors_nothing_twice(kept_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = mirrored(kept_lake, "register")
     asset = people("select 1 as id", write_disposition="append")
@@ -255,6 +257,7 @@ def test_staged_rows_are_mirrored_when_they_are_published(lake: Lake, mode: Mirr
     assert len(snapshots(lake)) == 2
 
 
+@pytest.mark.full
 def test_a_release_and_an_undo_are_mirrored(lake: Lake) -> None:
     lake = mirrored(lake, "register")
     lake.materialize(people("select 1 as id"))
@@ -270,6 +273,7 @@ def test_a_release_and_an_undo_are_mirrored(lake: Lake) -> None:
     assert (lake.rows("people"), shown(lake, "people")) == ([1], [{"id": 1}])
 
 
+@pytest.mark.full
 def test_an_environment_is_mirrored_when_it_is_promoted(lake: Lake) -> None:
     production = mirrored(lake, "register")
     production.materialize(people("select 1 as id"))
@@ -282,6 +286,7 @@ def test_an_environment_is_mirrored_when_it_is_promoted(lake: Lake) -> None:
     assert shown(production, "people") == [{"id": 2}]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["register", "view"])
 def test_maintenance_keeps_what_the_mirror_shows_and_the_mirror_follows(lake: Lake, mode: MirrorMode) -> None:
     lake = mirrored(lake, mode)

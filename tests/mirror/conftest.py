@@ -97,7 +97,7 @@ def commits(mirrors: Mirrors) -> Sequence[Any]:
     return mirrors.query("select snapshot_id from m.snapshots() where author = 'dagster_iceberg_spark' order by 1")
 
 
-@pytest.fixture(params=["sqlite", "duckdb"])
+@pytest.fixture(params=["sqlite", pytest.param("duckdb", marks=pytest.mark.full)])
 def mirrors(request: pytest.FixtureRequest, tmp_path: Path) -> Mirrors:
     return lake_in(tmp_path, kind=request.param)
 

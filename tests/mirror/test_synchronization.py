@@ -24,6 +24,7 @@ from dagster_iceberg_spark.mirror.extensions import duckdb_with
 from tests.mirror.conftest import NUMBERS, Mirrors, commits, lake_in, numbers
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["register", "copy", "view"])
 def test_a_mirror_is_made_once_and_changes_nothing_when_it_is_current(mirrors: Mirrors, mode: Any) -> None:
     table = mirrors.create("t", NUMBERS)
@@ -55,6 +56,7 @@ def test_a_mirror_catches_up_with_all_that_it_has_missed(mirrors: Mirrors, mode:
     assert len(commits(mirrors)) == 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["register", "copy", "view"])
 def test_a_mirror_goes_back_with_its_table(sqlite_mirrors: Mirrors, mode: Any) -> None:
     mirrors = sqlite_mirrors
@@ -69,6 +71,7 @@ def test_a_mirror_goes_back_with_its_table(sqlite_mirrors: Mirrors, mode: Any) -
     assert mirrors.shown("t") == [{"n": 1, "word": "a"}]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["register", "copy"])
 def test_a_mirror_whose_snapshot_has_expired_is_compared_as_a_whole(sqlite_mirrors: Mirrors, mode: Any) -> None:
     mirrors = sqlite_mirrors
@@ -85,6 +88,7 @@ def test_a_mirror_whose_snapshot_has_expired_is_compared_as_a_whole(sqlite_mirro
     assert mirrors.shown("t") == mirrors.written("t")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["register", "copy", "view"])
 def test_a_table_that_is_created_again_is_mirrored_anew(sqlite_mirrors: Mirrors, mode: Any) -> None:
     mirrors = sqlite_mirrors
@@ -96,6 +100,7 @@ def test_a_table_that_is_created_again_is_mirrored_anew(sqlite_mirrors: Mirrors,
     assert mirrors.shown("t") == [{"word": "again"}]
 
 
+@pytest.mark.full
 def test_the_mode_of_a_mirror_can_change(sqlite_mirrors: Mirrors) -> None:
     mirrors = sqlite_mirrors
     mirrors.create("t", NUMBERS).append(numbers(1))
@@ -104,6 +109,7 @@ def test_the_mode_of_a_mirror_can_change(sqlite_mirrors: Mirrors) -> None:
         assert mirrors.shown("t") == [{"n": 1, "word": "a"}]
 
 
+@pytest.mark.full
 def test_time_travel_shows_what_earlier_snapshots_of_the_ducklake_showed(sqlite_mirrors: Mirrors) -> None:
     mirrors = sqlite_mirrors
     table = mirrors.create("t", NUMBERS)
@@ -117,6 +123,7 @@ def test_time_travel_shows_what_earlier_snapshots_of_the_ducklake_showed(sqlite_
     assert mirrors.query(f"select n from m.db.t at (version => {first})") == [(1,)]
 
 
+@pytest.mark.full
 def test_a_table_without_a_snapshot_is_not_mirrored_yet(sqlite_mirrors: Mirrors) -> None:
     sqlite_mirrors.create("t", NUMBERS)
     state = sqlite_mirrors.synchronize("t")
@@ -129,6 +136,7 @@ def test_a_table_that_does_not_exist_is_an_error(sqlite_mirrors: Mirrors) -> Non
         sqlite_mirrors.synchronize("t")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["register", "copy"])
 def test_statistics_prune_files(sqlite_mirrors: Mirrors, mode: Any) -> None:
     mirrors = sqlite_mirrors
@@ -144,6 +152,7 @@ def test_statistics_prune_files(sqlite_mirrors: Mirrors, mode: Any) -> None:
     assert bounds == [("b", "a", 2, 3)]
 
 
+@pytest.mark.full
 def test_identity_partitions_become_partition_values(sqlite_mirrors: Mirrors) -> None:
     mirrors = sqlite_mirrors
     table = mirrors.create("t", NUMBERS, by="word")
@@ -182,6 +191,7 @@ def files_of(mirrors: Mirrors) -> set[Path]:
     return set(Path(mirrors.lake.data_path).rglob("*.parquet"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("codec", "written"), [("snappy", "SNAPPY"), ("zstd", "ZSTD"), ("gzip", "GZIP"), ("none", "UNCOMPRESSED")]
 )
@@ -218,6 +228,7 @@ def test_what_somebody_else_has_made_is_not_replaced(sqlite_mirrors: Mirrors, st
     assert len(mirrors.problems("t")) == 1
 
 
+@pytest.mark.full
 def test_a_mirror_of_another_table_is_not_replaced(sqlite_mirrors: Mirrors) -> None:
     for name in ("t", "u"):
         sqlite_mirrors.create(name, NUMBERS).append(numbers(1))
@@ -226,6 +237,7 @@ def test_a_mirror_of_another_table_is_not_replaced(sqlite_mirrors: Mirrors) -> N
         sqlite_mirrors.synchronize("u", shown_as="Shared")
 
 
+@pytest.mark.full
 def test_names_that_differ_only_by_case_are_refused(sqlite_mirrors: Mirrors) -> None:
     table = sqlite_mirrors.create("t", pa.schema([("a", pa.int32()), ("A", pa.int32())]))
     table.append(pa.table({"a": pa.array([1], pa.int32()), "A": pa.array([2], pa.int32())}))
@@ -233,6 +245,7 @@ def test_names_that_differ_only_by_case_are_refused(sqlite_mirrors: Mirrors) -> 
         sqlite_mirrors.synchronize("t")
 
 
+@pytest.mark.full
 def test_a_column_named_filename_cannot_be_copied(sqlite_mirrors: Mirrors) -> None:
     sqlite_mirrors.create("t", pa.schema([("filename", pa.string())])).append(pa.table({"filename": ["x"]}))
     with pytest.raises(ConfigurationError, match="expected no column 'filename'"):
@@ -241,6 +254,7 @@ def test_a_column_named_filename_cannot_be_copied(sqlite_mirrors: Mirrors) -> No
     assert sqlite_mirrors.shown("t") == [{"filename": "x"}]
 
 
+@pytest.mark.full
 def test_odd_names_are_kept(sqlite_mirrors: Mirrors) -> None:
     schema = Schema(
         NestedField(1, "it's", StringType()), NestedField(2, 'a "b"', BinaryType()), NestedField(3, "a.b", LongType())
@@ -254,6 +268,7 @@ def test_odd_names_are_kept(sqlite_mirrors: Mirrors) -> None:
         assert rows == [("x", b"\x00", 1)]
 
 
+@pytest.mark.full
 def test_another_version_of_ducklake_is_refused(sqlite_mirrors: Mirrors) -> None:
     sqlite_mirrors.create("t", NUMBERS).append(numbers(1))
     sqlite_mirrors.synchronize("t")
@@ -263,6 +278,7 @@ def test_another_version_of_ducklake_is_refused(sqlite_mirrors: Mirrors) -> None
         sqlite_mirrors.synchronize("t")
 
 
+@pytest.mark.full
 def test_another_data_path_is_refused(sqlite_mirrors: Mirrors) -> None:
     mirrors = sqlite_mirrors
     mirrors.create("t", NUMBERS).append(numbers(1))
@@ -274,6 +290,7 @@ def test_another_data_path_is_refused(sqlite_mirrors: Mirrors) -> None:
     Mirrors(mirrors.description, DuckLake(lake.kind, lake.address, lake.shown, None)).synchronize("t")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
 def test_a_file_that_is_no_database_is_an_error(tmp_path: Path, kind: Any) -> None:
     mirrors = lake_in(tmp_path, kind=kind)
@@ -284,6 +301,7 @@ def test_a_file_that_is_no_database_is_an_error(tmp_path: Path, kind: Any) -> No
         mirrors.synchronize("t")
 
 
+@pytest.mark.full
 def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "nested").write_text("a file")
     mirrors = lake_in(tmp_path)
@@ -335,6 +353,7 @@ def test_failed_copies_are_deleted_and_leave_the_catalog_as_it_was(
     assert mirrors.shown("t") == mirrors.written("t")
 
 
+@pytest.mark.full
 def test_an_upload_that_fails_names_the_directory(sqlite_mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch) -> None:
     sqlite_mirrors.create("t", NUMBERS).append(numbers(1))
     monkeypatch.setattr(copies.Copier, "_directory", lambda *_: "/proc/no/such/place")
@@ -342,6 +361,7 @@ def test_an_upload_that_fails_names_the_directory(sqlite_mirrors: Mirrors, monke
         sqlite_mirrors.synchronize("t", "copy")
 
 
+@pytest.mark.full
 def test_a_failed_transaction_names_the_unused_files(sqlite_mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch) -> None:
     mirrors = sqlite_mirrors
     mirrors.create("t", NUMBERS).append(numbers(1))
@@ -359,6 +379,7 @@ def test_a_failed_transaction_names_the_unused_files(sqlite_mirrors: Mirrors, mo
     assert mirrors.shown("t") == mirrors.written("t")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["register", "copy", "view"])
 def test_a_mirror_never_goes_back_when_another_writer_is_faster(
     mirrors: Mirrors, mode: Any, monkeypatch: pytest.MonkeyPatch
@@ -383,6 +404,7 @@ def test_a_mirror_never_goes_back_when_another_writer_is_faster(
     assert mirrors.shown("t") == mirrors.written("t")
 
 
+@pytest.mark.full
 def test_a_change_that_was_decided_on_an_older_mirror_is_refused(
     sqlite_mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -416,7 +438,6 @@ def test_ducklake_is_kept_from_deleting_the_files_of_iceberg(sqlite_mirrors: Mir
     table.overwrite(numbers(2))
     mirrors.synchronize("t")
     with mirrors.duckdb(read_only=False) as connection:
-        connection.execute("call ducklake_merge_adjacent_files('m')")
         connection.execute("call ducklake_expire_snapshots('m', older_than => now())")
     (problem,) = mirrors.problems("t")
     assert "DuckLake is about to delete 1 files of the Iceberg table" in problem
@@ -429,6 +450,25 @@ def test_ducklake_is_kept_from_deleting_the_files_of_iceberg(sqlite_mirrors: Mir
     assert mirrors.shown("t") == mirrors.written("t")
 
 
+@pytest.mark.full
+def test_a_compaction_of_the_whole_ducklake_leaves_registered_tables_alone(sqlite_mirrors: Mirrors) -> None:
+    mirrors = sqlite_mirrors
+    table = mirrors.create("t", NUMBERS)
+    table.append(numbers(1))
+    table.append(numbers(2))
+    mirrors.synchronize("t")
+    with mirrors.duckdb(read_only=False) as connection:
+        connection.execute("create table m.db.own (a int)")
+        for number in (1, 2):
+            connection.execute(f"insert into m.db.own values ({number})")
+        connection.execute("call ducklake_merge_adjacent_files('m')")
+    assert mirrors.problems("t") == []
+    with sqlite3.connect(mirrors.lake.address) as catalog:
+        files = catalog.execute("select count(*) from ducklake_data_file where end_snapshot is null").fetchall()
+    assert files == [(3,)]
+
+
+@pytest.mark.full
 def test_rows_that_somebody_else_adds_are_found(sqlite_mirrors: Mirrors) -> None:
     mirrors = sqlite_mirrors
     mirrors.create("t", NUMBERS).append(numbers(1))
@@ -441,6 +481,7 @@ def test_rows_that_somebody_else_adds_are_found(sqlite_mirrors: Mirrors) -> None
     assert "auto_compact" in problems[1]
 
 
+@pytest.mark.full
 def test_a_mirror_that_somebody_has_dropped_is_made_again(mirrors: Mirrors) -> None:
     mirrors.create("t", NUMBERS).append(numbers(1))
     mirrors.synchronize("t")
@@ -451,6 +492,7 @@ def test_a_mirror_that_somebody_has_dropped_is_made_again(mirrors: Mirrors) -> N
     assert mirrors.shown("t") == mirrors.written("t")
 
 
+@pytest.mark.full
 def test_duckdb_can_write_other_tables_beside_mirrors(mirrors: Mirrors) -> None:
     table = mirrors.create("t", NUMBERS)
     table.append(numbers(1))
@@ -464,6 +506,7 @@ def test_duckdb_can_write_other_tables_beside_mirrors(mirrors: Mirrors) -> None:
         assert connection.sql("select sum(a) from m.db.own").fetchall() == [(4,)]
 
 
+@pytest.mark.full
 def test_no_extension_is_downloaded() -> None:
     with duckdb_with("ducklake") as connection, pytest.raises(duckdb.Error):
         connection.execute("load spatial")
