@@ -25,7 +25,6 @@ def two_of_an_hour(value: int) -> dg.AssetsDefinition:
     )
 
 
-@pytest.mark.each_engine
 @WAYS
 def test_replaced_rows_are_read_anew_and_replace_the_partitions_that_were_made_of_them(
     lake: Lake, annotation: Any

@@ -184,6 +184,7 @@ def test_files_stay_where_they_may_belong_to_somebody_else(
     assert reason in plan
 
 
+@pytest.mark.full
 def test_rows_are_deleted_after_their_retention_and_readers_of_changes_go_on(lake: Lake) -> None:
     days = dg.DailyPartitionsDefinition("2013-01-01")
     metadata = {"partition_expr": "ts", **APPEND, "iceberg/retain": "30 days"}

@@ -65,6 +65,7 @@ def test_a_day_that_others_have_not_touched_is_rebased(lake: Lake, before_public
     assert staged_branches(lake) == []
 
 
+@pytest.mark.full
 def test_a_day_that_others_have_written_meanwhile_is_written_again(lake: Lake, before_publication: Before) -> None:
     in_other_days(lake, 1, "2013-01-01")()
     before_publication(in_other_days(lake, 3, "2013-01-02"))  # empty when the run staged it

@@ -69,6 +69,7 @@ def test_a_run_at_the_head_of_its_tables_is_rolled_back_and_restored(lake: Lake)
         undo(lake, done.by)
 
 
+@pytest.mark.full
 def test_a_run_below_others_is_reverted_and_its_undo_too(lake: Lake) -> None:
     both(lake, "1")
     run = both(lake, "3")

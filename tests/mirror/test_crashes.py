@@ -33,6 +33,7 @@ def test_a_killed_mirror_is_finished_by_the_next_one(tmp_path: Path, kind: str, 
     assert len(commits(mirrors)) == (1 if point == POINTS[0] else 2)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("duckdb", marks=pytest.mark.full)])
 def test_writers_that_mirror_at_once_leave_a_current_mirror(tmp_path: Path, kind: Any) -> None:
     mirrors = lake_in(tmp_path, kind=kind)
