@@ -95,7 +95,7 @@ def _is_created(lake: DuckLake, attach: str, *, is_last: bool) -> bool:
     """Create a DuckLake. Return false if another process is creating it, unless this is the last attempt."""
     import duckdb
 
-    with duckdb_with(*_EXTENSIONS[lake.kind]) as connection:
+    with duckdb_with("httpfs", *_EXTENSIONS[lake.kind]) as connection:  # DuckLake checks the scheme of its data path
         try:
             connection.execute(attach)
         except duckdb.Error as error:

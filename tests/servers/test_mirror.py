@@ -9,7 +9,7 @@ import pytest
 
 from dagster_iceberg_spark import DuckLakeMirror
 from dagster_iceberg_spark.plan.mirror_options import MirrorMode
-from tests.behaviour.mirroring import duckdb_of, in_order, shown, state_of
+from tests.behaviour.mirroring import duckdb_of, in_order, state_of
 from tests.conftest import error_of, frame_asset, metadata_of, open_lake
 from tests.servers import combinations
 from tests.servers.postgresql import PASSWORD, PostgreSqlServer
@@ -27,6 +27,7 @@ def test_a_ducklake_in_postgresql_shows_tables_on_every_store(
     with ExitStack() as stack:
         asked = combinations.Asked(request, tmp_path, stack)
         is_local = catalog == "sqlite"
+        keys = {f"s3.{name}": value for name, value in combinations.VENDED.items()} if "vended" in catalog else {}
         data_path = str(tmp_path / "files") if is_local else f"{asked.on_s3}/mirror"
         mirror = DuckLakeMirror(catalog=postgresql.uri(database=name), data_path=data_path, mode=mode)
         for opened in open_lake(getattr(combinations, catalog)(asked), tmp_path, None):
@@ -36,11 +37,8 @@ def test_a_ducklake_in_postgresql_shows_tables_on_every_store(
                 metadata = {"iceberg/write_disposition": disposition}
                 result = lake.materialize(frame_asset("people", rows, metadata=metadata))
                 assert state_of(metadata_of(result, "people"))["state"] == "current"
-                if catalog == "rest_vended":
-                    with duckdb_of(lake, asked.s3.store().describe().pyiceberg_secrets) as connection:
-                        found = in_order(connection.sql("from m.db.people").to_arrow_table())
-                else:
-                    found = shown(lake, "people")
+                with duckdb_of(lake, keys) as connection:
+                    found = in_order(connection.sql("from m.db.people").to_arrow_table())
                 assert repr(found) == repr(in_order(lake.arrow("people")))
 
 
