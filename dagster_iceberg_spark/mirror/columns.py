@@ -67,13 +67,14 @@ def mirror_columns(schema: Schema, *, table: str) -> tuple[Column, ...]:
 
 def _columns(fields: Iterable[NestedField], parent_id: int | None, table: str) -> Iterator[Column]:
     for field in fields:
+        default = field.initial_default
         yield Column(
             column_id=field.field_id,
             name=field.name,
             type=_type_name(field, table),
             parent_id=parent_id,
             is_nullable=not field.required,
-            initial_default=None if field.initial_default is None else str(field.initial_default),
+            initial_default=None if default is None else str(default),
         )
         yield from _columns(parts_of(field.field_type), field.field_id, table)
 

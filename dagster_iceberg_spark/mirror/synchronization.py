@@ -96,7 +96,7 @@ def _attempt(
     _refuse_foreign(database.lake, mirror, base, record)
     if mirror.mode == "register":
         _keep_files(database, source)
-    is_current = base is not None and record.shows_same(base.record)
+    is_current = base is not None and record.is_served_by(base.record)
     return source.head.snapshot_id, None if is_current else _commit(database, options, mirror, base, source)
 
 

@@ -29,6 +29,7 @@ def mirror_table(
         state = config.synchronize(mirror, catalog, identifier)
     except Exception as error:
         found = str(error) if isinstance(error, IcebergSparkError) else f"{type(error).__name__}: {error}"
+        found = config.ducklake().redact(catalog.redact(found))
         failure = MirrorFailedError.after_commit(identifier, found)
         if config.on_failure == "error":
             failure.allows_retries = not isinstance(error, IcebergSparkError) or error.allows_retries
@@ -37,8 +38,8 @@ def mirror_table(
         return {**shown, "state": "behind", "error": found}
     if state.ducklake_snapshot_id is not None:
         report(
-            f"Mirrored snapshot {state.snapshot_id} of {identifier} as {mirror.table} in the {config.ducklake()}, "
-            f"snapshot {state.ducklake_snapshot_id}: {mirror.mode}, {state.seconds:.2f} s."
+            f"Mirrored snapshot {state.snapshot_id} of {identifier} in {state.seconds:.2f} s: {mirror.table} "
+            f"({mirror.mode}) in the {config.ducklake()}, DuckLake snapshot {state.ducklake_snapshot_id}."
         )
     known = {"snapshot_id": state.snapshot_id, "ducklake_snapshot_id": state.ducklake_snapshot_id}
     return {

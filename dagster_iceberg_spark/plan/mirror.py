@@ -60,12 +60,15 @@ class MirrorRecord:
         return other is not None and (other.table_uuid, other.mode) == (self.table_uuid, self.mode)
 
     def shows_same(self, other: "MirrorRecord | None") -> bool:
-        """Return whether a mirror with the other record already shows what this one is about."""
+        """Return whether a mirror with the other record already shows these rows and columns."""
         if other is None or not self.continues(other):
             return False
-        if self.mode == "view":
-            return other.metadata_location == self.metadata_location
         return (other.snapshot_id, other.schema_id) == (self.snapshot_id, self.schema_id)
+
+    def is_served_by(self, other: "MirrorRecord | None") -> bool:
+        """Return whether such a mirror needs no change. A view follows each metadata file, which Iceberg may delete."""
+        is_outdated = self.mode == "view" and other is not None and other.metadata_location != self.metadata_location
+        return self.shows_same(other) and not is_outdated
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,20 @@ def test_a_table_that_is_created_again_is_mirrored_anew(sqlite_mirrors: Mirrors,
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("mode", ["register", "copy", "view"])
+def test_a_commit_of_metadata_leaves_the_mirror_current(sqlite_mirrors: Mirrors, mode: Any) -> None:
+    mirrors = sqlite_mirrors
+    table = mirrors.create("t", NUMBERS)
+    table.append(numbers(1))
+    mirrors.synchronize("t", mode)
+    with table.transaction() as transaction:
+        transaction.set_properties(note="x")
+    assert mirrors.problems("t", mode) == []
+    state = mirrors.synchronize("t", mode)
+    assert (state.ducklake_snapshot_id is not None) == (mode == "view")  # which follows the newest metadata file
+
+
+@pytest.mark.full
 def test_the_mode_of_a_mirror_can_change(sqlite_mirrors: Mirrors) -> None:
     mirrors = sqlite_mirrors
     mirrors.create("t", NUMBERS).append(numbers(1))
