@@ -18,7 +18,7 @@ import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
+from dagster_iceberg_spark import DuckLakeMirror, IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
 from dagster_iceberg_spark.resource import SESSIONS
 from dagster_iceberg_spark.versions import (
     ICEBERG_AWS_BUNDLE,
@@ -132,7 +132,8 @@ class Lake:
 
     def with_options(self, **options: Any) -> "Lake":
         """Return the same lake with an IO manager that has other options."""
-        io_manager = IcebergPySparkIOManager(spark=self.spark, **{"namespace": "db", **options})
+        given = {"namespace": "db", **mirror_options(self.directory), **options}
+        io_manager = IcebergPySparkIOManager(spark=self.spark, **given)
         return Lake(self.spark, io_manager, self.instance, self.directory)
 
     def materialize(self, *assets: Any, raise_on_error: bool = True, **kwargs: Any) -> dg.ExecuteInProcessResult:
@@ -424,10 +425,16 @@ def open_lake(catalog: Any, directory: Path, remote: str | None) -> Iterator[Lak
     """Yield a lake on the catalog and close its session afterwards."""
     conf = CONNECT_CONF if remote else SPARK_CONF
     spark = IcebergSparkResource(catalog=catalog, spark_config=conf, remote=remote, jars="provided")
-    io_manager = IcebergPySparkIOManager(spark=spark, namespace="db")
+    io_manager = IcebergPySparkIOManager(spark=spark, namespace="db", **mirror_options(directory))
     with dg.DagsterInstance.ephemeral() as instance:
         yield Lake(spark, io_manager, instance, directory)
     SESSIONS.release(id(spark), stops_when_unused="yes" if remote else "no")
+
+
+def mirror_options(directory: Path) -> dict[str, Any]:
+    """Return a mirror for every table of the tests, if the environment variable MIRROR_MODE names its mode."""
+    mode: Any = os.environ.get("MIRROR_MODE")
+    return {"mirror": DuckLakeMirror(catalog=f"sqlite:///{directory}/mirror.ducklake", mode=mode)} if mode else {}
 
 
 def free_port() -> int:

@@ -1,5 +1,6 @@
 """What was seen of each feature with the installed version of Spark."""
 
+import os
 from collections.abc import Generator, Iterator
 from typing import Any, Final
 
@@ -8,7 +9,7 @@ import pytest
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.versions import SPARK_VERSION
 from tests import combinations_page
-from tests.behaviour import spark_versions
+from tests.behaviour import mirroring, spark_versions
 from tests.behaviour.spark_versions import ENGINES, FEATURES, OWN, REFUSALS
 
 _SEEN: Final = pytest.StashKey[dict[tuple[str, str], bool]]()
@@ -67,6 +68,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
         seen = item.config.stash.setdefault(_SEEN, {})
         seen[place] = seen.get(place, True) and report.passed
     return report  # type: ignore[no-any-return]
+
+
+@pytest.fixture(autouse=True)
+def _mirrors_agree(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With MIRROR_MODE, DuckDB reads each table that a test leaves, through its mirror, as pyiceberg reads it."""
+    yield
+    if "MIRROR_MODE" in os.environ and "lake" in request.fixturenames:
+        mirroring.compare(request.getfixturevalue("lake"))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -1,5 +1,6 @@
 """Reads tables through a mirror, with DuckDB alone."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -8,6 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from dagster_iceberg_spark import DuckLakeMirror
+from dagster_iceberg_spark.catalog.tables import tables_of
 from dagster_iceberg_spark.mirror.creation import attached
 from dagster_iceberg_spark.mirror.store import s3_secret
 from dagster_iceberg_spark.plan.mirror_options import MirrorMode
@@ -71,3 +73,21 @@ def snapshots(lake: Lake) -> Sequence[tuple[Any, ...]]:
             "select snapshot_id, commit_message, commit_extra_info from m.snapshots() "
             "where author = 'dagster_iceberg_spark' order by 1"
         ).fetchall()
+
+
+def compare(lake: Lake) -> None:
+    """Compare all mirrored tables of a lake. Those that a test has changed without an IO manager are mirrored first."""
+    mirror, catalog = lake.io_manager.mirror, lake.spark.catalog_description
+    assert isinstance(mirror, DuckLakeMirror)
+    for identifier in tables_of(catalog):
+        chosen = mirror.mirror_of(identifier, None, subject=str(identifier))
+        assert chosen is not None
+        state = mirror.synchronize(chosen, catalog, identifier)
+        if state.snapshot_id is None:
+            continue
+        written = lake.spark.pyiceberg_catalog.load_table(identifier.parts).scan().to_arrow()
+        name = f'm."{".".join(identifier.namespace)}"."{identifier.name}"'
+        with duckdb_of(lake) as connection:
+            found = connection.sql(f"from {name}").to_arrow_table()
+        sys.stdout.write(f"{identifier}: {len(found)} rows\n")
+        assert repr(in_order(found)) == repr(in_order(written)), identifier

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, LongType, NestedField, StringType
 
@@ -21,6 +22,7 @@ from dagster_iceberg_spark.errors import (
 from dagster_iceberg_spark.mirror import commit, copies, database, synchronization
 from dagster_iceberg_spark.mirror.ducklake import DuckLake
 from dagster_iceberg_spark.mirror.extensions import duckdb_with
+from tests.equality_deletes import delete_by_equality
 from tests.mirror.conftest import NUMBERS, Mirrors, commits, lake_in, numbers
 
 
@@ -249,6 +251,38 @@ def test_a_mirror_of_another_table_is_not_replaced(sqlite_mirrors: Mirrors) -> N
     sqlite_mirrors.synchronize("t", shown_as="shared")
     with pytest.raises(ConfigurationError, match=r"found a table that is a mirror of lake\.db\.t"):
         sqlite_mirrors.synchronize("u", shown_as="Shared")
+
+
+@pytest.mark.full
+def test_equality_deletes_are_copied_and_shown_but_not_registered(sqlite_mirrors: Mirrors) -> None:
+    """Neither pyiceberg nor Spark writes them, but streaming engines do."""
+    mirrors = sqlite_mirrors
+    table = mirrors.create("t", NUMBERS)
+    for number in range(3):
+        table.append(numbers(number))
+    for mode in ("register", "copy", "view"):
+        mirrors.synchronize("t", mode, shown_as=mode)
+    delete_by_equality(table, pa.table({"n": pa.array([1], pa.int32())}))
+    with pytest.raises(ConfigurationError, match=r"Cannot register the files of db\.t: expected no equality deletes"):
+        mirrors.synchronize("t", "register", shown_as="register")
+    for mode in ("copy", "view"):
+        mirrors.synchronize("t", mode, shown_as=mode)
+        assert [row["n"] for row in mirrors.shown(mode)] == [0, 2]
+    assert len(mirrors.shown("register")) == 3
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("attribute", "value", "found"),
+    [("key_metadata", b"key", "an encrypted one"), ("file_format", FileFormat.AVRO, "a file in AVRO")],
+)
+def test_files_that_duckdb_cannot_read_are_not_registered(
+    sqlite_mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch, attribute: str, value: object, found: str
+) -> None:
+    sqlite_mirrors.create("t", NUMBERS).append(numbers(1))
+    monkeypatch.setattr(DataFile, attribute, property(lambda _: value))
+    with pytest.raises(ConfigurationError, match=rf"Cannot register the files of db\.t: .*found {found}"):
+        sqlite_mirrors.synchronize("t")
 
 
 @pytest.mark.full
