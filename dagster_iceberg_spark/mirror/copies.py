@@ -193,7 +193,7 @@ class Copier:
         (schema,), table = self.mirror.table.namespace, self.mirror.table.name
         target = f"{self.options.data_path.rstrip('/')}/{directory_of(schema)}{directory_of(table)}{name}"
         if urlsplit(target).scheme in _LOCAL_SCHEMES:
-            Path(urlsplit(target).path).mkdir(parents=True, exist_ok=True)
+            Path(target.removeprefix("file://")).mkdir(parents=True, exist_ok=True)
         return target
 
     def _described(self, written: Sequence[Any], key: str | None) -> MirrorFile:

@@ -176,7 +176,7 @@ def _refuse_foreign(lake: DuckLake, mirror: Mirror, base: MirroredObject | None,
     raise ConfigurationError.refusing(
         "mirror",
         record.table,
-        expected=f"a free name, or a mirror of the table, as {mirror.table} in the {lake}",
+        expected=f"{mirror.table} in the {lake} to be free, or a mirror of this table",
         found=f"a {base.kind} that is {of}",
         hint='name another one with `{"table": "schema.name"}` in `iceberg/mirror`.',
     )

@@ -73,9 +73,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _mirrors_agree(request: pytest.FixtureRequest) -> Iterator[None]:
     """With MIRROR_MODE, DuckDB reads each table that a test leaves, through its mirror, as pyiceberg reads it."""
+    is_mirrored = "MIRROR_MODE" in os.environ and "lake" in request.fixturenames
+    lake = request.getfixturevalue("lake") if is_mirrored else None
     yield
-    if "MIRROR_MODE" in os.environ and "lake" in request.fixturenames:
-        mirroring.compare(request.getfixturevalue("lake"))
+    if lake is not None:
+        mirroring.compare(lake)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -237,9 +237,7 @@ def test_what_somebody_else_has_made_is_not_replaced(sqlite_mirrors: Mirrors, st
     mirrors.synchronize("t", shown_as="other")
     with mirrors.duckdb(read_only=False) as connection:
         connection.execute(statement)
-    with pytest.raises(
-        ConfigurationError, match=r"as db\.t in the DuckLake at .*found a (table|view) that is no mirror"
-    ):
+    with pytest.raises(ConfigurationError, match=r"db\.t in the DuckLake at .*found a (table|view) that is no mirror"):
         mirrors.synchronize("t")
     assert len(mirrors.problems("t")) == 1
 
