@@ -2,7 +2,7 @@
 
 import sqlite3
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
@@ -22,8 +22,11 @@ from dagster_iceberg_spark.errors import (
 from dagster_iceberg_spark.mirror import commit, copies, database, synchronization
 from dagster_iceberg_spark.mirror.ducklake import DuckLake
 from dagster_iceberg_spark.mirror.extensions import duckdb_with
+from dagster_iceberg_spark.plan.mirror_options import MirrorMode
 from tests.equality_deletes import delete_by_equality
 from tests.mirror.conftest import NUMBERS, Mirrors, commits, lake_in, numbers
+
+MODES: Final[tuple[MirrorMode, ...]] = ("register", "copy", "view")
 
 
 @pytest.mark.full
@@ -258,12 +261,12 @@ def test_equality_deletes_are_copied_and_shown_but_not_registered(sqlite_mirrors
     table = mirrors.create("t", NUMBERS)
     for number in range(3):
         table.append(numbers(number))
-    for mode in ("register", "copy", "view"):
+    for mode in MODES:
         mirrors.synchronize("t", mode, shown_as=mode)
     delete_by_equality(table, pa.table({"n": pa.array([1], pa.int32())}))
     with pytest.raises(ConfigurationError, match=r"Cannot register the files of db\.t: expected no equality deletes"):
         mirrors.synchronize("t", "register", shown_as="register")
-    for mode in ("copy", "view"):
+    for mode in MODES[1:]:
         mirrors.synchronize("t", mode, shown_as=mode)
         assert [row["n"] for row in mirrors.shown(mode)] == [0, 2]
     assert len(mirrors.shown("register")) == 3
