@@ -1,7 +1,7 @@
 """The tables of a code location's assets: which IO manager stores them, and whether they match their definitions."""
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +13,7 @@ from dagster_iceberg_spark.check.findings import Finding
 from dagster_iceberg_spark.check.steps import Answer, Step, finding_of
 from dagster_iceberg_spark.config.configuration import unset_variables
 from dagster_iceberg_spark.config.embedded_catalog import EmbeddedCatalog
-from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.errors import ConfigurationError, MirrorFailedError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan.publication import StagedRows
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -239,6 +239,31 @@ def opened(key: str, resource: IcebergPySparkIOManager) -> Iterator[IcebergPySpa
         if home is None and isinstance(io_manager.spark.catalog, EmbeddedCatalog):
             io_manager.spark.catalog.describe()  # raises an error if `directory` is not set
         yield io_manager
+
+
+def mirror_tables(
+    members: Iterable[tuple[IcebergPySparkIOManager, dg.AssetSpec]],
+    *,
+    report: Callable[[str], None],
+    warn: Callable[[str], None],
+) -> dict[str, Any]:
+    """Make the mirrors of assets' tables show the newest snapshots. Return what they show, by the name of the table.
+
+    Raises:
+        MirrorFailedError: A mirror has failed whose `on_failure` is `error`. The others were tried nevertheless.
+    """
+    states, failures = dict[str, Any](), list[MirrorFailedError]()
+    for io_manager, spec in members:
+        try:
+            state = io_manager.mirror_table(spec, report=report, warn=warn)
+        except MirrorFailedError as error:
+            failures.append(error)
+            continue
+        if state is not None:
+            states[str(io_manager.table_of(spec))] = state
+    if failures:
+        raise failures[0]
+    return states
 
 
 def drop_branch(io_manager: IcebergPySparkIOManager, identifier: TableIdentifier, branch: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_iceberg_spark.asset_tables import advance, drop_branch, stored_tables, written_partitions
+from dagster_iceberg_spark.asset_tables import advance, drop_branch, mirror_tables, stored_tables, written_partitions
 from dagster_iceberg_spark.catalog.files import DifferingFiles, PartitionFile, differing_files
 from dagster_iceberg_spark.catalog.release import Release, publish_release
 from dagster_iceberg_spark.errors import UpstreamMissingError
@@ -167,9 +167,7 @@ def promote_environment(
             )
             for together in by_catalog.values()
         ]
-        for table in tables:
-            if table.own:
-                table.io_manager.mirror_table(table.spec, report=report, warn=report)
+        mirror_tables([(table.io_manager, table.spec) for table in tables if table.own], report=report, warn=report)
         return releases
 
 

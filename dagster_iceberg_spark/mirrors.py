@@ -1,12 +1,13 @@
 """Brings the mirrors of a code location's tables up to date by hand."""
 
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
-from dagster_iceberg_spark.asset_tables import stored_members, tables_of_assets
+from dagster_iceberg_spark.asset_tables import AssetTable, stored_members, tables_of_assets
 from dagster_iceberg_spark.config.mirror import DuckLakeMirror
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.plan.mirror_options import Mirror
@@ -55,15 +56,23 @@ def synchronize_mirrors(definitions: dg.Definitions, tables: Collection[str] = (
         MetadataKeyError: A metadata key or its value is invalid.
     """
     with stored_members(definitions, action="mirror the tables of") as members:
+        for config in {id(io_manager): io_manager.mirror for io_manager, _ in members}.values():
+            if isinstance(config, DuckLakeMirror):
+                with suppress(IcebergSparkError):  # each of its tables says so
+                    config.keep_files()
         for table in tables_of_assets(members, tables):
             config = table.io_manager.mirror
-            mirror = table.io_manager.mirror_of(table.specs[0])
-            if mirror is None or not isinstance(config, DuckLakeMirror):
-                continue
-            try:
-                state = config.synchronize(mirror, table.io_manager.spark.catalog_description, table.identifier)
-            except IcebergSparkError as error:
-                yield SynchronizedMirror(table.identifier, mirror, error=str(error))
-            else:
-                has_changed = state.ducklake_snapshot_id is not None
-                yield SynchronizedMirror(table.identifier, mirror, state.snapshot_id, has_changed)
+            for mirror in dict.fromkeys(map(table.io_manager.mirror_of, table.specs)):
+                if mirror is not None and isinstance(config, DuckLakeMirror):
+                    yield _synchronized(config, table, mirror)
+
+
+def _synchronized(config: DuckLakeMirror, table: AssetTable, mirror: Mirror) -> SynchronizedMirror:
+    catalog = table.io_manager.spark.catalog_description
+    try:
+        state = config.synchronize(mirror, catalog, table.identifier)
+    except Exception as error:  # noqa: BLE001 - one mirror must not keep the others back
+        found = str(error) if isinstance(error, IcebergSparkError) else f"{type(error).__name__}: {error}"
+        found = config.ducklake().redact(catalog.redact(found))
+        return SynchronizedMirror(table.identifier, mirror, error=found)
+    return SynchronizedMirror(table.identifier, mirror, state.snapshot_id, state.ducklake_snapshot_id is not None)

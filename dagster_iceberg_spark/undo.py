@@ -11,6 +11,7 @@ import dagster as dg
 from dagster_iceberg_spark.asset_tables import (
     StoredTable,
     existing_tables,
+    mirror_tables,
     stored_assets_in,
     stored_tables,
     written_partitions,
@@ -175,12 +176,11 @@ def _undone(
         by=by,
         report=report,
     )
-    for undo in undos:
-        table = by_table[undo.state.identifier]
-        table.io_manager.mirror_table(table.spec, report=report, warn=report)
     done = tuple(_described(undo, heads[undo.state.identifier]) for undo in undos)
     if instance is not None:
         _tell(instance, undos, heads, by)
+    undone = [by_table[undo.state.identifier] for undo in undos]
+    mirror_tables([(table.io_manager, table.spec) for table in undone], report=report, warn=report)
     return Undo(by, done, is_atomic)
 
 

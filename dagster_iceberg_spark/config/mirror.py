@@ -1,14 +1,16 @@
 """Where tables are mirrored."""
 
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
-from urllib.parse import unquote
+from urllib.parse import SplitResult, parse_qsl, quote, quote_plus, unquote
 
 import dagster as dg
 from pydantic import Field, field_validator
 
+from dagster_iceberg_spark.catalog.description import holds_secret
 from dagster_iceberg_spark.config.configuration import Configuration
 from dagster_iceberg_spark.config.uri import parts_of, scheme_of, without_password
 from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError
@@ -19,8 +21,6 @@ from dagster_iceberg_spark.plan.options import MIRROR
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from duckdb import DuckDBPyConnection
 
     from dagster_iceberg_spark.catalog.description import CatalogDescription
@@ -117,22 +117,23 @@ class DuckLakeMirror(Configuration):
         parts = parts_of(self.catalog) if scheme_of(self.catalog) in _SERVERS else None
         if parts is None:
             raise _uri_refusal(self.catalog)
-        password = parts.password or ""
         return DuckLake(
             kind="postgresql",
             address=self.catalog,
             shown=f"{parts.hostname or 'localhost'}:{parts.port or 5432}{parts.path}",
             data_path=data_path,
             is_encrypted=self.encrypted,
-            secrets=tuple(dict.fromkeys(filter(None, (password, unquote(password))))),
+            secrets=tuple(_spellings(parts)),
         )
 
     def mirror_of(self, identifier: TableIdentifier, settings: MirrorSettings | None, *, subject: str) -> Mirror | None:
         """Return how a table is mirrored, or None if its asset excludes it.
 
         Raises:
+            ConfigurationError: The `catalog` is no URI of a database that DuckLake supports.
             MetadataKeyError: The asset asks for what an encrypted DuckLake cannot do.
         """
+        self.ducklake()
         settings = settings or MirrorSettings()
         if settings.is_excluded:
             return None
@@ -151,6 +152,16 @@ class DuckLakeMirror(Configuration):
         from dagster_iceberg_spark.mirror.synchronization import synchronize
 
         return synchronize(self.ducklake(), mirror, catalog, identifier)
+
+    def keep_files(self) -> None:
+        """Take files that the DuckLake does not own off the list of files that it deletes, if there is a DuckLake."""
+        from dagster_iceberg_spark.mirror.creation import opened_ducklake
+        from dagster_iceberg_spark.mirror.synchronization import keep_files
+
+        lake = self.ducklake()
+        if lake.may_exist:
+            with opened_ducklake(lake) as (database, options):
+                keep_files(database, options)
 
     @contextmanager
     def connect(self) -> "Iterator[DuckDBPyConnection]":
@@ -177,6 +188,16 @@ class DuckLakeMirror(Configuration):
         from dagster_iceberg_spark.mirror.inspection import mirror_problems
 
         return mirror_problems(self.ducklake(), mirror, catalog, identifier)
+
+
+def _spellings(parts: SplitResult) -> Iterator[str]:
+    """Yield the secrets of a URI in the spellings of URIs, of connection strings and of SQL, longer ones first."""
+    query = [value for name, value in parse_qsl(parts.query, keep_blank_values=True) if holds_secret(name)]
+    found = {parts.password or ""}
+    for secret in (unquote(parts.password or ""), *query):
+        escaped = secret.replace("\\", "\\\\").replace("'", "\\'")
+        found |= {secret, quote(secret, safe=""), quote_plus(secret), escaped, escaped.replace("'", "''")}
+    yield from sorted(filter(None, found), key=len, reverse=True)
 
 
 def _is_known(uri: str) -> bool:

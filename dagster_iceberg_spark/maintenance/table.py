@@ -9,6 +9,7 @@ from typing import Any
 
 import dagster as dg
 
+from dagster_iceberg_spark.asset_tables import mirror_tables
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.catalog.table_files import table_files
 from dagster_iceberg_spark.config.mirror import DuckLakeMirror
@@ -183,9 +184,8 @@ class TableMaintenance:
             if planned.plan.pins.changes:
                 self._change_tags(planned.plan.pins.changes)
             done = tuple(self._done(planned.plan.actions, now))
-        if done:
-            for spec in self.specs:
-                self.io_manager.mirror_table(spec, report=self.report, warn=self.report)
+        # Also if nothing was done: a view needs a metadata file that Iceberg keeps.
+        mirror_tables([(self.io_manager, spec) for spec in self.specs], report=self.report, warn=self.report)
         state = self._look()
         files = table_files(self.readers.catalog, self.identifier)
         after = None if state is None else table_health(state, files, self.policy, dt.datetime.now(dt.timezone.utc))
@@ -202,7 +202,7 @@ class TableMaintenance:
             try:
                 record = self.io_manager.mirror.record(mirror)
             except IcebergSparkError as error:
-                self.report(f"Nobody knows what {mirror.table} in the {lake} still needs. {error}")
+                self.report(f"Cannot read what the mirror {mirror.table} shows, so no snapshot is expired. {error}")
                 unread.append(f"the mirror {mirror.table}")
                 continue
             if record is not None:

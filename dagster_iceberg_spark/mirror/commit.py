@@ -20,6 +20,7 @@ from dagster_iceberg_spark.mirror.objects import (
     partition_of,
 )
 from dagster_iceberg_spark.plan.mirror import (
+    AUTHOR,
     RECORD_TAG,
     FileChange,
     MirrorChange,
@@ -32,7 +33,6 @@ from dagster_iceberg_spark.plan.mirror import (
     quoted_name,
 )
 
-_AUTHOR: Final = "dagster_iceberg_spark"
 _OWNED_ROWS: Final = {
     "table": (
         ("ducklake_table", "table_id"),
@@ -126,7 +126,7 @@ class _Commit:
                 {
                     "snapshot_id": self.snapshot_id,
                     "changes_made": ",".join(self.changes),
-                    "author": _AUTHOR,
+                    "author": AUTHOR,
                     "commit_message": change.message,
                     "commit_extra_info": change.extra_info,
                 }
@@ -273,12 +273,12 @@ class _Commit:
         for owned in ("ducklake_data_file", "ducklake_delete_file"):
             self._end_rows(owned, "data_file_id", sorted(ended.values()), "table_id = ?", table_id)
         self._end_rows("ducklake_delete_file", "path", sorted(files.ended_deletes), "table_id = ?", table_id)
-        if ended or files.ended_deletes or files.added_deletes:
-            self.changes.append(f"deleted_from_table:{table_id}")
         if files.added:
             self.changes.append(f"inserted_into_table:{table_id}")
         added_rows = self._add_data_files(table_id, files.added, partition_id)
-        self._add_delete_files(table_id, files.added_deletes, change)
+        has_deletes = self._add_delete_files(table_id, files.added_deletes, change)
+        if ended or files.ended_deletes or has_deletes:
+            self.changes.append(f"deleted_from_table:{table_id}")
         self.database.execute(
             "UPDATE ducklake_table_stats SET record_count = record_count + ?, next_row_id = next_row_id + ?, "
             "file_size_bytes = file_size_bytes + ? WHERE table_id = ?",
@@ -326,7 +326,8 @@ class _Commit:
         self.database.insert("ducklake_file_partition_value", _partition_values(table_id, ids, files))
         return rows
 
-    def _add_delete_files(self, table_id: int, deletes: Sequence[MirrorDeletes], change: MirrorChange) -> None:
+    def _add_delete_files(self, table_id: int, deletes: Sequence[MirrorDeletes], change: MirrorChange) -> bool:
+        """Add the delete files of data files that the table has. Return whether there are any."""
         ids = ids_of_files(self.database, table_id, sorted({item.data_path for item in deletes}))
         covered = [item for item in deletes if item.data_path in ids]
         self.database.insert(
@@ -359,6 +360,7 @@ class _Commit:
                 found="several, of which DuckDB would apply only one",
                 hint='compact the table, or use the mode "view" or "copy".',
             )
+        return bool(covered)
 
     def _schema_id(self, change: MirrorChange) -> int:
         """Return the id of the schema, which is created if it does not exist."""

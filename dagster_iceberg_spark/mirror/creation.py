@@ -49,7 +49,7 @@ def opened_ducklake(lake: DuckLake) -> Iterator[tuple[Database, LakeOptions]]:
             stack.close()
             _create(lake)
             database = stack.enter_context(opened(lake))
-        yield database, _options(database)
+        yield database, options_of(database)
 
 
 @contextmanager
@@ -139,7 +139,12 @@ def _make_directory(lake: DuckLake, directory: Path) -> None:
         ) from error
 
 
-def _options(database: Database) -> LakeOptions:
+def options_of(database: Database) -> LakeOptions:
+    """Return the options of a DuckLake that exists.
+
+    Raises:
+        ConfigurationError: It has another version, or its own files are elsewhere.
+    """
     lake = database.lake
     known = {
         str(key): str(value)

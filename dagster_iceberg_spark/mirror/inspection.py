@@ -3,9 +3,16 @@
 from collections.abc import Iterator
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.mirror.creation import options_of
 from dagster_iceberg_spark.mirror.database import Database, opened
 from dagster_iceberg_spark.mirror.ducklake import DuckLake
-from dagster_iceberg_spark.mirror.objects import data_files_of, excludes_compaction, find_object, scheduled_files
+from dagster_iceberg_spark.mirror.objects import (
+    changed_by_others,
+    data_files_of,
+    excludes_compaction,
+    find_object,
+    scheduled_files,
+)
 from dagster_iceberg_spark.mirror.source import Source, newest
 from dagster_iceberg_spark.plan.mirror import MirroredObject, MirrorRecord
 from dagster_iceberg_spark.plan.mirror_options import Mirror
@@ -52,29 +59,34 @@ def _problems(
 ) -> Iterator[str]:
     if not source.record(mirror.mode).shows_same(record):
         yield (
-            f"{mirror.table} shows snapshot {record.snapshot_id} as a {record.mode} mirror. "
-            f"The newest snapshot is {source.head.snapshot_id}."
+            f"{mirror.table} is a {record.mode} mirror of snapshot {record.snapshot_id}, schema {record.schema_id}. "
+            f"Expected a {mirror.mode} mirror of snapshot {source.head.snapshot_id}, schema "
+            f"{source.table.metadata.current_schema_id}."
         )
-    if record.mode != "register":
-        return
-    mirrored = source.at(record.snapshot_id)
-    if mirrored is None:
-        yield f"Snapshot {record.snapshot_id} has expired, so files that {mirror.table} shows may be gone."
-    else:
-        registered, wanted = data_files_of(database, known.object_id).keys(), mirrored.data_paths()
-        if registered != wanted:
-            yield (
-                f"Somebody else has changed {mirror.table}: it lacks {len(wanted - registered)} files of Iceberg, and "
-                f"has {len(registered - wanted)} others."
-            )
-    if not excludes_compaction(database, known.object_id):
-        yield f"Somebody has set `auto_compact` of {mirror.table}. DuckLake's compaction would replace its files."
-    scheduled = scheduled_files(database, source.table.location())
+    changed_at = changed_by_others(database, known)
+    if changed_at is not None:
+        yield f"Somebody else has changed {mirror.table}, in snapshot {changed_at} of the DuckLake."
+    if record.mode == "view" and record.metadata_location not in source.metadata_files():
+        yield f"Iceberg may have deleted the metadata file that {mirror.table} shows: {record.metadata_location}."
+    if record.mode == "register":
+        yield from _problems_of_files(database, mirror, known, source.at(record.snapshot_id))
+    scheduled = scheduled_files(database, options_of(database).data_path)
     if scheduled:
         yield (
-            f"DuckLake is about to delete {len(scheduled)} files of the Iceberg table, such as {scheduled[0]}. Do not "
+            f"DuckLake is about to delete files that it does not own: {len(scheduled)}, such as {scheduled[0]}. Do not "
             "call `ducklake_cleanup_old_files` before `dagster-iceberg-spark mirror sync` has taken them off its list."
         )
+
+
+def _problems_of_files(
+    database: Database, mirror: Mirror, known: MirroredObject, mirrored: Source | None
+) -> Iterator[str]:
+    if mirrored is None:
+        yield f"The snapshot that {mirror.table} shows has expired, so its files may be gone."
+    elif data_files_of(database, known.object_id).keys() != mirrored.data_paths():
+        yield f"The files of {mirror.table} are not those of the snapshot that it shows."
+    if not excludes_compaction(database, known.object_id):
+        yield f"Somebody has set `auto_compact` of {mirror.table}. DuckLake's compaction would replace its files."
 
 
 def _known(lake: DuckLake, mirror: Mirror) -> MirroredObject | None:

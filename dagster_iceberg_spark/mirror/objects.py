@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from dagster_iceberg_spark.mirror.database import Database
-from dagster_iceberg_spark.plan.mirror import RECORD_TAG, Column, MirroredObject, MirrorRecord
+from dagster_iceberg_spark.plan.mirror import AUTHOR, RECORD_TAG, Column, MirroredObject, MirrorRecord
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 _VALUES_AT_ONCE: Final = 500
@@ -93,11 +93,24 @@ def excludes_compaction(database: Database, table_id: int) -> bool:
     return [value for (value,) in rows] == ["false"]
 
 
-def scheduled_files(database: Database, location: str) -> list[str]:
-    """Return the files below a location that DuckLake is about to delete."""
-    prefix = f"{location.rstrip('/')}/"
-    rows = database.rows("SELECT path FROM ducklake_files_scheduled_for_deletion")
-    return sorted(path for (path,) in rows if path.startswith(prefix))
+def scheduled_files(database: Database, data_path: str) -> list[str]:
+    """Return the files that DuckLake is about to delete although they are not below its own data path."""
+    own = f"{data_path.rstrip('/')}/"
+    rows = database.rows("SELECT path, path_is_relative FROM ducklake_files_scheduled_for_deletion")
+    return sorted(path for path, is_relative in rows if not is_relative and not path.startswith(own))
+
+
+def changed_by_others(database: Database, known: MirroredObject) -> int | None:
+    """Return the first DuckLake snapshot in which somebody else has changed a mirror, or None."""
+    rows = database.rows(
+        "SELECT snapshot_id, changes_made FROM ducklake_snapshot_changes WHERE snapshot_id > ? "
+        "AND (author IS NULL OR author <> ?) ORDER BY snapshot_id",
+        known.recorded_at or 0,
+        AUTHOR,
+    )
+    suffix = f":{known.object_id}"
+    changed = (int(snapshot) for snapshot, made in rows if any(item.endswith(suffix) for item in made.split(",")))
+    return next(changed, None)
 
 
 def batches(values: Iterable[_ValueT]) -> Iterator[list[_ValueT]]:

@@ -1,19 +1,19 @@
 """The Iceberg side of a mirror: a table at its newest snapshot, and the files that differ from an earlier one."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any, Final
 
 from pyiceberg.conversions import from_bytes
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestFile
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.snapshots import Snapshot as PyIcebergSnapshot
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
@@ -77,6 +77,7 @@ class Source:
         """Return what a mirror of the table says that it shows."""
         return MirrorRecord(
             catalog=self.catalog.name,
+            endpoint=self.catalog.endpoint,
             table=str(self.identifier),
             table_uuid=str(self.table.metadata.table_uuid),
             snapshot_id=self.head.snapshot_id,
@@ -84,6 +85,25 @@ class Source:
             metadata_location=self.table.metadata_location,
             mode=mode,
         )
+
+    def require_scans(self) -> None:
+        """Refuse what `iceberg_scan` of DuckDB 1.5.5 cannot read: it would end the process of the reader.
+
+        Raises:
+            ConfigurationError: A column is dropped by which the table was partitioned once.
+        """
+        known = self.schema._lazy_id_to_field  # noqa: SLF001
+        for spec in self.table.specs().values():
+            for field in spec.fields:
+                if field.source_id not in known and not isinstance(field.transform, VoidTransform):
+                    raise ConfigurationError.refusing(
+                        "mirror",
+                        str(self.identifier),
+                        expected="columns that still exist in all partition specs, old ones included, which "
+                        "`iceberg_scan` needs",
+                        found=f"the partition field {field.name!r} of a column that was dropped",
+                        hint='use the mode "register".',
+                    )
 
     @cached_property
     def partition_fields(self) -> tuple[tuple[int, NestedField], ...]:
@@ -131,6 +151,10 @@ class Source:
             current = None if parent is None else self.table.snapshot_by_id(parent)
         return current is not None
 
+    def metadata_files(self) -> set[str]:
+        """Return the metadata files of the table that Iceberg keeps."""
+        return {self.table.metadata_location, *(item.metadata_file for item in self.table.metadata.metadata_log)}
+
     def at(self, snapshot_id: int) -> "Source | None":
         """Return the table at another snapshot, or None if that has expired."""
         snapshot = self.table.snapshot_by_id(snapshot_id)
@@ -145,6 +169,12 @@ class Source:
         with translated_answers(self.catalog, action=f"read the manifests of {self.identifier} in"):
             return self._files_of(self.head.manifests(self.table.io))
 
+    def delete_files(self) -> list[DataFile]:
+        """Return all delete files of the snapshot."""
+        with translated_answers(self.catalog, action=f"read the manifests of {self.identifier} in"):
+            manifests = self.head.manifests(self.table.io)
+            return self._files_of(item for item in manifests if item.content == ManifestContent.DELETES)
+
     def source_file(self, file: DataFile) -> SourceFile:
         """Return a file with the text that identifies its partition."""
         return SourceFile(
@@ -156,21 +186,30 @@ class Source:
 
     def partition_of(self, file: DataFile) -> str:
         """Return a text that identifies the spec and the partition of a file."""
-        path = self.table.specs()[file.spec_id].partition_to_path(file.partition, self.schema)
-        return hashlib.sha256(f"{file.spec_id}/{path}".encode()).hexdigest()[:16]
+        values = [file.partition[place] for place in range(len(file.partition))]
+        return hashlib.sha256(f"{file.spec_id}/{values!r}".encode()).hexdigest()[:16]
 
-    def registered_change(self, gone: Iterable[DataFile], new: Iterable[DataFile]) -> FileChange:
-        """Return the change that registers the new files and ends those that are gone.
+    def registered_change(
+        self, gone: Collection[str], new: Iterable[DataFile], known_deletes: Collection[str]
+    ) -> FileChange:
+        """Return the change that registers the new data files, ends those that are gone, and replaces the deletes.
+
+        All delete files are compared, because one that nobody changes may apply again to a data file that returns.
+
+        Args:
+            gone: The paths of data files that the DuckLake has and the snapshot has not.
+            new: The data files that the snapshot has and the DuckLake has not, among other files.
+            known_deletes: The paths of the delete files that the DuckLake has.
 
         Raises:
             ConfigurationError: DuckLake cannot read a file as Iceberg does.
         """
-        gone, new = list(gone), list(new)
+        deletes = {file.file_path: self._mirror_deletes(file) for file in self.delete_files()}
         return FileChange(
-            ended=frozenset(file.file_path for file in gone if file.content == DataFileContent.DATA),
+            ended=frozenset(gone),
             added=tuple(self._mirror_file(file) for file in new if file.content == DataFileContent.DATA),
-            ended_deletes=frozenset(file.file_path for file in gone if file.content != DataFileContent.DATA),
-            added_deletes=tuple(self._mirror_deletes(file) for file in new if file.content != DataFileContent.DATA),
+            ended_deletes=frozenset(known_deletes) - deletes.keys(),
+            added_deletes=tuple(item for path, item in deletes.items() if path not in known_deletes),
         )
 
     def _files_of(self, manifests: Iterable[ManifestFile]) -> list[DataFile]:

@@ -27,7 +27,14 @@ from dagster_iceberg_spark.mirror.copies import Copier
 from dagster_iceberg_spark.mirror.creation import LakeOptions, opened_ducklake
 from dagster_iceberg_spark.mirror.database import Database
 from dagster_iceberg_spark.mirror.ducklake import DuckLake
-from dagster_iceberg_spark.mirror.objects import batches, data_files_of, delete_files_of, find_object, scheduled_files
+from dagster_iceberg_spark.mirror.objects import (
+    batches,
+    changed_by_others,
+    data_files_of,
+    delete_files_of,
+    find_object,
+    scheduled_files,
+)
 from dagster_iceberg_spark.mirror.source import Source, newest
 from dagster_iceberg_spark.plan.mirror import (
     FileChange,
@@ -74,6 +81,7 @@ def synchronize(
     """
     began = time.monotonic()
     with opened_ducklake(lake) as (database, options):
+        keep_files(database, options)
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(CommitConflictError),
             stop=tenacity.stop_after_attempt(_ATTEMPTS),
@@ -94,51 +102,54 @@ def _attempt(
         return None, None
     record = source.record(mirror.mode)
     _refuse_foreign(database.lake, mirror, base, record)
-    if mirror.mode == "register":
-        _keep_files(database, source)
-    is_current = base is not None and record.is_served_by(base.record)
-    return source.head.snapshot_id, None if is_current else _commit(database, options, mirror, base, source)
+    is_changed = base is not None and changed_by_others(database, base) is not None
+    if base is not None and record.is_served_by(base.record) and not is_changed:
+        return source.head.snapshot_id, None
+    if mirror.mode != "register":
+        source.require_scans()
+    known = base if base is not None and record.continues(base.record) and not is_changed else None
+    with _content(database, options, mirror, known, source) as content:
+        change = MirrorChange(mirror, base, record, source.origin, content, is_rebuilt=is_changed)
+        return source.head.snapshot_id, commit_change(database, change)
 
 
-def _commit(
-    database: Database, options: LakeOptions, mirror: Mirror, base: MirroredObject | None, source: Source
-) -> int:
-    record = source.record(mirror.mode)
+@contextmanager
+def _content(
+    database: Database, options: LakeOptions, mirror: Mirror, known: MirroredObject | None, source: Source
+) -> Iterator[ViewChange | TableChange]:
+    """Yield what changes. `known` is the table that the mirror continues, or None if it is made anew."""
     if mirror.mode == "view":
-        view = ViewChange(scan_query(source.table.metadata_location))
-        return commit_change(database, MirrorChange(mirror, base, record, source.origin, view))
+        yield ViewChange(scan_query(source.table.metadata_location))
+        return
     columns = mirror_columns(source.schema, table=str(source.identifier))
-    known = base if base is not None and record.continues(base.record) else None
-    if mirror.mode == "register":
-        if options.is_encrypted:
-            raise ConfigurationError.refusing(
-                "register the files of",
-                str(source.identifier),
-                expected="a DuckLake whose files are not encrypted",
-                found=f"an encrypted {database.lake}",
-                hint='use the mode "copy", or another DuckLake.',
-            )
-        partition_columns = tuple(field.field_id for _, field in source.partition_fields)
-        content = TableChange(columns, partition_columns, _registered(database, known, source))
-        return commit_change(database, MirrorChange(mirror, base, record, source.origin, content))
-    with _copied(database, options, mirror, known, source) as files:
-        content = TableChange(columns, (), files)
-        return commit_change(database, MirrorChange(mirror, base, record, source.origin, content))
+    if mirror.mode == "copy":
+        with _copied(database, options, mirror, known, source) as files:
+            yield TableChange(columns, (), files)
+        return
+    if options.is_encrypted:
+        raise ConfigurationError.refusing(
+            "register the files of",
+            str(source.identifier),
+            expected="a DuckLake whose files are not encrypted",
+            found=f"an encrypted {database.lake}",
+            hint='use the mode "copy", or another DuckLake.',
+        )
+    partition_columns = tuple(field.field_id for _, field in source.partition_fields)
+    yield TableChange(columns, partition_columns, _registered(database, known, source))
 
 
 def _registered(database: Database, known: MirroredObject | None, source: Source) -> FileChange:
-    gone, new = source.differences(None if known is None else known.record)
-    if gone is not None or known is None:
-        return source.registered_change(gone or (), new)
+    if known is None:
+        return source.registered_change((), source.live_files(), ())
+    deletes = delete_files_of(database, known.object_id)
+    gone, new = source.differences(known.record)
+    if gone is not None:
+        return source.registered_change([file.file_path for file in gone], new, deletes)
     # The mirrored snapshot has expired: all files are compared with those of the DuckLake.
-    change = source.registered_change((), new)
-    data, deletes = data_files_of(database, known.object_id), delete_files_of(database, known.object_id)
-    live, live_deletes = {file.path for file in change.added}, {file.path for file in change.added_deletes}
-    return FileChange(
-        ended=frozenset(data.keys() - live),
-        added=tuple(file for file in change.added if file.path not in data),
-        ended_deletes=frozenset(deletes.keys() - live_deletes),
-        added_deletes=tuple(file for file in change.added_deletes if file.path not in deletes),
+    registered = data_files_of(database, known.object_id)
+    live = {file.file_path for file in new}
+    return source.registered_change(
+        registered.keys() - live, [file for file in new if file.file_path not in registered], deletes
     )
 
 
@@ -146,21 +157,24 @@ def _registered(database: Database, known: MirroredObject | None, source: Source
 def _copied(
     database: Database, options: LakeOptions, mirror: Mirror, known: MirroredObject | None, source: Source
 ) -> Iterator[FileChange]:
-    if known is not None and known.record is not None and source.only_compacted_since(known.record.snapshot_id):
-        yield FileChange()
-        return
     gone, new = source.differences(None if known is None else known.record)
+    if known is not None and known.record is not None and gone is not None:
+        # A compaction changes no rows. One that moves files to another spec moves their copies too.
+        partitions = [{source.partition_of(file) for file in files} for files in (gone, new)]
+        if partitions[0] == partitions[1] and source.only_compacted_since(known.record.snapshot_id):
+            yield FileChange()
+            return
     paths = () if known is None else data_files_of(database, known.object_id)
     with Copier(database.lake, options, source, mirror).change(gone, new, paths) as files:
         yield files
 
 
-def _keep_files(database: Database, source: Source) -> None:
-    """Take the files of Iceberg off the list of files that DuckLake deletes: an expiry in the DuckLake puts them there.
+def keep_files(database: Database, options: LakeOptions) -> None:
+    """Take files of Iceberg off the list of files that DuckLake deletes. An expiry in the DuckLake puts them there.
 
-    Only Iceberg knows whether one of its snapshots needs a file.
+    The DuckLake does not own files that are not below its data path. Only Iceberg knows whether it needs them.
     """
-    scheduled = scheduled_files(database, source.table.location())
+    scheduled = scheduled_files(database, options.data_path)
     if scheduled:
         with database.transaction():
             for batch in batches(scheduled):

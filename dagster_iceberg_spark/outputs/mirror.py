@@ -24,12 +24,13 @@ def mirror_table(
     Raises:
         MirrorFailedError: The mirror failed, and its `on_failure` is `error`.
     """
+    lake = config.ducklake()
     shown = {"table": str(mirror.table), "mode": mirror.mode}
     try:
         state = config.synchronize(mirror, catalog, identifier)
     except Exception as error:
         found = str(error) if isinstance(error, IcebergSparkError) else f"{type(error).__name__}: {error}"
-        found = config.ducklake().redact(catalog.redact(found))
+        found = lake.redact(catalog.redact(found))
         failure = MirrorFailedError.after_commit(identifier, found)
         if config.on_failure == "error":
             failure.allows_retries = not isinstance(error, IcebergSparkError) or error.allows_retries
@@ -39,7 +40,7 @@ def mirror_table(
     if state.ducklake_snapshot_id is not None:
         report(
             f"Mirrored snapshot {state.snapshot_id} of {identifier} in {state.seconds:.2f} s: {mirror.table} "
-            f"({mirror.mode}) in the {config.ducklake()}, DuckLake snapshot {state.ducklake_snapshot_id}."
+            f"({mirror.mode}) in the {lake}, DuckLake snapshot {state.ducklake_snapshot_id}."
         )
     known = {"snapshot_id": state.snapshot_id, "ducklake_snapshot_id": state.ducklake_snapshot_id}
     return {

@@ -12,6 +12,8 @@ from dagster_iceberg_spark.plan.mirror_options import Mirror, MirrorMode
 from dagster_iceberg_spark.table.lineage import ASSET_KEY, RUN_ID
 from dagster_iceberg_spark.table.snapshot import Snapshot
 
+AUTHOR: Final = "dagster_iceberg_spark"
+"""The author of the DuckLake snapshots."""
 RECORD_TAG: Final = "dagster_iceberg_spark.mirror"
 """The tag of a view or a table that says what it mirrors."""
 
@@ -22,6 +24,7 @@ class MirrorRecord:
 
     Args:
         catalog: The name of the Iceberg catalog.
+        endpoint: Where the catalog is.
         table: The Iceberg table.
         table_uuid: Its identity. A table that is dropped and created again has another one.
         snapshot_id: The snapshot whose rows the mirror shows.
@@ -31,6 +34,7 @@ class MirrorRecord:
     """
 
     catalog: str
+    endpoint: str
     table: str
     table_uuid: str
     snapshot_id: int
@@ -52,8 +56,9 @@ class MirrorRecord:
             return None
 
     def mirrors_same_table(self, other: "MirrorRecord") -> bool:
-        """Return whether both records are about one table of one catalog, which may have been created again."""
-        return (self.catalog, self.table) == (other.catalog, other.table)
+        """Return whether both records are about one table, which may have been created again in its catalog."""
+        names = [(record.catalog, record.endpoint, record.table) for record in (self, other)]
+        return self.table_uuid == other.table_uuid or names[0] == names[1]
 
     def continues(self, other: "MirrorRecord | None") -> bool:
         """Return whether a mirror with the other record can be changed to show this one, with its column ids."""
@@ -209,6 +214,7 @@ class MirrorChange:
         record: What the mirror shows afterwards.
         origin: The Iceberg snapshot.
         content: What changes.
+        is_rebuilt: Whether the table is made again, because somebody else has changed it.
     """
 
     mirror: Mirror
@@ -216,11 +222,12 @@ class MirrorChange:
     record: MirrorRecord
     origin: Snapshot
     content: TableChange | ViewChange
+    is_rebuilt: bool = False
 
     @property
     def is_new(self) -> bool:
         """Whether another view or table takes the name."""
-        return self.base is None or not self.record.continues(self.base.record)
+        return self.is_rebuilt or self.base is None or not self.record.continues(self.base.record)
 
     @property
     def message(self) -> str:

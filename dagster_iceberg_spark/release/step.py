@@ -9,7 +9,7 @@ from typing import Any, Final
 import dagster as dg
 
 from dagster_iceberg_spark.addressing import spec_scope
-from dagster_iceberg_spark.asset_tables import StoredAsset, advance, drop_branch
+from dagster_iceberg_spark.asset_tables import StoredAsset, advance, drop_branch, mirror_tables
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.catalog.release import Release, publish_release
 from dagster_iceberg_spark.dagster_private import blocking_checks, recorded_events, root_run_of, runs_of_root
@@ -153,17 +153,11 @@ class ReleaseStep:
             f"Published {len(release.members)} of {len(staged)} tables in {seconds:.2f} s, {at_once}: "
             f"{', '.join(str(asset.identifier) for asset in staged)}."
         )
-        mirrored = {
-            str(asset.identifier): state
-            for asset in staged
-            if asset.staging.target == MAIN_BRANCH
-            and (
-                state := asset.io_manager.mirror_table(
-                    asset.definition.spec, report=self.context.log.info, warn=self.context.log.warning
-                )
-            )
-            is not None
-        }
+        mirrored = mirror_tables(
+            [(asset.io_manager, asset.definition.spec) for asset in staged if asset.staging.target == MAIN_BRANCH],
+            report=self.context.log.info,
+            warn=self.context.log.warning,
+        )
         return dg.MaterializeResult(
             metadata={
                 **({MIRROR_STATE: mirrored} if mirrored else {}),

@@ -12,6 +12,7 @@ from dagster_iceberg_spark.plan.mirror_options import MirrorMode
 from tests.behaviour.maintaining import done, maintain
 from tests.behaviour.mirroring import (
     DEFAULT_CATALOG,
+    compare,
     duckdb_of,
     in_order,
     mirrored,
@@ -136,6 +137,33 @@ def test_deleted_rows_are_deleted_in_the_mirror(lake: Lake, mode: MirrorMode) ->
         agrees(lake, "people")
     assert len(shown(lake, "people")) == 10
     assert int(lake.summaries("people")[-1]["total-position-deletes"]) > 0
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["register", "view", "copy"])
+def test_compactions_and_rollbacks_leave_the_same_rows(lake: Lake, mode: MirrorMode) -> None:
+    """A compaction keeps delete files that apply to nothing any longer, until a rollback brings the data file back."""
+    lake = mirrored(lake, mode)
+    properties = {"write.merge.mode": "merge-on-read", "format-version": "2"}
+    merge = {"write_disposition": "merge", "merge_keys": ["id"], "table_properties": properties}
+    compact = "call lake.system.rewrite_data_files(table => 'db.people', options => map('rewrite-all', 'true'))"
+    lake.materialize(people("select id, 'a' as n from range(10)", **merge))
+    lake.materialize(people("select 3L as id, 'b' as n", **merge))
+    agrees(lake, "people")
+    deleted = lake.head("people").snapshot_id
+    for statement in (
+        compact,
+        f"call lake.system.rollback_to_snapshot('db.people', {deleted})",
+        "alter table lake.db.people add partition field n",
+        compact,
+        "delete from lake.db.people where id = 3",
+        "insert into lake.db.people values (20, 'b')",
+        "alter table lake.db.people drop partition field n",
+        compact,
+        "delete from lake.db.people where id = 4",
+    ):
+        lake.session.sql(statement).collect()
+        compare(lake)
 
 
 @pytest.mark.full

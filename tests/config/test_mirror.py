@@ -52,6 +52,19 @@ def test_the_password_of_a_catalog_is_shown_nowhere() -> None:
     assert str(lake) == "DuckLake at host:5432/lake"
 
 
+@pytest.mark.parametrize(
+    ("uri", "secret"),
+    [
+        ("postgresql://host/db?user=u&password=hushhush", "hushhush"),
+        ("postgresql://u:s3cr%27et%5Cpw@host/db", r"s3cr\'et\\pw"),
+        ("postgresql://u:s3cr%27et%5Cpw@host/db", r"s3cr\''et\\pw"),
+        ("postgresql://host/db?sslpassword=hush%20hush", "hush hush"),
+    ],
+)
+def test_a_password_is_hidden_however_it_is_spelled(uri: str, secret: str) -> None:
+    assert DuckLakeMirror(catalog=uri).ducklake().redact(f"password={secret}.") == "password=********."
+
+
 def test_a_misplaced_password_is_not_shown_either() -> None:
     with pytest.raises(ValidationError) as raised:
         DuckLakeMirror(catalog="mysql://me:hush@host/lake")

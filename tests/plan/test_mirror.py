@@ -21,7 +21,7 @@ from dagster_iceberg_spark.plan.mirror_options import Mirror
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import Snapshot
 
-RECORD = MirrorRecord("lake", "db.t", "uuid", 2**60, 1, "s3://lake/v1.metadata.json", "register")
+RECORD = MirrorRecord("lake", "/lake/catalog.db", "db.t", "uuid", 2**60, 1, "s3://lake/v1.metadata.json", "register")
 A, B, C = Column(1, "a", "int32"), Column(2, "b", "varchar"), Column(3, "c", "struct")
 
 
