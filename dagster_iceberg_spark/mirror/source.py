@@ -92,15 +92,13 @@ class Source:
         Raises:
             ConfigurationError: A column is dropped by which the table was partitioned once.
         """
-        known = self.schema._lazy_id_to_field  # noqa: SLF001
         for spec in self.table.specs().values():
             for field in spec.fields:
-                if field.source_id not in known and not isinstance(field.transform, VoidTransform):
+                if field.source_id not in self.schema.field_ids and not isinstance(field.transform, VoidTransform):
                     raise ConfigurationError.refusing(
                         "mirror",
                         str(self.identifier),
-                        expected="columns that still exist in all partition specs, old ones included, which "
-                        "`iceberg_scan` needs",
+                        expected="partition specs, old ones included, whose columns still exist",
                         found=f"the partition field {field.name!r} of a column that was dropped",
                         hint='use the mode "register".',
                     )
