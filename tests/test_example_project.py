@@ -193,6 +193,15 @@ def test_a_month_reads_its_days_and_the_report_shows_a_plot(project: Project) ->
 
 
 @pytest.mark.spark
+def test_duckdb_reads_the_released_delays_in_the_mirror(project: Project) -> None:
+    with project.resources["iceberg_mirrored"].mirror.connect() as duckdb:
+        mirrored = duckdb.sql("from mirror.nyc.daily_delays order by day, origin").to_arrow_table().to_pylist()
+    delays_by_airport = project.table("daily_delays").scan().to_arrow().to_pylist()
+    assert mirrored == sorted(delays_by_airport, key=lambda row: (row["day"], row["origin"]))
+    assert len(mirrored) == 6
+
+
+@pytest.mark.spark
 def test_the_demo_shows_a_snapshot_s_upstream(project: Project) -> None:
     table = project.table("daily_delays")
     output = Console(width=100, file=io.StringIO())
