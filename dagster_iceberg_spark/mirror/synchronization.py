@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlsplit
 
 import tenacity
 
@@ -102,6 +103,7 @@ def _attempt(
         return None, None
     record = source.record(mirror.mode)
     _refuse_foreign(database.lake, mirror, base, record)
+    _refuse_shared_directory(options, source)
     is_changed = base is not None and changed_by_others(database, base) is not None
     if base is not None and record.is_served_by(base.record) and not is_changed:
         return source.head.snapshot_id, None
@@ -180,6 +182,25 @@ def keep_files(database: Database, options: LakeOptions) -> None:
             for batch in batches(scheduled):
                 marks = ", ".join("?" * len(batch))
                 database.execute(f"DELETE FROM ducklake_files_scheduled_for_deletion WHERE path IN ({marks})", *batch)
+
+
+def _refuse_shared_directory(options: LakeOptions, source: Source) -> None:
+    """Refuse a data path around or inside of the table: each side removes files below its own that it does not know."""
+    places = [_place(path) for path in (options.data_path, source.table.location())]
+    if places[0].startswith(places[1]) or places[1].startswith(places[0]):
+        raise ConfigurationError.refusing(
+            "mirror",
+            str(source.identifier),
+            expected=f"a `data_path` of the DuckLake apart from the table at {source.table.location()}",
+            found=options.data_path,
+            hint="create another DuckLake with another `data_path`.",
+        )
+
+
+def _place(path: str) -> str:
+    """Return a path without its scheme, which may be written in several ways, with a slash at its end."""
+    parts = urlsplit(path)
+    return f"{parts.netloc}{parts.path.rstrip('/')}/" if parts.scheme else f"{path.rstrip('/')}/"
 
 
 def _refuse_foreign(lake: DuckLake, mirror: Mirror, base: MirroredObject | None, record: MirrorRecord) -> None:

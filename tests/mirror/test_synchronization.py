@@ -1,6 +1,7 @@
 """A DuckLake is made to show the newest snapshot of a table, whatever happened before."""
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -337,6 +338,19 @@ def test_another_data_path_is_refused(sqlite_mirrors: Mirrors) -> None:
     with pytest.raises(ConfigurationError, match=r"expected its own `data_path`, .*files.*, found /elsewhere"):
         other.synchronize("t")
     Mirrors(mirrors.description, DuckLake(lake.kind, lake.address, lake.shown, None)).synchronize("t")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("place", ["", "warehouse", "warehouse/db/t", "warehouse/db/t/mirror"])
+def test_a_data_path_around_or_inside_of_the_table_is_refused(tmp_path: Path, place: str) -> None:
+    """DuckLake's removal of orphaned files would delete the table, or Iceberg's would delete the copies."""
+    mirrors = lake_in(tmp_path)
+    mirrors.create("t", NUMBERS).append(numbers(1))
+    other = Mirrors(mirrors.description, replace(mirrors.lake, data_path=str(tmp_path / place)))
+    with pytest.raises(ConfigurationError, match=r"expected a `data_path` of the DuckLake apart from the table at"):
+        other.synchronize("t")
+    beside = replace(mirrors.lake, address=f"{mirrors.lake.address}.2", data_path=str(tmp_path / "warehouse/db/t-2"))
+    Mirrors(mirrors.description, beside).synchronize("t")
 
 
 @pytest.mark.full
