@@ -202,10 +202,11 @@ class Source:
         Raises:
             ConfigurationError: DuckLake cannot read a file as Iceberg does.
         """
+        added = tuple(self._mirror_file(file) for file in new if file.content == DataFileContent.DATA)
         deletes = {file.file_path: self._mirror_deletes(file) for file in self.delete_files()}
         return FileChange(
             ended=frozenset(gone),
-            added=tuple(self._mirror_file(file) for file in new if file.content == DataFileContent.DATA),
+            added=added,
             ended_deletes=frozenset(known_deletes) - deletes.keys(),
             added_deletes=tuple(item for path, item in deletes.items() if path not in known_deletes),
         )
