@@ -1,7 +1,7 @@
 """A DuckLake shows the rows of Iceberg tables to DuckDB."""
 
 import json
-from typing import Any
+from typing import Any, Final
 
 import dagster as dg
 import pytest
@@ -31,6 +31,9 @@ ROW = (
     "timestamp '2013-01-01 05:00:00' as ts, timestamp_ntz '2013-01-01 05:00:00' as wall, date '2013-01-01' as day, "
     "double('NaN') as v, X'AA' as raw, true as flag"
 )
+
+CLASSIC: Final = pytest.mark.parametrize("engine", ["classic"], indirect=True)
+"""For what the engine makes no difference to: the mirror follows the commit."""
 
 pytestmark = pytest.mark.spark
 
@@ -106,6 +109,7 @@ def test_a_mirror_shows_every_write(lake: Lake, mode: MirrorMode, catalog: str) 
 
 @pytest.mark.full
 @pytest.mark.parametrize("mode", ["register", "copy", "view"])
+@CLASSIC
 def test_replaced_partitions_are_replaced_in_the_mirror(lake: Lake, mode: MirrorMode) -> None:
     lake = mirrored(lake, mode)
     for day, value in (("2013-01-01", "1"), ("2013-01-02", "2"), ("2013-01-01", "3")):
@@ -141,6 +145,7 @@ def test_deleted_rows_are_deleted_in_the_mirror(lake: Lake, mode: MirrorMode) ->
 
 @pytest.mark.full
 @pytest.mark.parametrize("mode", ["register", "view", "copy"])
+@CLASSIC
 def test_compactions_and_rollbacks_leave_the_same_rows(lake: Lake, mode: MirrorMode) -> None:
     """A compaction keeps delete files that apply to nothing any longer, until a rollback brings the data file back."""
     lake = mirrored(lake, mode)
@@ -175,6 +180,7 @@ def test_compactions_and_rollbacks_leave_the_same_rows(lake: Lake, mode: MirrorM
         ({"write.format.default": "orc"}, "Parquet files, found a file in ORC"),
     ],
 )
+@CLASSIC
 def test_files_that_ducklake_cannot_read_are_not_registered(lake: Lake, options: Any, found: str) -> None:
     """The rows are committed. A copy shows them, unless DuckDB does not read the files at all."""
     properties = {"write.merge.mode": "merge-on-read", "format-version": "2", **options}
@@ -195,6 +201,7 @@ def test_files_that_ducklake_cannot_read_are_not_registered(lake: Lake, options:
         agrees(lake, "people")
 
 
+@CLASSIC
 def test_an_asset_chooses_its_name_and_its_mode(lake: Lake) -> None:
     lake = mirrored(lake, "view")
     named = frame_asset("people", "select 1 as id", metadata={"iceberg/mirror": {"table": "a.b.c", "mode": "register"}})
@@ -211,6 +218,7 @@ def test_an_asset_chooses_its_name_and_its_mode(lake: Lake) -> None:
     assert all("iceberg/mirror_state" not in metadata_of(result, name) for name in ("x", "y"))
 
 
+@CLASSIC
 def test_without_a_mirror_nothing_is_mirrored_and_settings_are_refused(lake: Lake) -> None:
     result = lake.materialize(people("select 1 as id", mirror=False))
     assert "iceberg/mirror_state" not in metadata_of(result, "people")
@@ -221,6 +229,7 @@ def test_without_a_mirror_nothing_is_mirrored_and_settings_are_refused(lake: Lak
 
 
 @pytest.mark.full
+@CLASSIC
 def test_an_invalid_setting_is_refused_before_anything_is_written(lake: Lake) -> None:
     error = mirrored(lake).failure(people("select 1 as id", mirror={"mode": "registr"}))
     assert (error.class_name, "did you mean 'register'" in str(error)) == ("MetadataKeyError", True)
@@ -245,6 +254,7 @@ def test_a_failure_warns_and_the_next_materialization_catches_up(lake: Lake) -> 
 
 
 @pytest.mark.full
+@CLASSIC
 def test_a_failure_can_fail_the_step_after_its_commit(kept_lake: Lake) -> None:
     (kept_lake.directory / "deep").write_text("a file in the place of a directory")
     lake = mirrored(kept_lake, "register", on_failure="error")
@@ -286,6 +296,7 @@ def test_staged_rows_are_mirrored_when_they_are_published(lake: Lake, mode: Mirr
 
 
 @pytest.mark.full
+@CLASSIC
 def test_a_release_and_an_undo_are_mirrored(lake: Lake) -> None:
     lake = mirrored(lake, "register")
     lake.materialize(people("select 1 as id"))
@@ -302,6 +313,7 @@ def test_a_release_and_an_undo_are_mirrored(lake: Lake) -> None:
 
 
 @pytest.mark.full
+@CLASSIC
 def test_an_environment_is_mirrored_when_it_is_promoted(lake: Lake) -> None:
     production = mirrored(lake, "register")
     production.materialize(people("select 1 as id"))
@@ -316,6 +328,7 @@ def test_an_environment_is_mirrored_when_it_is_promoted(lake: Lake) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("mode", ["register", "view"])
+@CLASSIC
 def test_maintenance_keeps_what_the_mirror_shows_and_the_mirror_follows(lake: Lake, mode: MirrorMode) -> None:
     lake = mirrored(lake, mode)
     asset = people("select 1 as id", write_disposition="append")

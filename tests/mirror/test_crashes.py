@@ -14,7 +14,7 @@ from tests.mirror.killed import POINTS
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("duckdb", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", ["register", "copy", "view"])
 @pytest.mark.parametrize("point", POINTS)
 def test_a_killed_mirror_is_finished_by_the_next_one(tmp_path: Path, kind: str, mode: Any, point: str) -> None:
