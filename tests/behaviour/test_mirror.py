@@ -218,6 +218,7 @@ def test_an_asset_chooses_its_name_and_its_mode(lake: Lake) -> None:
     assert all("iceberg/mirror_state" not in metadata_of(result, name) for name in ("x", "y"))
 
 
+@pytest.mark.full
 @CLASSIC
 def test_without_a_mirror_nothing_is_mirrored_and_settings_are_refused(lake: Lake) -> None:
     result = lake.materialize(people("select 1 as id", mirror=False))

@@ -55,6 +55,7 @@ def test_mirrors_are_brought_up_to_date(mirrors: Mirrors, tmp_path: Path) -> Non
     assert "other.u" not in result.output
 
 
+@pytest.mark.full
 def test_a_failure_is_told_and_the_others_are_mirrored(mirrors: Mirrors, tmp_path: Path) -> None:
     result = run(tmp_path)
     assert result.exit_code == 1

@@ -45,7 +45,7 @@ def test_a_mirror_is_made_once_and_changes_nothing_when_it_is_current(mirrors: M
     assert len(commits(mirrors)) == 1
 
 
-@pytest.mark.parametrize("mode", ["register", "copy", "view"])
+@pytest.mark.parametrize("mode", ["register", "copy", pytest.param("view", marks=pytest.mark.full)])
 def test_a_mirror_catches_up_with_all_that_it_has_missed(mirrors: Mirrors, mode: Any) -> None:
     table = mirrors.create("t", NUMBERS, by="word")
     table.append(numbers(1, 2))
@@ -222,6 +222,7 @@ def test_copies_are_compressed_as_configured(sqlite_mirrors: Mirrors, codec: Any
     assert pq.ParquetFile(file).metadata.row_group(0).column(0).compression == written
 
 
+@pytest.mark.full
 def test_an_encrypted_ducklake_gets_encrypted_copies(tmp_path: Path) -> None:
     mirrors = lake_in(tmp_path, is_encrypted=True)
     mirrors.create("t", NUMBERS).append(numbers(1))
@@ -373,6 +374,7 @@ def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
         mirrors.synchronize("t")
 
 
+@pytest.mark.full
 def test_a_locked_database_is_waited_for_and_then_an_error(
     sqlite_mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -492,7 +494,9 @@ def test_a_change_that_was_decided_on_an_older_mirror_is_refused(
     assert len(commits(mirrors)) == 2
 
 
-@pytest.mark.parametrize("then", ["register", "view", "copy"])
+@pytest.mark.parametrize(
+    "then", ["register", pytest.param("view", marks=pytest.mark.full), pytest.param("copy", marks=pytest.mark.full)]
+)
 def test_ducklake_is_kept_from_deleting_the_files_of_iceberg(sqlite_mirrors: Mirrors, then: Any) -> None:
     mirrors = sqlite_mirrors
     table = mirrors.create("t", NUMBERS)
