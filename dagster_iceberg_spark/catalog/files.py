@@ -90,13 +90,42 @@ def _all_files(table: Table, snapshot_id: int, described: Callable[[ManifestData
 
     pyiceberg's planner would keep the manifests and evaluate an empty filter for each file.
     """
-
-    def files_of(manifest: ManifestFile) -> list[_ItemT]:
-        return [described(entry.data_file) for entry in manifest.fetch_manifest_entry(table.io)]
-
     manifests = _known_snapshot(table, snapshot_id).manifests(table.io)
     data = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
-    return chain.from_iterable(ExecutorFactory.get_or_create().map(files_of, data))
+    return entries_in(table, data, lambda entry: described(entry.data_file))
+
+
+def entries_in(
+    table: Table, manifests: Iterable[ManifestFile], described: Callable[[ManifestEntry], _ItemT]
+) -> Iterator[_ItemT]:
+    """Return what describes the live files of manifests, which are read side by side."""
+
+    def described_in(manifest: ManifestFile) -> list[_ItemT]:
+        return [described(entry) for entry in manifest.fetch_manifest_entry(table.io)]
+
+    return chain.from_iterable(ExecutorFactory.get_or_create().map(described_in, manifests))
+
+
+def files_of_either(
+    table: Table, before: Iterable[ManifestFile], after: Iterable[ManifestFile]
+) -> tuple[list[ManifestDataFile], list[ManifestDataFile]]:
+    """Return the files that are only in the first manifests, and those that are only in the second.
+
+    Manifests that are among both are not read.
+    """
+    manifests = [{item.manifest_path: item for item in each} for each in (before, after)]
+    first, second = (
+        {file.file_path: file for file in entries_in(table, own, _data_file)}
+        for own in ([each[path] for path in each.keys() - other.keys()] for each, other in (manifests, manifests[::-1]))
+    )
+    return (
+        [file for path, file in first.items() if path not in second],
+        [file for path, file in second.items() if path not in first],
+    )
+
+
+def _data_file(entry: ManifestEntry) -> ManifestDataFile:
+    return entry.data_file
 
 
 def added_files(
@@ -174,23 +203,18 @@ def differing_files(
         both = [
             () if item is None else _known_snapshot(table, item).manifests(table.io) for item in (before_id, after_id)
         ]
-        manifests = [{item.manifest_path: item for item in each if item.content == _DATA} for each in both]
+        removed, added = files_of_either(table, *([item for item in each if item.content == _DATA] for each in both))
         deletes = [{item.manifest_path for item in each if item.content != _DATA} for each in both]
-        before, after = (
-            {file.path: file for path in own.keys() - other.keys() for file in _partition_files(table, own[path])}
-            for own, other in (manifests, manifests[::-1])
-        )
     return DifferingFiles(
-        removed=tuple(file for path, file in before.items() if path not in after),
-        added=tuple(file for path, file in after.items() if path not in before),
+        removed=tuple(_partition_files(table, removed)),
+        added=tuple(_partition_files(table, added)),
         has_deletes=deletes[0] != deletes[1],
     )
 
 
-def _partition_files(table: Table, manifest: ManifestFile) -> Iterator[PartitionFile]:
+def _partition_files(table: Table, files: Iterable[ManifestDataFile]) -> Iterator[PartitionFile]:
     specs, schema = table.specs(), table.schema()
-    for entry in manifest.fetch_manifest_entry(table.io):
-        file = entry.data_file
+    for file in files:
         partition = specs[file.spec_id].partition_to_path(file.partition, schema)
         yield PartitionFile(file.file_path, partition, file.record_count)
 

@@ -1,17 +1,16 @@
 """Reads the sizes of a table's files from its metadata and manifests. No data is read."""
 
 import datetime as dt
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import chain
 
-from pyiceberg.manifest import DataFileContent, FileFormat, ManifestEntry, ManifestFile
+from pyiceberg.manifest import DataFileContent, FileFormat, ManifestEntry
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
-from pyiceberg.utils.concurrent import ExecutorFactory
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.files import entries_in
 from dagster_iceberg_spark.catalog.garbage_collection import paused_collection
 from dagster_iceberg_spark.catalog.look import known_table, translated_answers
 from dagster_iceberg_spark.catalog.values import granule_window
@@ -29,9 +28,8 @@ def table_files(description: CatalogDescription, identifier: TableIdentifier) ->
     with translated_answers(description, action=f"read the manifests of {identifier} in"), paused_collection():
         snapshot = table.current_snapshot()
         manifests = [] if snapshot is None else snapshot.manifests(table.io)
-        listed = ExecutorFactory.get_or_create().map(_listed_by(table), manifests)
         return TableFiles(
-            partitions=_grouped(table, chain.from_iterable(listed)),
+            partitions=_grouped(table, entries_in(table, manifests, _described)),
             manifests=tuple(manifest.manifest_length for manifest in manifests),
             metadata_bytes=len(table.io.new_input(table.metadata_location)) if table.metadata_location else None,
         )
@@ -47,13 +45,6 @@ class _File:
     rows: int
     snapshot_id: int | None
     sequence_number: int
-
-
-def _listed_by(table: Table) -> Callable[[ManifestFile], list[_File]]:
-    def files_of(manifest: ManifestFile) -> list[_File]:
-        return [_described(entry) for entry in manifest.fetch_manifest_entry(table.io)]
-
-    return files_of
 
 
 def _described(entry: ManifestEntry) -> _File:

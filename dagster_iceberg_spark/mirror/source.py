@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from typing import Any, Final
 
 from pyiceberg.conversions import from_bytes
@@ -15,9 +14,9 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.snapshots import Snapshot as PyIcebergSnapshot
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
-from pyiceberg.utils.concurrent import ExecutorFactory
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.files import entries_in, files_of_either
 from dagster_iceberg_spark.catalog.garbage_collection import paused_collection
 from dagster_iceberg_spark.catalog.look import find_table, translated_answers
 from dagster_iceberg_spark.errors import ConfigurationError, UpstreamMissingError
@@ -123,21 +122,9 @@ class Source:
         before = None if mirrored is None else self.table.snapshot_by_id(mirrored.snapshot_id)
         action = f"read the manifests of {self.identifier} in"
         with translated_answers(self.catalog, action=action), paused_collection():
-            after_manifests = _by_path(self.head.manifests(self.table.io))
             if before is None:
-                return None, self._files_of(after_manifests.values())
-            before_manifests = _by_path(before.manifests(self.table.io))
-            gone, new = (
-                {file.file_path: file for file in self._files_of(own[path] for path in own.keys() - other.keys())}
-                for own, other in (
-                    (before_manifests, after_manifests),
-                    (after_manifests, before_manifests),
-                )
-            )
-        return (
-            [file for path, file in gone.items() if path not in new],
-            [file for path, file in new.items() if path not in gone],
-        )
+                return None, self._files_of(self.head.manifests(self.table.io))
+            return files_of_either(self.table, before.manifests(self.table.io), self.head.manifests(self.table.io))
 
     def only_compacted_since(self, snapshot_id: int) -> bool:
         """Return whether the rows are still those of an ancestor, because all later snapshots are compactions."""
@@ -212,10 +199,7 @@ class Source:
         )
 
     def _files_of(self, manifests: Iterable[ManifestFile]) -> list[DataFile]:
-        def files_of(manifest: ManifestFile) -> list[DataFile]:
-            return [entry.data_file for entry in manifest.fetch_manifest_entry(self.table.io)]
-
-        return list(chain.from_iterable(ExecutorFactory.get_or_create().map(files_of, manifests)))
+        return list(entries_in(self.table, manifests, lambda entry: entry.data_file))
 
     def _mirror_file(self, file: DataFile) -> MirrorFile:
         if file.file_format != FileFormat.PARQUET:
@@ -288,10 +272,6 @@ def newest(catalog: CatalogDescription, identifier: TableIdentifier) -> Source |
         )
     head = table.current_snapshot()
     return None if head is None else Source(catalog, identifier, table, head)
-
-
-def _by_path(manifests: Iterable[ManifestFile]) -> dict[str, ManifestFile]:
-    return {manifest.manifest_path: manifest for manifest in manifests}
 
 
 def _bound(bounds: Mapping[int, bytes] | None, field: NestedField) -> str | None:
