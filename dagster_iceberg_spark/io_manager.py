@@ -11,20 +11,22 @@ from dagster_iceberg_spark.addressing import plain_metadata, table_of
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.config.configuration import HIDES_INPUT, require_fields, without_secrets
 from dagster_iceberg_spark.config.metrics import MetricsConfig, NoMetrics
-from dagster_iceberg_spark.config.mirror import DuckLakeMirror, MirrorConfig, NoMirror
+from dagster_iceberg_spark.config.mirror import MirrorConfig, NoMirror
 from dagster_iceberg_spark.dagster_private import add_partition_metadata, set_data_version, step_facts
 from dagster_iceberg_spark.final_errors import final_errors
 from dagster_iceberg_spark.inputs.read_request import RUN_CONFIG, read_request
 from dagster_iceberg_spark.metrics.instruments import counted_failures
+from dagster_iceberg_spark.mirror.table_mirror import TableMirror
 from dagster_iceberg_spark.outputs.audits import record_audits, recorded_failures
 from dagster_iceberg_spark.outputs.definition import defined_table
 from dagster_iceberg_spark.outputs.metadata import data_version, materialization_metadata, partition_metadata
+from dagster_iceberg_spark.outputs.mirror import mirror_table
 from dagster_iceberg_spark.outputs.write_request import write_request
 from dagster_iceberg_spark.plan.comparison import DefinedTable, TableReport, differences
 from dagster_iceberg_spark.plan.environment import RETENTION_DAYS as ENVIRONMENT_RETENTION_DAYS
 from dagster_iceberg_spark.plan.environment import Environment
 from dagster_iceberg_spark.plan.metadata_key import read_metadata
-from dagster_iceberg_spark.plan.mirror_options import MIRROR_STATE, Mirror
+from dagster_iceberg_spark.plan.mirror_options import MIRROR_STATE
 from dagster_iceberg_spark.plan.options import OUTPUT_KEYS, MaintenanceOptions, mirror_settings
 from dagster_iceberg_spark.plan.placement import LocationTemplate
 from dagster_iceberg_spark.plan.staging import RETENTION_DAYS, PublishedBy
@@ -241,8 +243,8 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         """
         return read_metadata(MaintenanceOptions, plain_metadata(spec.metadata), subject="/".join(spec.key.path))
 
-    def mirror_of(self, spec: dg.AssetSpec) -> Mirror | None:
-        """Return how the table of an asset is mirrored, or None if it is not.
+    def mirror_of(self, spec: dg.AssetSpec) -> TableMirror | None:
+        """Return the mirror of an asset's table, or None without one.
 
         Args:
             spec: The spec of the asset, from `AssetsDefinition.specs`.
@@ -266,13 +268,10 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             MetadataKeyError: A metadata key or its value is invalid.
             MirrorFailedError: The mirror failed, and its `on_failure` is `error`.
         """
-        from dagster_iceberg_spark.outputs.mirror import mirror_table
-
         mirror = self.mirror_of(spec)
-        if mirror is None or not isinstance(self.mirror, DuckLakeMirror):
+        if mirror is None:
             return None
-        identifier = self.table_of(spec)
-        return mirror_table(self.mirror, mirror, self.spark.catalog_description, identifier, report=report, warn=warn)
+        return mirror_table(mirror, self.spark.catalog_description, self.table_of(spec), report=report, warn=warn)
 
     def audit_table(self, spec: dg.AssetSpec, audits: Sequence[Audit]) -> Mapping[str, AuditResult] | None:
         """Evaluate audits on the rows that are published in the table of an asset. Nothing is written.
@@ -339,7 +338,9 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             record_audits(context, commit.audits, snapshot_id=commit.snapshot.snapshot_id)
             self._report(context, request, commit)
             if mirror is not None and request.shows_in_main(commit):
-                self._mirror(context, mirror, request.identifier)
+                log = context.log
+                state = mirror_table(mirror, catalog, request.identifier, report=log.info, warn=log.warning)
+                context.add_output_metadata({MIRROR_STATE: state})
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Load the input's partitions from one snapshot of the table, as the annotated type.
@@ -431,16 +432,8 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
                 f"{sum(result.passed for result in commit.audits)} of {len(commit.audits)} audits passed."
             )
 
-    def _mirror_of(self, identifier: TableIdentifier, metadata: Mapping[str, Any], subject: str) -> Mirror | None:
+    def _mirror_of(self, identifier: TableIdentifier, metadata: Mapping[str, Any], subject: str) -> TableMirror | None:
         return self.mirror.mirror_of(identifier, mirror_settings(metadata, subject=subject), subject=subject)
-
-    def _mirror(self, context: dg.OutputContext, mirror: Mirror, identifier: TableIdentifier) -> None:
-        from dagster_iceberg_spark.outputs.mirror import mirror_table
-
-        if isinstance(self.mirror, DuckLakeMirror):
-            catalog, log = self.spark.catalog_description, context.log
-            state = mirror_table(self.mirror, mirror, catalog, identifier, report=log.info, warn=log.warning)
-            context.add_output_metadata({MIRROR_STATE: state})
 
     @property
     def _environment(self) -> Environment | None:

@@ -8,8 +8,8 @@ from typing import Any
 import dagster as dg
 
 from dagster_iceberg_spark.asset_tables import AssetTable, stored_members, tables_of_assets
-from dagster_iceberg_spark.config.mirror import DuckLakeMirror
 from dagster_iceberg_spark.errors import IcebergSparkError
+from dagster_iceberg_spark.mirror.table_mirror import TableMirror
 from dagster_iceberg_spark.plan.mirror_options import Mirror
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
@@ -57,22 +57,19 @@ def synchronize_mirrors(definitions: dg.Definitions, tables: Collection[str] = (
     """
     with stored_members(definitions, action="mirror the tables of") as members:
         for config in {id(io_manager): io_manager.mirror for io_manager, _ in members}.values():
-            if isinstance(config, DuckLakeMirror):
-                with suppress(IcebergSparkError):  # each of its tables says so
-                    config.keep_files()
+            with suppress(IcebergSparkError):  # each of its tables says so
+                config.keep_files()
         for table in tables_of_assets(members, tables):
-            config = table.io_manager.mirror
             for mirror in dict.fromkeys(map(table.io_manager.mirror_of, table.specs)):
-                if mirror is not None and isinstance(config, DuckLakeMirror):
-                    yield _synchronized(config, table, mirror)
+                if mirror is not None:
+                    yield _synchronized(table, mirror)
 
 
-def _synchronized(config: DuckLakeMirror, table: AssetTable, mirror: Mirror) -> SynchronizedMirror:
+def _synchronized(table: AssetTable, mirror: TableMirror) -> SynchronizedMirror:
     catalog = table.io_manager.spark.catalog_description
     try:
-        state = config.synchronize(mirror, catalog, table.identifier)
+        state = mirror.synchronize(catalog, table.identifier)
     except Exception as error:  # noqa: BLE001 - one mirror must not keep the others back
-        found = str(error) if isinstance(error, IcebergSparkError) else f"{type(error).__name__}: {error}"
-        found = config.ducklake().redact(catalog.redact(found))
-        return SynchronizedMirror(table.identifier, mirror, error=found)
-    return SynchronizedMirror(table.identifier, mirror, state.snapshot_id, state.ducklake_snapshot_id is not None)
+        return SynchronizedMirror(table.identifier, mirror.mirror, error=mirror.failure_text(error, catalog))
+    has_changed = state.ducklake_snapshot_id is not None
+    return SynchronizedMirror(table.identifier, mirror.mirror, state.snapshot_id, has_changed)

@@ -6,7 +6,6 @@ from typing import Final
 import dagster as dg
 
 from dagster_iceberg_spark.asset_tables import StoredAsset, stored_assets_in
-from dagster_iceberg_spark.config.mirror import DuckLakeMirror
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.final_errors import final_errors
 
@@ -46,17 +45,17 @@ def _mirror_check(stored: StoredAsset) -> dg.AssetChecksDefinition:
             hint = "build mirror checks for assets that it stores only."
             io_manager = stored.io_manager(context.resources, action="check the mirrors of", hint=hint)
             mirror = io_manager.mirror_of(stored.spec)
-        if mirror is None or not isinstance(io_manager.mirror, DuckLakeMirror):
+        if mirror is None:
             return dg.AssetCheckResult(passed=True, description="The table is not mirrored.")
         catalog, identifier = io_manager.spark.catalog_description, io_manager.table_of(stored.spec)
         try:
-            problems = io_manager.mirror.problems(mirror, catalog, identifier)
+            problems = mirror.problems(catalog, identifier)
         except IcebergSparkError as error:
             problems = [str(error)]
         return dg.AssetCheckResult(
             passed=not problems,
             severity=dg.AssetCheckSeverity.WARN,
-            description=" ".join(problems) or f"{mirror.table} in the {io_manager.mirror.ducklake()} is current.",
+            description=" ".join(problems) or f"{mirror} is current.",
         )
 
     return iceberg_mirror

@@ -15,16 +15,13 @@ from dagster_iceberg_spark.config.configuration import Configuration
 from dagster_iceberg_spark.config.uri import parts_of, scheme_of, without_password
 from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError
 from dagster_iceberg_spark.mirror.ducklake import DuckLake
-from dagster_iceberg_spark.plan.mirror import MirrorRecord
+from dagster_iceberg_spark.mirror.table_mirror import TableMirror
 from dagster_iceberg_spark.plan.mirror_options import Codec, Mirror, MirrorMode, MirrorSettings
 from dagster_iceberg_spark.plan.options import MIRROR
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
-
-    from dagster_iceberg_spark.catalog.description import CatalogDescription
-    from dagster_iceberg_spark.mirror.synchronization import MirrorState
 
 _FILE: Final = re.compile(r"(?P<kind>sqlite|duckdb):///(?P<path>[^?]+)")
 _SERVERS: Final = ("postgresql", "postgres")
@@ -50,6 +47,9 @@ class NoMirror(Configuration):
                 found="none",
                 hint="set `mirror=DuckLakeMirror(catalog=...)` of the IO manager.",
             )
+
+    def keep_files(self) -> None:
+        """Do nothing: there is no DuckLake."""
 
 
 class DuckLakeMirror(Configuration):
@@ -126,15 +126,16 @@ class DuckLakeMirror(Configuration):
             secrets=tuple(_spellings(parts)),
         )
 
-    def mirror_of(self, identifier: TableIdentifier, settings: MirrorSettings | None, *, subject: str) -> Mirror | None:
-        """Return how a table is mirrored, or None if its asset excludes it.
+    def mirror_of(
+        self, identifier: TableIdentifier, settings: MirrorSettings | None, *, subject: str
+    ) -> TableMirror | None:
+        """Return the mirror of a table, or None if its asset excludes it.
 
         Raises:
             ConfigurationError: The `catalog` is no URI of a database that DuckLake supports.
             MetadataKeyError: The asset asks for what an encrypted DuckLake cannot do.
         """
-        self.ducklake()
-        settings = settings or MirrorSettings()
+        lake, settings = self.ducklake(), settings or MirrorSettings()
         if settings.is_excluded:
             return None
         mirror = Mirror.of(identifier, settings, mode=self.mode, compression=self.compression)
@@ -145,13 +146,7 @@ class DuckLakeMirror(Configuration):
                 expected="the mode `view` or `copy` in an encrypted DuckLake",
                 found="`register`",
             )
-        return mirror
-
-    def synchronize(self, mirror: Mirror, catalog: "CatalogDescription", identifier: TableIdentifier) -> "MirrorState":
-        """Make the mirror of a table show its newest snapshot. See `mirror.synchronization`."""
-        from dagster_iceberg_spark.mirror.synchronization import synchronize
-
-        return synchronize(self.ducklake(), mirror, catalog, identifier)
+        return TableMirror(lake, mirror, self.on_failure)
 
     def keep_files(self) -> None:
         """Take files that the DuckLake does not own off the list of files that it deletes, if there is a DuckLake."""
@@ -176,18 +171,6 @@ class DuckLakeMirror(Configuration):
 
         with attached(self.ducklake(), name="mirror") as connection:
             yield connection
-
-    def record(self, mirror: Mirror) -> MirrorRecord | None:
-        """Return what a mirror shows, or None if there is none yet. See `mirror.inspection`."""
-        from dagster_iceberg_spark.mirror.inspection import mirror_record
-
-        return mirror_record(self.ducklake(), mirror)
-
-    def problems(self, mirror: Mirror, catalog: "CatalogDescription", identifier: TableIdentifier) -> list[str]:
-        """Return in sentences how a mirror differs from its table. See `mirror.inspection`."""
-        from dagster_iceberg_spark.mirror.inspection import mirror_problems
-
-        return mirror_problems(self.ducklake(), mirror, catalog, identifier)
 
 
 def _spellings(parts: SplitResult) -> Iterator[str]:

@@ -12,7 +12,6 @@ import dagster as dg
 from dagster_iceberg_spark.asset_tables import mirror_tables
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.catalog.table_files import table_files
-from dagster_iceberg_spark.config.mirror import DuckLakeMirror
 from dagster_iceberg_spark.dagster_private import has_ended
 from dagster_iceberg_spark.errors import CommitConflictError, IcebergSparkError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
@@ -196,17 +195,18 @@ class TableMaintenance:
         needs, unread = list[Need](), list[str]()
         for spec in self.specs:
             mirror = self.io_manager.mirror_of(spec)
-            if mirror is None or mirror.mode == "copy" or not isinstance(self.io_manager.mirror, DuckLakeMirror):
+            if mirror is None or mirror.mirror.mode == "copy":
                 continue
-            lake = self.io_manager.mirror.ducklake()
             try:
-                record = self.io_manager.mirror.record(mirror)
+                record = mirror.record()
             except IcebergSparkError as error:
-                self.report(f"Cannot read what the mirror {mirror.table} shows, so no snapshot is expired. {error}")
-                unread.append(f"the mirror {mirror.table}")
+                self.report(
+                    f"Cannot read what the mirror {mirror.mirror.table} shows, so no snapshot is expired. {error}"
+                )
+                unread.append(f"the mirror {mirror.mirror.table}")
                 continue
             if record is not None:
-                needs.append(Need(record.snapshot_id, f"the mirror {mirror.table} in the {lake}, which shows it"))
+                needs.append(Need(record.snapshot_id, f"the mirror {mirror}, which shows it"))
         return needs, unread
 
     def _done(self, actions: Sequence[Action], now: dt.datetime) -> Iterator[DoneAction]:

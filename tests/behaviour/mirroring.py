@@ -83,7 +83,7 @@ def compare(lake: Lake) -> None:
     for identifier in tables_of(catalog):
         chosen = mirror.mirror_of(identifier, None, subject=str(identifier))
         assert chosen is not None
-        state = mirror.synchronize(chosen, catalog, identifier)
+        state = chosen.synchronize(catalog, identifier)
         if state.snapshot_id is None:
             continue
         written = lake.spark.pyiceberg_catalog.load_table(identifier.parts).scan().to_arrow()

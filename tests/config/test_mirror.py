@@ -96,7 +96,7 @@ def test_a_table_keeps_its_name_and_its_levels_become_one_schema() -> None:
     mirror = DuckLakeMirror(catalog="sqlite:////m", mode="copy", compression="zstd")
     chosen = mirror.mirror_of(FLIGHTS, None, subject="flights")
     assert chosen is not None
-    assert (chosen.table, chosen.mode, chosen.compression) == (
+    assert (chosen.mirror.table, chosen.mirror.mode, chosen.mirror.compression) == (
         TableIdentifier(("nyc.raw",), "flights"),
         "copy",
         "zstd",
