@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -178,11 +178,20 @@ class CatalogDescription:
 
     def redact(self, text: str) -> str:
         """Return the text without the catalog's secrets."""
-        spellings = {spell(secret) for secret in self.secrets for spell in (str, partial(quote, safe=""), quote_plus)}
-        for secret in sorted(spellings, key=len, reverse=True):
-            if len(secret) >= _MINIMUM_SECRET_LENGTH:
-                text = text.replace(secret, HIDDEN)
-        return text
+        spellings = {item for secret in self.secrets for item in spellings_of(secret)}
+        return redacted(text, (item for item in spellings if len(item) >= _MINIMUM_SECRET_LENGTH))
+
+
+def spellings_of(secret: str) -> set[str]:
+    """Return a secret as it is, and as it stands in URIs."""
+    return {secret, quote(secret, safe=""), quote_plus(secret)}
+
+
+def redacted(text: str, spellings: Iterable[str]) -> str:
+    """Return the text without the spellings of secrets, of which one may contain another."""
+    for spelling in sorted(spellings, key=len, reverse=True):
+        text = text.replace(spelling, HIDDEN)
+    return text
 
 
 def holds_secret(name: str) -> bool:

@@ -1,16 +1,15 @@
 """Where tables are mirrored."""
 
 import re
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
-from urllib.parse import SplitResult, parse_qsl, quote, quote_plus, unquote
+from urllib.parse import SplitResult, parse_qsl, unquote
 
 import dagster as dg
 from pydantic import Field, field_validator
 
-from dagster_iceberg_spark.catalog.description import holds_secret
+from dagster_iceberg_spark.catalog.description import holds_secret, spellings_of
 from dagster_iceberg_spark.config.configuration import Configuration
 from dagster_iceberg_spark.config.uri import parts_of, scheme_of, without_password
 from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError
@@ -21,6 +20,8 @@ from dagster_iceberg_spark.plan.options import MIRROR
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from duckdb import DuckDBPyConnection
 
 _FILE: Final = re.compile(r"(?P<kind>sqlite|duckdb):///(?P<path>[^?]+)")
@@ -123,7 +124,7 @@ class DuckLakeMirror(Configuration):
             shown=f"{parts.hostname or 'localhost'}:{parts.port or 5432}{parts.path}",
             data_path=data_path,
             is_encrypted=self.encrypted,
-            secrets=tuple(_spellings(parts)),
+            secrets=tuple(sorted(_spellings(parts))),
         )
 
     def mirror_of(
@@ -173,14 +174,14 @@ class DuckLakeMirror(Configuration):
             yield connection
 
 
-def _spellings(parts: SplitResult) -> Iterator[str]:
-    """Yield the secrets of a URI in the spellings of URIs, of connection strings and of SQL, longer ones first."""
+def _spellings(parts: SplitResult) -> set[str]:
+    """Return the secrets of a URI in the spellings of URIs, of connection strings and of SQL."""
     query = [value for name, value in parse_qsl(parts.query, keep_blank_values=True) if holds_secret(name)]
     found = {parts.password or ""}
     for secret in (unquote(parts.password or ""), *query):
         escaped = secret.replace("\\", "\\\\").replace("'", "\\'")
-        found |= {secret, quote(secret, safe=""), quote_plus(secret), escaped, escaped.replace("'", "''")}
-    yield from sorted(filter(None, found), key=len, reverse=True)
+        found |= {*spellings_of(secret), escaped, escaped.replace("'", "''")}
+    return found - {""}
 
 
 def _is_known(uri: str) -> bool:

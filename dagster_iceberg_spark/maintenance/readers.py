@@ -4,7 +4,6 @@ import datetime as dt
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from urllib.parse import urlsplit
 
 import dagster as dg
 
@@ -24,6 +23,7 @@ from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
 from dagster_iceberg_spark.plan.pins import Need, RunNeed, needs_of_readers, needs_of_table
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import OWNER_PROPERTY
+from dagster_iceberg_spark.table.location import directory_place
 from dagster_iceberg_spark.table.snapshot import TableState
 
 
@@ -136,18 +136,12 @@ class Readers:
     def _orphan_obstacle(self, state: TableState) -> str | None:
         if state.properties.get("gc.enabled", "true").lower() == "false":
             return "the table has `gc.enabled` = `false`"
-        place = _place(state.location)
+        place = directory_place(state.location)
         for other in self.states.values():
-            if other.identifier != state.identifier and _place(other.location).startswith(place):
+            if other.identifier != state.identifier and directory_place(other.location).startswith(place):
                 return f"the table {other.identifier} is inside of its location"
         return None
 
 
 def _need_of(run: RecentRun, why: str) -> RunNeed:
     return RunNeed(int(run.began_at * 1000), f"run {run.run_id}, which {why}")
-
-
-def _place(location: str) -> str:
-    """Return a location without its scheme, which may be written in several ways, with a slash at its end."""
-    parts = urlsplit(location)
-    return f"{parts.netloc}{parts.path.rstrip('/')}/"

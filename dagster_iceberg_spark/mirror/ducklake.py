@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from dagster_iceberg_spark.catalog.description import redacted
+
 DatabaseKind: TypeAlias = Literal["sqlite", "duckdb", "postgresql"]
 FORMAT_VERSION: Final = "1.0"
 """The version of the DuckLake specification that the package reads and writes."""
@@ -19,7 +21,7 @@ class DuckLake:
         shown: The address without a password, for messages.
         data_path: The directory or the URI of its own files, or None if the DuckLake must exist.
         is_encrypted: Whether its own files are encrypted, if it does not exist yet.
-        secrets: Texts that no message shows.
+        secrets: Texts that no message shows, in all of their spellings.
     """
 
     kind: DatabaseKind
@@ -39,6 +41,4 @@ class DuckLake:
 
     def redact(self, text: str) -> str:
         """Return the text without the secrets of the DuckLake."""
-        for secret in self.secrets:
-            text = text.replace(secret, "********")
-        return text
+        return redacted(text, self.secrets)

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlsplit
 
 import tenacity
 
@@ -48,6 +47,7 @@ from dagster_iceberg_spark.plan.mirror import (
 )
 from dagster_iceberg_spark.plan.mirror_options import Mirror
 from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.location import directory_place
 from dagster_iceberg_spark.timeouts import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS
 
 _ATTEMPTS: Final = 10
@@ -186,7 +186,7 @@ def keep_files(database: Database, options: LakeOptions) -> None:
 
 def _refuse_shared_directory(options: LakeOptions, source: Source) -> None:
     """Refuse a data path around or inside of the table: each side removes files below its own that it does not know."""
-    places = [_place(path) for path in (options.data_path, source.table.location())]
+    places = [directory_place(path) for path in (options.data_path, source.table.location())]
     if places[0].startswith(places[1]) or places[1].startswith(places[0]):
         raise ConfigurationError.refusing(
             "mirror",
@@ -195,12 +195,6 @@ def _refuse_shared_directory(options: LakeOptions, source: Source) -> None:
             found=options.data_path,
             hint="create another DuckLake with another `data_path`.",
         )
-
-
-def _place(path: str) -> str:
-    """Return a path without its scheme, which may be written in several ways, with a slash at its end."""
-    parts = urlsplit(path)
-    return f"{parts.netloc}{parts.path.rstrip('/')}/" if parts.scheme else f"{path.rstrip('/')}/"
 
 
 def _refuse_foreign(lake: DuckLake, mirror: Mirror, base: MirroredObject | None, record: MirrorRecord) -> None:
