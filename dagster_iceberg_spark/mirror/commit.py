@@ -180,6 +180,7 @@ class _Commit:
     def _create_table(self, change: MirrorChange) -> int:
         table_id, table_uuid, name = self._catalog_id(), str(uuid.uuid4()), change.mirror.table.name
         self.changes.append(f"created_table:{_quoted(change)}")
+        self.changed_schemas.add(table_id)
         self.database.insert(
             "ducklake_table",
             [
@@ -231,14 +232,14 @@ class _Commit:
                 for place, column in begun
             ],
         )
-        self._alter(table_id, is_new=is_new)
+        self._alter(table_id)
 
     def _change_partitioning(self, table_id: int, columns: Sequence[int]) -> int | None:
         partition_id, known = partition_of(self.database, table_id)
         if tuple(columns) == known:
             return partition_id
         self._end_rows("ducklake_partition_info", "table_id", [table_id])
-        self._alter(table_id, is_new=False)
+        self._alter(table_id)
         if not columns:
             return None
         partition_id = self._catalog_id()
@@ -261,11 +262,11 @@ class _Commit:
         )
         return partition_id
 
-    def _alter(self, table_id: int, *, is_new: bool) -> None:
-        altered = f"altered_table:{table_id}"
-        if not is_new and table_id not in self.changed_schemas and altered not in self.changes:
-            self.changes.append(altered)
-        self.changed_schemas.add(table_id)
+    def _alter(self, table_id: int) -> None:
+        """Record that a table changes, unless it is new or was recorded already."""
+        if table_id not in self.changed_schemas:
+            self.changes.append(f"altered_table:{table_id}")
+            self.changed_schemas.add(table_id)
 
     def _change_files(self, table_id: int, files: FileChange, partition_id: int | None, change: MirrorChange) -> None:
         ended = ids_of_files(self.database, table_id, sorted(files.ended))
@@ -309,7 +310,7 @@ class _Commit:
                     "table_id": table_id,
                     "begin_snapshot": self.snapshot_id,
                     "path": file.path,
-                    "path_is_relative": file.is_relative,
+                    "path_is_relative": False,
                     "file_format": "parquet",
                     "record_count": file.rows,
                     "file_size_bytes": file.size_bytes,

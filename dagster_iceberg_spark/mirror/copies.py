@@ -80,7 +80,7 @@ class Copier:
             partition: _Group(paths, sum(rows[path] for path in paths)) for partition, paths in plan.appended.items()
         }
         if plan.rewritten is None or plan.rewritten:
-            groups |= self._whole_partitions(plan.rewritten)
+            groups |= self._whole_partitions(plan.rewritten, new if gone is None else self.source.live_files())
         ended = frozenset(
             path for path in known_paths if plan.rewritten is None or _partition_in(path) in plan.rewritten
         )
@@ -105,10 +105,10 @@ class Copier:
             with suppress(OSError):
                 self.source.table.io.delete(file.path)
 
-    def _whole_partitions(self, partitions: frozenset[str] | None) -> "dict[str, _Group]":
-        """Return all files of these partitions, or of the whole table."""
+    def _whole_partitions(self, partitions: frozenset[str] | None, live: Iterable[DataFile]) -> "dict[str, _Group]":
+        """Return all live files of these partitions, or of the whole table."""
         groups: dict[str, _Group] = {}
-        for file in self.source.live_files():
+        for file in live:
             partition = self.source.partition_of(file)
             if partitions is None or partition in partitions:
                 groups[partition] = groups.get(partition, _Group()).with_file(file)

@@ -26,7 +26,10 @@ def mirror_record(lake: DuckLake, mirror: Mirror) -> MirrorRecord | None:
         ConfigurationError: The database cannot be opened.
         CatalogUnavailableError: It does not answer.
     """
-    known = _known(lake, mirror)
+    if not lake.may_exist:
+        return None
+    with opened(lake) as database:
+        known = find_object(database, mirror.table) if database.has_ducklake else None
     return None if known is None else known.record
 
 
@@ -87,10 +90,3 @@ def _problems_of_files(
         yield f"The files of {mirror.table} are not those of the snapshot that it shows."
     if not excludes_compaction(database, known.object_id):
         yield f"Somebody has set `auto_compact` of {mirror.table}. DuckLake's compaction would replace its files."
-
-
-def _known(lake: DuckLake, mirror: Mirror) -> MirroredObject | None:
-    if not lake.may_exist:
-        return None
-    with opened(lake) as database:
-        return find_object(database, mirror.table) if database.has_ducklake else None

@@ -63,7 +63,6 @@ class MirrorState:
         seconds: How long that took.
     """
 
-    mirror: Mirror
     snapshot_id: int | None
     ducklake_snapshot_id: int | None
     seconds: float
@@ -90,7 +89,7 @@ def synchronize(
             reraise=True,
         )
         shown, committed = retrying(_attempt, database, options, mirror, catalog, identifier)
-    return MirrorState(mirror, shown, committed, time.monotonic() - began)
+    return MirrorState(shown, committed, time.monotonic() - began)
 
 
 def _attempt(

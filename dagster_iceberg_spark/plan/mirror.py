@@ -148,7 +148,6 @@ class MirrorFile:
         partition: The values of the partition columns, or None if the file was written under another spec.
         footer_bytes: The size of its footer, in bytes, or None if it is unknown.
         encryption_key: The key of an encrypted file, in base64.
-        is_relative: Whether the path is below the directory of the table in the DuckLake.
     """
 
     path: str
@@ -158,7 +157,6 @@ class MirrorFile:
     partition: tuple[str | None, ...] | None = None
     footer_bytes: int | None = None
     encryption_key: str | None = field(default=None, repr=False)
-    is_relative: bool = False
 
 
 @dataclass(frozen=True, slots=True)
