@@ -297,6 +297,13 @@ def definition_metadata_of(context: dg.InputContext) -> Mapping[str, Any]:
     return layer.get(context.asset_key).metadata if layer.has(context.asset_key) else {}
 
 
+def specs_of_job(context: dg.OutputContext) -> list[dg.AssetSpec]:
+    """Return the specs of the assets that the job of an output knows: those that it materializes and their inputs."""
+    step = _step_context(context)
+    layer = None if step is None else step.job_def.asset_layer
+    return [] if layer is None else [node.to_asset_spec() for node in layer.asset_graph.asset_nodes]
+
+
 def instance_of(context: dg.InputContext) -> dg.DagsterInstance | None:
     """Return the instance of the context's run, or the instance that a script passed, if any."""
     step = _step_context(context)

@@ -18,6 +18,7 @@ from dagster_iceberg_spark.inputs.read_request import RUN_CONFIG, read_request
 from dagster_iceberg_spark.metrics.instruments import counted_failures
 from dagster_iceberg_spark.mirror.table_mirror import TableMirror
 from dagster_iceberg_spark.outputs.audits import record_audits, recorded_failures
+from dagster_iceberg_spark.outputs.column_lineage import UpstreamTables
 from dagster_iceberg_spark.outputs.definition import defined_table
 from dagster_iceberg_spark.outputs.metadata import data_version, materialization_metadata, partition_metadata
 from dagster_iceberg_spark.outputs.mirror import mirror_table
@@ -130,6 +131,11 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         default="auto",
         description="The data version that Dagster records: the snapshot id (`snapshot`), the one that Dagster "
         "computes (`dagster`), or the snapshot id unless the asset has a code version (`auto`).",
+    )
+    column_lineage: bool = Field(
+        default=True,
+        description="Whether a materialization reports which columns of which upstream assets each column is made of "
+        "(`dagster/column_lineage`), from the plan of the DataFrame.",
     )
     input_type: Literal[
         "pyspark.sql.DataFrame",
@@ -333,10 +339,11 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
                 frame_to_write(obj, lambda: self.spark.iceberg_session, subject=request.subject) as frame,
             ):
                 commit = materialize(self.spark.iceberg_session, request, frame)
+                lineage = self._column_lineage(context, request, commit, frame, is_returned=frame is obj)
             if instruments is not None:
                 instruments.record_commit(table, commit)
             record_audits(context, commit.audits, snapshot_id=commit.snapshot.snapshot_id)
-            self._report(context, request, commit)
+            self._report(context, request, commit, lineage)
             if mirror is not None and request.shows_in_main(commit):
                 log = context.log
                 state = mirror_table(mirror, catalog, request.identifier, report=log.info, warn=log.warning)
@@ -398,11 +405,23 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         """Return the schema of an input's run configuration: the keys of time travel."""
         return RUN_CONFIG
 
-    def _report(self, context: dg.OutputContext, request: WriteRequest, commit: Commit) -> None:
+    def _column_lineage(
+        self, context: dg.OutputContext, request: WriteRequest, commit: Commit, frame: Any, *, is_returned: bool
+    ) -> dict[str, Any]:
+        """Return the lineage of the columns as metadata. Rows of other libraries have no plan."""
+        if not self.column_lineage or not context.has_asset_key:
+            return {}
+        upstream = UpstreamTables(context, self.spark.catalog_description, request.materialization.upstream)
+        return upstream.by_plan(frame, commit.schema) if is_returned else upstream.by_name(frame.columns, commit.schema)
+
+    def _report(
+        self, context: dg.OutputContext, request: WriteRequest, commit: Commit, lineage: Mapping[str, Any]
+    ) -> None:
         catalog, materialization = self.spark.catalog_description, request.materialization
         metadata = materialization_metadata(
             commit, materialization.scope, catalog=catalog.name, column_docs=request.table.column_docs
         )
+        metadata |= lineage
         given = context.output_metadata
         context.add_output_metadata({key: value for key, value in metadata.items() if key not in given})
         for partition_key, of_partition in partition_metadata(commit).items():

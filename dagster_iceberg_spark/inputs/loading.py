@@ -61,15 +61,18 @@ class InputLoader:
         if state is None:
             snapshot_id = None if isinstance(position, str) else position.since
             changes = None if kind is None else Changes(kind, snapshot_id, scan="nothing")
+            columns: tuple[str, ...] = ()
             value = self._without_table()
         else:
             plan = self._plan(state, position)
-            snapshot_id, changes, value = plan.snapshot_id, plan.changes, self._value(state, plan)
+            snapshot_id, changes, columns = plan.snapshot_id, plan.changes, plan.columns
+            value = self._value(state, plan)
         read = replace(
             request.upstream_read,
             snapshot_id=snapshot_id,
             replaces=changes is not None and changes.is_repeated and request.options.changes_fallback == "partitions",
             output_heads=heads,
+            columns=columns,
             asked_at=asked_at,
             is_staged=state is not None and request.staged_branch in state.refs,
         )

@@ -35,6 +35,7 @@ class ReadRequest:
         asset: The upstream asset, for messages and the lineage.
         input_name: The name of the input, or an empty string if a script loads it.
         step_key: The step that loads the input, or None if a script does.
+        is_of_asset: Whether the input is an asset, and not the output of an op.
         is_of_all: Whether the input reads the changes of all partitions.
         is_released: Whether a release publishes the rows of the upstream asset.
         environment_branch: The branch of the environment, if the input reads the newest rows and there is one, or None.
@@ -48,6 +49,7 @@ class ReadRequest:
     options: ReadOptions
     annotation: InputAnnotation
     step_key: str | None = None
+    is_of_asset: bool = True
     is_of_all: bool = False
     is_released: bool = False
     environment_branch: str | None = None
@@ -86,6 +88,7 @@ class ReadRequest:
             input_name=self.input_name,
             left_out=self.options.left_out,
             is_pinned=not self.options.is_head,
+            is_of_asset=self.is_of_asset,
         )
 
 
@@ -142,6 +145,7 @@ def read_request(
         annotation=parse_annotation(context.dagster_type.typing_type),
         step_key=facts.step_key if facts else None,
         is_of_all=options.kind is not None and maps_to_all_partitions(context),
+        is_of_asset=asset_key is not None,
         is_released=(definition.get(PUBLISH) or publish) == "release",
         environment_branch=own_branch,
         staged_branch=staged_branch(

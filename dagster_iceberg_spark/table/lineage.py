@@ -87,6 +87,8 @@ class UpstreamRead:
             is not written to the summary.
         is_pinned: Whether the input selects another time. This is not written to the summary.
         is_staged: Whether the rows are staged, and not published yet. This is not written to the summary.
+        is_of_asset: Whether the input is an asset, and not the output of an op. This is not written to the summary.
+        columns: The columns that were read. This is not written to the summary.
         asked_at: When the load began, in seconds since 1970. This is not written to the summary.
     """
 
@@ -104,6 +106,8 @@ class UpstreamRead:
     output_heads: tuple[tuple[str, int | None], ...] = ()
     is_pinned: bool = False
     is_staged: bool = False
+    is_of_asset: bool = True
+    columns: tuple[str, ...] = ()
     asked_at: float = math.inf
 
     @property

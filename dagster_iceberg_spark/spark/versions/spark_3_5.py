@@ -88,6 +88,10 @@ class Spark35(Spark40):
         else:
             writer.overwrite(rows)
 
+    def make_active(self, session: Any) -> None:
+        """Make a classic session the active one of the JVM's thread."""
+        session._jvm.SparkSession.setActiveSession(session._jsparkSession)
+
     def observation(self, session: Any, name: str) -> Any:
         """Return an observation for a classic session. The client of 3.5 cannot observe a write over Connect."""
         return None if is_connect(session) else super().observation(session, name)

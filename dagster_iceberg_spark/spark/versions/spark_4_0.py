@@ -39,6 +39,12 @@ class Spark40(Spark41):
         """Reject `remote="local"`: servers check tokens since 4.1."""
         raise session_refusals.no_local_server(self.name)
 
+    def printed_plan(self, frame: Any, *, maximum_fields: int) -> str:
+        """Return the analyzed plan of a classic DataFrame, as Spark prints it."""
+        self.make_active(frame.sparkSession)
+        plan = frame._jdf.queryExecution().analyzed()
+        return str(plan.treeString(True, False, maximum_fields, False))  # noqa: FBT003 - Java has no names
+
     def with_all_columns(self, frame: DataFrame, stored: Callable[[], DataFrame]) -> DataFrame:
         """Return the DataFrame with NULL in the columns that it lacks. Spark 4.0 requires all columns of the table."""
         table = stored()

@@ -104,6 +104,22 @@ class Spark41:
         """Replace the rows that the filter matches."""
         writer.overwrite(rows)
 
+    # Plans
+
+    def printed_plan(self, frame: Any, *, maximum_fields: int) -> str:
+        """Return the analyzed plan of a classic DataFrame, as Spark prints it.
+
+        The fields of expressions are limited by the configuration of the thread's active session alone.
+        """
+        self.make_active(frame.sparkSession)
+        plan = frame._jdf.queryExecution().analyzed()
+        return str(plan.treeString(True, False, maximum_fields, False, False))  # noqa: FBT003 - Java has no names
+
+    def make_active(self, session: Any) -> None:
+        """Make a classic session the active one of the JVM's thread, as pyspark does to create a DataFrame."""
+        sessions = type(session)._get_j_spark_session_class(session._jvm)  # noqa: SLF001 - no public way
+        sessions.setActiveSession(session._jsparkSession)
+
     # Rows
 
     def observation(self, session: SparkSession, name: str) -> Any:

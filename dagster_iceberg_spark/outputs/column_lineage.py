@@ -1,0 +1,146 @@
+"""The columns of upstream assets that the columns of a materialization are made of, as metadata."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, TypeAlias
+
+import dagster as dg
+
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.first_line import first_line
+from dagster_iceberg_spark.catalog.look import look
+from dagster_iceberg_spark.dagster_private import specs_of_job
+from dagster_iceberg_spark.plan.analyzed_plan import parse_plan
+from dagster_iceberg_spark.plan.column_lineage import column_lineage
+from dagster_iceberg_spark.plan.column_origins import SourceColumn
+from dagster_iceberg_spark.plan.options import TABLE
+from dagster_iceberg_spark.table.identifier import TableIdentifier, split_parts
+from dagster_iceberg_spark.table.lineage import OWNER_PROPERTY, UpstreamRead
+from dagster_iceberg_spark.table.notation import NotationError
+from dagster_iceberg_spark.table.schema import Schema
+
+COLUMN_LINEAGE: Final = "dagster/column_lineage"
+ROW_COLUMNS: Final = "iceberg/row_columns"
+"""Key of a materialization's metadata: the columns that decide which rows there are, by asset."""
+
+_SELECTED: Final = re.compile(r"changes|(branch|tag|snapshot_id|at_timestamp)_.*", re.DOTALL)
+"""What follows the name of a table, for Iceberg's readers in Spark, to select a ref, an instant or changes."""
+AssetColumns: TypeAlias = frozenset[tuple[str, str]]
+"""Columns of assets, each with the key of its asset."""
+
+
+@dataclass(frozen=True)
+class UpstreamTables:
+    """The tables that a step reads, and their assets.
+
+    Args:
+        catalog: The catalog of the tables.
+        reads: The reads of the step through the IO manager.
+    """
+
+    context: dg.OutputContext
+    catalog: CatalogDescription
+    reads: Sequence[UpstreamRead]
+
+    def by_plan(self, frame: Any, schema: Schema) -> dict[str, Any]:
+        """Return the lineage of a Spark DataFrame's columns from its plan, as metadata.
+
+        A failure is logged. It does not cost the run what it has committed.
+
+        Args:
+            frame: The DataFrame that the asset has returned.
+            schema: The columns of the table, whose names may be in another case.
+        """
+        from dagster_iceberg_spark.spark.analyzed_plan import analyzed_plan
+
+        try:
+            columns = frame.columns
+            lineage = column_lineage(parse_plan(analyzed_plan(frame)), columns)
+            origins = zip(columns, lineage.columns, strict=True)
+            return _metadata(
+                {schema.exact(name): self._assets(known) for name, known in origins},
+                self._assets(lineage.row_columns),
+            )
+        except NotationError:  # such as a plan that Spark has shortened
+            return {}
+        except Exception as error:  # noqa: BLE001 - the rows are committed
+            self.context.log.warning(f"Cannot determine the column lineage: {self.catalog.redact(first_line(error))}")
+            return {}
+
+    def by_name(self, columns: Sequence[str], schema: Schema) -> dict[str, Any]:
+        """Return the lineage of columns that have the name of a column of the only input, as metadata.
+
+        Args:
+            columns: The columns of the rows that the asset has returned.
+            schema: The columns of the table, whose names may be in another case.
+        """
+        if len(self.reads) != 1 or not self.reads[0].is_of_asset:
+            return {}
+        (read,) = self.reads
+        same = [name for name in columns if name in read.columns]
+        return _metadata({schema.exact(name): frozenset({(read.asset_key, name)}) for name in same}, None)
+
+    def _assets(self, origins: Iterable[SourceColumn] | None) -> AssetColumns | None:
+        """Return the columns of assets, or None if a column or the asset of a table is not known."""
+        if origins is None:
+            return None
+        found = set[tuple[str, str]]()
+        for origin in origins:
+            assets = self._assets_by_table.get(origin.table)
+            if assets is None:
+                assets = self._assets_by_table[origin.table] = self._assets_of(origin.table)
+            if _UNKNOWN_ASSET in assets:
+                return None
+            found |= {(asset, origin.column) for asset in assets}
+        return frozenset(found)
+
+    @cached_property
+    def _assets_by_table(self) -> dict[str, tuple[str, ...]]:
+        return {}
+
+    def _assets_of(self, table: str) -> tuple[str, ...]:
+        """Return the assets that a table of the plan stores, or none for a table of no asset.
+
+        These are the assets that the step has loaded from the table. A table that it reads by name belongs to the asset
+        that names it by `iceberg/table`, or to the asset that has written it.
+        """
+        catalog, *parts = split_parts(table)
+        if catalog != self.catalog.name or not parts:
+            return ()
+        *namespace, name = parts[:-1] if _SELECTED.fullmatch(parts[-1]) else parts
+        identifier = TableIdentifier(tuple(namespace), name)
+        loaded = [read for read in self.reads if read.table == str(identifier)]
+        if loaded:
+            keys = (read.asset_key if read.is_of_asset else _UNKNOWN_ASSET for read in loaded)
+            return tuple(dict.fromkeys(keys))
+        named = [spec.key for spec in specs_of_job(self.context) if spec.metadata.get(TABLE) == str(identifier)]
+        if named:
+            return tuple("/".join(key.path) for key in named)
+        state = look(self.catalog, identifier)
+        owner = None if state is None else state.properties.get(OWNER_PROPERTY)
+        return () if owner is None else (owner,)
+
+
+_UNKNOWN_ASSET: Final = ""
+"""Stands for the output of an op, which is no asset."""
+
+
+def _metadata(columns: Mapping[str, AssetColumns | None], row_columns: AssetColumns | None) -> dict[str, Any]:
+    """Return the metadata. Columns whose origins are not known are left out."""
+    known = {name: origins for name, origins in columns.items() if origins is not None}
+    metadata: dict[str, Any] = {}
+    if any(known.values()):
+        deps = {name: [_dep(*origin) for origin in sorted(origins)] for name, origins in known.items()}
+        metadata[COLUMN_LINEAGE] = dg.TableColumnLineage(deps)
+    if row_columns:
+        by_asset: dict[str, list[str]] = {}
+        for asset, column in sorted(row_columns):
+            by_asset.setdefault(asset, []).append(column)
+        metadata[ROW_COLUMNS] = by_asset
+    return metadata
+
+
+def _dep(asset: str, column: str) -> dg.TableColumnDep:
+    return dg.TableColumnDep(dg.AssetKey(asset.split("/")), column)

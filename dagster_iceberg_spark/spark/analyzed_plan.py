@@ -1,0 +1,53 @@
+"""The analyzed plan of a DataFrame, as Spark prints it."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+
+from dagster_iceberg_spark.spark.connect import is_connect
+from dagster_iceberg_spark.spark.versions import version_of
+
+_MAXIMUM_FIELDS: Final = "spark.sql.debug.maxToStringFields"
+"""How many items of a list Spark prints: 25 by default."""
+ALL_FIELDS: Final = 2**31 - 1
+_ANALYZED: Final = "== Analyzed Logical Plan ==\n"
+_NEXT: Final = "\n== Optimized Logical Plan =="
+_configuring: Final = threading.Lock()
+
+
+def analyzed_plan(frame: DataFrame) -> str:
+    """Return the analyzed plan of a DataFrame, with all fields of all lists.
+
+    On Spark Connect, this is a part of what the server explains. Without rows, nothing else is planned: a limit of 0
+    takes a quarter of the time, and no manifest is read.
+    """
+    with _all_fields(frame.sparkSession):
+        if not is_connect(frame.sparkSession):
+            return version_of(frame.sparkSession).printed_plan(frame, maximum_fields=ALL_FIELDS)
+        explained = _explained(frame.limit(0))
+    _, _, analyzed = explained.partition(_ANALYZED)
+    analyzed, _, _ = analyzed.partition(_NEXT)
+    _, _, plan = analyzed.partition("\n")  # the line before the plan has the types of its columns
+    return plan
+
+
+def _explained(frame: Any) -> str:
+    return str(frame._explain_string(extended=True))  # noqa: SLF001 - `explain` prints it
+
+
+@contextmanager
+def _all_fields(session: Any) -> Iterator[None]:
+    """Print lists without leaving out items while the block runs, in this session."""
+    with _configuring:
+        before = session.conf.get(_MAXIMUM_FIELDS, None)
+        session.conf.set(_MAXIMUM_FIELDS, ALL_FIELDS)
+        try:
+            yield
+        finally:
+            if before is None:
+                session.conf.unset(_MAXIMUM_FIELDS)
+            else:
+                session.conf.set(_MAXIMUM_FIELDS, before)
