@@ -245,7 +245,8 @@ def _table(evaluation: Evaluation) -> Rows:
     table = _TABLE.match(name.strip())
     if table is None:
         raise NotationError("the name of a table", f"{name!r}")
-    return evaluation.rows(replace(column, origins=_origins_in(table[0], column.name)) for column in attributes(columns))
+    read = attributes(columns)
+    return evaluation.rows(replace(column, origins=_origins_in(table[0], column.name)) for column in read)
 
 
 def _origins_in(table: str, column: str) -> Origins:
