@@ -419,7 +419,11 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
     ) -> None:
         catalog, materialization = self.spark.catalog_description, request.materialization
         metadata = materialization_metadata(
-            commit, materialization.scope, catalog=catalog.name, column_docs=request.table.column_docs
+            commit,
+            materialization.scope,
+            materialization.upstream,
+            catalog=catalog.name,
+            column_docs=request.table.column_docs,
         )
         metadata |= lineage
         given = context.output_metadata

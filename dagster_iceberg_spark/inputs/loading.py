@@ -72,6 +72,7 @@ class InputLoader:
             snapshot_id=snapshot_id,
             replaces=changes is not None and changes.is_repeated and request.options.changes_fallback == "partitions",
             output_heads=heads,
+            snapshot=None if state is None else state.snapshots.get(snapshot_id or 0),
             columns=columns,
             asked_at=asked_at,
             is_staged=state is not None and request.staged_branch in state.refs,

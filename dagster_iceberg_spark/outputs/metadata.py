@@ -1,11 +1,13 @@
 """The metadata that Dagster shows for a commit. Nothing here reads data."""
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import dagster as dg
 
+from dagster_iceberg_spark.plan.history import newest_as_markdown
+from dagster_iceberg_spark.plan.inputs import INPUT_COLUMNS, input_rows
+from dagster_iceberg_spark.plan.markdown import escaped
 from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.lineage import (
     CARRIES_OVER,
@@ -15,15 +17,17 @@ from dagster_iceberg_spark.table.lineage import (
     SNAPSHOT_ID,
     STAGED_TOKEN,
     WRITE_DISPOSITION,
+    UpstreamRead,
 )
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot
 
-_MARKUP: Final = re.compile(r"[\\\[\]<>&`]|://")
-"""Characters that begin a link, an image, an element or an entity in Markdown. A backslash escapes them."""
-
 _MERGE_COUNTS: Final = "spark.merge-into."
+
+INPUTS: Final = "iceberg/inputs"
+HISTORY: Final = "iceberg/history"
+"""Keys of tables: what the step has read, and the newest snapshots of the table."""
 
 PUBLISHED: Final = "iceberg/published"
 STAGED_BRANCH: Final = "iceberg/staged_branch"
@@ -33,11 +37,21 @@ DataVersionPolicy: TypeAlias = Literal["auto", "snapshot", "dagster"]
 
 
 def materialization_metadata(
-    commit: Commit, scope: PartitionScope, *, catalog: str, column_docs: Mapping[str, str]
+    commit: Commit,
+    scope: PartitionScope,
+    reads: Sequence[UpstreamRead],
+    *,
+    catalog: str,
+    column_docs: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return the metadata of a materialization: Dagster's standard keys and the package's keys.
 
-    `catalog` is the catalog's name, `column_docs` the descriptions of columns in the definition.
+    Args:
+        commit: The commit.
+        scope: The partitions of the run.
+        reads: What the step has read.
+        catalog: The name of the catalog.
+        column_docs: The descriptions of columns in the definition.
     """
     snapshot, counts = commit.snapshot, commit.counts
     added = snapshot.count("added-records")
@@ -59,6 +73,7 @@ def materialization_metadata(
         "iceberg/commit_seconds": round(commit.commit_seconds, 3),
         "iceberg/retries": commit.retries,
         "iceberg/retry_seconds": round(commit.retry_seconds, 3),
+        HISTORY: dg.MetadataValue.md(newest_as_markdown(commit.history)),
         **_row_counts(commit, scope, owned),
     }
     optional = {
@@ -67,6 +82,7 @@ def materialization_metadata(
         "iceberg/adopted": commit.is_adopted,
         "iceberg/dropped_rows": counts.dropped,
         "iceberg/carried_over_rows": max(added - owned, 0),
+        INPUTS: _inputs(reads),
         "iceberg/publication": commit.publication,
         "iceberg/publication_seconds": round(commit.publication_seconds, 3),
     }
@@ -106,10 +122,19 @@ def column_schema(schema: Schema, column_docs: Mapping[str, str]) -> dg.TableSch
     for field in schema:
         doc = field.doc
         if doc is not None and column_docs.get(field.name) != doc:
-            doc = _MARKUP.sub(r"\\\g<0>", doc)
+            doc = escaped(doc)
         constraints = dg.TableColumnConstraints(nullable=not field.is_required)
         columns.append(dg.TableColumn(field.name, str(field.type), description=doc, constraints=constraints))
     return dg.TableSchema(columns=columns)
+
+
+def _inputs(reads: Sequence[UpstreamRead]) -> dg.TableMetadataValue | None:
+    """Return the inputs as a table. Ids are texts, because JavaScript rounds large numbers."""
+    if not reads:
+        return None
+    columns = [dg.TableColumn(name) for name in INPUT_COLUMNS]
+    rows = [dg.TableRecord(dict(zip(INPUT_COLUMNS, row, strict=True))) for row in input_rows(reads)]
+    return dg.MetadataValue.table(rows, schema=dg.TableSchema(columns))
 
 
 def _staged_metadata(commit: Commit) -> dict[str, Any]:

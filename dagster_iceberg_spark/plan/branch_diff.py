@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagster_iceberg_spark.errors import CommitConflictError
+from dagster_iceberg_spark.plan.markdown import cell, markdown_table
 from dagster_iceberg_spark.plan.staging import is_empty_start
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
@@ -67,15 +68,16 @@ def markdown(diffs: Sequence[TableDiff]) -> str:
     has_keys = any(diff.keys is not None for diff in diffs)
     columns = ["table", "partition", "added rows", "removed rows"]
     columns += ["new keys", "removed keys", "changed keys"] if has_keys else []
-    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    rows: list[list[str]] = []
     for diff in diffs:
+        table, unknown = cell(str(diff.table)), [""] * 3 if has_keys else []
         for name, (added, removed) in sorted(diff.partitions.items()):
-            lines.append(_line(diff.table, name or "whole table", added, removed, *([""] * 3 if has_keys else [])))
+            rows.append([table, cell(name or "whole table"), str(added), str(removed), *unknown])
         keys = diff.keys
-        counts: list[Any] = [""] * 3 if keys is None else [keys.added, keys.removed, keys.changed]
+        counts = unknown if keys is None else [str(keys.added), str(keys.removed), str(keys.changed)]
         every = "**all**, and rows in delete files" if diff.has_deletes else "**all**"
-        lines.append(_line(diff.table, every, diff.added_rows, diff.removed_rows, *(counts if has_keys else [])))
-    return "\n".join(lines)
+        rows.append([table, every, str(diff.added_rows), str(diff.removed_rows), *counts])
+    return markdown_table(columns, rows)
 
 
 def compared_rows(
@@ -134,7 +136,3 @@ def _by_key(rows: Iterable[Mapping[str, Any]], keys: Sequence[str], columns: Seq
 
 def _counted(rows: Mapping[str, list[str]]) -> Counter[str]:
     return Counter({key: len(found) for key, found in rows.items()})
-
-
-def _line(*values: Any) -> str:
-    return f"| {' | '.join(map(str, values))} |"

@@ -85,6 +85,9 @@ RESULT_KEYS: Final = (
     "iceberg/publication",
     "iceberg/publication_seconds",
     "iceberg/mirror_state",
+    "iceberg/row_columns",
+    "iceberg/inputs",
+    "iceberg/history",
 )
 """Keys that the package reports with a materialization."""
 

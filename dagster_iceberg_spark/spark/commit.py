@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import Final
 
 import tenacity
@@ -18,6 +19,7 @@ from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.plan import adoption
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.definition import WAP_ENABLED, WAP_SETTINGS, is_switched_on, refuse_staging
+from dagster_iceberg_spark.plan.history import NEWEST
 from dagster_iceberg_spark.plan.incremental import refuse_consumed
 from dagster_iceberg_spark.plan.options import RENAMES, SCHEMA_EVOLUTION
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile, rows_by_partition
@@ -361,7 +363,8 @@ class _Attempts:
 
     def _finish(self, commit: Commit, state: TableState, *, planned_on: Schema) -> Commit:
         """Make the changes that waited for the data. If this fails, the data is safe and the next run makes them."""
-        request = self.request
+        request, newest = self.request, islice(state.history(commit.snapshot.snapshot_id), NEWEST)
+        commit = replace(commit, history=tuple(newest))
         if commit.staged_branch is not None:  # the rows that these changes wait for are not published yet
             return commit
         try:

@@ -40,6 +40,7 @@ class Commit:
         audits: The results of the audits, if the write was staged.
         publication: How this attempt published the staged rows, or None if it published none.
         staged_branch: The branch that holds the snapshot until a release publishes it, or None if it is published.
+        history: The snapshot and its newest ancestors, newest first.
         publication_seconds: Seconds from the end of the staged write to the end of the publication, with the audits.
     """
 
@@ -59,3 +60,4 @@ class Commit:
     publication: str | None = None
     staged_branch: str | None = None
     publication_seconds: float = 0.0
+    history: tuple[Snapshot, ...] = ()

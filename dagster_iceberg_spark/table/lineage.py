@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from dagster_iceberg_spark.table.scope import PartitionScope
+from dagster_iceberg_spark.table.snapshot import Snapshot
 
 ASSET_KEY: Final = "dagster.asset_key"
 RUN_ID: Final = "dagster.run_id"
@@ -88,6 +89,7 @@ class UpstreamRead:
         is_pinned: Whether the input selects another time. This is not written to the summary.
         is_staged: Whether the rows are staged, and not published yet. This is not written to the summary.
         is_of_asset: Whether the input is an asset, and not the output of an op. This is not written to the summary.
+        snapshot: The snapshot that was read, or None if the table had none. This is not written to the summary.
         columns: The columns that were read. This is not written to the summary.
         asked_at: When the load began, in seconds since 1970. This is not written to the summary.
     """
@@ -107,6 +109,7 @@ class UpstreamRead:
     is_pinned: bool = False
     is_staged: bool = False
     is_of_asset: bool = True
+    snapshot: Snapshot | None = None
     columns: tuple[str, ...] = ()
     asked_at: float = math.inf
 

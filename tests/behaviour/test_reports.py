@@ -1,5 +1,6 @@
 """What Dagster shows of a materialization."""
 
+import datetime as dt
 from typing import Any
 
 import dagster as dg
@@ -43,6 +44,32 @@ def test_a_materialization_reports_the_standard_keys_and_its_commit(lake: Lake) 
     assert reported["iceberg/operation"] == "overwrite"
     assert reported["iceberg/retries"] == 0
     assert reported["iceberg/write_seconds"] > 0
+
+
+def test_a_materialization_shows_its_inputs_and_the_newest_snapshots(lake: Lake) -> None:
+    upstream = hours_asset(partitions_def=DAYS)
+
+    @dg.asset(io_manager_key="iceberg", partitions_def=DAYS, metadata={"partition_expr": "ts"})
+    def copied(hours: Any) -> Any:
+        return hours
+
+    first = lake.materialize(upstream, partition_key="2013-01-01")
+    for _ in range(2):
+        result = lake.materialize(upstream, copied, selection=[copied], partition_key="2013-01-01")
+    reported, read = metadata_of(result, "copied"), lake.head("hours")
+    (row,) = (record.data for record in reported["iceberg/inputs"].records)
+    committed_at = dt.datetime.fromtimestamp(read.timestamp_ms / 1000, dt.timezone.utc)
+    assert tuple(row.values()) == (
+        "hours",
+        "db.hours",
+        str(read.snapshot_id),
+        f"{committed_at:%Y-%m-%d %H:%M:%S}",
+        "2013-01-01",
+        first.run_id,
+    )
+    newest, older = reported["iceberg/history"].splitlines()[2:]
+    assert f"| {lake.head('copied').snapshot_id} | replace | 2013-01-01 | 24 | 24 | copied, [run" in newest
+    assert "| replace | 2013-01-01 | 24 | 0 | copied, [run" in older
 
 
 @pytest.mark.full
@@ -90,13 +117,14 @@ def test_the_log_names_the_place_of_a_new_table(lake: Lake) -> None:
 
 
 def test_what_others_have_written_into_a_table_is_shown_as_text(classic_lake: Lake) -> None:
-    """Nothing is of a kind that the UI renders, but for descriptions of columns, where no markup is left."""
+    """Nothing is of a kind that the UI renders, but for descriptions of columns and the history, without markup."""
     hostile = "<img src=x onerror=alert(1)> [x](javascript:alert(1)) ://evil"
     catalog = classic_lake.spark.pyiceberg_catalog
     catalog.create_namespace("db")
     schema = Schema(NestedField(1, "id", IntegerType(), doc=hostile), NestedField(2, hostile, StringType()))
     table = catalog.create_table(("db", "t"), schema, properties={"note": hostile})
-    table.append(schema.as_arrow().empty_table(), snapshot_properties={"dagster.asset_key": hostile})
+    foreign = {"dagster.asset_key": hostile, "dagster.run_id": "x](javascript:alert(1))", "engine-name": hostile}
+    table.append(schema.as_arrow().empty_table(), snapshot_properties=foreign)
     metadata = {"iceberg/write_disposition": "append", "iceberg/table_properties": {"comment": hostile}}
     result = classic_lake.materialize(frame_asset("t", f"select 1 as id, 'a' as `{hostile}`", metadata=metadata))
     [materialization] = result.asset_materializations_for_node("t")
@@ -108,8 +136,13 @@ def test_what_others_have_written_into_a_table_is_shown_as_text(classic_lake: La
         dg.JsonMetadataValue,
         dg.TableSchemaMetadataValue,
     )
-    assert [key for key, value in materialization.metadata.items() if not isinstance(value, inert)] == []
+    rendered = [key for key, value in materialization.metadata.items() if not isinstance(value, inert)]
+    assert rendered == ["iceberg/history"]
+    escaped = r"\<img src=x onerror=alert(1)\> \[x\](javascript:alert(1)) \://evil"
+    own, others = str(materialization.metadata["iceberg/history"].value).splitlines()[2:]
+    assert others.endswith(f"| 0 | 0 | {escaped} |")
+    assert own.endswith(f"| t, [run {result.run_id[:8]}](/runs/{result.run_id}) |")
     columns: Any = materialization.metadata["dagster/column_schema"].value
     [first, second] = columns.columns
     assert second.name == hostile
-    assert first.description == r"\<img src=x onerror=alert(1)\> \[x\](javascript:alert(1)) \://evil"
+    assert first.description == escaped

@@ -1,5 +1,6 @@
 """Turning a commit into Dagster's metadata."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
@@ -12,11 +13,13 @@ from dagster_iceberg_spark.outputs.metadata import (
     partition_metadata,
 )
 from dagster_iceberg_spark.table.commit import Commit, RowCounts
+from dagster_iceberg_spark.table.lineage import UpstreamRead
 from dagster_iceberg_spark.table.schema import Field, Schema, parse_type
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot
 from tests.table.samples import TABLE, daily, schema
 
+RUN = "5d0f3c1e-0000-4000-8000-000000000000"
 REPLACE = {"dagster.write_disposition": "replace", "added-records": "5", "deleted-records": "3", "total-records": "9"}
 
 
@@ -25,8 +28,8 @@ def commit(summary: dict[str, str] = REPLACE, parent: int | None = 6, **changes:
     return Commit(TABLE, "file:///lake/nyc/flights", schema(ts="timestamptz", v="int!"), made, **changes)
 
 
-def reported(done: Commit, scope: PartitionScope | None = None) -> dict[str, Any]:
-    return materialization_metadata(done, scope or PartitionScope(), catalog="lake", column_docs={})
+def reported(done: Commit, scope: PartitionScope | None = None, reads: Sequence[UpstreamRead] = ()) -> dict[str, Any]:
+    return materialization_metadata(done, scope or PartitionScope(), reads, catalog="lake", column_docs={})
 
 
 def test_standard_keys_and_the_commit_s_keys_are_reported() -> None:
@@ -37,6 +40,31 @@ def test_standard_keys_and_the_commit_s_keys_are_reported() -> None:
     assert (found["iceberg/snapshot_id"], found["iceberg/parent_snapshot_id"]) == ("7", "6")
     assert (found["iceberg/write_seconds"], found["iceberg/retries"]) == (1.235, 2)
     assert "iceberg/parent_snapshot_id" not in reported(commit(parent=None))
+
+
+def test_inputs_are_a_table_whose_ids_are_texts() -> None:
+    read = Snapshot(6700450230530213017, None, 0, "append", {"dagster.run_id": "run-1"})
+    reads = (
+        UpstreamRead("nyc/flights", "nyc.flights", read.snapshot_id, "2013-01-01", snapshot=read),
+        UpstreamRead("added", "nyc.added", 8, None, kind="changes", since=7),
+        UpstreamRead("empty", "nyc.empty", None, None),
+    )
+    table = reported(commit(), reads=reads)["iceberg/inputs"]
+    assert [tuple(record.data.values()) for record in table.records] == [
+        ("nyc/flights", "nyc.flights", "6700450230530213017", "1970-01-01 00:00:00", "2013-01-01", "run-1"),
+        ("added", "nyc.added", "8", "", "whole table, changes since 7", ""),
+        ("empty", "nyc.empty", "none", "", "whole table", ""),
+    ]
+    assert "iceberg/inputs" not in reported(commit())
+
+
+def test_the_newest_snapshots_are_a_table_in_markdown() -> None:
+    newest = Snapshot(8, 7, 0, "overwrite", {**REPLACE, "dagster.run_id": RUN, "dagster.asset_key": "a|b"})
+    text = reported(commit(history=(newest, Snapshot(7, None, 0, "append"))))["iceberg/history"].value
+    assert text.splitlines()[2:] == [
+        rf"| 1970-01-01 00:00:00 | 8 | replace |  | 5 | 3 | a\|b, [run 5d0f3c1e](/runs/{RUN}) |",
+        "| 1970-01-01 00:00:00 | 7 | append |  | 0 | 0 | another writer |",
+    ]
 
 
 @pytest.mark.parametrize(

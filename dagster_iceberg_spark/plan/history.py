@@ -1,0 +1,99 @@
+"""The history of a table in words: what each snapshot changed, and who made it."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from dagster_iceberg_spark.plan.markdown import cell, markdown_table
+from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.snapshot import Snapshot
+
+NEWEST: Final = 10
+"""How many snapshots a materialization shows."""
+_RUN_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+COLUMNS: Final = ("committed at (UTC)", "snapshot", "change", "partitions", "added rows", "deleted rows", "by")
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """A snapshot of a table.
+
+    Args:
+        is_expired: Whether the table has it no longer, and the ledger of maintenance tells of it.
+    """
+
+    snapshot: Snapshot
+    is_expired: bool = False
+
+    @property
+    def change(self) -> str:
+        """What the snapshot changed: the write disposition, or Iceberg's operation for another writer."""
+        snapshot = self.snapshot
+        if snapshot.is_compaction:
+            return "compaction"
+        return snapshot.summary.get(lineage.WRITE_DISPOSITION, snapshot.operation)
+
+    @property
+    def partitions(self) -> str:
+        """The partitions that the snapshot wrote, as its summary describes them, or an empty text."""
+        return self.snapshot.summary.get(lineage.PARTITION_KEYS, "")
+
+    @property
+    def run_id(self) -> str | None:
+        """The run that made the snapshot, or the id of the undo."""
+        return self.snapshot.summary.get(lineage.RUN_ID)
+
+    @property
+    def writer(self) -> str:
+        """Who made the snapshot: the asset, or another writer's engine (Iceberg spec, "Optional Snapshot Fields")."""
+        summary = self.snapshot.summary
+        asset = summary.get(lineage.ASSET_KEY)
+        if asset is not None:
+            return asset
+        engine = " ".join(filter(None, (summary.get("engine-name"), summary.get("engine-version"))))
+        return engine or "another writer"
+
+    def document(self) -> dict[str, Any]:
+        """Return the entry for JSON. Ids are texts, because many readers of JSON round large numbers."""
+        snapshot = self.snapshot
+        parent = snapshot.parent_snapshot_id
+        return {
+            "snapshot_id": str(snapshot.snapshot_id),
+            "parent_snapshot_id": None if parent is None else str(parent),
+            "committed_at": snapshot.committed_at.isoformat(),
+            "operation": snapshot.operation,
+            "change": self.change,
+            "partitions": self.partitions or None,
+            "added_rows": snapshot.count("added-records"),
+            "deleted_rows": snapshot.count("deleted-records"),
+            "run_id": self.run_id,
+            "writer": self.writer,
+            "expired": self.is_expired,
+        }
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the entry as text, without who made it."""
+        snapshot = self.snapshot
+        return (
+            f"{snapshot.committed_at:%Y-%m-%d %H:%M:%S}",
+            str(snapshot.snapshot_id),
+            self.change,
+            self.partitions,
+            f"{snapshot.count('added-records'):,}",
+            f"{snapshot.count('deleted-records'):,}",
+        )
+
+
+def newest_as_markdown(snapshots: Iterable[Snapshot]) -> str:
+    """Return the newest snapshots as a table in Markdown, with links to their runs in Dagster's UI."""
+    entries = [HistoryEntry(snapshot) for snapshot in islice(snapshots, NEWEST)]
+    return markdown_table(COLUMNS, [(*map(cell, entry.cells()), _link(entry)) for entry in entries])
+
+
+def _link(entry: HistoryEntry) -> str:
+    """Return who made the snapshot, with a link to the run. Anyone may have written what is not the id of a run."""
+    writer, run_id = cell(entry.writer), entry.run_id
+    is_run = run_id is not None and _RUN_ID.fullmatch(run_id)
+    return f"{writer}, [run {run_id[:8]}](/runs/{run_id})" if run_id and is_run else writer
