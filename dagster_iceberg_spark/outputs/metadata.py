@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, TypeAlias
 import dagster as dg
 
 from dagster_iceberg_spark.plan.history import newest_as_markdown
-from dagster_iceberg_spark.plan.inputs import INPUT_COLUMNS, input_rows
+from dagster_iceberg_spark.plan.inputs import inputs_as_markdown
 from dagster_iceberg_spark.plan.markdown import escaped
 from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.lineage import (
@@ -73,7 +73,7 @@ def materialization_metadata(
         "iceberg/commit_seconds": round(commit.commit_seconds, 3),
         "iceberg/retries": commit.retries,
         "iceberg/retry_seconds": round(commit.retry_seconds, 3),
-        HISTORY: dg.MetadataValue.md(newest_as_markdown(commit.history)),
+        **_tables(commit, reads),
         **_row_counts(commit, scope, owned),
     }
     optional = {
@@ -82,7 +82,6 @@ def materialization_metadata(
         "iceberg/adopted": commit.is_adopted,
         "iceberg/dropped_rows": counts.dropped,
         "iceberg/carried_over_rows": max(added - owned, 0),
-        INPUTS: _inputs(reads),
         "iceberg/publication": commit.publication,
         "iceberg/publication_seconds": round(commit.publication_seconds, 3),
     }
@@ -128,13 +127,9 @@ def column_schema(schema: Schema, column_docs: Mapping[str, str]) -> dg.TableSch
     return dg.TableSchema(columns=columns)
 
 
-def _inputs(reads: Sequence[UpstreamRead]) -> dg.TableMetadataValue | None:
-    """Return the inputs as a table. Ids are texts, because JavaScript rounds large numbers."""
-    if not reads:
-        return None
-    columns = [dg.TableColumn(name) for name in INPUT_COLUMNS]
-    rows = [dg.TableRecord(dict(zip(INPUT_COLUMNS, row, strict=True))) for row in input_rows(reads)]
-    return dg.MetadataValue.table(rows, schema=dg.TableSchema(columns))
+def _tables(commit: Commit, reads: Sequence[UpstreamRead]) -> dict[str, dg.MarkdownMetadataValue]:
+    tables = {INPUTS: inputs_as_markdown(reads), HISTORY: newest_as_markdown(commit.history)}
+    return {key: dg.MetadataValue.md(table) for key, table in tables.items() if table is not None}
 
 
 def _staged_metadata(commit: Commit) -> dict[str, Any]:

@@ -1,18 +1,16 @@
 """The history of a table in words: what each snapshot changed, and who made it."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from dagster_iceberg_spark.plan.markdown import cell, markdown_table
+from dagster_iceberg_spark.plan.markdown import cell, markdown_table, run_link
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.snapshot import Snapshot
 
 NEWEST: Final = 10
 """How many snapshots a materialization shows."""
-_RUN_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 COLUMNS: Final = ("committed at (UTC)", "snapshot", "change", "partitions", "added rows", "deleted rows", "by")
 
 
@@ -93,7 +91,4 @@ def newest_as_markdown(snapshots: Iterable[Snapshot]) -> str:
 
 
 def _link(entry: HistoryEntry) -> str:
-    """Return who made the snapshot, with a link to the run. Anyone may have written what is not the id of a run."""
-    writer, run_id = cell(entry.writer), entry.run_id
-    is_run = run_id is not None and _RUN_ID.fullmatch(run_id)
-    return f"{writer}, [run {run_id[:8]}](/runs/{run_id})" if run_id and is_run else writer
+    return ", ".join(filter(None, (cell(entry.writer), run_link(entry.run_id))))

@@ -20,6 +20,7 @@ from dagster_iceberg_spark.table.snapshot import Snapshot
 from tests.table.samples import TABLE, daily, schema
 
 RUN = "5d0f3c1e-0000-4000-8000-000000000000"
+LINK = f"[run 5d0f3c1e](/runs/{RUN})"
 REPLACE = {"dagster.write_disposition": "replace", "added-records": "5", "deleted-records": "3", "total-records": "9"}
 
 
@@ -42,18 +43,18 @@ def test_standard_keys_and_the_commit_s_keys_are_reported() -> None:
     assert "iceberg/parent_snapshot_id" not in reported(commit(parent=None))
 
 
-def test_inputs_are_a_table_whose_ids_are_texts() -> None:
-    read = Snapshot(6700450230530213017, None, 0, "append", {"dagster.run_id": "run-1"})
+def test_the_inputs_are_a_table_with_links_to_runs() -> None:
+    read = Snapshot(6700450230530213017, None, 0, "append", {"dagster.run_id": RUN})
     reads = (
         UpstreamRead("nyc/flights", "nyc.flights", read.snapshot_id, "2013-01-01", snapshot=read),
         UpstreamRead("added", "nyc.added", 8, None, kind="changes", since=7),
         UpstreamRead("empty", "nyc.empty", None, None),
     )
-    table = reported(commit(), reads=reads)["iceberg/inputs"]
-    assert [tuple(record.data.values()) for record in table.records] == [
-        ("nyc/flights", "nyc.flights", "6700450230530213017", "1970-01-01 00:00:00", "2013-01-01", "run-1"),
-        ("added", "nyc.added", "8", "", "whole table, changes since 7", ""),
-        ("empty", "nyc.empty", "none", "", "whole table", ""),
+    text = reported(commit(), reads=reads)["iceberg/inputs"].value
+    assert text.splitlines()[2:] == [
+        f"| nyc/flights | nyc.flights | 6700450230530213017 | 1970-01-01 00:00:00 | 2013-01-01 | {LINK} |",
+        "| added | nyc.added | 8 |  | whole table, changes since 7 |  |",
+        "| empty | nyc.empty | none |  | whole table |  |",
     ]
     assert "iceberg/inputs" not in reported(commit())
 
@@ -62,7 +63,7 @@ def test_the_newest_snapshots_are_a_table_in_markdown() -> None:
     newest = Snapshot(8, 7, 0, "overwrite", {**REPLACE, "dagster.run_id": RUN, "dagster.asset_key": "a|b"})
     text = reported(commit(history=(newest, Snapshot(7, None, 0, "append"))))["iceberg/history"].value
     assert text.splitlines()[2:] == [
-        rf"| 1970-01-01 00:00:00 | 8 | replace |  | 5 | 3 | a\|b, [run 5d0f3c1e](/runs/{RUN}) |",
+        rf"| 1970-01-01 00:00:00 | 8 | replace |  | 5 | 3 | a\|b, {LINK} |",
         "| 1970-01-01 00:00:00 | 7 | append |  | 0 | 0 | another writer |",
     ]
 
