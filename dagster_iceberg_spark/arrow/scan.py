@@ -67,6 +67,13 @@ class PlannedScan:
         batches = _first((batch.cast(projected).select(columns) for batch in pieces), self.plan.limit)
         return pa.RecordBatchReader.from_batches(schema, batches)
 
+    def by_file(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield the rows of each file, with the path of the file."""
+        scan = self._arrow_scan(self.plan.predicate)
+        for task in self.planned_files():
+            for batch in scan.to_record_batches([task]):
+                yield task.file.file_path, batch
+
     def planned_files(self) -> list[FileScanTask]:
         """Return the files that may have rows of the plan."""
         if self.files is not None:

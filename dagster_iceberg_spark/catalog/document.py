@@ -117,4 +117,5 @@ def snapshot_of(document: Document) -> Snapshot:
         operation=summary.pop("operation", "unknown"),
         summary=summary,
         schema_id=document.get("schema-id"),
+        sequence_number=document.get("sequence-number"),
     )

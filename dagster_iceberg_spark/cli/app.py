@@ -16,6 +16,7 @@ from rich.table import Table
 
 from dagster_iceberg_spark.check.findings import CheckReport, Finding, Outcome
 from dagster_iceberg_spark.check.steps import THREAD_NAME
+from dagster_iceberg_spark.cli.lineage import history, impact, why
 from dagster_iceberg_spark.cli.locations import (
     TEXT_WIDTH,
     catalog_options,
@@ -48,6 +49,9 @@ def app() -> None:
 app.add_command(health)
 app.add_command(maintain)
 app.add_command(mirror)
+app.add_command(history)
+app.add_command(impact)
+app.add_command(why)
 
 
 @app.command()

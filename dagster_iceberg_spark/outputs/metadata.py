@@ -5,7 +5,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import dagster as dg
 
-from dagster_iceberg_spark.plan.history import newest_as_markdown
+from dagster_iceberg_spark.plan.history import HistoryEntry, entries_as_markdown
 from dagster_iceberg_spark.plan.inputs import inputs_as_markdown
 from dagster_iceberg_spark.plan.markdown import escaped
 from dagster_iceberg_spark.table.commit import Commit
@@ -128,7 +128,7 @@ def column_schema(schema: Schema, column_docs: Mapping[str, str]) -> dg.TableSch
 
 
 def _tables(commit: Commit, reads: Sequence[UpstreamRead]) -> dict[str, dg.MarkdownMetadataValue]:
-    tables = {INPUTS: inputs_as_markdown(reads), HISTORY: newest_as_markdown(commit.history)}
+    tables = {INPUTS: inputs_as_markdown(reads), HISTORY: entries_as_markdown(map(HistoryEntry, commit.history))}
     return {key: dg.MetadataValue.md(table) for key, table in tables.items() if table is not None}
 
 

@@ -2,16 +2,17 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Final
 
 from dagster_iceberg_spark.plan.markdown import cell, markdown_table, run_link
 from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.scope import listed_keys
 from dagster_iceberg_spark.table.snapshot import Snapshot
 
 NEWEST: Final = 10
 """How many snapshots a materialization shows."""
-COLUMNS: Final = ("committed at (UTC)", "snapshot", "change", "partitions", "added rows", "deleted rows", "by")
+COLUMNS: Final = ("committed at (UTC)", "snapshot", "change", "partitions", "added", "deleted", "by", "run")
+_FEW_KEYS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,14 @@ class HistoryEntry:
     def partitions(self) -> str:
         """The partitions that the snapshot wrote, as its summary describes them, or an empty text."""
         return self.snapshot.summary.get(lineage.PARTITION_KEYS, "")
+
+    @property
+    def few_partitions(self) -> str:
+        """The partitions in a short form: a few keys, or the first and the last with the count."""
+        keys = sorted(listed_keys(self.partitions) or ()) if self.partitions else []
+        if len(keys) > _FEW_KEYS:
+            return f"{keys[0]}..{keys[-1]} ({len(keys)})"
+        return ", ".join(keys) or self.partitions
 
     @property
     def run_id(self) -> str | None:
@@ -72,23 +81,19 @@ class HistoryEntry:
         }
 
     def cells(self) -> tuple[str, ...]:
-        """Return the entry as text, without who made it."""
+        """Return the entry as text, without its run."""
         snapshot = self.snapshot
         return (
             f"{snapshot.committed_at:%Y-%m-%d %H:%M:%S}",
             str(snapshot.snapshot_id),
             self.change,
-            self.partitions,
+            self.few_partitions,
             f"{snapshot.count('added-records'):,}",
             f"{snapshot.count('deleted-records'):,}",
+            f"{self.writer}{' (expired)' if self.is_expired else ''}",
         )
 
 
-def newest_as_markdown(snapshots: Iterable[Snapshot]) -> str:
-    """Return the newest snapshots as a table in Markdown, with links to their runs in Dagster's UI."""
-    entries = [HistoryEntry(snapshot) for snapshot in islice(snapshots, NEWEST)]
-    return markdown_table(COLUMNS, [(*map(cell, entry.cells()), _link(entry)) for entry in entries])
-
-
-def _link(entry: HistoryEntry) -> str:
-    return ", ".join(filter(None, (cell(entry.writer), run_link(entry.run_id))))
+def entries_as_markdown(entries: Iterable[HistoryEntry]) -> str:
+    """Return snapshots as a table in Markdown, with links to their runs in Dagster's UI."""
+    return markdown_table(COLUMNS, [(*map(cell, entry.cells()), run_link(entry.run_id) or "") for entry in entries])

@@ -6,7 +6,7 @@ from typing import Final
 from dagster_iceberg_spark.plan.markdown import cell, markdown_table, run_link
 from dagster_iceberg_spark.table.lineage import RUN_ID, UpstreamRead
 
-_COLUMNS: Final = ("asset", "table", "snapshot", "as of (UTC)", "partitions", "written by")
+_COLUMNS: Final = ("asset", "table", "snapshot", "as of (UTC)", "partitions", "written by run")
 
 
 def inputs_as_markdown(reads: Sequence[UpstreamRead]) -> str | None:
@@ -26,5 +26,5 @@ def _row(read: UpstreamRead) -> tuple[str, ...]:
         str(read.snapshot_id or "none"),
         "" if snapshot is None else f"{snapshot.committed_at:%Y-%m-%d %H:%M:%S}",
         cell(read.scope or "whole table") + (f", changes since {read.since}" if is_changes else ""),
-        "" if snapshot is None else run_link(snapshot.summary.get(RUN_ID)) or "another writer",
+        "" if snapshot is None else run_link(snapshot.summary.get(RUN_ID)) or "",
     )

@@ -23,7 +23,7 @@ def cell(text: str) -> str:
 def run_link(run_id: str | None) -> str | None:
     """Return a link to a run in Dagster's UI, or None. Anyone may have written what is not the id of a run."""
     is_run = run_id is not None and _RUN_ID.fullmatch(run_id)
-    return f"[run {run_id[:8]}](/runs/{run_id})" if run_id and is_run else None
+    return f"[{run_id[:8]}](/runs/{run_id})" if run_id and is_run else None
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -5,10 +5,11 @@ from typing import Final
 
 from dagster_iceberg_spark.spark.own_tables import OwnTable, replace_rows, rows_about
 from dagster_iceberg_spark.spark.session import IcebergSession
+from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 EXPIRED_SNAPSHOTS: Final = OwnTable(
-    "dagster_expired_snapshots",
+    lineage.EXPIRED_SNAPSHOTS_TABLE,
     "table_uuid STRING, table_name STRING, snapshot_id BIGINT, parent_snapshot_id BIGINT, committed_at TIMESTAMP, "
     "operation STRING, summary MAP<STRING, STRING>",
 )
@@ -26,7 +27,7 @@ def keep_summaries(session: IcebergSession, state: TableState, snapshots: Sequen
             snapshot.parent_snapshot_id,
             snapshot.committed_at,
             snapshot.operation,
-            dict(snapshot.summary),
+            {**snapshot.summary, **_sequence_number(snapshot)},
         )
         for snapshot in snapshots
         if snapshot.snapshot_id not in known
@@ -34,3 +35,8 @@ def keep_summaries(session: IcebergSession, state: TableState, snapshots: Sequen
     if rows:
         replace_rows(session, EXPIRED_SNAPSHOTS, state, rows, recorded)
     return len(rows)
+
+
+def _sequence_number(snapshot: Snapshot) -> dict[str, str]:
+    number = snapshot.sequence_number
+    return {} if number is None else {lineage.SEQUENCE_NUMBER: str(number)}

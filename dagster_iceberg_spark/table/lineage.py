@@ -31,6 +31,8 @@ HISTORY: Final = "dagster_iceberg_spark.history"
 """On a snapshot of a history (SCD 2): a digest of the rows whose versions were compared."""
 CARRIES_OVER: Final = "dagster_iceberg_spark.carries_over"
 """On a snapshot that rewrote rows of other partitions too. Its row counts include them."""
+SEQUENCE_NUMBER: Final = "dagster_iceberg_spark.sequence_number"
+"""In the kept summary of an expired snapshot: its sequence number, by which rows of format version 3 refer to it."""
 MERGED_ROWS: Final = "spark.merge-into.num-target-rows-{}"
 """On the snapshot of a MERGE, by Spark 4.1: the numbers of rows that it `inserted`, `updated` and `deleted`."""
 COUNTED_ROWS: Final = "dagster_iceberg_spark.merge_{}_rows"
@@ -46,6 +48,9 @@ RETENTION: Final = "retention"
 """The write disposition of a snapshot that deletes rows of partitions that are not retained any longer."""
 UNDONE_PROPERTY: Final = "dagster.undone"
 """Table property: the newest undos that moved `main` back, which adds no snapshot, as a JSON list."""
+
+EXPIRED_SNAPSHOTS_TABLE: Final = "dagster_expired_snapshots"
+"""The table of each namespace in which maintenance keeps the summaries of expired snapshots."""
 
 OWNER_PROPERTY: Final = "dagster.asset_key"
 """Table property: the asset that owns the table."""
@@ -229,6 +234,11 @@ def with_published_reads(document: str, published: Mapping[int, int]) -> str:
 def changes_read(summary: Mapping[str, str]) -> set[tuple[Any, ...]]:
     """Return the ranges of the incremental reads that a snapshot was made from."""
     return {read.range for read in upstream_reads(summary.get(UPSTREAM, "")) if read.kind is not None}
+
+
+def undone_by(summary: Mapping[str, str]) -> frozenset[int]:
+    """Return the snapshots that a snapshot undoes."""
+    return frozenset(json.loads(summary.get(UNDOES, "[]")))
 
 
 def has_all_reads(document: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 from dagster_iceberg_spark.table.partitioning import TimeTransform
 
 MAXIMUM_DESCRIBED_KEYS: Final = 20
-_FIRST_AND_LAST: Final = re.compile(r"(?P<first>.*)\.\.(?P<last>.*) \(\d+\)", re.DOTALL)
+_FIRST_AND_LAST: Final = re.compile(r"(?P<first>.*)\.\.(?P<last>.*) \((?P<count>\d+)\)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,12 @@ def listed_keys(described: str) -> frozenset[str] | None:
         return frozenset(json.loads(described))
     except ValueError:  # a key that an older version or another writer wrote unchanged
         return None
+
+
+def first_and_last(described: str) -> tuple[str, str, int] | None:
+    """Return the first key, the last key and the number of keys of a description that has no list, or None."""
+    ends = _FIRST_AND_LAST.fullmatch(described)
+    return None if ends is None else (ends["first"], ends["last"], int(ends["count"]))
 
 
 def share_of(described: str, keys: Iterable[str]) -> Literal["all", "some", "none"] | None:

@@ -16,7 +16,13 @@ DAY_MS: Final = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One snapshot of a table: an `append`, `overwrite`, `delete` or `replace`. Keys of its summary are lower case."""
+    """One snapshot of a table: an `append`, `overwrite`, `delete` or `replace`.
+
+    Args:
+        summary: The summary without the operation. Its keys are lower case.
+        sequence_number: The place among the changes of the table (Iceberg spec, "Sequence Numbers"). Format version 1
+            has none.
+    """
 
     snapshot_id: int
     parent_snapshot_id: int | None
@@ -24,6 +30,7 @@ class Snapshot:
     operation: str
     summary: Mapping[str, str] = field(default_factory=dict)
     schema_id: int | None = None
+    sequence_number: int | None = None
 
     @property
     def is_compaction(self) -> bool:

@@ -20,7 +20,7 @@ from dagster_iceberg_spark.table.snapshot import Snapshot
 from tests.table.samples import TABLE, daily, schema
 
 RUN = "5d0f3c1e-0000-4000-8000-000000000000"
-LINK = f"[run 5d0f3c1e](/runs/{RUN})"
+LINK = f"[5d0f3c1e](/runs/{RUN})"
 REPLACE = {"dagster.write_disposition": "replace", "added-records": "5", "deleted-records": "3", "total-records": "9"}
 
 
@@ -63,8 +63,8 @@ def test_the_newest_snapshots_are_a_table_in_markdown() -> None:
     newest = Snapshot(8, 7, 0, "overwrite", {**REPLACE, "dagster.run_id": RUN, "dagster.asset_key": "a|b"})
     text = reported(commit(history=(newest, Snapshot(7, None, 0, "append"))))["iceberg/history"].value
     assert text.splitlines()[2:] == [
-        rf"| 1970-01-01 00:00:00 | 8 | replace |  | 5 | 3 | a\|b, {LINK} |",
-        "| 1970-01-01 00:00:00 | 7 | append |  | 0 | 0 | another writer |",
+        rf"| 1970-01-01 00:00:00 | 8 | replace |  | 5 | 3 | a\|b | {LINK} |",
+        "| 1970-01-01 00:00:00 | 7 | append |  | 0 | 0 | another writer |  |",
     ]
 
 

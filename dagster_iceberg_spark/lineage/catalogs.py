@@ -1,0 +1,178 @@
+"""The catalogs and tables that questions are about."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+
+import dagster as dg
+
+from dagster_iceberg_spark.asset_tables import AssetTable, stored_members, tables_of_assets
+from dagster_iceberg_spark.errors import ConfigurationError, NotAnIcebergTableError, UpstreamMissingError
+from dagster_iceberg_spark.plan.provenance import Provenance, TableHistory
+from dagster_iceberg_spark.resource import IcebergSparkResource
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.lineage import EXPIRED_SNAPSHOTS_TABLE
+from dagster_iceberg_spark.table.notation import NotationError
+from dagster_iceberg_spark.table.scope import first_and_last, listed_keys
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
+
+
+@dataclass(frozen=True)
+class LakeTables:
+    """Tables of a catalog.
+
+    Args:
+        spark: The resource with the catalog. It starts a session only if something needs one.
+        identifiers: The tables of the code locations' assets, or all tables of the catalog.
+        partitions: The partitions of the tables' assets, if they are known.
+    """
+
+    spark: IcebergSparkResource
+    identifiers: Collection[TableIdentifier]
+    partitions: Mapping[TableIdentifier, dg.PartitionsDefinition] = field(default_factory=dict)
+
+    def find(self, identifier: TableIdentifier) -> TableState | None:
+        """Return the state of a table, or None if it does not exist."""
+        from dagster_iceberg_spark.catalog.look import look
+
+        return look(self.spark.catalog_description, identifier)
+
+    def history_of(self, state: TableState) -> TableHistory:
+        """Return the history of a table, with the expired snapshots that maintenance has kept."""
+        kept = {item.snapshot_id: item for item in self._expired(state) if item.snapshot_id not in state.snapshots}
+        snapshots = {**state.snapshots, **kept}
+        listed = keys_by(self.partitions.get(state.identifier))
+        head = state.refs.get(MAIN_BRANCH)
+        return TableHistory(str(state.identifier), snapshots, head, frozenset(kept), listed)
+
+    def provenance(self, *known: TableState) -> Provenance:
+        """Return the histories of all tables, and of those whose state is known.
+
+        Raises:
+            CatalogUnavailableError: The catalog does not respond.
+        """
+        others = {*self.identifiers} - {state.identifier for state in known}
+        states = [*known, *(state for identifier in others if (state := self._readable(identifier)) is not None)]
+        ordered = sorted(states, key=lambda state: state.identifier.parts)
+        return Provenance({str(state.identifier): self.history_of(state) for state in ordered})
+
+    def _readable(self, identifier: TableIdentifier) -> TableState | None:
+        try:
+            return None if identifier.name == EXPIRED_SNAPSHOTS_TABLE else self.find(identifier)
+        except NotAnIcebergTableError:
+            return None
+
+    def _expired(self, state: TableState) -> Sequence[Snapshot]:
+        namespace = state.identifier.namespace
+        if namespace not in self._ledgers:
+            from dagster_iceberg_spark.arrow.expired_snapshots import expired_snapshots
+
+            self._ledgers[namespace] = expired_snapshots(self.spark.catalog_description, namespace)
+        return self._ledgers[namespace].get(state.uuid, ())
+
+    @cached_property
+    def _ledgers(self) -> dict[tuple[str, ...], Mapping[str, Sequence[Snapshot]]]:
+        return {}
+
+
+@contextmanager
+def lake_tables(locations: Sequence[dg.Definitions], *, action: str) -> Iterator[list[LakeTables]]:
+    """Yield the tables of the assets of code locations, by catalog. Their resources are open inside the block.
+
+    Raises:
+        ConfigurationError: A code location has no IO manager of this package. The message names the action.
+    """
+    with ExitStack() as stack:
+        tables = [
+            table
+            for definitions in locations
+            for table in tables_of_assets(stack.enter_context(stored_members(definitions, action=action)))
+        ]
+        by_catalog: dict[object, list[int]] = {}
+        for place, table in enumerate(tables):
+            by_catalog.setdefault(table.io_manager.spark.catalog_description.identity, []).append(place)
+        yield [_of_one_catalog([tables[place] for place in places]) for places in by_catalog.values()]
+
+
+def _of_one_catalog(tables: Sequence[AssetTable]) -> LakeTables:
+    partitions = {
+        table.identifier: definition
+        for table in tables
+        if len(definitions := {spec.partitions_def for spec in table.specs}) == 1
+        for definition in definitions
+        if definition is not None
+    }
+    identifiers = dict.fromkeys(table.identifier for table in tables)
+    return LakeTables(tables[0].io_manager.spark, list(identifiers), partitions)
+
+
+def keys_by(definition: dg.PartitionsDefinition | None) -> Callable[[str], frozenset[str] | None]:
+    """Return a function that returns the partition keys which a summary describes, or None if they are not known.
+
+    A summary has the first and the last of many keys, with their number. If the definition has as many keys between
+    the two, these are the keys.
+    """
+    if not isinstance(definition, dg.TimeWindowPartitionsDefinition | dg.StaticPartitionsDefinition):
+        return listed_keys
+
+    @cache
+    def listed(described: str) -> frozenset[str] | None:
+        ends = first_and_last(described)
+        if ends is None:
+            return listed_keys(described)
+        first, last, count = ends
+        keys = frozenset(key for key in definition.get_partition_keys() if first <= key <= last)
+        return keys if len(keys) == count else None
+
+    return listed
+
+
+def every_table(resource: IcebergSparkResource) -> LakeTables:
+    """Return all tables of a catalog.
+
+    Raises:
+        CatalogUnavailableError: The catalog does not respond.
+    """
+    from dagster_iceberg_spark.catalog.tables import tables_of
+
+    return LakeTables(resource, tables_of(resource.catalog_description))
+
+
+def table_named(lakes: Sequence[LakeTables], name: str, *, action: str) -> tuple[LakeTables, TableState]:
+    """Return the first table of this name, and the tables of its catalog.
+
+    Raises:
+        ConfigurationError: The name is not one of a table. The message names the action.
+        UpstreamMissingError: No catalog has it.
+    """
+    try:
+        identifier = TableIdentifier.parse(name)
+    except NotationError as error:
+        raise ConfigurationError.refusing(action, name, expected=error.expected, found=error.found) from error
+    for lake in lakes:
+        state = lake.find(identifier)
+        if state is not None:
+            return lake, state
+    places = ", ".join(str(lake.spark.catalog_description) for lake in lakes)
+    raise UpstreamMissingError.refusing(
+        action, name, expected=f"a table in the {places}", found="none of this name", hint="name it with its namespace."
+    )
+
+
+def snapshot_of(history: TableHistory, snapshot_id: int, *, action: str) -> Snapshot:
+    """Return a snapshot of a table, which may have expired.
+
+    Raises:
+        UpstreamMissingError: The table never had it, or it has expired without a record. The message names the action.
+    """
+    snapshot = history.snapshots.get(snapshot_id)
+    if snapshot is None:
+        raise UpstreamMissingError.refusing(
+            action,
+            history.table,
+            expected=f"the snapshot {snapshot_id}, or a record of it",
+            found="neither",
+            hint=f"`dagster-iceberg-spark history {history.table}` shows the snapshots that are known.",
+        )
+    return snapshot

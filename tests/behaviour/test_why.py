@@ -1,0 +1,97 @@
+"""Why rows are as they are: through compaction, merges and expiry."""
+
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from dagster_iceberg_spark.lineage.catalogs import LakeTables, table_named
+from dagster_iceberg_spark.lineage.why import Explanation, Origin
+from tests.behaviour.maintaining import maintain
+from tests.conftest import Lake, frame_asset
+
+pytestmark = pytest.mark.spark
+
+KEYS = dg.StaticPartitionsDefinition(["a", "b"])
+
+
+def tables_in(lake: Lake, *names: str) -> LakeTables:
+    return LakeTables(lake.spark, [lake.io_manager.table_of(dg.AssetSpec(name)) for name in names])
+
+
+def why(lake: Lake, table: str, where: str, *others: str, is_deep: bool = False) -> list[Origin]:
+    tables = tables_in(lake, table, *others)
+    _, state = table_named([tables], f"db.{table}", action="explain")
+    return Explanation(tables, state, is_deep=is_deep).origins(where, limit=10)
+
+
+def runs_of(origins: list[Origin]) -> list[str | None]:
+    return [None if origin.entry is None else origin.entry.run_id for origin in origins]
+
+
+def keyed(version: int) -> dg.AssetsDefinition:
+    return frame_asset(
+        "t",
+        "select '{key}' as k, id from range(3)",
+        partitions_def=KEYS,
+        metadata={"partition_expr": "k", "iceberg/partition_by": [], "iceberg/format_version": version},
+        code_version="7",
+    )
+
+
+@pytest.mark.each_engine
+def test_format_3_tells_the_run_of_a_row_through_compaction(lake: Lake) -> None:
+    asset = keyed(3)
+    first, second = (lake.materialize(asset, partition_key=key) for key in "ab")
+    maintain(lake, asset)
+    assert runs_of(why(lake, "t", "k = 'a' and id = 1")) == [first.run_id]
+    newest, oldest = why(lake, "t", "id = 1")
+    assert runs_of([newest, oldest]) == [second.run_id, first.run_id]
+    assert (oldest.rows, oldest.code_version, oldest.doubt) == ([{"k": "a", "id": 1}], "7", None)
+
+
+@pytest.mark.full
+def test_older_formats_tell_the_run_until_a_compaction_and_say_so(lake: Lake) -> None:
+    asset = keyed(2)
+    first, _ = (lake.materialize(asset, partition_key=key) for key in "ab")
+    (origin,) = why(lake, "t", "k = 'a' and id = 1")
+    assert (runs_of([origin]), origin.doubt) == ([first.run_id], None)
+    maintain(lake, asset)
+    (origin,) = why(lake, "t", "k = 'a' and id = 1")
+    assert origin.entry is not None
+    assert origin.entry.change == "compaction"
+    assert "Format version 3" in (origin.doubt or "")
+
+
+@pytest.mark.full
+def test_rows_that_a_merge_leaves_are_in_doubt_before_format_3(lake: Lake) -> None:
+    metadata = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
+    for version, name in ((2, "old"), (3, "new")):
+        options = {**metadata, "iceberg/format_version": version}
+        first = lake.materialize(frame_asset(name, "select id, 1 as v from range(2)", metadata=options))
+        second = lake.materialize(frame_asset(name, "select 1L as id, 2 as v", metadata=options))
+        left, changed = why(lake, name, "id = 0"), why(lake, name, "id = 1")
+        assert runs_of(changed) == [second.run_id]
+        assert runs_of(left) == [second.run_id if version == 2 else first.run_id]
+        assert [origin.doubt is None for origin in left] == [version == 3]
+
+
+@pytest.mark.full
+def test_what_was_made_of_a_snapshot_survives_expiry_by_the_ledger(lake: Lake) -> None:
+    source = frame_asset("source", "select 1L as id")
+
+    @dg.asset(io_manager_key="iceberg")
+    def copied(source: Any) -> Any:
+        return source
+
+    first, second = (lake.materialize(source, copied) for _ in range(2))
+    read = lake.table("source").snapshots()[0].snapshot_id
+    maintain(lake, source, copied)
+    tables = tables_in(lake, "source", "copied")
+    _, state = table_named([tables], "db.source", action="explain")
+    entries = [(entry.run_id, entry.is_expired) for entry in tables.history_of(state).entries()]
+    assert entries[-1] == (first.run_id, True)
+    assert second.run_id in dict(entries)
+    (made,) = tables.provenance().made_of("db.source", read)
+    assert (made.table, made.entry.run_id, made.entry.is_expired) == ("db.copied", first.run_id, True)
+    assert not made.is_current
