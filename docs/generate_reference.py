@@ -44,6 +44,7 @@ from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan import options, read_options
 from dagster_iceberg_spark.plan.column_metrics import whole_bounds
+from dagster_iceberg_spark.plan.history import NEWEST
 from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
 from dagster_iceberg_spark.plan.metadata_key import PREFIX, MetadataKey
 from dagster_iceberg_spark.plan.options import ADDRESSING_KEYS, OUTPUT_KEYS, WriteOptions
@@ -66,6 +67,8 @@ RESULTS: Final = {
     "dagster/storage_kind": "`iceberg`",
     "dagster/row_count": "rows of the whole table after the commit; for assets without partitions, unless the table "
     "has delete files (`merge-on-read`)",
+    "dagster/column_lineage": "the columns of upstream assets that each column is [made of](lineage.md), as far as "
+    "they are known",
     "dagster/partition_row_count": "rows of the partition, if the run replaces one partition; in a run of 2 to 50, the "
     "rows that the run wrote to each partition",
     "iceberg/snapshot_id": "the snapshot that carries the commit token",
@@ -97,6 +100,10 @@ RESULTS: Final = {
     "iceberg/commit_token": "the commit token of rows that wait for a release",
     "iceberg/mirror_state": "what the [mirror](mirror.md) shows: `state` (`current` or `behind`), `table`, `mode`, "
     "`snapshot_id`, `ducklake_snapshot_id` (if the mirror has changed), `seconds`, `error`",
+    "iceberg/row_columns": "columns that decide [which rows there are](lineage.md), by asset; if all of them are known",
+    "iceberg/inputs": "what the step has read: asset, table, snapshot, when it was committed, partitions, and the run "
+    "that wrote it",
+    "iceberg/history": f"the newest {NEWEST} snapshots of the table",
     "iceberg/adopted": "`true` if the snapshot of an earlier attempt was adopted; absent otherwise",
 }
 SUMMARY: Final = {

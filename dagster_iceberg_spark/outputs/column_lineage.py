@@ -9,8 +9,6 @@ from typing import Any, Final, TypeAlias
 import dagster as dg
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.first_line import first_line
-from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.dagster_private import specs_of_job
 from dagster_iceberg_spark.plan.analyzed_plan import parse_plan
 from dagster_iceberg_spark.plan.column_lineage import column_lineage
@@ -53,6 +51,7 @@ class UpstreamTables:
             frame: The DataFrame that the asset has returned.
             schema: The columns of the table, whose names may be in another case.
         """
+        from dagster_iceberg_spark.catalog.first_line import first_line
         from dagster_iceberg_spark.spark.analyzed_plan import analyzed_plan
 
         try:
@@ -118,6 +117,8 @@ class UpstreamTables:
         named = [spec.key for spec in specs_of_job(self.context) if spec.metadata.get(TABLE) == str(identifier)]
         if named:
             return tuple("/".join(key.path) for key in named)
+        from dagster_iceberg_spark.catalog.look import look
+
         state = look(self.catalog, identifier)
         owner = None if state is None else state.properties.get(OWNER_PROPERTY)
         return () if owner is None else (owner,)

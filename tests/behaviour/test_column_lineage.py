@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark import IcebergSparkResource
 from dagster_iceberg_spark.errors import CatalogUnavailableError
-from dagster_iceberg_spark.outputs import column_lineage as column_lineage_of_outputs
+from dagster_iceberg_spark.outputs.column_lineage import UpstreamTables
 from dagster_iceberg_spark.plan.analyzed_plan import parse_plan
 from dagster_iceberg_spark.plan.column_lineage import column_lineage
 from dagster_iceberg_spark.spark.analyzed_plan import analyzed_plan
@@ -188,7 +188,7 @@ def test_a_failure_to_determine_the_lineage_does_not_fail_the_run(
         raise CatalogUnavailableError("the catalog does not respond")
 
     lake.materialize(orders)
-    monkeypatch.setattr(column_lineage_of_outputs, "look", fails)
+    monkeypatch.setattr(UpstreamTables, "_assets_of", fails)
     result = lake.materialize(frame_asset("copied", "select * from lake.db.orders"))
     assert "dagster/column_lineage" not in metadata_of(result, "copied")
     assert "Cannot determine the column lineage: the catalog does not respond" in capfd.readouterr().err
