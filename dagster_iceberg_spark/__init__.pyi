@@ -2,6 +2,8 @@ from .asset_checks.audits import build_audit_checks
 from .asset_checks.mirror import build_mirror_checks
 from .asset_checks.tables import build_table_checks
 from .check.findings import CheckReport, Finding
+from .components.lake import IcebergLakeComponent
+from .components.sql import SparkSqlComponent
 from .config.adls_store import AdlsStore
 from .config.authentication import BasicAuthentication, BearerToken, OAuth2, SigV4
 from .config.aws_credentials import AwsCredentials
@@ -87,6 +89,7 @@ __all__ = [
     "HadoopCatalog",
     "HadoopStore",
     "HiveCatalog",
+    "IcebergLakeComponent",
     "IcebergPySparkIOManager",
     "IcebergSparkError",
     "IcebergSparkResource",
@@ -113,6 +116,7 @@ __all__ = [
     "SigV4",
     "SparkCatalogByName",
     "SparkEnvironmentError",
+    "SparkSqlComponent",
     "SqlCatalog",
     "TableOwnershipError",
     "UnauditedReleaseError",

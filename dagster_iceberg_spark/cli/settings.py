@@ -10,6 +10,7 @@ from dagster_shared.check import CheckError
 from pydantic import ValidationError
 
 from dagster_iceberg_spark.config import configuration
+from dagster_iceberg_spark.config.configuration import selected
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.resource import IcebergSparkResource
 
@@ -26,7 +27,7 @@ def resource_of(
     """Return the resource that the options describe: fields of the catalog by dotted path, `key=value` for Spark."""
     try:
         return IcebergSparkResource(
-            catalog=_selected(_nested({path: _value(text) for path, text in catalog.items()})),
+            catalog=selected(_nested({path: _value(text) for path, text in catalog.items()})),
             spark_config=assignments(spark_config, flag="--spark-config"),
             remote=remote,
             jars=jars,
@@ -76,14 +77,6 @@ def _parts(path: str) -> list[str]:
         if field in _MAPPINGS:
             return [*fields[:position], ".".join(fields[position:])]
     return fields
-
-
-def _selected(document: Any) -> Any:
-    """Return Dagster's form of a selected class: a mapping whose only key is the kind."""
-    if not isinstance(document, dict):
-        return document
-    fields = {name: _selected(value) for name, value in document.items() if name != "kind"}
-    return {document["kind"]: fields} if "kind" in document else fields
 
 
 def _value(text: str) -> str:

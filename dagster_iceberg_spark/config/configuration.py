@@ -81,6 +81,14 @@ def given(properties: Mapping[str, str | None]) -> dict[str, str]:
     return {key: value for key, value in properties.items() if value}
 
 
+def selected(document: Any) -> Any:
+    """Return a document with Dagster's form of each selected class: a mapping whose only key is the kind."""
+    if not isinstance(document, dict):
+        return document
+    fields = {name: selected(value) for name, value in document.items() if name != "kind"}
+    return {document["kind"]: fields} if "kind" in document else fields
+
+
 def unset_variables(value: object, path: str = "") -> Iterator[str]:
     """Yield the environment variables that a configuration names but that are not set, each with its field."""
     if isinstance(value, dg.EnvVar):

@@ -1,5 +1,6 @@
 """Spark 3.5."""
 
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -87,6 +88,15 @@ class Spark35(Spark40):
             writer.overwritePartitions()
         else:
             writer.overwrite(rows)
+
+    def query(self, session: Any, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
+        """Return the result of a query. Over Connect, views stand for the DataFrames, for as long as the session."""
+        if not is_connect(session):
+            return super().query(session, text, frames)
+        views = {name: f"frame_{uuid.uuid4().hex}" for name in frames}
+        for name, frame in frames.items():
+            frame.createTempView(views[name])
+        return session.sql(text.format(**views))  # type: ignore[no-any-return]
 
     def make_active(self, session: Any) -> None:
         """Make a classic session the active one of the JVM's thread."""

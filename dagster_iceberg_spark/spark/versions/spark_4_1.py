@@ -104,6 +104,12 @@ class Spark41:
         """Replace the rows that the filter matches."""
         writer.overwrite(rows)
 
+    # Queries
+
+    def query(self, session: Any, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
+        """Return the result of a query. A name in braces stands for a DataFrame, two braces for one."""
+        return session.sql(text, **frames)  # type: ignore[no-any-return]
+
     # Plans
 
     def printed_plan(self, frame: Any, *, maximum_fields: int) -> str:

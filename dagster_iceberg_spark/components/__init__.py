@@ -1,0 +1,1 @@
+"""Definitions without code: components that Dagster builds from YAML and SQL files."""

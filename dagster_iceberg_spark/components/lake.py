@@ -1,0 +1,73 @@
+"""The Spark resource and the IO manager of a code location, in YAML."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import dagster as dg
+from dagster.components.component_scaffolding import scaffold_component
+from pydantic import Field
+
+from dagster_iceberg_spark.components.models import ConfigurationModel, configured, given_values, model_of
+from dagster_iceberg_spark.config.configuration import selected
+from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
+from dagster_iceberg_spark.resource import IcebergSparkResource
+
+SPARK_MODEL: Final = model_of(IcebergSparkResource, leave_out=("pyspark",))
+IO_MANAGER_MODEL: Final = model_of(IcebergPySparkIOManager, leave_out=("spark",))
+_EXAMPLE: Final = {
+    "spark": {"catalog": {"kind": "sql", "name": "lake", "uri": "sqlite:///lake/catalog.db", "warehouse": "lake"}},
+    "io_manager": {"namespace": "public"},
+}
+
+
+class IcebergLakeScaffolder(dg.Scaffolder):
+    """Writes a component with a catalog in a SQLite file."""
+
+    def scaffold(self, request: dg.ScaffoldRequest) -> None:
+        """Write `defs.yaml`."""
+        scaffold_component(request, _EXAMPLE)
+
+
+def _spark(context: dg.ResolutionContext, model: ConfigurationModel) -> IcebergSparkResource:
+    fields = selected(given_values(context, model))
+    return configured(context, model, lambda: IcebergSparkResource(**fields))
+
+
+def _fields(context: dg.ResolutionContext, model: ConfigurationModel) -> Mapping[str, Any]:
+    fields: dict[str, Any] = selected(given_values(context, model))
+    configured(context, model, lambda: IcebergPySparkIOManager(**fields))
+    return fields
+
+
+@dg.scaffold_with(IcebergLakeScaffolder)
+class IcebergLakeComponent(dg.Component, dg.Resolvable, dg.Model):
+    """Makes the Spark resource and the IO manager of a code location.
+
+    Its assets then use `io_manager_key="iceberg"`, and the session as the resource `spark`.
+    """
+
+    spark: Annotated[
+        Any,  # an IcebergSparkResource; Dagster takes no other models of pydantic
+        dg.Resolver(
+            _spark,
+            model_field_type=SPARK_MODEL,
+            inject_before_resolve=False,
+            description="The Spark session and the catalog: the fields of IcebergSparkResource.",
+        ),
+    ] = Field(default_factory=IcebergSparkResource)
+    io_manager: Annotated[
+        Mapping[str, Any],
+        dg.Resolver(
+            _fields,
+            model_field_type=IO_MANAGER_MODEL,
+            inject_before_resolve=False,
+            description="How assets are stored: the fields of IcebergPySparkIOManager.",
+        ),
+    ] = Field(default_factory=dict)
+    spark_key: Annotated[str, dg.Resolver.default(description="Key of the resource with the Spark session.")] = "spark"
+    io_manager_key: Annotated[str, dg.Resolver.default(description="Key of the IO manager.")] = "iceberg"
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002 - Dagster's signature
+        """Return the two resources."""
+        io_manager = IcebergPySparkIOManager(spark=self.spark, **self.io_manager)
+        return dg.Definitions(resources={self.spark_key: self.spark, self.io_manager_key: io_manager})

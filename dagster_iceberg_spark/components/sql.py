@@ -1,0 +1,125 @@
+"""Assets whose rows are the results of queries in SQL files."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final
+
+import dagster as dg
+from dagster.components.component_scaffolding import scaffold_component
+
+from dagster_iceberg_spark.components.sql_file import SqlFile, referenced_key
+from dagster_iceberg_spark.components.sql_partition import SqlPartition
+from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.plan.options import parse_write_options
+
+_KINDS: Final = ("sql", "spark", "iceberg")
+_EXAMPLE: Final = """\
+/*
+description: Replace this with your own query. The name of the file is the name of the asset.
+*/
+SELECT 1 AS id
+"""
+
+
+class SparkSqlScaffolder(dg.Scaffolder):
+    """Writes a component with an example of a query."""
+
+    def scaffold(self, request: dg.ScaffoldRequest) -> None:
+        """Write `defs.yaml` and a query."""
+        scaffold_component(request, {"path": "."})
+        (request.target_path / "example.sql").write_text(_EXAMPLE)
+
+
+def _described(text: str) -> dg.Resolver:
+    resolver: dg.Resolver = dg.Resolver.default(description=text)
+    return resolver
+
+
+@dg.scaffold_with(SparkSqlScaffolder)
+class SparkSqlComponent(dg.Component, dg.Resolvable, dg.Model):
+    """Makes an asset of each SQL file in a folder. Spark runs the queries, and the IO manager stores their rows.
+
+    A comment at the top of a file has the keys of the asset in YAML, such as `partitions_def` or
+    `iceberg/write_disposition`. Tables in the query, by name or by `{{ ref('key') }}`, become dependencies, which are
+    loaded by their IO managers: the rows of the partitions that the run needs, from one snapshot.
+    """
+
+    path: Annotated[str, _described("Folder of the SQL files, relative to this file.")] = "."
+    io_manager_key: Annotated[str, _described("Key of the IO manager that stores the results.")] = "iceberg"
+    spark_key: Annotated[str, _described("Key of the IcebergSparkResource that runs the queries.")] = "spark"
+    key_prefix: Annotated[
+        str | Sequence[str] | None, _described("Prefix of the keys of assets without a `key` in their file.")
+    ] = None
+    group_name: Annotated[str | None, _described("Group of the assets that have none in their file.")] = None
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Return an asset for each file.
+
+        Raises:
+            ConfigurationError: A file is wrong, or there is none. The message has the file.
+        """
+        folder = (context.path / self.path).resolve()
+        files = [SqlFile.read(path, context.resolution_context) for path in sorted(folder.glob("**/*.sql"))]
+        if not files:
+            raise ConfigurationError.refusing("use", str(folder), expected="files with the suffix .sql", found="none")
+        own = {file.name: self._key_of(file) for file in files}
+        return dg.Definitions(assets=[self._asset(file, own) for file in files])
+
+    def _key_of(self, file: SqlFile) -> dg.AssetKey:
+        given = file.attributes.get("key")
+        prefix = file.attributes.get("key_prefix") or self.key_prefix or []
+        if given is not None:
+            return dg.AssetKey.from_coercible(given)
+        return dg.AssetKey([*([prefix] if isinstance(prefix, str) else prefix), file.name])
+
+    def _asset(self, file: SqlFile, own: Mapping[str, dg.AssetKey]) -> dg.AssetsDefinition:
+        parse_write_options(file.attributes.get("metadata", {}), None, {}, subject=str(file.path))
+        tables = {table.parts: _upstream(table.parts, own) for table in file.query().tables}
+        inputs = {
+            f"input_{number}": key
+            for number, key in enumerate(dict.fromkeys(key for key in tables.values() if key is not None))
+        }
+        attributes = {
+            name: value for name, value in file.attributes.items() if name not in ("key", "key_prefix", "deps")
+        }
+        statement = dg.MetadataValue.md(f"```sql\n{file.template.strip()}\n```")
+
+        asset: Any = dg.asset(
+            key=self._key_of(file),
+            ins={name: dg.AssetIn(key=key) for name, key in inputs.items()},
+            deps=file.attributes.get("deps"),
+            io_manager_key=self.io_manager_key,
+            required_resource_keys={self.spark_key},
+            **{
+                "group_name": self.group_name,
+                "code_version": hashlib.sha256(file.template.encode()).hexdigest()[:12],
+                **attributes,
+                "kinds": set(attributes.get("kinds") or _KINDS),
+                "metadata": {"sql": statement, **attributes.get("metadata", {})},
+            },
+        )
+
+        def query_asset(context: dg.AssetExecutionContext, **frames: Any) -> Any:
+            from dagster_iceberg_spark.spark.queries import run_query
+
+            query = file.query(SqlPartition.of(context, file.path))
+            by_key = {key: frames[name] for name, key in inputs.items()}
+            by_table = {parts: by_key[key] for parts, key in tables.items() if key is not None}
+            return run_query(getattr(context.resources, self.spark_key).spark_session, query, by_table)
+
+        definition: dg.AssetsDefinition = asset(query_asset)
+        return definition
+
+
+def _upstream(parts: Sequence[str], own: Mapping[str, dg.AssetKey]) -> dg.AssetKey | None:
+    """Return the asset of a table in a query: None for a table with a catalog, which Spark reads by name."""
+    referenced = referenced_key(parts)
+    if referenced is not None:
+        return own.get(referenced) or dg.AssetKey.from_user_string(referenced)
+    match parts:
+        case [name]:
+            return own.get(name, dg.AssetKey([name]))
+        case [namespace, name]:
+            return dg.AssetKey([namespace, name])
+        case _:
+            return None
