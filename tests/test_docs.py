@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 CHECKOUT = Path(__file__).parents[1]
 DOCS = CHECKOUT / "docs"

@@ -113,11 +113,13 @@ def configured(context: dg.ResolutionContext, model: ConfigurationModel, make: C
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)[0]
         node: Any = model
+        is_missing = False
         for part in found["loc"]:
             if part in getattr(node, "kinds", ()):  # pydantic names the class of a choice as well
                 continue
+            is_missing = isinstance(node, ConfigurationModel) and part not in node.model_fields_set
             context, node = context.at_path(part), getattr(node, str(part), None)
-        raise _refusal(context, "a value that fits", found["msg"]) from None
+        raise _refusal(context, "a value that fits", "none" if is_missing else found["msg"]) from None
 
 
 def _refusal(

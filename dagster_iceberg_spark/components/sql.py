@@ -14,9 +14,9 @@ from dagster_iceberg_spark.plan.options import parse_write_options
 
 _KINDS: Final = ("sql", "spark", "iceberg")
 _EXAMPLE: Final = """\
-/*
+/* ---
 description: Replace this with your own query. The name of the file is the name of the asset.
-*/
+--- */
 SELECT 1 AS id
 """
 
@@ -39,9 +39,9 @@ def _described(text: str) -> dg.Resolver:
 class SparkSqlComponent(dg.Component, dg.Resolvable, dg.Model):
     """Makes an asset of each SQL file in a folder. Spark runs the queries, and the IO manager stores their rows.
 
-    A comment at the top of a file has the keys of the asset in YAML, such as `partitions_def` or
-    `iceberg/write_disposition`. Tables in the query, by name or by `{{ ref('key') }}`, become dependencies, which are
-    loaded by their IO managers: the rows of the partitions that the run needs, from one snapshot.
+    A comment at the top of a file, between `/* ---` and `--- */`, has the keys of the asset in YAML, such as
+    `partitions_def` or `iceberg/write_disposition`. Tables in the query become dependencies, by their names or by
+    `ref('key')`. Their IO managers load them: the rows of the partitions that the run needs, from one snapshot.
     """
 
     path: Annotated[str, _described("Folder of the SQL files, relative to this file.")] = "."

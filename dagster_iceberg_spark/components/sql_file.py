@@ -23,11 +23,14 @@ from dagster_iceberg_spark.plan.options import PARTITION_EXPR, SCHEMA
 from dagster_iceberg_spark.plan.sql_query import SqlQuery, parse_query
 from dagster_iceberg_spark.table.notation import NotationError
 
-_HEADER: Final = re.compile(r"\A\s*/\*(.*?)\*/", re.DOTALL)
+_HEADER: Final = re.compile(r"\A\s*/\*\s*---[^\S\n]*\n(.*?)\n\s*---\s*\*/", re.DOTALL)
+"""A comment that begins and ends with three dashes."""
 _REFERENCE: Final = "ref "
 """Begins the name of a table that stands for `ref('key')`."""
 _METADATA_KEYS: Final = (PARTITION_EXPR, SCHEMA)
 """Keys of the header that are metadata, as are all keys with the prefix of the package."""
+_IS_TYPE: Final = re.compile(r"^[A-Z]|\[")
+"""The name of a class or a type, which pydantic puts between the keys of a choice."""
 _UNKNOWN_KEY: Final = "Extra inputs are not permitted"
 """Pydantic's words for a key that a model does not have."""
 
@@ -128,7 +131,7 @@ def _attributes(path: Path, header: str, context: dg.ResolutionContext) -> Mappi
         line = "" if error.problem_mark is None else f" in line {error.problem_mark.line + 1}"
         raise refused(expected="YAML in the comment at the top", found=f"{error.problem}{line}") from error
     given = parsed.value
-    if given is None or isinstance(given, str):  # an ordinary comment
+    if given is None:
         return {}
     if not isinstance(given, dict):
         raise refused(expected="a mapping in the comment at the top", found=type(given).__name__)
@@ -158,8 +161,8 @@ _MODEL: Final = AssetSpecUpdateKwargs.model()
 
 
 def _line(positions: SourcePositionTree, keys: Sequence[Any]) -> int:
-    position = positions.lookup(list(keys))
-    return 1 if position is None else position.start.line
+    position, _ = positions.lookup_closest_and_path(list(keys), trace=None)
+    return int(position.start.line)
 
 
 def _closest(error: ValidationError) -> tuple[list[Any], str]:
@@ -167,4 +170,4 @@ def _closest(error: ValidationError) -> tuple[list[Any], str]:
     found = error.errors(include_url=False, include_context=False, include_input=False)
     others = {item["loc"][:-1] for item in found if item["type"] == "literal_error"}
     first = next((item for item in found if item["loc"][:-1] not in others), found[0])
-    return [part for part in first["loc"] if not str(part)[:1].isupper()], first["msg"]
+    return [part for part in first["loc"] if not _IS_TYPE.search(str(part))], first["msg"]

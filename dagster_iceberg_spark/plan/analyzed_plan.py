@@ -14,12 +14,12 @@ from dagster_iceberg_spark.table.notation import NotationError
 _MARK: Final = re.compile(r"((?:   |:  )*)(?::- |\+- )(?=[A-Z])")
 _NAME: Final = re.compile(r"[A-Za-z0-9]+")
 _STEP: Final = 3
-_OPENING: Final = {"(": ")", "[": "]", "{": "}"}
+_OPENING: Final = {"(": ")", "[": "]"}
 SEPARATOR: Final = ", "
 """What stands between arguments, and between the items of a list."""
 _LEFT_OUT: Final = re.compile(r"\.\.\. \d+ more (fields|characters)")
 _BETWEEN_LISTS: Final = "], ["
-_BRACKET: Final = re.compile(r"[\[\](){}]|, ")
+_BRACKET: Final = re.compile(r"[\[\]()]|, ")
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ _ALIAS: Final = " AS "
 _REFERENCE: Final = re.compile(r"#(\d+)L?")
 _OUTPUT_END: Final = re.compile(r"#(\d+)L?(\)?)(?:, |$)")
 _OUTER_MARK: Final = "outer("
-_HAS_BRACKET: Final = re.compile(r"[\[\](){}]")
+_HAS_BRACKET: Final = re.compile(r"[\[\]()]")
 _OUTER: Final = re.compile(r"\bouter\(((?:[^()]|\([^()]*\))*)#(\d+)L?\)")
 _LAMBDA: Final = re.compile(r"\blambda [^\s#]+#(\d+)")
 _SUBQUERY: Final = re.compile(r"\b(scalar-subquery|lateral-subquery|exists|list)#\d+ (?=\[)")

@@ -1,0 +1,82 @@
+"""The resource and the IO manager in YAML."""
+
+import re
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster.components.core.component_tree import ComponentTreeException
+from dagster.components.testing import create_defs_folder_sandbox
+
+from dagster_iceberg_spark import DuckLakeMirror, IcebergLakeComponent, IcebergPySparkIOManager, SparkSqlComponent
+from dagster_iceberg_spark.components.lake import IO_MANAGER_MODEL, SPARK_MODEL
+
+CATALOG = {"kind": "rest", "uri": "http://catalog:8181", "warehouse": "lake"}
+
+
+def resources_of(spark: dict[str, Any], **attributes: Any) -> dict[str, Any]:
+    with create_defs_folder_sandbox() as sandbox:
+        body = {"type": "dagster_iceberg_spark.IcebergLakeComponent", "attributes": {"spark": spark, **attributes}}
+        path = sandbox.scaffold_component(component_cls=IcebergLakeComponent, defs_yaml_contents=body)
+        with sandbox.load_component_and_build_defs(defs_path=path) as (_, definitions):
+            return dict(definitions.resources or {})
+
+
+def test_the_fields_are_those_of_the_resources(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "se-cr-et")
+    monkeypatch.setenv("ATTEMPTS", "3")
+    login = {"kind": "bearer", "token": "{{ env.TOKEN }}"}
+    spark = {"catalog": {**CATALOG, "authentication": login}, "spark_config": {"spark.master": "local[2]"}}
+    mirror = {"kind": "ducklake", "catalog": "sqlite:///m.ducklake", "mode": "register"}
+    resources = resources_of(spark, io_manager={"namespace": "nyc", "commit_attempts": 4, "mirror": mirror})
+    io_manager = resources["iceberg"]
+    assert isinstance(io_manager, IcebergPySparkIOManager)
+    assert isinstance(io_manager.mirror, DuckLakeMirror)
+    assert (io_manager.namespace, io_manager.commit_attempts, io_manager.mirror.mode) == ("nyc", 4, "register")
+    assert resources["spark"].catalog.authentication.token == dg.EnvVar("TOKEN")
+    assert "se-cr-et" not in str(resources)
+    assert resources["spark"].spark_config == {"spark.master": "local[2]"}
+
+
+def test_without_attributes_the_catalog_is_embedded() -> None:
+    assert resources_of({}, spark_key="session", io_manager_key="io_manager").keys() == {"session", "io_manager"}
+
+
+@pytest.mark.parametrize(
+    ("spark", "io_manager", "message"),
+    [
+        ({"catalog": {**CATALOG, "warehous": "x"}}, {}, "`attributes.spark.catalog.warehous` in line 7 of"),
+        ({"catalog": {"kind": "sqll"}}, {}, "expected one of the kinds embedded, sql, .* Hint: did you mean `sql`"),
+        ({"catalog": {"uri": "s"}}, {}, "`attributes.spark.catalog.kind` in line .* found none"),
+        ({"catalog": {"kind": "sql", "warehouse": "w"}}, {}, "`attributes.spark.catalog.uri` in line .* found none"),
+        ({"catalog": {**CATALOG, "store": {"kind": "s3", "endpoin": 1}}}, {}, "did you mean `endpoint`"),
+        ({}, {"commit_attempts": 0}, "`attributes.io_manager.commit_attempts` in line 3 .* greater than or equal to 1"),
+        ({}, {"write_dispositio": "replace"}, "did you mean `write_disposition`"),
+    ],
+)
+def test_a_wrong_key_is_refused_with_its_line_and_without_values(
+    spark: dict[str, Any], io_manager: dict[str, Any], message: str
+) -> None:
+    spark = {"remote": "sc://host:1/;token=se-cr-et", **spark}
+    with pytest.raises(ComponentTreeException) as raised:
+        resources_of(spark, io_manager=io_manager)
+    *_, own = str(raised.value.__cause__).strip().splitlines()  # before it, Dagster shows the lines of the file
+    assert re.search(message, own)
+    assert "se-cr-et" not in own
+
+
+@pytest.mark.parametrize("model", [SPARK_MODEL, IO_MANAGER_MODEL])
+def test_every_field_has_a_description(model: Any) -> None:
+    described, waiting = set[str](), [model.model_json_schema()]
+    while waiting:
+        node = waiting.pop()
+        for name, field in node.get("properties", {}).items():
+            assert field.get("description"), name
+            described.add(name)
+        waiting += list(node.get("$defs", {}).values())
+    assert len(described) > 5
+
+
+@pytest.mark.parametrize("component", [IcebergLakeComponent, SparkSqlComponent])
+def test_every_attribute_has_a_description(component: Any) -> None:
+    assert all(field.description for field in component.get_model_cls().model_fields.values())
