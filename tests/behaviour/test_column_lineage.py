@@ -84,6 +84,7 @@ def _names(text: str) -> set[str]:
     return {text} if text == "e note, #1" else set(text.split())
 
 
+@pytest.mark.full
 def test_tables_that_are_read_by_name_belong_to_the_assets_that_write_or_name_them(lake: Lake) -> None:
     lake.session.sql("create namespace lake.raw")
     lake.session.sql("create table lake.raw.rates (country string, rate double) using iceberg")
@@ -114,6 +115,7 @@ def test_nothing_is_reported_of_what_python_makes_of_rows(lake: Lake) -> None:
     assert "iceberg/row_columns" not in metadata_of(result, "renamed")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("library", [pd.DataFrame, pa.Table])
 def test_rows_of_other_libraries_have_the_columns_of_their_only_input(lake: Lake, library: Any) -> None:
     @dg.asset(io_manager_key="iceberg")
@@ -166,6 +168,7 @@ def test_each_way_to_read_an_asset_and_to_write_one_reports_its_columns(lake: La
     assert lineage_of(result, "by_key") == {"k": ["parts.k"], "v": ["parts.v"]}
 
 
+@pytest.mark.full
 def test_the_lineage_can_be_switched_off_and_given_by_the_asset(lake: Lake) -> None:
     given = dg.TableColumnLineage({"id": [dg.TableColumnDep(dg.AssetKey("elsewhere"), "x")]})
 

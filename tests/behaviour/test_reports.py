@@ -46,6 +46,7 @@ def test_a_materialization_reports_the_standard_keys_and_its_commit(lake: Lake) 
     assert reported["iceberg/write_seconds"] > 0
 
 
+@pytest.mark.full
 def test_a_materialization_shows_its_inputs_and_the_newest_snapshots(lake: Lake) -> None:
     upstream = hours_asset(partitions_def=DAYS)
 

@@ -39,6 +39,7 @@ def keyed(version: int) -> dg.AssetsDefinition:
     )
 
 
+@pytest.mark.full
 @pytest.mark.each_engine
 def test_format_3_tells_the_run_of_a_row_through_compaction(lake: Lake) -> None:
     asset = keyed(3)

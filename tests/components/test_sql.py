@@ -103,7 +103,6 @@ def test_a_folder_without_queries_and_unknown_metadata_are_refused(tmp_path: Pat
 
 
 @pytest.mark.spark
-@pytest.mark.each_engine
 def test_queries_read_the_partitions_of_their_inputs_and_replace_their_own(lake: Lake, tmp_path: Path) -> None:
     files = {
         "hours": f"/* ---\n{BERLIN}\npartition_expr: at\n--- */\nselect explode(sequence({{{{ partition.start }}}}, "
