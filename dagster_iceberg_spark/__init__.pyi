@@ -1,4 +1,5 @@
 from .asset_checks.audits import build_audit_checks
+from .asset_checks.data import build_data_checks
 from .asset_checks.mirror import build_mirror_checks
 from .asset_checks.tables import build_table_checks
 from .check.findings import CheckReport, Finding
@@ -125,6 +126,7 @@ __all__ = [
     "WriteFailedError",
     "build_audit_checks",
     "build_changed_partitions_sensor",
+    "build_data_checks",
     "build_health_checks",
     "build_maintenance",
     "build_mirror_checks",

@@ -38,7 +38,7 @@ from dagster_iceberg_spark.table.audit import Audit, AuditResult
 from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.schema import Schema
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
 
 
 class IcebergPySparkIOManager(dg.ConfigurableIOManager):
@@ -279,6 +279,21 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             return None
         return mirror_table(mirror, self.spark.catalog_description, self.table_of(spec), report=report, warn=warn)
 
+    def table_state(self, spec: dg.AssetSpec) -> tuple[TableState | None, str]:
+        """Return the current state of the table of an asset, or None if it does not exist, and the asset's branch.
+
+        Args:
+            spec: The spec of the asset, from `AssetsDefinition.specs`.
+
+        Raises:
+            MetadataKeyError: A metadata key or its value is invalid.
+            CatalogUnavailableError: The catalog does not respond.
+        """
+        from dagster_iceberg_spark.catalog.look import look
+
+        request = self.definition_of(spec).request
+        return look(self.spark.catalog_description, request.identifier), request.options.branch
+
     def audit_table(self, spec: dg.AssetSpec, audits: Sequence[Audit]) -> Mapping[str, AuditResult] | None:
         """Evaluate audits on the rows that are published in the table of an asset. Nothing is written.
 
@@ -296,11 +311,10 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             CatalogUnavailableError: The catalog does not respond.
         """
         from dagster_iceberg_spark.catalog.audits import audited_rows, evaluated
-        from dagster_iceberg_spark.catalog.look import look
 
         request = self.definition_of(spec).request
-        state = look(self.spark.catalog_description, request.identifier)
-        snapshot = None if state is None else state.base(request.options.branch)
+        state, branch = self.table_state(spec)
+        snapshot = None if state is None else state.base(branch)
         if state is None or snapshot is None:
             return None
         rows = audited_rows(state, snapshot, Schema(()), request.options.renames)

@@ -52,21 +52,22 @@ def _audit_checks(stored: StoredAsset, audits: Sequence[Audit]) -> dg.AssetCheck
     def audit_checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         recorded = recorded_evaluations(context.instance, context.run.run_id)
         selected = context.selected_asset_check_keys
-        yield from (_shown(recorded[key]) for key in selected if key in recorded)
+        yield from (shown(recorded[key]) for key in selected if key in recorded)
         left = {key.name for key in selected if key not in recorded}
         chosen = [audit for audit in audits if audit.name in left]
         if chosen:
             hint = "build audit checks for assets that it stores only."
             results = stored.io_manager(context.resources, action="check", hint=hint).audit_table(spec, chosen)
             if results is None:
-                yield from _nothing_to_audit(spec.key, chosen)
+                yield from nothing_to_audit(spec.key, chosen)
             else:
-                yield from (_shown(evaluation_of(spec.key, results[audit.name], snapshot_id=None)) for audit in chosen)
+                yield from (shown(evaluation_of(spec.key, results[audit.name], snapshot_id=None)) for audit in chosen)
 
     return audit_checks
 
 
-def _shown(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
+def shown(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
+    """Return an evaluation as the result of a check."""
     return dg.AssetCheckResult(
         passed=evaluation.passed,
         asset_key=evaluation.asset_key,
@@ -77,7 +78,8 @@ def _shown(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
     )
 
 
-def _nothing_to_audit(key: dg.AssetKey, audits: Iterable[Audit]) -> Iterator[dg.AssetCheckResult]:
+def nothing_to_audit(key: dg.AssetKey, audits: Iterable[Audit]) -> Iterator[dg.AssetCheckResult]:
+    """Yield the results of audits for a table that does not exist, or has no snapshot."""
     for audit in audits:
         yield dg.AssetCheckResult(
             passed=False,

@@ -311,8 +311,8 @@ def file_metrics(
 ) -> tuple[tuple[DataFile, FileMetrics], ...]:
     """Return the metrics of these columns in data files of the snapshot, and the bounds of the scope's columns.
 
-    Without `scope_columns`, these are the files that the snapshot added, otherwise all of them. Bounds are read from
-    the added files only: other writers may have recorded wider ones.
+    Without `scope_columns`, these are the files that the snapshot added, otherwise all of them. Only the bounds of the
+    added files are known to be exact: other writers may have recorded wider ones.
     """
     is_own = scope_columns is None
 
@@ -321,7 +321,7 @@ def file_metrics(
         described = description_of(table, scope_columns or ())
 
         def read(file: ManifestDataFile) -> tuple[DataFile, FileMetrics]:
-            metrics = {column: _column_metrics(file, field, with_bounds=is_own) for column, field in fields.items()}
+            metrics = {column: _column_metrics(file, field, is_exact=is_own) for column, field in fields.items()}
             return described(file), FileMetrics(file.record_count, metrics)
 
         return map(read, files_added_by(table, snapshot_id)) if is_own else _all_files(table, snapshot_id, read)
@@ -329,14 +329,15 @@ def file_metrics(
     return _from_manifests(description, identifier, snapshot_id, listed)
 
 
-def _column_metrics(file: ManifestDataFile, field: Any, *, with_bounds: bool) -> ColumnMetrics:
+def _column_metrics(file: ManifestDataFile, field: Any, *, is_exact: bool) -> ColumnMetrics:
     nulls: Mapping[int, int] = file.null_value_counts or {}
     nans: Mapping[int, int] = file.nan_value_counts or {}
     return ColumnMetrics(
-        lower=_value_of(file.lower_bounds, field) if with_bounds else None,
-        upper=_value_of(file.upper_bounds, field) if with_bounds else None,
+        lower=_value_of(file.lower_bounds, field),
+        upper=_value_of(file.upper_bounds, field),
         nulls=nulls.get(field.field_id),
         nans=nans.get(field.field_id),
+        is_exact=is_exact,
     )
 
 

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Final
 import dagster as dg
 from dagster.components.component_scaffolding import scaffold_component
 
-from dagster_iceberg_spark.components.sql_file import SqlFile, referenced_key
+from dagster_iceberg_spark.asset_checks.data import build_data_checks
+from dagster_iceberg_spark.components.sql_file import CHECKS, SqlFile, referenced_key
 from dagster_iceberg_spark.components.sql_partition import SqlPartition
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.options import parse_write_options
@@ -63,7 +64,9 @@ class SparkSqlComponent(dg.Component, dg.Resolvable, dg.Model):
         if not files:
             raise ConfigurationError.refusing("use", str(folder), expected="files with the suffix .sql", found="none")
         own = {file.name: self._key_of(file) for file in files}
-        return dg.Definitions(assets=[self._asset(file, own) for file in files])
+        assets = {file.path: self._asset(file, own) for file in files}
+        checks = [_checks(file, assets[file.path]) for file in files if CHECKS in file.attributes]
+        return dg.Definitions(assets=list(assets.values()), asset_checks=checks)
 
     def _key_of(self, file: SqlFile) -> dg.AssetKey:
         given = file.attributes.get("key")
@@ -80,7 +83,7 @@ class SparkSqlComponent(dg.Component, dg.Resolvable, dg.Model):
             for number, key in enumerate(dict.fromkeys(key for key in tables.values() if key is not None))
         }
         attributes = {
-            name: value for name, value in file.attributes.items() if name not in ("key", "key_prefix", "deps")
+            name: value for name, value in file.attributes.items() if name not in ("key", "key_prefix", "deps", CHECKS)
         }
         statement = dg.MetadataValue.md(f"```sql\n{file.template.strip()}\n```")
 
@@ -109,6 +112,19 @@ class SparkSqlComponent(dg.Component, dg.Resolvable, dg.Model):
 
         definition: dg.AssetsDefinition = asset(query_asset)
         return definition
+
+
+def _checks(file: SqlFile, asset: dg.AssetsDefinition) -> dg.AssetChecksDefinition:
+    """Return the checks that the header of a file asks for."""
+    try:
+        return build_data_checks(asset, **file.attributes[CHECKS])
+    except (TypeError, ConfigurationError) as error:
+        raise ConfigurationError.refusing(
+            "use",
+            f"`{CHECKS}` of {file.path}",
+            expected="the arguments of `build_data_checks`",
+            found=str(error).partition("build_data_checks() ")[2] or str(error),
+        ) from error
 
 
 def _upstream(parts: Sequence[str], own: Mapping[str, dg.AssetKey]) -> dg.AssetKey | None:

@@ -29,6 +29,8 @@ _REFERENCE: Final = "ref "
 """Begins the name of a table that stands for `ref('key')`."""
 _METADATA_KEYS: Final = (PARTITION_EXPR, SCHEMA)
 """Keys of the header that are metadata, as are all keys with the prefix of the package."""
+CHECKS: Final = "checks"
+"""Key of the header with the arguments of `build_data_checks`."""
 _IS_TYPE: Final = re.compile(r"^[A-Z]|\[")
 """The name of a class or a type, which pydantic puts between the keys of a choice."""
 _UNKNOWN_KEY: Final = "Extra inputs are not permitted"
@@ -137,12 +139,12 @@ def _attributes(path: Path, header: str, context: dg.ResolutionContext) -> Mappi
         raise refused(expected="a mapping in the comment at the top", found=type(given).__name__)
     positions = parsed.source_position_tree
     metadata = {key: value for key, value in given.items() if key.startswith(PREFIX) or key in _METADATA_KEYS}
-    others = {key: value for key, value in given.items() if key not in metadata}
+    others = {key: value for key, value in given.items() if key not in metadata and key != CHECKS}
     try:
         model = _MODEL(**others)
     except ValidationError as error:
         keys, reason = _closest(error)
-        known = f"one of the keys {', '.join((*_MODEL.model_fields, *_METADATA_KEYS))} or `{PREFIX}...`"
+        known = f"one of the keys {', '.join((*_MODEL.model_fields, CHECKS, *_METADATA_KEYS))} or `{PREFIX}...`"
         raise refused(
             expected=known if reason == _UNKNOWN_KEY else "keys that fit together",
             found=f"`{'.'.join(map(str, keys))}` in line {_line(positions, keys)}"
@@ -154,7 +156,8 @@ def _attributes(path: Path, header: str, context: dg.ResolutionContext) -> Mappi
         lines = str(error).strip().splitlines()
         raise refused(expected="values that Dagster accepts", found=f"{lines[0]}: {lines[-1]}") from error
     given_metadata = {key: context.resolve_value(value) for key, value in metadata.items()}
-    return {**resolved, "metadata": {**resolved.get("metadata", {}), **given_metadata}}
+    checks = {CHECKS: context.resolve_value(given[CHECKS])} if CHECKS in given else {}
+    return {**resolved, **checks, "metadata": {**resolved.get("metadata", {}), **given_metadata}}
 
 
 _MODEL: Final = AssetSpecUpdateKwargs.model()

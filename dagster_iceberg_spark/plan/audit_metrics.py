@@ -57,12 +57,17 @@ constant as DOUBLE, and `row_filter` rounds the constant."""
 
 @dataclass(frozen=True, slots=True)
 class ColumnMetrics:
-    """The metrics of a column in one data file. What is not recorded is None."""
+    """The metrics of a column in one data file. What is not recorded is None.
+
+    Args:
+        is_exact: Whether the bounds are values of the column, if its type allows that. Otherwise, they may be wider.
+    """
 
     lower: LiteralValue | None = None
     upper: LiteralValue | None = None
     nulls: int | None = None
     nans: int | None = None
+    is_exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +227,7 @@ def _value(aggregate: _Aggregate, files: Sequence[FileMetrics]) -> LiteralValue 
     filled = [item for rows, item in metrics if item.nulls != rows]
     bounds = [item.lower if aggregate.function == "min" else item.upper for item in filled]
     is_exact = column.type in _EXACT or isinstance(column.type, DecimalType)
+    is_exact &= all(item.is_exact for item in filled)
     may_hold_nan = column.type == DOUBLE and any(item.nans != 0 for item in filled)
     known = [bound for bound in bounds if bound is not None]
     if not is_exact or may_hold_nan or len(known) < len(bounds):

@@ -26,6 +26,7 @@ def two_of_an_hour(value: int) -> dg.AssetsDefinition:
 
 
 @WAYS
+@pytest.mark.full
 def test_replaced_rows_are_read_anew_and_replace_the_partitions_that_were_made_of_them(
     lake: Lake, annotation: Any
 ) -> None:

@@ -283,6 +283,7 @@ def test_a_retry_after_the_mirror_mirrors_nothing_twice(kept_lake: Lake, monkeyp
     assert len(snapshots(lake)) == len({item[2] for item in snapshots(lake)})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["register", "view", "copy"])
 def test_staged_rows_are_mirrored_when_they_are_published(lake: Lake, mode: MirrorMode) -> None:
     lake = mirrored(lake, mode)

@@ -102,6 +102,18 @@ def test_a_folder_without_queries_and_unknown_metadata_are_refused(tmp_path: Pat
     assert "did you mean `iceberg/partition_by`" in str(raised.value.__cause__)
 
 
+def test_a_header_may_have_checks(tmp_path: Path) -> None:
+    text = "/* ---\nchecks: {{not_null: [x], row_count: [1, 5], fresh: 2 days, {}}}\n--- */\nselect 1 as x"
+    definitions = component_of(tmp_path, {"t": text.format("blocking: true")})
+    (checks,) = definitions.asset_checks or ()
+    assert {key.name for key in checks.check_keys} == {"not_null_x", "row_count", "fresh"}
+    wrong_ones = {"uniqe: [x]": "unexpected keyword argument 'uniqe'", "change: {row: 1}": "did you mean 'rows'"}
+    for wrong, message in wrong_ones.items():
+        with pytest.raises(ComponentTreeException) as raised:
+            component_of(tmp_path, {"t": text.format(wrong)})
+        assert message in str(raised.value.__cause__)
+
+
 @pytest.mark.spark
 def test_queries_read_the_partitions_of_their_inputs_and_replace_their_own(lake: Lake, tmp_path: Path) -> None:
     files = {
