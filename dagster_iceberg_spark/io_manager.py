@@ -422,11 +422,11 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
     def _column_lineage(
         self, context: dg.OutputContext, request: WriteRequest, commit: Commit, frame: Any, *, is_returned: bool
     ) -> dict[str, Any]:
-        """Return the lineage of the columns as metadata. Rows of other libraries have no plan."""
+        """Return the lineage of the columns as metadata."""
         if not self.column_lineage or not context.has_asset_key:
             return {}
         upstream = UpstreamTables(context, self.spark.catalog_description, request.materialization.upstream)
-        return upstream.by_plan(frame, commit.schema) if is_returned else upstream.by_name(frame.columns, commit.schema)
+        return upstream.metadata(frame, commit.schema, is_returned=is_returned)
 
     def _report(
         self, context: dg.OutputContext, request: WriteRequest, commit: Commit, lineage: Mapping[str, Any]

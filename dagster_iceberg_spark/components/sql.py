@@ -63,7 +63,13 @@ class SparkSqlComponent(dg.Component, dg.Resolvable, dg.Model):
         files = [SqlFile.read(path, context.resolution_context) for path in sorted(folder.glob("**/*.sql"))]
         if not files:
             raise ConfigurationError.refusing("use", str(folder), expected="files with the suffix .sql", found="none")
-        own = {file.name: self._key_of(file) for file in files}
+        own = {file.name.lower(): self._key_of(file) for file in files}
+        if len(own) < len(files):
+            names = [file.name.lower() for file in files]
+            twice = sorted({name for name in names if names.count(name) > 1})
+            raise ConfigurationError.refusing(
+                "use", str(folder), expected="one file of each name", found=f"several of {', '.join(twice)}"
+            )
         assets = {file.path: self._asset(file, own) for file in files}
         checks = [_checks(file, assets[file.path]) for file in files if CHECKS in file.attributes]
         return dg.Definitions(assets=list(assets.values()), asset_checks=checks)
@@ -131,10 +137,10 @@ def _upstream(parts: Sequence[str], own: Mapping[str, dg.AssetKey]) -> dg.AssetK
     """Return the asset of a table in a query: None for a table with a catalog, which Spark reads by name."""
     referenced = referenced_key(parts)
     if referenced is not None:
-        return own.get(referenced) or dg.AssetKey.from_user_string(referenced)
+        return own.get(referenced.lower()) or dg.AssetKey.from_user_string(referenced)
     match parts:
         case [name]:
-            return own.get(name, dg.AssetKey([name]))
+            return own.get(name.lower(), dg.AssetKey([name]))
         case [namespace, name]:
             return dg.AssetKey([namespace, name])
         case _:

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import dagster as dg
 
+from dagster_iceberg_spark.addressing import plain_metadata
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.dagster_private import specs_of_job
 from dagster_iceberg_spark.plan.analyzed_plan import parse_plan
@@ -42,39 +43,38 @@ class UpstreamTables:
     catalog: CatalogDescription
     reads: Sequence[UpstreamRead]
 
-    def by_plan(self, frame: Any, schema: Schema) -> dict[str, Any]:
-        """Return the lineage of a Spark DataFrame's columns from its plan, as metadata.
+    def metadata(self, frame: Any, schema: Schema, *, is_returned: bool) -> dict[str, Any]:
+        """Return the lineage of a Spark DataFrame's columns, as metadata.
 
         A failure is logged. It does not cost the run what it has committed.
 
         Args:
-            frame: The DataFrame that the asset has returned.
+            frame: The DataFrame that was written.
             schema: The columns of the table, whose names may be in another case.
+            is_returned: Whether it is what the asset returned, and not the rows of another library.
         """
         from dagster_iceberg_spark.catalog.first_line import first_line
-        from dagster_iceberg_spark.spark.analyzed_plan import analyzed_plan
 
         try:
-            columns = frame.columns
-            lineage = column_lineage(parse_plan(analyzed_plan(frame)), columns)
-            origins = zip(columns, lineage.columns, strict=True)
-            return _metadata(
-                {schema.exact(name): self._assets(known) for name, known in origins},
-                self._assets(lineage.row_columns),
-            )
+            return self._by_plan(frame, schema) if is_returned else self._by_name(frame.columns, schema)
         except NotationError:  # such as a plan that Spark has shortened
             return {}
         except Exception as error:  # noqa: BLE001 - the rows are committed
             self.context.log.warning(f"Cannot determine the column lineage: {self.catalog.redact(first_line(error))}")
             return {}
 
-    def by_name(self, columns: Sequence[str], schema: Schema) -> dict[str, Any]:
-        """Return the lineage of columns that have the name of a column of the only input, as metadata.
+    def _by_plan(self, frame: Any, schema: Schema) -> dict[str, Any]:
+        from dagster_iceberg_spark.spark.analyzed_plan import analyzed_plan
 
-        Args:
-            columns: The columns of the rows that the asset has returned.
-            schema: The columns of the table, whose names may be in another case.
-        """
+        columns = frame.columns
+        lineage = column_lineage(parse_plan(analyzed_plan(frame)), columns)
+        origins = zip(columns, lineage.columns, strict=True)
+        return _metadata(
+            {schema.exact(name): self._assets(known) for name, known in origins}, self._assets(lineage.row_columns)
+        )
+
+    def _by_name(self, columns: Sequence[str], schema: Schema) -> dict[str, Any]:
+        """Return the lineage of columns that have the name of a column of the only input. Their rows have no plan."""
         if len(self.reads) != 1 or not self.reads[0].is_of_asset:
             return {}
         (read,) = self.reads
@@ -114,7 +114,8 @@ class UpstreamTables:
         if loaded:
             keys = (read.asset_key if read.is_of_asset else _UNKNOWN_ASSET for read in loaded)
             return tuple(dict.fromkeys(keys))
-        named = [spec.key for spec in specs_of_job(self.context) if spec.metadata.get(TABLE) == str(identifier)]
+        specs = specs_of_job(self.context)
+        named = [spec.key for spec in specs if plain_metadata(spec.metadata).get(TABLE) == str(identifier)]
         if named:
             return tuple("/".join(key.path) for key in named)
         from dagster_iceberg_spark.catalog.look import look

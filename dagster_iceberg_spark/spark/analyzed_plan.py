@@ -24,9 +24,11 @@ def analyzed_plan(frame: DataFrame) -> str:
     On Spark Connect, this is a part of what the server explains. Without rows, nothing else is planned: a limit of 0
     takes a quarter of the time, and no manifest is read.
     """
-    with _all_fields(frame.sparkSession):
-        if not is_connect(frame.sparkSession):
-            return version_of(frame.sparkSession).printed_plan(frame, maximum_fields=ALL_FIELDS)
+    session = frame.sparkSession
+    if not is_connect(session):
+        with _all_fields(session):
+            return version_of(session).printed_plan(frame, maximum_fields=ALL_FIELDS)
+    with version_of(session).without_retries(session), _all_fields(session):
         explained = _explained(frame.limit(0))
     _, _, analyzed = explained.partition(_ANALYZED)
     analyzed, _, _ = analyzed.partition(_NEXT)

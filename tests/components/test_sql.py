@@ -37,7 +37,7 @@ def test_tables_by_name_and_by_reference_become_dependencies(tmp_path: Path) -> 
     files = {
         "a": "select 1 as x",
         "b": "/* ---\nkey: shop/b\nkinds: [table]\niceberg/write_disposition: append\n--- */\n"
-        "select * from a join {{ ref('raw/c') }}",
+        "select * from A join {{ ref('raw/c') }}",
         "d": "/* only a comment: of nothing */ select * from {{ ref('b') }} join nyc.e join lake.nyc.f",
     }
     definitions = component_of(tmp_path, files, group_name="models", key_prefix="own")
@@ -97,6 +97,9 @@ def test_a_folder_without_queries_and_unknown_metadata_are_refused(tmp_path: Pat
     with pytest.raises(ComponentTreeException) as raised:
         component_of(tmp_path, {})
     assert "expected files with the suffix .sql, found none" in str(raised.value.__cause__)
+    with pytest.raises(ComponentTreeException) as raised:
+        component_of(tmp_path, {"a": "select 1 as x", "A": "select 2 as x"})
+    assert "expected one file of each name, found several of a" in str(raised.value.__cause__)
     with pytest.raises(ComponentTreeException) as raised:
         component_of(tmp_path, {"a": "/* ---\niceberg/partition_bye: [x]\n--- */\nselect 1 as x"})
     assert "did you mean `iceberg/partition_by`" in str(raised.value.__cause__)
