@@ -182,7 +182,17 @@ def test_daily_delays_count_each_flight_once(project: Project) -> None:
 
 @pytest.mark.spark
 def test_a_month_reads_its_days_and_the_report_shows_a_plot(project: Project) -> None:
-    project.materialize("monthly_carriers", partition_key="2013-03-01")
+    result = project.materialize("monthly_carriers", partition_key="2013-03-01")
+    (made,) = result.asset_materializations_for_node("monthly_carriers")
+    assert origins_in(made) == {
+        "month": "flights.time_hour",
+        "carrier": "flights.carrier",
+        "airline": "airlines.name",
+        "flights": "",
+        "cancelled": "flights.dep_time",
+        "mean_delay": "flights.dep_delay",
+        "miles": "flights.dep_time flights.distance",
+    }
     march = source_rows("flights", ["2013-03-09", "2013-03-10"], ("carrier",))
     assert sum(project.table("monthly_carriers").scan().to_arrow()["flights"].to_pylist()) == len(march)
     result = project.materialize("delay_report")
@@ -190,6 +200,37 @@ def test_a_month_reads_its_days_and_the_report_shows_a_plot(project: Project) ->
     metadata = event.step_materialization_data.materialization.metadata
     assert str(metadata["plot"].value).startswith("![Late flights and wind by day](data:image/png;base64,iVBOR")
     assert metadata["days"].value == 2
+
+
+@pytest.mark.spark
+def test_the_delays_report_the_columns_that_theirs_are_made_of(project: Project) -> None:
+    event = project.instance.get_latest_materialization_event(dg.AssetKey("daily_delays"))
+    assert event is not None
+    assert event.asset_materialization is not None
+    assert origins_in(event.asset_materialization) == {
+        "day": "flights.time_hour",
+        "origin": "flights.origin",
+        "flights": "",
+        "cancelled": "flights.dep_time",
+        "late": "flights.dep_delay",
+        "mean_delay": "flights.dep_delay",
+        "max_wind": "weather.wind_speed",
+        "max_precip": "weather.precip",
+        "min_visib": "weather.visib",
+    }
+    assert event.asset_materialization.metadata["iceberg/row_columns"].value == {
+        "flights": ["origin", "time_hour"],
+        "weather": ["origin", "time_hour"],
+    }
+
+
+def origins_in(materialization: dg.AssetMaterialization) -> dict[str, str]:
+    """Return the columns of upstream assets that each column is made of."""
+    lineage: Any = materialization.metadata["dagster/column_lineage"].value
+    return {
+        column: " ".join(f"{dep.asset_key.to_user_string()}.{dep.column_name}" for dep in deps)
+        for column, deps in lineage.deps_by_column.items()
+    }
 
 
 @pytest.mark.spark
