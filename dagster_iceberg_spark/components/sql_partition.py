@@ -7,6 +7,7 @@ from pathlib import Path
 import dagster as dg
 
 from dagster_iceberg_spark.errors import PartitioningError
+from dagster_iceberg_spark.table.literal import text_literal
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,12 @@ class SqlPartition:
         keys = self._keys
         if len(keys) != 1:
             raise self._refusal("one partition, for `partition.key`", f"{len(keys)}: use `partition.keys`")
-        return _text(keys[0])
+        return text_literal(keys[0])
 
     @property
     def keys(self) -> str:
         """All partition keys, as a list for `IN`."""
-        return f"({', '.join(map(_text, self._keys))})"
+        return f"({', '.join(map(text_literal, self._keys))})"
 
     @property
     def _keys(self) -> list[str]:
@@ -64,9 +65,3 @@ class SqlPartition:
 
 def _timestamp(instant: dt.datetime) -> str:
     return f"TIMESTAMP '{instant.astimezone(dt.timezone.utc).isoformat()}'"
-
-
-def _text(key: str) -> str:
-    """Return a text as a literal of Spark SQL, which knows escapes."""
-    escaped = key.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

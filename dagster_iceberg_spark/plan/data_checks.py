@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 from dagster_iceberg_spark.plan.values import duration, duration_text, names
 from dagster_iceberg_spark.table.audit import Audit, AuditSeverity, Condition, NotNull, Unique
 from dagster_iceberg_spark.table.identifier import quote_part
+from dagster_iceberg_spark.table.literal import text_literal
 from dagster_iceberg_spark.table.notation import NotationError, nearest_of
 from dagster_iceberg_spark.table.snapshot import Snapshot
 
@@ -191,8 +192,7 @@ def _literal(value: Any) -> str:
         case dt.date():
             return f"DATE '{value.isoformat()}'"
         case str():
-            escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-            return f"'{escaped}'"
+            return text_literal(value)
         case _:
             raise NotationError("a number, a text, a date or an instant", repr(value))
 

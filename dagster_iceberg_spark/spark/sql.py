@@ -11,11 +11,15 @@ from dagster_iceberg_spark.plan.write_plan import CreateTable
 from dagster_iceberg_spark.table import schema, updates
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN
+from dagster_iceberg_spark.table.literal import text_literal
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionField
 from dagster_iceberg_spark.table.predicate import Column
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
 from dagster_iceberg_spark.table.updates import TableUpdate
+
+text: Final = text_literal
+"""Returns a string literal with Spark's default escaping."""
 
 _PLAIN_TEXT = re.compile(r"[^'\\$]*")
 _TYPES: Final = {
@@ -104,12 +108,6 @@ def fast_forward(catalog: str, identifier: TableIdentifier, *, branch: str, to: 
 def create_changelog_view(catalog: str, identifier: TableIdentifier, *, view: str, ends: Mapping[str, str]) -> str:
     """Return the call that creates a view of the changes in a range (Iceberg documentation, "Spark Procedures")."""
     return call(catalog, "create_changelog_view", identifier, options=string_map(ends), changelog_view=text(view))
-
-
-def text(value: str) -> str:
-    """Return a string literal with Spark's default escaping."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return "'" + escaped.replace("${", "\\u0024{") + "'"  # Spark would substitute a variable
 
 
 def constant_text(value: str) -> str:
