@@ -31,7 +31,7 @@ from dagster_iceberg_spark.plan.mirror_options import MIRROR_STATE
 from dagster_iceberg_spark.plan.options import OUTPUT_KEYS, MaintenanceOptions, mirror_settings
 from dagster_iceberg_spark.plan.placement import LocationTemplate
 from dagster_iceberg_spark.plan.staging import RETENTION_DAYS, PublishedBy
-from dagster_iceberg_spark.plan.table_request import TableCreation, missing_namespace, missing_table
+from dagster_iceberg_spark.plan.table_request import TableCreation, TableRequest, missing_namespace, missing_table
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.resource import IcebergSparkResource, require_pyspark
 from dagster_iceberg_spark.table.audit import Audit, AuditResult
@@ -201,11 +201,11 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             ConfigurationError: The definition is wrong, or the next write of the asset would be rejected.
             CatalogUnavailableError: The catalog does not respond.
         """
-        from dagster_iceberg_spark.catalog.look import has_namespace, look
+        from dagster_iceberg_spark.catalog.look import has_namespace
 
         defined = self.definition_of(spec)
         catalog, identifier = self.spark.catalog_description, defined.request.identifier
-        state = look(catalog, identifier)
+        state = self._look(defined.request)
         if state is None and not self.auto_create_table:
             raise missing_table(identifier)
         if state is None and not self.auto_create_namespace and not has_namespace(catalog, identifier.namespace):
@@ -289,10 +289,8 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             MetadataKeyError: A metadata key or its value is invalid.
             CatalogUnavailableError: The catalog does not respond.
         """
-        from dagster_iceberg_spark.catalog.look import look
-
         request = self.definition_of(spec).request
-        return look(self.spark.catalog_description, request.identifier), request.options.branch
+        return self._look(request), request.options.branch
 
     def audit_table(self, spec: dg.AssetSpec, audits: Sequence[Audit]) -> Mapping[str, AuditResult] | None:
         """Evaluate audits on the rows that are published in the table of an asset. Nothing is written.
@@ -313,8 +311,8 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         from dagster_iceberg_spark.catalog.audits import audited_rows, evaluated
 
         request = self.definition_of(spec).request
-        state, branch = self.table_state(spec)
-        snapshot = None if state is None else state.base(branch)
+        state = self._look(request)
+        snapshot = None if state is None else state.base(request.options.branch)
         if state is None or snapshot is None:
             return None
         rows = audited_rows(state, snapshot, Schema(()), request.options.renames)
@@ -468,6 +466,11 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
                 f"Published {commit.identifier} in {commit.publication_seconds:.2f} s by a {commit.publication}: "
                 f"{sum(result.passed for result in commit.audits)} of {len(commit.audits)} audits passed."
             )
+
+    def _look(self, request: TableRequest) -> TableState | None:
+        from dagster_iceberg_spark.catalog.look import look
+
+        return look(self.spark.catalog_description, request.identifier)
 
     def _mirror_of(self, identifier: TableIdentifier, metadata: Mapping[str, Any], subject: str) -> TableMirror | None:
         return self.mirror.mirror_of(identifier, mirror_settings(metadata, subject=subject), subject=subject)

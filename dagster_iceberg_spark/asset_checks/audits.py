@@ -7,6 +7,7 @@ import dagster as dg
 from dagster_iceberg_spark.addressing import plain_metadata
 from dagster_iceberg_spark.asset_tables import StoredAsset, stored_assets_in
 from dagster_iceberg_spark.dagster_private import recorded_evaluations
+from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.outputs.audits import evaluation_of
 from dagster_iceberg_spark.plan.options import AUDITS, parse_key
 from dagster_iceberg_spark.table.audit import Audit
@@ -52,22 +53,28 @@ def _audit_checks(stored: StoredAsset, audits: Sequence[Audit]) -> dg.AssetCheck
     def audit_checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         recorded = recorded_evaluations(context.instance, context.run.run_id)
         selected = context.selected_asset_check_keys
-        yield from (shown(recorded[key]) for key in selected if key in recorded)
+        yield from (_shown(recorded[key]) for key in selected if key in recorded)
         left = {key.name for key in selected if key not in recorded}
         chosen = [audit for audit in audits if audit.name in left]
         if chosen:
             hint = "build audit checks for assets that it stores only."
-            results = stored.io_manager(context.resources, action="check", hint=hint).audit_table(spec, chosen)
-            if results is None:
-                yield from nothing_to_audit(spec.key, chosen)
-            else:
-                yield from (shown(evaluation_of(spec.key, results[audit.name], snapshot_id=None)) for audit in chosen)
+            yield from audited(stored.io_manager(context.resources, action="check", hint=hint), spec, chosen)
 
     return audit_checks
 
 
-def shown(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
-    """Return an evaluation as the result of a check."""
+def audited(
+    io_manager: IcebergPySparkIOManager, spec: dg.AssetSpec, audits: Sequence[Audit]
+) -> Iterator[dg.AssetCheckResult]:
+    """Yield the results of audits on the rows that the table of an asset shows."""
+    results = io_manager.audit_table(spec, audits)
+    if results is None:
+        yield from _nothing_to_audit(spec.key, audits)
+    else:
+        yield from (_shown(evaluation_of(spec.key, results[audit.name], snapshot_id=None)) for audit in audits)
+
+
+def _shown(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(
         passed=evaluation.passed,
         asset_key=evaluation.asset_key,
@@ -78,8 +85,7 @@ def shown(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
     )
 
 
-def nothing_to_audit(key: dg.AssetKey, audits: Iterable[Audit]) -> Iterator[dg.AssetCheckResult]:
-    """Yield the results of audits for a table that does not exist, or has no snapshot."""
+def _nothing_to_audit(key: dg.AssetKey, audits: Iterable[Audit]) -> Iterator[dg.AssetCheckResult]:
     for audit in audits:
         yield dg.AssetCheckResult(
             passed=False,

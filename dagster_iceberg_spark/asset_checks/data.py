@@ -6,10 +6,9 @@ from functools import partial
 
 import dagster as dg
 
-from dagster_iceberg_spark.asset_checks.audits import nothing_to_audit, shown
+from dagster_iceberg_spark.asset_checks.audits import audited
 from dagster_iceberg_spark.asset_tables import StoredAsset, stored_assets_in
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.outputs.audits import evaluation_of
 from dagster_iceberg_spark.plan.data_checks import Bounds, Change, DataChecks, Freshness, parse_data_checks
 from dagster_iceberg_spark.table.audit import AuditSeverity
 from dagster_iceberg_spark.table.snapshot import TableState
@@ -94,11 +93,8 @@ def _data_checks(
         io_manager = stored.io_manager(context.resources, action="check", hint=hint)
         selected = {key.name for key in context.selected_asset_check_keys}
         audits = [audit for audit in checks.audits if audit.name in selected]
-        results = io_manager.audit_table(spec, audits) if audits else {}
-        if results is None:
-            yield from nothing_to_audit(spec.key, audits)
-        else:
-            yield from (shown(evaluation_of(spec.key, results[audit.name], snapshot_id=None)) for audit in audits)
+        if audits:
+            yield from audited(io_manager, spec, audits)
         summaries = [check for check in checks.summaries if check.name in selected]
         if summaries:
             state, branch = io_manager.table_state(spec)

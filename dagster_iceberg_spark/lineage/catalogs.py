@@ -84,15 +84,11 @@ def lake_tables(locations: Sequence[dg.Definitions], *, action: str) -> Iterator
         ConfigurationError: A code location has no IO manager of this package. The message names the action.
     """
     with ExitStack() as stack:
-        tables = [
-            table
-            for definitions in locations
-            for table in tables_of_assets(stack.enter_context(stored_members(definitions, action=action)))
-        ]
-        by_catalog: dict[object, list[int]] = {}
-        for place, table in enumerate(tables):
-            by_catalog.setdefault(table.io_manager.spark.catalog_description.identity, []).append(place)
-        yield [_of_one_catalog([tables[place] for place in places]) for places in by_catalog.values()]
+        by_catalog: dict[object, list[AssetTable]] = {}
+        for definitions in locations:
+            for table in tables_of_assets(stack.enter_context(stored_members(definitions, action=action))):
+                by_catalog.setdefault(table.io_manager.spark.catalog_description.identity, []).append(table)
+        yield [_of_one_catalog(tables) for tables in by_catalog.values()]
 
 
 def _of_one_catalog(tables: Sequence[AssetTable]) -> LakeTables:

@@ -120,7 +120,7 @@ class Explanation:
             if snapshot is None:
                 found.append(Origin(history.table, None, written, doubt=_EXPIRED))
                 continue
-            entry = HistoryEntry(snapshot, is_expired=snapshot.snapshot_id in history.expired)
+            entry = history.entry(snapshot)
             inputs = tuple(self._inputs(entry, provenance))
             found.append(Origin(history.table, entry, written, inputs, self._doubt(entry)))
         return sorted(found, key=lambda item: item.entry.snapshot.committed_at_ms if item.entry else 0, reverse=True)
@@ -161,8 +161,10 @@ class Explanation:
 
     def _sources(self, read: UpstreamRead, provenance: Provenance) -> Iterator[Origin]:
         history = provenance.tables.get(read.table)
-        for snapshot in () if history is None else history.sources_of(read):
-            entry = HistoryEntry(snapshot, is_expired=history is not None and snapshot.snapshot_id in history.expired)
+        if history is None:
+            return
+        for snapshot in history.sources_of(read):
+            entry = history.entry(snapshot)
             place = (read.table, snapshot.snapshot_id)
             inputs = () if place in self._shown else self._inputs(entry, provenance)
             self._shown.add(place)

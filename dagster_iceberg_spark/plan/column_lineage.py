@@ -21,13 +21,12 @@ from dagster_iceberg_spark.plan.column_origins import (
     attributes,
     union,
 )
+from dagster_iceberg_spark.plan.incremental import CHANGE_COLUMNS
 from dagster_iceberg_spark.table.notation import NotationError
 
 _METADATA_COLUMNS: Final = frozenset(
     (
-        "_change_ordinal",
-        "_change_type",
-        "_commit_snapshot_id",
+        *CHANGE_COLUMNS,
         "_deleted",
         "_file",
         "_last_updated_sequence_number",

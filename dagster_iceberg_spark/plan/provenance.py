@@ -8,7 +8,7 @@ from dagster_iceberg_spark.plan.history import HistoryEntry
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.lineage import UpstreamRead, has_all_reads, undone_by, upstream_reads
 from dagster_iceberg_spark.table.scope import listed_keys, share_of
-from dagster_iceberg_spark.table.snapshot import Snapshot
+from dagster_iceberg_spark.table.snapshot import Snapshot, ancestry
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +29,16 @@ class TableHistory:
     listed: Callable[[str], frozenset[str] | None] = listed_keys
 
     def line(self, snapshot_id: int | None) -> Iterator[Snapshot]:
-        """Yield a snapshot and its ancestors, newest first, as far as they are known."""
-        while snapshot_id is not None and (snapshot := self.snapshots.get(snapshot_id)) is not None:
-            yield snapshot
-            snapshot_id = snapshot.parent_snapshot_id
+        """Return a snapshot and its ancestors, newest first, as far as they are known."""
+        return ancestry(self.snapshots, snapshot_id)
+
+    def entry(self, snapshot: Snapshot) -> HistoryEntry:
+        """Return a snapshot of the table in words."""
+        return HistoryEntry(snapshot, is_expired=snapshot.snapshot_id in self.expired)
 
     def entries(self) -> Iterator[HistoryEntry]:
-        """Yield the snapshots of `main`, newest first."""
-        for snapshot in self.line(self.head):
-            yield HistoryEntry(snapshot, is_expired=snapshot.snapshot_id in self.expired)
+        """Return the snapshots of `main`, newest first."""
+        return map(self.entry, self.line(self.head))
 
     def sources_of(self, read: UpstreamRead) -> tuple[Snapshot, ...]:
         """Return the snapshots whose rows a read may have found, newest first.
@@ -121,10 +122,9 @@ class Provenance:
 
     def _made(self, name: str, snapshot: Snapshot, depth: int, source: str, *, is_certain: bool) -> MadeSnapshot:
         history = self.tables[name]
-        entry = HistoryEntry(snapshot, is_expired=snapshot.snapshot_id in history.expired)
         everything = UpstreamRead("", name, history.head, None)
         is_current = snapshot.snapshot_id in self._sources(everything)
-        return MadeSnapshot(name, entry, depth, source, is_current=is_current, is_certain=is_certain)
+        return MadeSnapshot(name, history.entry(snapshot), depth, source, is_current=is_current, is_certain=is_certain)
 
     def _readers(self, table: str, snapshot_id: int) -> Iterator[tuple[str, Snapshot, bool]]:
         """Yield the snapshots that have read rows of a snapshot, oldest first, each with whether that is certain."""

@@ -47,6 +47,13 @@ class Snapshot:
         return int(self.summary.get(key, "0"))
 
 
+def ancestry(snapshots: Mapping[int, Snapshot], snapshot_id: int | None) -> Iterator[Snapshot]:
+    """Yield a snapshot and its ancestors, newest first, as far as they are among these."""
+    while snapshot_id is not None and (snapshot := snapshots.get(snapshot_id)) is not None:
+        yield snapshot
+        snapshot_id = snapshot.parent_snapshot_id
+
+
 @dataclass(frozen=True, slots=True)
 class RefRetention:
     """How long an expiry keeps a branch or tag (Iceberg spec, "Snapshot References"). None: as the table says.
@@ -133,7 +140,5 @@ class TableState:
         return ref in self.branches
 
     def history(self, snapshot_id: int | None) -> Iterator[Snapshot]:
-        """Yield the snapshot and its ancestors, newest first."""
-        while snapshot_id is not None and (snapshot := self.snapshots.get(snapshot_id)) is not None:
-            yield snapshot
-            snapshot_id = snapshot.parent_snapshot_id
+        """Return the snapshot and its ancestors, newest first."""
+        return ancestry(self.snapshots, snapshot_id)
