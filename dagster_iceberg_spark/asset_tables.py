@@ -20,7 +20,7 @@ from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import ASSET_KEY, PARTITION_KEYS
 from dagster_iceberg_spark.table.scope import PartitionScope, listed_keys
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
-from dagster_iceberg_spark.table.updates import DropBranch
+from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, DropBranch
 
 if TYPE_CHECKING:
     from dagster_iceberg_spark.catalog.publication import Outcome
@@ -266,14 +266,30 @@ def mirror_tables(
     return states
 
 
+def create_branch(
+    io_manager: IcebergPySparkIOManager,
+    identifier: TableIdentifier,
+    branch: str,
+    snapshot_id: int,
+    *,
+    retention_days: int,
+) -> None:
+    """Create a branch at a snapshot. A session is started only if pyiceberg cannot commit to the table."""
+    _change_branch(io_manager, identifier, CreateBranch(branch, snapshot_id, retention_days, keeps_snapshots=True))
+
+
 def drop_branch(io_manager: IcebergPySparkIOManager, identifier: TableIdentifier, branch: str) -> None:
     """Drop a branch. A session is started only if pyiceberg cannot commit to the table."""
+    _change_branch(io_manager, identifier, DropBranch(branch))
+
+
+def _change_branch(io_manager: IcebergPySparkIOManager, identifier: TableIdentifier, change: BranchUpdate) -> None:
     from dagster_iceberg_spark.catalog.branches import change_branch
 
-    if not change_branch(io_manager.spark.catalog_description, identifier, DropBranch(branch)):
+    if not change_branch(io_manager.spark.catalog_description, identifier, change):
         from dagster_iceberg_spark.spark.branches import change_branches
 
-        change_branches(io_manager.spark.iceberg_session, identifier, [DropBranch(branch)])
+        change_branches(io_manager.spark.iceberg_session, identifier, [change])
 
 
 def written_partitions(spec: dg.AssetSpec, snapshots: Iterable[Snapshot]) -> PartitionScope:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -151,6 +152,25 @@ def root_run_of(run: dg.DagsterRun) -> str:
 def runs_of_root(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[str]:
     """Return the runs from the root run to this one, each of which executes the one before again."""
     return [run.run_id, *(parent for parent, _ in _parents(instance, run.tags))][::-1]
+
+
+@contextmanager
+def copied_instance(
+    instance: dg.DagsterInstance | None, run_id: str, partitions: Mapping[str, Sequence[str]]
+) -> Iterator[dg.DagsterInstance]:
+    """Yield an instance for a run that leaves no trace. It knows what a run has read, and these dynamic partitions.
+
+    It has the storage directory of the instance, so that an embedded catalog and pickled inputs are found.
+    """
+    with dg.DagsterInstance.ephemeral(None if instance is None else instance.root_directory) as copy:
+        run = None if instance is None else instance.get_run_by_id(run_id)
+        if instance is not None and run is not None:
+            copy.add_run(dg.DagsterRun(run.job_name, run_id, status=run.status, tags=run.tags))
+            for record in instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT).records:
+                copy.store_event(record.event_log_entry)
+        for name, keys in partitions.items():
+            copy.add_dynamic_partitions(name, keys)
+        yield copy
 
 
 def _parents(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> Iterator[tuple[str, Mapping[str, str]]]:

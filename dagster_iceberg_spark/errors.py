@@ -16,6 +16,7 @@
     |   `-- AuditFailedError          rows that fail an audit; they are staged, and not published
     |-- UpstreamMissingError          materialize the upstream asset, or correct what is read; not retried
     |-- UnauditedReleaseError         run the blocking checks with the assets that a release publishes; not retried
+    |-- ReplayFailedError             a step of a replayed run failed: read the log; not retried
     |-- RetryableError                run it again; a RetryPolicy may. During a write the IO manager plans again first
     |   |-- CommitConflictError       another writer committed first
     |   |-- ChangesConsumedError      another materialization has taken the changes that were read; not planned again
@@ -133,6 +134,10 @@ class UpstreamMissingError(IcebergSparkError, LookupError):
 
 class UnauditedReleaseError(IcebergSparkError, RuntimeError):
     """A blocking check of an asset has not passed on the rows that a release would publish."""
+
+
+class ReplayFailedError(IcebergSparkError, RuntimeError):
+    """A step of the run that is replayed has failed."""
 
 
 class RetryableError(IcebergSparkError):

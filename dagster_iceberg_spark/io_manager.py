@@ -30,6 +30,7 @@ from dagster_iceberg_spark.plan.metadata_key import read_metadata
 from dagster_iceberg_spark.plan.mirror_options import MIRROR_STATE
 from dagster_iceberg_spark.plan.options import OUTPUT_KEYS, MaintenanceOptions, mirror_settings
 from dagster_iceberg_spark.plan.placement import LocationTemplate
+from dagster_iceberg_spark.plan.replay import NEW_COLUMNS, REPLAYED_RUN, replay_environment
 from dagster_iceberg_spark.plan.staging import RETENTION_DAYS, PublishedBy
 from dagster_iceberg_spark.plan.table_request import TableCreation, TableRequest, missing_namespace, missing_table
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
@@ -37,7 +38,7 @@ from dagster_iceberg_spark.resource import IcebergSparkResource, require_pyspark
 from dagster_iceberg_spark.table.audit import Audit, AuditResult
 from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.schema import Schema
+from dagster_iceberg_spark.table.schema import Schema, folded
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
 
 
@@ -348,10 +349,11 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             with (
                 counted_failures(instruments, table),
                 recorded_failures(context),
-                frame_to_write(obj, lambda: self.spark.iceberg_session, subject=request.subject) as frame,
+                frame_to_write(obj, lambda: self.spark.iceberg_session, subject=request.subject) as given,
             ):
+                frame = self._without_new_columns(context, request, given) if request.is_replay else given
                 commit = materialize(self.spark.iceberg_session, request, frame)
-                lineage = self._column_lineage(context, request, commit, frame, is_returned=frame is obj)
+                lineage = self._column_lineage(context, request, commit, frame, is_returned=given is obj)
             if instruments is not None:
                 instruments.record_commit(table, commit)
             record_audits(context, commit.audits, snapshot_id=commit.snapshot.snapshot_id)
@@ -376,7 +378,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
 
         with final_errors(is_in_step=step_facts(context) is not None):
             request = read_request(
-                context, namespace=self.namespace, publish=self.publish, environment=self._environment
+                context, namespace=self.namespace, publish=self.publish, environment=self._environment_of(context)
             )
             return InputLoader(self.spark, context, request, self.input_type, self.metrics.instruments()).load()
 
@@ -408,7 +410,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             ),
             limits=RetryLimits(self.commit_attempts, self.commit_seconds),
             staged_retention_days=self.staged_retention_days,
-            environment=self._environment,
+            environment=self._environment_of(context),
         )
         return self.spark.catalog_description, request
 
@@ -478,6 +480,20 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
     @property
     def _environment(self) -> Environment | None:
         return Environment(self.environment, self.environment_retention_days) if self.environment else None
+
+    def _environment_of(self, context: dg.InputContext | dg.OutputContext) -> Environment | None:
+        """Return the environment of a run: that of its replay, or the configured one."""
+        facts = step_facts(context)
+        replayed = facts.run_tags.get(REPLAYED_RUN) if facts else None
+        return self._environment if replayed is None else replay_environment(replayed)
+
+    def _without_new_columns(self, context: dg.OutputContext, request: WriteRequest, frame: Any) -> Any:
+        """Return a DataFrame without the columns that the table lacks: a replay does not add them."""
+        state = self._look(request.table)
+        known = {folded(name) for name in state.schema.names} if state else set()
+        new = [name for name in frame.columns if folded(name) not in known]
+        context.add_output_metadata({NEW_COLUMNS: new})
+        return frame.drop(*new)
 
     def _configuration(self) -> dict[str, Any]:
         """Return the fields that an asset's metadata may override."""

@@ -30,6 +30,7 @@ from dagster_iceberg_spark.cli.locations import (
 )
 from dagster_iceberg_spark.cli.maintenance import health, maintain
 from dagster_iceberg_spark.cli.mirror import mirror
+from dagster_iceberg_spark.cli.replay import replay
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.timeouts import STEP_SECONDS
@@ -52,6 +53,7 @@ app.add_command(mirror)
 app.add_command(history)
 app.add_command(impact)
 app.add_command(why)
+app.add_command(replay)
 
 
 @app.command()

@@ -25,10 +25,13 @@ class Environment:
     Args:
         name: Its name, such as that of a branch in Git.
         retention_days: The days without a write after which the expiry of snapshots removes a branch.
+        is_replay: Whether a run is replayed in it. A replay changes nothing that all branches of a table share, and no
+            release publishes its rows.
     """
 
     name: str
     retention_days: int = RETENTION_DAYS
+    is_replay: bool = False
 
     @property
     def branch(self) -> str:
@@ -42,6 +45,10 @@ class Environment:
         """Return the options of a write in the environment."""
         if options.branch != MAIN_BRANCH:
             raise definition_refusals.branch_in_environment(subject, options.branch, self.name)
+        if self.is_replay:
+            policy = options.schema_evolution
+            options = replace(options, schema_evolution="strict" if policy == "strict" else "add_columns")
+            options = replace(options, publish="step", on_failure="drop")
         return replace(options, branch=self.branch)
 
 

@@ -42,10 +42,7 @@ class HistoryEntry:
     @property
     def few_partitions(self) -> str:
         """The partitions in a short form: a few keys, or the first and the last with the count."""
-        keys = sorted(listed_keys(self.partitions) or ()) if self.partitions else []
-        if len(keys) > _FEW_KEYS:
-            return f"{keys[0]}..{keys[-1]} ({len(keys)})"
-        return ", ".join(keys) or self.partitions
+        return few_partitions(self.partitions)
 
     @property
     def run_id(self) -> str | None:
@@ -92,6 +89,14 @@ class HistoryEntry:
             f"{snapshot.count('deleted-records'):,}",
             f"{self.writer}{' (expired)' if self.is_expired else ''}",
         )
+
+
+def few_partitions(described: str) -> str:
+    """Return the partitions that a summary describes in a short form, or an empty text for the whole table."""
+    keys = sorted(listed_keys(described) or ()) if described else []
+    if len(keys) > _FEW_KEYS:
+        return f"{keys[0]}..{keys[-1]} ({len(keys)})"
+    return ", ".join(keys) or described
 
 
 def entries_as_markdown(entries: Iterable[HistoryEntry]) -> str:

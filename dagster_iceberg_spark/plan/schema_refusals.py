@@ -160,3 +160,14 @@ def both_names_in_table(subject: str, old: str, new: Path) -> SchemaMismatchErro
 
 def _dataframe_of(columns: Sequence[str]) -> str:
     return f"a DataFrame with the columns {', '.join(columns) or 'none'}"
+
+
+def changed_by_replay(subject: str, changes: Sequence[object]) -> SchemaMismatchError:
+    """A replay would have to change the table's columns, which all branches share."""
+    return SchemaMismatchError.refusing(
+        "replay",
+        subject,
+        expected="rows that fit the columns of the table, because a replay does not change them",
+        found=f"rows that need other columns: {', '.join(map(str, changes))}",
+        hint="replay the code version that fits, or run the asset in an environment.",
+    )

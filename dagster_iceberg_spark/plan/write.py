@@ -351,7 +351,10 @@ def _changes(
     columns_first = tuple(dict.fromkeys((*schema.before, *relaxed)))
     if request.environment is not None:  # what all branches share stays as it is, unless the rows need it
         refuse_losses_of_main(options, state, schema.after, subject=subject)
-        return tuple(change for change in columns_first if not isinstance(change, MoveColumn | DescribeColumn))
+        needed = tuple(change for change in columns_first if not isinstance(change, MoveColumn | DescribeColumn))
+        if needed and request.environment.is_replay:
+            raise schema_refusals.changed_by_replay(subject, needed)
+        return needed
     layout = (
         *plan_spec_changes(wanted_fields, state.spec, policy=options.partition_evolution, subject=subject),
         *definition.order_changes(options, state),

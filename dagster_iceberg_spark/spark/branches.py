@@ -25,6 +25,12 @@ def change_tags(
         AGAIN_AFTER_CONFLICTS(_change, session, identifier, change)
 
 
+def delete_rows(session: IcebergSession, identifier: TableIdentifier, branch: str) -> None:
+    """Delete all rows of a branch, in one commit of metadata."""
+    with translating(session.catalog, action="delete the rows of a branch of", subject=str(identifier)):
+        session.spark.sql(sql.delete_rows(session.catalog.name, identifier, branch))
+
+
 def _change(
     session: IcebergSession, identifier: TableIdentifier, change: BranchUpdate | TagUpdate | SetProperties
 ) -> None:

@@ -401,10 +401,15 @@ def _leave_to_its_stop(connect_session: Any) -> None:
         del connect_session.__del__
 
 
+_COMPLETED: Final = frozenset({"spark.driver.extraJavaOptions", "spark.sql.warehouse.dir"})
+"""Settings that Spark puts something in front of when it starts: its own options of Java, the scheme of a URI."""
+
+
 def _configured(session: SparkSession, conf: Mapping[str, str]) -> SparkSession:
     """Set the configuration that a running session accepts. The rest was set when its JVM or the server started."""
     for key, value in conf.items():
-        if session.conf.get(key, None) == value:
+        current = session.conf.get(key, None)
+        if current == value or (key in _COMPLETED and current is not None and current.endswith(value)):
             continue
         # Spark accepts settings of a catalog until the catalog is used, although it does not know them.
         if session.conf.isModifiable(key) or key.startswith(f"{_CATALOGS}."):

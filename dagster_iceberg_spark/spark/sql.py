@@ -63,6 +63,11 @@ def rows_at(table: str, snapshot_id: int) -> str:
     return f"SELECT * FROM {table} VERSION AS OF {snapshot_id}"
 
 
+def delete_rows(catalog: str, identifier: TableIdentifier, branch: str) -> str:
+    """Return the statement that deletes all rows of a branch."""
+    return f"DELETE FROM {table_name(catalog, identifier, branch)} WHERE TRUE"
+
+
 def rows_where(table: str, condition: str | None = None) -> str:
     """Return the query with which a person looks at all rows, or at those that meet a condition."""
     return f"SELECT * FROM {table}" + ("" if condition is None else f" WHERE {condition}")
