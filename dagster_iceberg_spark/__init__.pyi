@@ -5,6 +5,7 @@ from .asset_checks.tables import build_table_checks
 from .check.findings import CheckReport, Finding
 from .components.lake import IcebergLakeComponent
 from .components.sql import SparkSqlComponent
+from .components.tables import IcebergTablesComponent
 from .config.adls_store import AdlsStore
 from .config.authentication import BasicAuthentication, BearerToken, OAuth2, SigV4
 from .config.aws_credentials import AwsCredentials
@@ -43,6 +44,7 @@ from .errors import (
     OrphanedCommitError,
     OutputTypeError,
     PartitioningError,
+    ReplayFailedError,
     RetryableError,
     RowsOutsidePartitionError,
     SchemaMismatchError,
@@ -94,6 +96,7 @@ __all__ = [
     "IcebergPySparkIOManager",
     "IcebergSparkError",
     "IcebergSparkResource",
+    "IcebergTablesComponent",
     "InMemoryCatalog",
     "InvestigationError",
     "Maintenance",
@@ -109,6 +112,7 @@ __all__ = [
     "OutputTypeError",
     "PartitioningError",
     "PrometheusMetrics",
+    "ReplayFailedError",
     "RestCatalog",
     "RetryableError",
     "RowsOutsidePartitionError",

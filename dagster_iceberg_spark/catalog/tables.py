@@ -1,6 +1,6 @@
 """Lists the tables of a catalog."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from pyiceberg.catalog import Catalog
@@ -16,8 +16,10 @@ _S3_TABLES: Final = "s3tables"
 """The service in the signatures of requests to AWS S3 Tables."""
 
 
-def tables_of(description: CatalogDescription) -> tuple[TableIdentifier, ...]:
-    """Return the tables of all namespaces of a catalog, sorted by name.
+def tables_of(
+    description: CatalogDescription, has_namespace: Callable[[Sequence[str]], bool] = lambda _: True
+) -> tuple[TableIdentifier, ...]:
+    """Return the tables of all namespaces of a catalog, or of some of them, sorted by name.
 
     Raises:
         CatalogUnavailableError: The catalog does not respond.
@@ -25,7 +27,8 @@ def tables_of(description: CatalogDescription) -> tuple[TableIdentifier, ...]:
 
     def listed() -> list[Identifier]:
         catalog = open_catalog(description)
-        return [table for namespace in _namespaces(catalog) for table in _tables(catalog, namespace)]
+        namespaces = filter(has_namespace, _namespaces(catalog))
+        return [table for namespace in namespaces for table in _tables(catalog, namespace)]
 
     found = call_catalog(description, listed, action="list the tables of")
     return tuple(TableIdentifier(parts[:-1], parts[-1]) for parts in sorted(set(found)))

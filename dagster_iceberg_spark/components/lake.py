@@ -7,7 +7,7 @@ import dagster as dg
 from dagster.components.component_scaffolding import scaffold_component
 from pydantic import Field
 
-from dagster_iceberg_spark.components.models import ConfigurationModel, configured, given_values, model_of
+from dagster_iceberg_spark.components.models import ConfigurationModel, configured, given_values, model_of, refusal
 from dagster_iceberg_spark.config.configuration import selected
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.resource import IcebergSparkResource
@@ -28,7 +28,17 @@ class IcebergLakeScaffolder(dg.Scaffolder):
         scaffold_component(request, _EXAMPLE)
 
 
-def _spark(context: dg.ResolutionContext, model: ConfigurationModel) -> IcebergSparkResource:
+def resolved_spark(context: dg.ResolutionContext, model: ConfigurationModel | str) -> IcebergSparkResource:
+    """Return the resource that YAML describes, or that an expression such as `context.load_component` returns.
+
+    Raises:
+        ConfigurationError: A key or a value is wrong. The message has the file and the line.
+    """
+    if isinstance(model, str):
+        found = context.resolve_value(model)
+        if not isinstance(found, IcebergSparkResource):
+            raise refusal(context, "the fields of an IcebergSparkResource, or an expression", type(found).__name__)
+        return found
     fields = selected(given_values(context, model))
     return configured(context, model, lambda: IcebergSparkResource(**fields))
 
@@ -49,8 +59,8 @@ class IcebergLakeComponent(dg.Component, dg.Resolvable, dg.Model):
     spark: Annotated[
         Any,  # an IcebergSparkResource; Dagster takes no other models of pydantic
         dg.Resolver(
-            _spark,
-            model_field_type=SPARK_MODEL,
+            resolved_spark,
+            model_field_type=SPARK_MODEL | str,
             inject_before_resolve=False,
             description="The Spark session and the catalog: the fields of IcebergSparkResource.",
         ),

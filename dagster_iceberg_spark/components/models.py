@@ -94,12 +94,12 @@ def _check_keys(context: dg.ResolutionContext, model: ConfigurationModel) -> Non
     known = sorted(type(model).model_fields)
     for name in model.model_extra or ():
         expected = f"one of the keys {', '.join(known)}"
-        raise _refusal(context.at_path(name), expected, "another key", nearest_of(name, known))
+        raise refusal(context.at_path(name), expected, "another key", nearest_of(name, known))
     kinds, kind = model.kinds, getattr(model, _KIND, None)
     if kinds and kind not in kinds:
         found = "none" if kind is None else "another kind"
         near = nearest_of(kind, kinds) if isinstance(kind, str) else None
-        raise _refusal(context.at_path(_KIND), f"one of the kinds {', '.join(kinds)}", found, near)
+        raise refusal(context.at_path(_KIND), f"one of the kinds {', '.join(kinds)}", found, near)
 
 
 def configured(context: dg.ResolutionContext, model: ConfigurationModel, make: Callable[[], _ValueT]) -> _ValueT:
@@ -119,12 +119,11 @@ def configured(context: dg.ResolutionContext, model: ConfigurationModel, make: C
                 continue
             is_missing = isinstance(node, ConfigurationModel) and part not in node.model_fields_set
             context, node = context.at_path(part), getattr(node, str(part), None)
-        raise _refusal(context, "a value that fits", "none" if is_missing else found["msg"]) from None
+        raise refusal(context, "a value that fits", "none" if is_missing else found["msg"]) from None
 
 
-def _refusal(
-    context: dg.ResolutionContext, expected: str, found: str, nearest: str | None = None
-) -> ConfigurationError:
+def refusal(context: dg.ResolutionContext, expected: str, found: str, nearest: str | None = None) -> ConfigurationError:
+    """Return the error for the value that a context resolves, with its key, file and line."""
     path, tree, place = list(context.path), context.source_position_tree, "YAML"
     if tree is not None:
         position, _ = tree.lookup_closest_and_path(path, trace=None)

@@ -1,13 +1,18 @@
 """A project as Dagster's command line makes it: three files, and its assets are materialized."""
 
+import datetime as dt
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import DayTransform
+from pyiceberg.types import NestedField, TimestamptzType
 
 pytestmark = [pytest.mark.spark, pytest.mark.full]
 
@@ -66,3 +71,20 @@ def test_three_files_make_a_project_that_runs(tmp_path: Path) -> None:
     catalog = SqlCatalog("lake", uri=f"sqlite:///{project}/lake/catalog.db", warehouse=str(project / "lake"))
     (row,) = catalog.load_table(("public", "days")).scan().to_arrow().to_pylist()
     assert (str(row["day"]), row["hours"]) == ("2024-03-31", 23)  # the clocks go forward
+
+    catalog.create_namespace("raw")
+    sensors = catalog.create_table(("raw", "sensors"), Schema(NestedField(1, "at", TimestamptzType())))
+    with sensors.update_spec() as update:
+        update.add_field("at", DayTransform(), "at_day")
+    sensors.append(
+        pa.table({"at": pa.array([dt.datetime(2024, 3, 31, tzinfo=dt.timezone.utc)], pa.timestamp("us", "UTC"))})
+    )
+    run(project, "dg", "scaffold", "defs", "dagster_iceberg_spark.IcebergTablesComponent", "foreign")
+    foreign = definitions / "foreign" / "defs.yaml"
+    written = foreign.read_text()
+    run(project, "dg", "check", "yaml")
+    run(project, "dg", "utils", "refresh-defs-state")
+    listed = json.loads(run(project, "dg", "list", "defs", "--json"))
+    assert {asset["asset_key"] for asset in listed["assets"]} == {"example", "hours", "days", "raw/sensors"}
+    assert [sensor["name"] for sensor in listed["sensors"]] == ["foreign_tables"]
+    assert "watch: true" in written

@@ -1,0 +1,188 @@
+"""Assets for the tables that others keep in a catalog."""
+
+import datetime as dt
+import logging
+import os
+import re
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import dagster as dg
+from dagster.components import DefsStateConfig, DefsStateConfigArgs, ResolvedDefsStateConfig
+from dagster.components.component_scaffolding import scaffold_component
+from pydantic import Field
+
+from dagster_iceberg_spark.components.lake import SPARK_MODEL, resolved_spark
+from dagster_iceberg_spark.errors import CatalogUnavailableError
+from dagster_iceberg_spark.plan.discovery import (
+    DiscoveredPartitions,
+    DiscoveredTable,
+    TableSelection,
+    document_of,
+    tables_in,
+)
+from dagster_iceberg_spark.plan.markdown import escaped
+from dagster_iceberg_spark.resource import IcebergSparkResource
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.watching.sensor import build_table_sensor
+from dagster_iceberg_spark.watching.table import foreign_table
+
+_EXAMPLE: Final = {
+    "spark": {"catalog": {"kind": "sql", "name": "lake", "uri": "sqlite:///lake/catalog.db", "warehouse": "lake"}},
+    "namespaces": ["raw"],
+    "watch": True,
+}
+_logger: Final = logging.getLogger(__name__)
+
+
+class IcebergTablesScaffolder(dg.Scaffolder):
+    """Writes a component for a namespace of a catalog in a SQLite file."""
+
+    def scaffold(self, request: dg.ScaffoldRequest) -> None:
+        """Write `defs.yaml`."""
+        scaffold_component(request, _EXAMPLE)
+
+
+def _described(text: str) -> dg.Resolver:
+    resolver: dg.Resolver = dg.Resolver.default(description=text)
+    return resolver
+
+
+@dg.scaffold_with(IcebergTablesScaffolder)
+class IcebergTablesComponent(dg.StateBackedComponent, dg.Resolvable, dg.Model):
+    """Makes an asset of each table that others write to a catalog, with its columns and partitions.
+
+    What is known of the tables is the component's state. `dg utils refresh-defs-state` looks at the catalog, and so
+    does `dg dev` each time it loads. A deployment does not. If the catalog does not respond, the last state stays.
+    """
+
+    spark: Annotated[
+        Any,  # an IcebergSparkResource; Dagster takes no other models of pydantic
+        dg.Resolver(
+            resolved_spark,
+            model_field_type=SPARK_MODEL | str,
+            inject_before_resolve=False,
+            description="The catalog: the fields of IcebergSparkResource, or an expression for one, such as "
+            "`{{ context.load_component('lake').spark }}`.",
+        ),
+    ] = Field(default_factory=IcebergSparkResource)
+    namespaces: Annotated[
+        Sequence[str], _described("Patterns of namespaces, such as `raw` or `shop.*`. Default: all namespaces.")
+    ] = ()
+    tables: Annotated[Sequence[str], _described("Patterns of table names, such as `orders_*`.")] = ("*",)
+    exclude: Annotated[Sequence[str], _described("Patterns of full names that are left out, such as `raw.tmp_*`.")] = ()
+    include_owned: Annotated[bool, _described("Whether tables that an asset of Dagster writes become assets too.")] = (
+        False
+    )
+    key_prefix: Annotated[
+        str | Sequence[str] | None,
+        _described("Prefix of the keys of the assets. The namespace and the name of the table follow."),
+    ] = None
+    group_name: Annotated[str | None, _described("Group of the assets.")] = None
+    io_manager_key: Annotated[str, _described("Key of the IO manager that loads the tables.")] = "iceberg"
+    watch: Annotated[
+        bool, _described("Whether a sensor records a materialization when others have written a table.")
+    ] = False
+    sensor_name: Annotated[
+        str | None, _described("Name of the sensor. Default: the name of this folder, with `_tables`.")
+    ] = None
+    minimum_interval_seconds: Annotated[int, _described("Seconds between two looks of the sensor.")] = 60
+    defs_state: ResolvedDefsStateConfig = DefsStateConfigArgs.local_filesystem()
+
+    @property
+    def defs_state_config(self) -> DefsStateConfig:
+        """Where Dagster keeps the state."""
+        selected = ",".join((*(self.namespaces or "*"), *self.tables))
+        key = f"{type(self).__name__}[{self.spark.catalog.name}:{selected}]"
+        return DefsStateConfig.from_args(self.defs_state, default_key=key)
+
+    def write_state_to_path(self, state_path: Path) -> None:
+        """Discover the tables, and write them to the file.
+
+        Raises:
+            CatalogUnavailableError: The catalog does not respond. The file stays as it is.
+        """
+        from dagster_iceberg_spark.catalog.discovery import discover_tables
+
+        selection = TableSelection(self.namespaces, self.tables, self.exclude, includes_owned=self.include_owned)
+        with ExitStack() as stack:
+            home = os.environ.get("DAGSTER_HOME")
+            instance = stack.enter_context(dg.DagsterInstance.get()) if home else None
+            opened = stack.enter_context(dg.build_resources({"spark": self.spark}, instance=instance))
+            found = discover_tables(opened.spark.catalog_description, selection, warn=_logger.warning)
+        written = state_path.with_name(f"{state_path.name}.new")
+        written.parent.mkdir(parents=True, exist_ok=True)
+        written.write_text(document_of(found))
+        written.replace(state_path)
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Return the assets of the state, which is refreshed first where Dagster says so."""
+        try:
+            return super().build_defs(context)
+        except CatalogUnavailableError as error:
+            _logger.warning("The tables are those of the last state: %s", error)
+            unchanged = self.defs_state.model_copy(update={"refresh_if_dev": False})
+            return dg.StateBackedComponent.build_defs(self.model_copy(update={"defs_state": unchanged}), context)
+
+    def build_defs_from_state(self, context: dg.ComponentLoadContext, state_path: Path | None) -> dg.Definitions:
+        """Return an asset for each table, and the sensor that watches them."""
+        tables = [] if state_path is None else tables_in(state_path.read_text())
+        specs = [self._spec(table) for table in tables]
+        if not self.watch or not specs:
+            return dg.Definitions(assets=specs)
+        name = self.sensor_name or f"{re.sub(r'[^A-Za-z0-9_]', '_', context.path.name)}_tables"
+        sensor = build_table_sensor(
+            specs, self.spark, name=name, minimum_interval_seconds=self.minimum_interval_seconds
+        )
+        return dg.Definitions(assets=specs, sensors=[sensor])
+
+    def _spec(self, table: DiscoveredTable) -> dg.AssetSpec:
+        name, prefix = TableIdentifier(table.name[:-1], table.name[-1]), self.key_prefix or []
+        partitions = table.partitions
+        return foreign_table(
+            [*([prefix] if isinstance(prefix, str) else prefix), *table.name],
+            table=str(name),
+            partition_expr=None if partitions is None else partitions.column,
+            partitions_def=None if partitions is None else _definition(partitions),
+            io_manager_key=self.io_manager_key,
+            group_name=self.group_name,
+            description=None if table.description is None else escaped(table.description),
+            metadata={
+                "dagster/column_schema": _columns(table),
+                "dagster/table_name": f"{self.spark.catalog.name}.{name}",
+                "dagster/uri": table.location,
+                "dagster/storage_kind": "iceberg",
+            },
+        )
+
+
+def _columns(table: DiscoveredTable) -> dg.TableSchema:
+    return dg.TableSchema(
+        columns=[
+            dg.TableColumn(
+                column.name,
+                column.type,
+                description=None if column.doc is None else escaped(column.doc),
+                constraints=dg.TableColumnConstraints(nullable=not column.is_required),
+            )
+            for column in table.columns
+        ]
+    )
+
+
+def _definition(partitions: DiscoveredPartitions) -> dg.PartitionsDefinition:
+    """Return the partitions definition of a table."""
+    if partitions.start is None:
+        return dg.StaticPartitionsDefinition(list(partitions.keys))
+    start = dt.datetime.fromisoformat(partitions.start)
+    match partitions.granule:
+        case "hour":
+            return dg.HourlyPartitionsDefinition(start)
+        case "day":
+            return dg.DailyPartitionsDefinition(start)
+        case "month":
+            return dg.MonthlyPartitionsDefinition(start)
+        case _:
+            return dg.TimeWindowPartitionsDefinition(start=start, fmt="%Y", cron_schedule="0 0 1 1 *")
