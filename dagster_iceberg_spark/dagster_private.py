@@ -272,6 +272,11 @@ def downstream_assets(context: dg.OpExecutionContext) -> Mapping[dg.AssetKey, fr
     return {} if graph is None else children_in(graph)
 
 
+def location_assets(context: dg.OpExecutionContext) -> list[dg.AssetsDefinition]:
+    """Return the assets of the code location that its runs materialize. A script has no code location, and fails."""
+    return [assets for assets in context.repository_def.asset_graph.assets_defs if assets.is_executable]
+
+
 def children_in(graph: AssetGraph) -> Mapping[dg.AssetKey, frozenset[dg.AssetKey]]:
     """Return the assets that depend on each asset of a graph."""
     return {node.key: frozenset(node.child_keys) for node in graph.asset_nodes}

@@ -10,7 +10,10 @@ from pydantic import Field
 from dagster_iceberg_spark.components.models import ConfigurationModel, configured, given_values, model_of, refusal
 from dagster_iceberg_spark.config.configuration import selected
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
+from dagster_iceberg_spark.maintenance.job import build_location_maintenance
+from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy, parse_maintenance
 from dagster_iceberg_spark.resource import IcebergSparkResource
+from dagster_iceberg_spark.table.notation import NotationError
 
 SPARK_MODEL: Final = model_of(IcebergSparkResource, leave_out=("pyspark",))
 IO_MANAGER_MODEL: Final = model_of(IcebergPySparkIOManager, leave_out=("spark",))
@@ -49,6 +52,29 @@ def _fields(context: dg.ResolutionContext, model: ConfigurationModel) -> Mapping
     return fields
 
 
+def _policy(context: dg.ResolutionContext, model: Any) -> MaintenancePolicy:
+    try:
+        return MaintenancePolicy(**parse_maintenance(context.resolve_value(model)) or {})
+    except (NotationError, ValueError) as error:
+        raise refusal(context, "settings of a MaintenancePolicy", str(error)) from error
+
+
+class MaintenanceSchedule(dg.Model, dg.Resolvable):
+    """When the tables of the code location are maintained, and how."""
+
+    schedule: Annotated[str, dg.Resolver.default(description="The cron schedule. Start it in the UI.")] = "0 3 * * *"
+    timezone: Annotated[str, dg.Resolver.default(description="The time zone of the schedule.")] = "UTC"
+    policy: Annotated[
+        Any,  # a MaintenancePolicy
+        dg.Resolver(
+            _policy,
+            model_field_type=Mapping[str, Any],
+            description="What differs from the MaintenancePolicy's defaults, such as `{older_than: 30 days}`.",
+        ),
+    ] = Field(default_factory=MaintenancePolicy)
+    name: Annotated[str, dg.Resolver.default(description="Name of the job.")] = "iceberg_maintenance"
+
+
 @dg.scaffold_with(IcebergLakeScaffolder)
 class IcebergLakeComponent(dg.Component, dg.Resolvable, dg.Model):
     """Makes the Spark resource and the IO manager of a code location.
@@ -74,10 +100,24 @@ class IcebergLakeComponent(dg.Component, dg.Resolvable, dg.Model):
             description="How assets are stored: the fields of IcebergPySparkIOManager.",
         ),
     ] = Field(default_factory=dict)
+    maintenance: Annotated[
+        MaintenanceSchedule | None,
+        dg.Resolver.default(description="What maintains the tables of the IO manager's assets. Default: nothing."),
+    ] = None
     spark_key: Annotated[str, dg.Resolver.default(description="Key of the resource with the Spark session.")] = "spark"
     io_manager_key: Annotated[str, dg.Resolver.default(description="Key of the IO manager.")] = "iceberg"
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002 - Dagster's signature
-        """Return the two resources."""
+        """Return the two resources, and the job that maintains the tables."""
         io_manager = IcebergPySparkIOManager(spark=self.spark, **self.io_manager)
-        return dg.Definitions(resources={self.spark_key: self.spark, self.io_manager_key: io_manager})
+        resources = dg.Definitions(resources={self.spark_key: self.spark, self.io_manager_key: io_manager})
+        if self.maintenance is None:
+            return resources
+        job = build_location_maintenance(
+            self.io_manager_key,
+            policy=self.maintenance.policy,
+            schedule=self.maintenance.schedule,
+            timezone=self.maintenance.timezone,
+            name=self.maintenance.name,
+        )
+        return dg.Definitions.merge(resources, job)

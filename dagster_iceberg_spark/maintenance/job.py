@@ -1,13 +1,13 @@
 """Builds the job, the schedule and the asset checks that maintain the tables of assets."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import dagster as dg
 
 from dagster_iceberg_spark.asset_tables import StoredAsset, stored_assets_in
-from dagster_iceberg_spark.dagster_private import downstream_assets
+from dagster_iceberg_spark.dagster_private import downstream_assets, location_assets
 from dagster_iceberg_spark.final_errors import final_errors
 from dagster_iceberg_spark.maintenance.checks import HINT, health_checks
 from dagster_iceberg_spark.maintenance.readers import Readers
@@ -78,6 +78,51 @@ def build_maintenance(
     )
 
 
+def build_location_maintenance(
+    io_manager_key: str, *, policy: MaintenancePolicy, schedule: str, timezone: str, name: str
+) -> dg.Definitions:
+    """Build a job that maintains the tables of all assets that an IO manager of the code location stores.
+
+    The job finds the assets when it runs, with a step for each table, in the pool `iceberg_maintenance`.
+
+    Args:
+        io_manager_key: The key of the IO manager.
+        policy: What is kept, and the thresholds.
+        schedule: The cron schedule, which is stopped until you start it.
+        timezone: The time zone of the schedule.
+        name: The name of the job.
+    """
+
+    def groups(context: dg.OpExecutionContext) -> Mapping[str, Sequence[StoredAsset]]:
+        members = stored_assets_in(location_assets(context))
+        found = _by_table([member for member in members if member.io_manager_key == io_manager_key])
+        return {_op_name(group[0].spec.key): group for group in found.values()}
+
+    @dg.op(out=dg.DynamicOut(str), description="Finds the tables of the assets.")
+    def find_tables(context: dg.OpExecutionContext) -> Iterator[dg.DynamicOutput[str]]:
+        for table in groups(context):
+            yield dg.DynamicOutput(table, mapping_key=table)
+
+    @dg.op(
+        description="Maintains a table.",
+        pool=POOL,
+        required_resource_keys={io_manager_key},
+        config_schema=_CONFIG,
+    )
+    def maintain_table(context: dg.OpExecutionContext, table: str) -> None:
+        _maintain(context, groups(context)[table], policy)
+
+    @dg.job(name=name, description="Maintains the Iceberg tables of the code location.")
+    def job() -> None:
+        find_tables().map(maintain_table)
+
+    cron = dg.ScheduleDefinition(job=job, cron_schedule=schedule, execution_timezone=timezone)
+    return dg.Definitions(jobs=[job], schedules=[cron])
+
+
+_CONFIG: Final = {"dry_run": dg.Field(bool, default_value=False, description="Only plan, and change nothing.")}
+
+
 def _maintenance_op(group: Sequence[StoredAsset], policy: MaintenancePolicy) -> dg.OpDefinition:
     first, keys = group[0], tuple(item.spec.key for item in group)
 
@@ -86,38 +131,43 @@ def _maintenance_op(group: Sequence[StoredAsset], policy: MaintenancePolicy) -> 
         description=f"Maintains the table of {', '.join(key.to_user_string() for key in keys)}.",
         pool=POOL,
         required_resource_keys={first.io_manager_key},
-        config_schema={"dry_run": dg.Field(bool, default_value=False, description="Only plan, and change nothing.")},
+        config_schema=_CONFIG,
     )
     def maintain(context: dg.OpExecutionContext) -> None:
-        with final_errors():
-            io_manager = first.io_manager(context.resources, action="maintain", hint=HINT)
-            maintenance = table_maintenance(
-                io_manager,
-                [item.spec for item in group],
-                policy,
-                Readers(
-                    io_manager.spark.catalog_description,
-                    context.instance,
-                    own_run_id=context.run_id,
-                    downstream=downstream_assets(context),
-                    warn=context.log.warning,
-                ),
-                run_id=context.run_id,
-                report=context.log.info,
-            )
-            if maintenance is None:
-                context.log.info("The asset's metadata excludes the table from maintenance.")
-                return
-            maintained = maintenance.maintain(dry_run=context.op_config["dry_run"])
-        if maintained.waits_for is not None:
-            context.log.info(f"{maintained.table} is left for the next time: {maintained.waits_for}.")
-        metadata = metadata_of(maintained)
-        context.add_output_metadata(metadata)
-        for key in keys:
-            what = "Maintained." if maintained.done else "Nothing was changed."
-            context.log_event(dg.AssetObservation(key, description=what, metadata=metadata))
+        _maintain(context, group, policy)
 
     return maintain
+
+
+def _maintain(context: dg.OpExecutionContext, group: Sequence[StoredAsset], policy: MaintenancePolicy) -> None:
+    """Maintain the table of some assets, and record what was done."""
+    with final_errors():
+        io_manager = group[0].io_manager(context.resources, action="maintain", hint=HINT)
+        maintenance = table_maintenance(
+            io_manager,
+            [item.spec for item in group],
+            policy,
+            Readers(
+                io_manager.spark.catalog_description,
+                context.instance,
+                own_run_id=context.run_id,
+                downstream=downstream_assets(context),
+                warn=context.log.warning,
+            ),
+            run_id=context.run_id,
+            report=context.log.info,
+        )
+        if maintenance is None:
+            context.log.info("The asset's metadata excludes the table from maintenance.")
+            return
+        maintained = maintenance.maintain(dry_run=context.op_config["dry_run"])
+    if maintained.waits_for is not None:
+        context.log.info(f"{maintained.table} is left for the next time: {maintained.waits_for}.")
+    metadata = metadata_of(maintained)
+    context.add_output_metadata(metadata)
+    for item in group:
+        what = "Maintained." if maintained.done else "Nothing was changed."
+        context.log_event(dg.AssetObservation(item.spec.key, description=what, metadata=metadata))
 
 
 def _by_table(assets: Iterable[StoredAsset]) -> Mapping[Any, list[StoredAsset]]:

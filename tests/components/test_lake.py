@@ -1,5 +1,6 @@
 """The resource and the IO manager in YAML."""
 
+import datetime as dt
 import re
 from typing import Any
 
@@ -8,7 +9,15 @@ import pytest
 from dagster.components.core.component_tree import ComponentTreeException
 from dagster.components.testing import create_defs_folder_sandbox
 
-from dagster_iceberg_spark import DuckLakeMirror, IcebergLakeComponent, IcebergPySparkIOManager, SparkSqlComponent
+from dagster_iceberg_spark import (
+    DuckLakeMirror,
+    IcebergLakeComponent,
+    IcebergPySparkIOManager,
+    IcebergTablesComponent,
+    MaintenancePolicy,
+    SparkSqlComponent,
+)
+from dagster_iceberg_spark.components import lake
 from dagster_iceberg_spark.components.lake import IO_MANAGER_MODEL, SPARK_MODEL
 
 CATALOG = {"kind": "rest", "uri": "http://catalog:8181", "warehouse": "lake"}
@@ -65,6 +74,23 @@ def test_a_wrong_key_is_refused_with_its_line_and_without_values(
     assert "se-cr-et" not in own
 
 
+def test_the_lake_is_maintained(monkeypatch: pytest.MonkeyPatch) -> None:
+    maintenance = {"schedule": "0 4 * * *", "timezone": "Europe/Berlin", "policy": {"older_than": "30 days"}}
+    given = dict[str, Any]()
+
+    def build(key: str, **options: Any) -> dg.Definitions:
+        given.update(options, key=key)
+        return dg.Definitions()
+
+    monkeypatch.setattr(lake, "build_location_maintenance", build)
+    resources_of({}, maintenance=maintenance)
+    assert (given["key"], given["schedule"], given["timezone"]) == ("iceberg", "0 4 * * *", "Europe/Berlin")
+    assert given["policy"] == MaintenancePolicy(older_than=dt.timedelta(days=30))
+    with pytest.raises(ComponentTreeException) as raised:
+        resources_of({}, maintenance={"policy": {"older_then": "30 days"}})
+    assert re.search(r"`attributes.maintenance.policy` in line \d+ of", str(raised.value.__cause__))
+
+
 @pytest.mark.parametrize("model", [SPARK_MODEL, IO_MANAGER_MODEL])
 def test_every_field_has_a_description(model: Any) -> None:
     described, waiting = set[str](), [model.model_json_schema()]
@@ -77,6 +103,6 @@ def test_every_field_has_a_description(model: Any) -> None:
     assert len(described) > 5
 
 
-@pytest.mark.parametrize("component", [IcebergLakeComponent, SparkSqlComponent])
+@pytest.mark.parametrize("component", [IcebergLakeComponent, IcebergTablesComponent, SparkSqlComponent])
 def test_every_attribute_has_a_description(component: Any) -> None:
     assert all(field.description for field in component.get_model_cls().model_fields.values())

@@ -71,6 +71,10 @@ def test_three_files_make_a_project_that_runs(tmp_path: Path) -> None:
     catalog = SqlCatalog("lake", uri=f"sqlite:///{project}/lake/catalog.db", warehouse=str(project / "lake"))
     (row,) = catalog.load_table(("public", "days")).scan().to_arrow().to_pylist()
     assert (str(row["day"]), row["hours"]) == ("2024-03-31", 23)  # the clocks go forward
+    lake.write_text(lake.read_text() + "  maintenance:\n    policy: {min_snapshots: 1}\n")
+    run(project, "dg", "launch", "--assets", "hours,days", "--partition", "2024-03-31")
+    run(project, "dg", "launch", "--job", "iceberg_maintenance")
+    assert "dagster.maintained_at" in catalog.load_table(("public", "hours")).properties
 
     catalog.create_namespace("raw")
     sensors = catalog.create_table(("raw", "sensors"), Schema(NestedField(1, "at", TimestamptzType())))
