@@ -1,7 +1,7 @@
 # One way in: people, hooks and CI run these verbs. Each sets itself up in .venv; none needs an active environment.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-full test-servers test-cluster test-versions test-long check lint types format bench bench-memory bench-merging bench-mirroring bench-staging bench-sizes lock clean distclean
+.PHONY: help setup demo ui test test-full test-servers test-cluster test-versions test-long check lint types format bench bench-memory bench-merging bench-mirroring bench-staging bench-sizes docs docs-serve dist lock clean distclean
 
 BIN := .venv/bin
 
@@ -59,7 +59,7 @@ $(TEST_SPARKS): test-spark-%: setup
 test-long: setup ## Run the slow tests only
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 
-check: lint types test test-full test-servers test-cluster test-versions ## Run all that CI runs
+check: lint types docs test test-full test-servers test-cluster test-versions ## Run all that CI runs
 
 lint: setup ## Check style, formatting and which room imports which
 	@$(BIN)/ruff check
@@ -91,12 +91,22 @@ bench-staging: setup ## Measure what audits and a publication add to a small dai
 bench-sizes: setup ## Measure how the cost of a write grows with days, files, snapshots, columns, assets and rows
 	@$(BIN)/python -m benchmarks.sizes $(ARGS)
 
+docs: setup ## Build the documentation as a site in site/, and check its links
+	@$(BIN)/mkdocs build --quiet $(ARGS)
+
+docs-serve: setup ## Show the site on http://127.0.0.1:8000, and build it again whenever a page changes
+	@$(BIN)/mkdocs serve $(ARGS)
+
+dist: setup ## Build the wheel and the source distribution in dist/
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build -d dist
+
 lock: ## Compile requirements.txt from pyproject.toml; newest versions with ARGS=--upgrade
 	@bash scripts/setup.sh lock $(ARGS)
 
 clean: ## Remove caches, reports, builds, and the demo's runs and tables
 	@rm -rf .dagster_home .tmp_dagster_home_* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	@rm -rf .reports .setup.log artifacts build derby.log dist lake metastore_db spark-warehouse
+	@rm -rf .reports .setup.log artifacts build derby.log dist lake metastore_db site spark-warehouse
 	@find . -name __pycache__ -type d -not -path './.venv*/*' -prune -exec rm -rf {} +
 
 distclean: clean ## Remove .venv and the environments of older versions of Spark as well

@@ -11,7 +11,7 @@ import yaml
 
 CHECKOUT = Path(__file__).parents[1]
 DOCS = CHECKOUT / "docs"
-PAGES = [CHECKOUT / "README.md", CHECKOUT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [*(CHECKOUT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")), *sorted(DOCS.rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 _PARSERS = {"json": json.loads, "yaml": yaml.safe_load}
@@ -42,8 +42,9 @@ def generator() -> ModuleType:
     return module
 
 
-def test_the_readme_s_example_is_the_file_that_runs() -> None:
-    assert python_blocks(PAGES[0])[0] == (DOCS / "examples" / "quickstart.py").read_text(encoding="utf-8")
+@pytest.mark.parametrize(("page", "example"), [("README.md", "quickstart.py"), ("docs/tutorial.md", "tutorial.py")])
+def test_the_first_example_is_the_file_that_runs(page: str, example: str) -> None:
+    assert python_blocks(CHECKOUT / page)[0] == (DOCS / "examples" / example).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

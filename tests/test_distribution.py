@@ -1,0 +1,56 @@
+"""The distribution that users install: the wheel alone, in an empty environment, runs the quick start."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.test_docs import CHECKOUT, DOCS
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
+SDIST_FILES = {"CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml", "dagster_iceberg_spark"}
+
+
+def run(*command: object, cwd: Path, **environment: str) -> str:
+    """Run a command, and return what it prints."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DAGSTER", "PYTHON", "VIRTUAL"))}
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env={**kept, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    return done.stdout + done.stderr
+
+
+def test_the_wheel_alone_runs_the_quick_start(tmp_path: Path) -> None:
+    dist, home, venv = tmp_path / "dist", tmp_path / "home", tmp_path / "venv"
+    run(sys.executable, "-m", "hatchling", "build", "-d", dist, cwd=CHECKOUT)
+    (wheel,), (sdist,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
+    shutil.unpack_archive(sdist, tmp_path / "sdist")
+    (unpacked,) = (tmp_path / "sdist").iterdir()
+    assert {path.name for path in unpacked.iterdir()} - {".gitignore"} == SDIST_FILES
+
+    uv = Path(sys.executable).with_name("uv")
+    run(uv, "venv", "--python", sys.executable, venv, cwd=tmp_path)
+    python, wanted = venv / "bin" / "python", f"dagster-iceberg-spark[classic,pandas] @ {wheel.as_uri()}"
+    run(uv, "pip", "install", "--python", python, "-c", CHECKOUT / "requirements.txt", wanted, cwd=tmp_path)
+    shutil.copy(DOCS / "examples" / "quickstart.py", tmp_path)
+    home.mkdir()
+    printed = run(
+        *(venv / "bin" / "dagster", "asset", "materialize", "-f", "quickstart.py"),
+        *("--select", "readings,warmest", "--partition", "2024-03-31"),
+        cwd=tmp_path,
+        DAGSTER_HOME=str(home),
+        SPARK_LOCAL_IP="127.0.0.1",
+    )
+    assert re.search(r"Committed snapshot \d+ of weather\.readings: 23 rows added", printed)
+    assert "RUN_SUCCESS" in printed
+    assert "dagster-iceberg-spark, version" in run(venv / "bin" / "dagster-iceberg-spark", "--version", cwd=tmp_path)
