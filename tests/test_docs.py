@@ -11,7 +11,10 @@ import yaml
 
 CHECKOUT = Path(__file__).parents[1]
 DOCS = CHECKOUT / "docs"
-PAGES = [*(CHECKOUT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")), *sorted(DOCS.rglob("*.md"))]
+PAGES = [
+    *(CHECKOUT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted(DOCS.rglob("*.md")),
+]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 _PARSERS = {"json": json.loads, "yaml": yaml.safe_load}

@@ -24,7 +24,7 @@ def test_tables_move_to_another_catalog_with_their_history(classic_lake: Lake, t
     old = classic_lake
     for value in (1, 2):
         old.materialize(frame_asset("rows", f"select {value} as v"))
-    catalog = SqlCatalog(name="other", uri=f"sqlite:///{tmp_path}/other.db", warehouse=old.spark.catalog.warehouse)
+    catalog = SqlCatalog(name="other", uri=f"sqlite:///{tmp_path}/other.db", warehouse=str(tmp_path / "wh"))
     for new in open_lake(catalog, tmp_path, None):
         register = function_of("move-to-glue.md", "register_tables")
         assert register(old.spark, new.spark, "db") == ["db.rows"]

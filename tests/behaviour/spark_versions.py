@@ -29,6 +29,7 @@ FEATURES: Final = (
     "several tables are released",
     "environments",
     "runs are undone",
+    "runs are replayed",
     "incremental reads",
     "a resumed run finds its snapshot",
     "a killed run is executed again",

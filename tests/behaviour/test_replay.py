@@ -37,7 +37,7 @@ def replayed(lake: Lake, run_id: str, *assets: Any, **options: Any) -> dict[str,
 
 
 @pytest.mark.each_engine
-@pytest.mark.feature("replay")
+@pytest.mark.feature("runs are replayed")
 def test_a_run_is_replayed_from_the_snapshots_that_it_has_read(lake: Lake) -> None:
     run = lake.materialize(hours_asset(partitions_def=DAYS), doubled(lake), partition_key=DAY)
     later = hours_asset("hours", "5", partitions_def=DAYS)
