@@ -92,10 +92,10 @@ bench-sizes: setup ## Measure how the cost of a write grows with days, files, sn
 	@$(BIN)/python -m benchmarks.sizes $(ARGS)
 
 docs: setup ## Build the documentation as a site in site/, and check its links
-	@$(BIN)/mkdocs build --quiet $(ARGS)
+	@$(BIN)/zensical build --strict $(ARGS)
 
 docs-serve: setup ## Show the site on http://127.0.0.1:8000, and build it again whenever a page changes
-	@$(BIN)/mkdocs serve $(ARGS)
+	@$(BIN)/zensical serve $(ARGS)
 
 dist: setup ## Build the wheel and the source distribution in dist/
 	@rm -rf dist

@@ -73,6 +73,12 @@ def test_relative_links_resolve(page: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    navigation = (CHECKOUT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    named = re.findall(r": (\S+\.md)$", navigation, re.MULTILINE)
+    assert sorted(named) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
 def test_the_reference_matches_the_code() -> None:
     module = generator()
     assert module.PAGE.read_text(encoding="utf-8") == module.page(), "run: python docs/generate_reference.py"

@@ -90,22 +90,22 @@ def test_a_write_starts_from_the_rows_that_the_run_had_found(lake: Lake, disposi
 
 
 @pytest.mark.full
-def test_new_columns_are_named_and_left_out(lake: Lake) -> None:
-    run = lake.materialize(frame_asset("rows", "select 1 as v"))
-    schema = lake.table("rows").schema()
-    (table,) = replayed(lake, run.run_id, frame_asset("rows", "select 1 as v, 2 as W"), compare=True).values()
+def test_new_columns_are_named_and_left_out(classic_lake: Lake) -> None:
+    run = classic_lake.materialize(frame_asset("rows", "select 1 as v"))
+    schema = classic_lake.table("rows").schema()
+    (table,) = replayed(classic_lake, run.run_id, frame_asset("rows", "select 1 as v, 2 as W"), compare=True).values()
     assert (table.new_columns, table.is_same, table.words()) == (["W"], False, "the same rows; new columns: W")
     with pytest.raises(errors.ReplayFailedError, match=r"does not change them, found .*widen column v"):
-        replayed(lake, run.run_id, frame_asset("rows", "select 1L as v"), compare=True)
-    assert lake.table("rows").schema() == schema
-    assert set(lake.table("rows").metadata.refs) == {"main"}
+        replayed(classic_lake, run.run_id, frame_asset("rows", "select 1L as v"), compare=True)
+    assert classic_lake.table("rows").schema() == schema
+    assert set(classic_lake.table("rows").metadata.refs) == {"main"}
 
 
 @pytest.mark.full
-def test_the_order_of_a_sum_is_no_difference(lake: Lake) -> None:
+def test_the_order_of_a_sum_is_no_difference(classic_lake: Lake) -> None:
     sums = "select id % 3 as k, {} as v from range(9) group by 1", "sum(id / 7)", "sum(id / 7 + 1e-15)"
-    run = lake.materialize(frame_asset("sums", sums[0].format(sums[1])))
-    (table,) = replayed(lake, run.run_id, frame_asset("sums", sums[0].format(sums[2])), compare=True).values()
+    run = classic_lake.materialize(frame_asset("sums", sums[0].format(sums[1])))
+    (table,) = replayed(classic_lake, run.run_id, frame_asset("sums", sums[0].format(sums[2])), compare=True).values()
     assert (table.is_same, table.words()) == (True, "the same rows, but for the last digits of v")
 
 
@@ -137,9 +137,9 @@ def test_a_range_of_partitions_and_an_input_that_reads_changes(lake: Lake) -> No
 
 
 @pytest.mark.full
-def test_dynamic_partitions_config_and_audits(lake: Lake) -> None:
+def test_dynamic_partitions_config_and_audits(classic_lake: Lake) -> None:
     carriers = dg.DynamicPartitionsDefinition(name="carriers")
-    lake.instance.add_dynamic_partitions("carriers", ["UA", "DL"])
+    classic_lake.instance.add_dynamic_partitions("carriers", ["UA", "DL"])
 
     class Amount(dg.Config):
         amount: int = 1
@@ -151,34 +151,34 @@ def test_dynamic_partitions_config_and_audits(lake: Lake) -> None:
     )
     def fares(context: dg.AssetExecutionContext, config: Amount) -> Any:
         rows = {"carrier": [context.partition_key], "amount": [config.amount]}
-        return lake.session.createDataFrame(list(zip(*rows.values(), strict=True)), list(rows))
+        return classic_lake.session.createDataFrame(list(zip(*rows.values(), strict=True)), list(rows))
 
     config = {"ops": {"fares": {"config": {"amount": 7}}}}
-    run = lake.materialize(fares, partition_key="UA", run_config=config)
-    lake.materialize(fares, partition_key="UA", run_config={"ops": {"fares": {"config": {"amount": 8}}}})
-    with_config = replayed(lake, run.run_id, fares, compare=True, instance=lake.instance)["fares"]
+    run = classic_lake.materialize(fares, partition_key="UA", run_config=config)
+    classic_lake.materialize(fares, partition_key="UA", run_config={"ops": {"fares": {"config": {"amount": 8}}}})
+    with_config = replayed(classic_lake, run.run_id, fares, compare=True, instance=classic_lake.instance)["fares"]
     assert with_config.is_same
-    without = replayed(lake, run.run_id, fares, compare=True)["fares"]
+    without = replayed(classic_lake, run.run_id, fares, compare=True)["fares"]
     assert without.comparison is not None
     assert without.comparison.differing == ["amount"], "the tables do not record the configuration"
 
 
 @pytest.mark.full
-def test_what_cannot_be_replayed(lake: Lake) -> None:
+def test_what_cannot_be_replayed(classic_lake: Lake) -> None:
     with pytest.raises(errors.UpstreamMissingError, match="Cannot replay run nothing: expected a table with a snapsho"):
-        replayed(lake, "nothing", frame_asset("rows", "select 1 as v"))
-    run = lake.materialize(frame_asset("rows", "select 1 as v"))
+        replayed(classic_lake, "nothing", frame_asset("rows", "select 1 as v"))
+    run = classic_lake.materialize(frame_asset("rows", "select 1 as v"))
     with pytest.raises(errors.ReplayFailedError, match=r"Cannot replay the step rows: .* found .*broken"):
-        replayed(lake, run.run_id, frame_asset("rows", "select raise_error('broken') as v"))
-    assert set(lake.table("rows").metadata.refs) == {"main"}
+        replayed(classic_lake, run.run_id, frame_asset("rows", "select raise_error('broken') as v"))
+    assert set(classic_lake.table("rows").metadata.refs) == {"main"}
 
     @dg.multi_asset(
         outs={"rows": dg.AssetOut(io_manager_key="iceberg"), "others": dg.AssetOut(io_manager_key="pickled")}
     )
     def both() -> tuple[Any, Any]:
-        return lake.session.sql("select 1 as v"), 2
+        return classic_lake.session.sql("select 1 as v"), 2
 
-    definitions = dg.Definitions([both], resources={**lake.resources, "pickled": dg.mem_io_manager})
+    definitions = dg.Definitions([both], resources={**classic_lake.resources, "pickled": dg.mem_io_manager})
     with pytest.raises(errors.ConfigurationError, match="Cannot replay others: expected an asset that the run has st"):
         replay_run(definitions, run.run_id)
 

@@ -54,7 +54,7 @@ def described(subject: str) -> dict[str, str]:
     head, *lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     place = [cell.strip(" `") for cell in head.strip("|").split("|")].index(subject)
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return {row[1].strip("`"): row[place] for row in cells}
+    return {row[-1].strip("`"): row[place] for row in cells}
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
