@@ -1,8 +1,9 @@
 """The commands `history`, `impact` and `why`."""
 
 import json
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -122,11 +123,17 @@ def why(*, table: str, where: str, is_deep: bool, limit: int, as_json: bool, **o
       dagster-iceberg-spark why nyc.daily_delays --where "origin = 'JFK'" --limit 1 --deep
     """  # noqa: D301 - click needs the character \b
     from dagster_iceberg_spark.lineage.catalogs import table_named
-    from dagster_iceberg_spark.lineage.why import Explanation
+    from dagster_iceberg_spark.lineage.why import Explanation, recorded_copies
 
-    with usage_errors(), _lakes(options, action="explain rows of") as lakes:
+    with usage_errors(), ExitStack() as stack, _lakes(options, action="explain rows of") as lakes:
         lake, state = table_named(lakes, table, action="explain rows of")
-        origins = Explanation(lake, state, is_deep=is_deep).origins(where, limit=limit)
+        explanation = Explanation(lake, state, is_deep=is_deep)
+        if is_deep and os.environ.get("DAGSTER_HOME"):
+            from dagster import DagsterInstance
+
+            instance = stack.enter_context(DagsterInstance.get())
+            explanation = Explanation(lake, state, is_deep=True, copied=recorded_copies(instance))
+        origins = explanation.origins(where, limit=limit)
     if as_json:
         click.echo(json.dumps([origin.document() for origin in origins], indent=2))
         return

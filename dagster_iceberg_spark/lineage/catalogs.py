@@ -26,11 +26,17 @@ class LakeTables:
         spark: The resource with the catalog. It starts a session only if something needs one.
         identifiers: The tables of the code locations' assets, or all tables of the catalog.
         partitions: The partitions of the tables' assets, if they are known.
+        keys: The columns that identify a row, of tables whose assets merge by them.
     """
 
     spark: IcebergSparkResource
     identifiers: Collection[TableIdentifier]
     partitions: Mapping[TableIdentifier, dg.PartitionsDefinition] = field(default_factory=dict)
+    keys: Mapping[TableIdentifier, Sequence[str]] = field(default_factory=dict)
+
+    def keys_of(self, state: TableState) -> Sequence[str]:
+        """Return the columns that identify a row of a table, or none."""
+        return state.identifier_fields or self.keys.get(state.identifier, ())
 
     def find(self, identifier: TableIdentifier) -> TableState | None:
         """Return the state of a table, or None if it does not exist."""
@@ -100,7 +106,9 @@ def _of_one_catalog(tables: Sequence[AssetTable]) -> LakeTables:
         if definition is not None
     }
     identifiers = dict.fromkeys(table.identifier for table in tables)
-    return LakeTables(tables[0].io_manager.spark, list(identifiers), partitions)
+    options = ((table, table.io_manager.definition_of(table.specs[0]).request.options) for table in tables)
+    keys = {table.identifier: each.merge_keys for table, each in options if each.merge_keys and not each.merge.validity}
+    return LakeTables(tables[0].io_manager.spark, list(identifiers), partitions, keys)
 
 
 def keys_by(definition: dg.PartitionsDefinition | None) -> Callable[[str], frozenset[str] | None]:

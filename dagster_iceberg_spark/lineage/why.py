@@ -1,16 +1,22 @@
 """Why a row is as it is: the snapshot that wrote it last, its run, and what that run has read."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+import dagster as dg
+
+from dagster_iceberg_spark.dagster_private import recorded_events
 from dagster_iceberg_spark.lineage.catalogs import LakeTables
+from dagster_iceberg_spark.outputs.column_lineage import COPIED_COLUMNS
 from dagster_iceberg_spark.plan.history import HistoryEntry
 from dagster_iceberg_spark.plan.provenance import Provenance, TableHistory
 from dagster_iceberg_spark.plan.read import ReadPlan, plan_read
 from dagster_iceberg_spark.plan.read_options import ReadOptions
+from dagster_iceberg_spark.plan.row_keys import rows_by_key
 from dagster_iceberg_spark.resource import require_pyspark
 from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import UpstreamRead, upstream_reads
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import TableState
@@ -19,6 +25,13 @@ WHERE: Final = "--where"
 ROW_LINEAGE_VERSION: Final = 3
 """The format version in which rows have ids (Iceberg spec, "Row Lineage")."""
 _EXPIRED: Final = "The snapshot has expired, and no ledger of maintenance tells of it."
+
+
+Copied: TypeAlias = Callable[[HistoryEntry], Mapping[str, Mapping[str, str]]]
+
+
+def _nothing_copied(_: HistoryEntry) -> Mapping[str, Mapping[str, str]]:
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +61,7 @@ class Origin:
 
     Args:
         entry: The snapshot, or None if it is not known.
-        rows: The rows. A source has none.
+        rows: The rows. A source has none if only its partitions are known.
         inputs: What its run has read.
         doubt: Why another snapshot may have written the rows before, or None.
     """
@@ -83,12 +96,15 @@ class Explanation:
     Args:
         tables: The tables of its catalog.
         state: The state of the table.
-        is_deep: Whether the inputs are followed to their own inputs.
+        is_deep: Whether the inputs are followed to their own inputs: by key, if it is known which columns have copied
+            the key of an input, and otherwise by partition.
+        copied: Returns the columns that a snapshot has copied, by asset: those of the input by those of the snapshot.
     """
 
     tables: LakeTables
     state: TableState
     is_deep: bool = False
+    copied: Copied = _nothing_copied
     _shown: set[tuple[str, int]] = field(default_factory=set, init=False, compare=False)
 
     def origins(self, where: str, *, limit: int) -> list[Origin]:
@@ -106,14 +122,17 @@ class Explanation:
 
         plan = plan_read(self.state, PartitionScope(), ReadOptions())
         rows = row_filter(where, plan.schema, key=WHERE, subject=str(self.state.identifier))
-        plan = replace(plan, row_filter=rows)
         if plan.snapshot_id is None:
             return []
-        by_snapshot: dict[int | None, list[Mapping[str, Any]]] = {}
-        history = self.tables.history_of(self.state)
-        for row, snapshot_id in self._rows(plan, history, limit):
-            by_snapshot.setdefault(snapshot_id, []).append(row)
         provenance = self.tables.provenance(self.state) if self.is_deep else None
+        return self._origins(self.state, replace(plan, row_filter=rows), limit, provenance)
+
+    def _origins(self, state: TableState, plan: ReadPlan, limit: int, provenance: Provenance | None) -> list["Origin"]:
+        """Return the snapshots that wrote the rows of a plan last, newest first."""
+        by_snapshot: dict[int | None, list[Mapping[str, Any]]] = {}
+        history = self.tables.history_of(state)
+        for row, snapshot_id in self._rows(state, plan, history, limit):
+            by_snapshot.setdefault(snapshot_id, []).append(row)
         found = []
         for snapshot_id, written in by_snapshot.items():
             snapshot = None if snapshot_id is None else history.snapshots.get(snapshot_id)
@@ -121,15 +140,15 @@ class Explanation:
                 found.append(Origin(history.table, None, written, doubt=_EXPIRED))
                 continue
             entry = history.entry(snapshot)
-            inputs = tuple(self._inputs(entry, provenance))
-            found.append(Origin(history.table, entry, written, inputs, self._doubt(entry)))
+            inputs = tuple(self._inputs(history.table, entry, provenance, written))
+            found.append(Origin(history.table, entry, written, inputs, _doubt(state, entry)))
         return sorted(found, key=lambda item: item.entry.snapshot.committed_at_ms if item.entry else 0, reverse=True)
 
     def _rows(
-        self, plan: ReadPlan, history: TableHistory, limit: int
+        self, state: TableState, plan: ReadPlan, history: TableHistory, limit: int
     ) -> Iterator[tuple[Mapping[str, Any], int | None]]:
         catalog = self.tables.spark.catalog_description
-        if not self._has_row_lineage:
+        if not _has_row_lineage(state):
             from dagster_iceberg_spark.arrow.row_origins import rows_with_snapshots
 
             yield from rows_with_snapshots(catalog, plan, limit=limit)
@@ -141,23 +160,34 @@ class Explanation:
         for row, number in rows_with_sequence_numbers(self.tables.spark.iceberg_session, plan, limit=limit):
             yield row, by_number.get(number)
 
-    @property
-    def _has_row_lineage(self) -> bool:
-        return self.state.format_version >= ROW_LINEAGE_VERSION
+    def _inputs(
+        self, table: str, entry: HistoryEntry, provenance: Provenance | None, rows: Sequence[Mapping[str, Any]] = ()
+    ) -> Iterator[Input]:
+        reads = upstream_reads(entry.snapshot.summary.get(lineage.UPSTREAM, ""))
+        copied = self.copied(entry) if provenance is not None and rows and reads else {}
+        for read in reads:
+            by_key = None
+            if provenance is not None and read.table != table:  # a table's own rows may go back for years
+                by_key = self._sources_by_key(read, copied.get(read.asset_key, {}), rows, provenance)
+            by_partition = () if provenance is None or by_key is not None else self._sources(read, provenance)
+            yield Input(read, tuple(by_partition if by_key is None else by_key))
 
-    def _doubt(self, entry: HistoryEntry) -> str | None:
-        if self._has_row_lineage:
+    def _sources_by_key(
+        self,
+        read: UpstreamRead,
+        copied: Mapping[str, str],
+        rows: Sequence[Mapping[str, Any]],
+        provenance: Provenance,
+    ) -> list[Origin] | None:
+        """Return the snapshots that wrote the rows of an input with the keys of rows, or None if these do not tell."""
+        state = self.tables.find(TableIdentifier.parse(read.table)) if copied else None
+        if state is None or read.snapshot_id not in state.snapshots:
             return None
-        summary = entry.snapshot.summary
-        if entry.snapshot.is_compaction:
-            return "It only wrote rows of older snapshots to new files. Format version 3 would tell which."
-        if lineage.CARRIES_OVER in summary or summary.get(lineage.WRITE_DISPOSITION) == "merge":
-            return "Its files also have rows that it took over unchanged. Format version 3 would tell which."
-        return None
-
-    def _inputs(self, entry: HistoryEntry, provenance: Provenance | None) -> Iterator[Input]:
-        for read in upstream_reads(entry.snapshot.summary.get(lineage.UPSTREAM, "")):
-            yield Input(read, () if provenance is None else tuple(self._sources(read, provenance)))
+        plan = plan_read(state, PartitionScope(), ReadOptions(snapshot_id=read.snapshot_id))
+        wanted = rows_by_key(self.tables.keys_of(state), copied, rows, plan.schema)
+        if wanted is None:
+            return None
+        return self._origins(state, replace(plan, row_filter=wanted), len(rows), provenance)
 
     def _sources(self, read: UpstreamRead, provenance: Provenance) -> Iterator[Origin]:
         history = provenance.tables.get(read.table)
@@ -166,6 +196,39 @@ class Explanation:
         for snapshot in history.sources_of(read):
             entry = history.entry(snapshot)
             place = (read.table, snapshot.snapshot_id)
-            inputs = () if place in self._shown else self._inputs(entry, provenance)
+            inputs = () if place in self._shown else self._inputs(read.table, entry, provenance)
             self._shown.add(place)
             yield Origin(read.table, entry, inputs=tuple(inputs))
+
+
+def _has_row_lineage(state: TableState) -> bool:
+    return state.format_version >= ROW_LINEAGE_VERSION
+
+
+def _doubt(state: TableState, entry: HistoryEntry) -> str | None:
+    """Return why another snapshot may have written a row before, or None."""
+    if _has_row_lineage(state):
+        return None
+    summary = entry.snapshot.summary
+    if entry.snapshot.is_compaction:
+        return "It only wrote rows of older snapshots to new files. Format version 3 would tell which."
+    if lineage.CARRIES_OVER in summary or summary.get(lineage.WRITE_DISPOSITION) == "merge":
+        return "Its files also have rows that it took over unchanged. Format version 3 would tell which."
+    return None
+
+
+def recorded_copies(instance: dg.DagsterInstance) -> Copied:
+    """Return a function that returns the copied columns that Dagster has recorded of a snapshot."""
+
+    def copied(entry: HistoryEntry) -> Mapping[str, Mapping[str, str]]:
+        asset = entry.snapshot.summary.get(lineage.ASSET_KEY)
+        for recorded in recorded_events(instance, [entry.run_id] if entry.run_id else []):
+            event = recorded.event
+            if not isinstance(event, dg.AssetMaterialization) or "/".join(event.asset_key.path) != asset:
+                continue
+            value = event.metadata.get(COPIED_COLUMNS)
+            if isinstance(value, dg.JsonMetadataValue) and isinstance(value.value, dict):
+                return value.value
+        return {}
+
+    return copied

@@ -23,6 +23,8 @@ from dagster_iceberg_spark.table.schema import Schema
 COLUMN_LINEAGE: Final = "dagster/column_lineage"
 ROW_COLUMNS: Final = "iceberg/row_columns"
 """Key of a materialization's metadata: the columns that decide which rows there are, by asset."""
+COPIED_COLUMNS: Final = "iceberg/copied_columns"
+"""Key of a materialization's metadata: by asset, the columns that have the value of one of its columns, unchanged."""
 
 _SELECTED: Final = re.compile(r"changes|(branch|tag|snapshot_id|at_timestamp)_.*", re.DOTALL)
 """What follows the name of a table, for Iceberg's readers in Spark, to select a ref, an instant or changes."""
@@ -69,9 +71,16 @@ class UpstreamTables:
         columns = frame.columns
         lineage = column_lineage(parse_plan(analyzed_plan(frame)), columns)
         origins = zip(columns, lineage.columns, strict=True)
-        return _metadata(
+        metadata = _metadata(
             {schema.exact(name): self._assets(known) for name, known in origins}, self._assets(lineage.row_columns)
         )
+        copied: dict[str, dict[str, str]] = {}
+        for name, source in zip(columns, lineage.copied, strict=True):
+            assets = self._assets(()) if source is None else self._assets((source,))
+            if assets is not None and len(assets) == 1:
+                ((asset, column),) = assets
+                copied.setdefault(asset, {})[schema.exact(name)] = column
+        return {**metadata, COPIED_COLUMNS: copied} if copied else metadata
 
     def _by_name(self, columns: Sequence[str], schema: Schema) -> dict[str, Any]:
         """Return the lineage of columns that have the name of a column of the only input. Their rows have no plan."""

@@ -50,10 +50,13 @@ class ColumnLineage:
     Args:
         columns: The origins of each column, in the DataFrame's order. They are None if they are not known.
         row_columns: The columns that decide which rows there are, or None if not all of them are known.
+        copied: The column of a table that each column has the value of, unchanged, or NULL; or None. Columns of a table
+            that is read more than once are left out: their values may be those of several rows.
     """
 
     columns: tuple[frozenset[SourceColumn] | None, ...]
     row_columns: frozenset[SourceColumn] | None
+    copied: tuple[SourceColumn | None, ...] = ()
 
 
 def column_lineage(plan: Operator, names: Sequence[str]) -> ColumnLineage:
@@ -67,9 +70,14 @@ def column_lineage(plan: Operator, names: Sequence[str]) -> ColumnLineage:
     is_same = rows.is_complete and len(rows.columns) == len(names)
     # The printed name of an alias is ambiguous if it has ` AS ` in it.
     if not is_same or not all(name.endswith(column.name) for name, column in zip(names, rows.columns, strict=True)):
-        return ColumnLineage((None,) * len(names), None)
+        return ColumnLineage((None,) * len(names), None, (None,) * len(names))
     row_columns = _sources(rows.deciding) if rows.has_all_deciding else None
-    return ColumnLineage(tuple(_sources(column.origins) for column in rows.columns), row_columns)
+    copied = (column.copied for column in rows.columns)
+    return ColumnLineage(
+        tuple(_sources(column.origins) for column in rows.columns),
+        row_columns,
+        tuple(None if source is None or source.table in rows.repeated else source for source in copied),
+    )
 
 
 def _sources(origins: Origins | None) -> frozenset[SourceColumn] | None:
@@ -217,7 +225,11 @@ def _union(evaluation: Evaluation) -> Rows:
     if any(len(columns) != len(first) for columns in others):
         raise NotationError(f"{len(first)} columns", "others")
     return evaluation.rows(
-        replace(columns[0], origins=union(*(column.origins for column in columns)))
+        replace(
+            columns[0],
+            origins=union(*(column.origins for column in columns)),
+            copied=columns[0].copied if len({column.copied for column in columns}) == 1 else None,
+        )
         for columns in zip(first, *others, strict=True)
     )
 
@@ -235,7 +247,8 @@ def _reference(evaluation: Evaluation) -> Rows:
     if len(columns) != len(defined):
         raise NotationError(f"{len(defined)} columns", f"{rest!r}")
     return evaluation.rows(
-        replace(column, origins=origin.origins) for column, origin in zip(columns, defined, strict=True)
+        replace(column, origins=origin.origins, copied=origin.copied)
+        for column, origin in zip(columns, defined, strict=True)
     )
 
 
@@ -245,11 +258,15 @@ def _table(evaluation: Evaluation) -> Rows:
     if table is None:
         raise NotationError("the name of a table", f"{name!r}")
     read = attributes(columns)
-    return evaluation.rows(replace(column, origins=_origins_in(table[0], column.name)) for column in read)
+    rows = evaluation.rows(_column_of(table[0], column) for column in read)
+    return replace(rows, tables=frozenset({table[0]}))
 
 
-def _origins_in(table: str, column: str) -> Origins:
-    return NO_ORIGINS if column in _METADATA_COLUMNS else frozenset({SourceColumn(table, column)})
+def _column_of(table: str, column: Column) -> Column:
+    if column.name in _METADATA_COLUMNS:
+        return replace(column, origins=NO_ORIGINS)
+    source = SourceColumn(table, column.name)
+    return replace(column, origins=frozenset({source}), copied=source)
 
 
 def _outside_source(evaluation: Evaluation) -> Rows:

@@ -11,6 +11,7 @@ from dagster_iceberg_spark.table.notation import NotationError
 
 _ALIAS: Final = " AS "
 _REFERENCE: Final = re.compile(r"#(\d+)L?")
+_ATTRIBUTE: Final = re.compile(r"(.*)#(\d+)L?", re.DOTALL)
 _OUTPUT_END: Final = re.compile(r"#(\d+)L?(\)?)(?:, |$)")
 _OUTER_MARK: Final = "outer("
 _HAS_BRACKET: Final = re.compile(r"[\[\]()]")
@@ -41,11 +42,17 @@ NO_ORIGINS: Final[Origins] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of an operator. Its origins are None if they are not known."""
+    """A column of an operator.
+
+    Args:
+        origins: The columns that it is made of, or None if they are not known.
+        copied: The column of a table whose value it has, unchanged, or NULL. None if there is no such column.
+    """
 
     expression_id: int
     name: str
     origins: Origins | None
+    copied: SourceColumn | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +64,16 @@ class Rows:
         deciding: The columns that decide which rows there are: those of filters, join and group keys, and orders.
         is_complete: Whether these are all columns.
         has_all_deciding: Whether these are all columns that decide which rows there are.
+        tables: The tables that are read, as far as they are known.
+        repeated: Those of them that are read more than once.
     """
 
     columns: tuple[Column, ...] = ()
     deciding: Origins = NO_ORIGINS
     is_complete: bool = True
     has_all_deciding: bool = True
+    tables: frozenset[str] = frozenset()
+    repeated: frozenset[str] = frozenset()
 
 
 UNKNOWN_ROWS: Final = Rows(is_complete=False, has_all_deciding=False)
@@ -108,11 +119,17 @@ class Evaluation:
         if self._used != len(self.subqueries):
             raise NotationError(f"{len(self.subqueries)} subqueries", f"{self._used}")
         inner = [*self.below, *map(self._inside, self.subqueries)]
+        tables, repeated = frozenset[str](), frozenset[str]()
+        for rows in inner:
+            repeated |= rows.repeated | (tables & rows.tables)
+            tables |= rows.tables
         return Rows(
             tuple(columns),
             frozenset(self._deciding).union(*(rows.deciding for rows in inner)),
             is_complete=is_complete,
             has_all_deciding=self._has_all_deciding and all(rows.has_all_deciding for rows in inner),
+            tables=tables,
+            repeated=repeated,
         )
 
     def decide(self, text: str) -> None:
@@ -156,14 +173,20 @@ class Evaluation:
             return Column(expression_id, outer, frozenset({OuterColumn(expression_id)})) if is_outer else None
         passed = self._by_id.get(expression_id)
         if passed is not None:
-            return replace(passed, name=text) if text.lower() == passed.name.lower() else None
+            return replace(passed, name=text) if _is_same(text, passed) else None
         if not self.is_complete:
             split_list(text)  # else a text could hide that the expression goes on
         value, alias, name = text.rpartition(_ALIAS)
         if alias:
-            return Column(expression_id, name, self.origins(value))
+            return Column(expression_id, name, self.origins(value), self._copied(value))
         is_whole = not self.is_complete and not _HAS_BRACKET.search(text)
         return Column(expression_id, text, None) if is_whole else None
+
+    def _copied(self, text: str) -> SourceColumn | None:
+        """Return the column of a table that an expression stands for, if it is the attribute of such a column."""
+        match = _ATTRIBUTE.fullmatch(text)
+        column = None if match is None else self._by_id.get(int(match[2]))
+        return column.copied if match is not None and column is not None and _is_same(match[1], column) else None
 
     def origins(self, text: str) -> Origins | None:
         """Return the origins of the value of an expression, or None if one is not known.
@@ -228,6 +251,10 @@ class Evaluation:
     def _outer(self, origin: SourceColumn | OuterColumn) -> Origins | None:
         column = self._by_id.get(origin.expression_id) if isinstance(origin, OuterColumn) else None
         return frozenset({origin}) if column is None else column.origins
+
+
+def _is_same(text: str, column: Column) -> bool:
+    return text.lower() == column.name.lower()
 
 
 def _is_named(text: str, column: Column) -> bool:

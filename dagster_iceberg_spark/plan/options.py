@@ -86,6 +86,7 @@ RESULT_KEYS: Final = (
     "iceberg/publication_seconds",
     "iceberg/mirror_state",
     "iceberg/row_columns",
+    "iceberg/copied_columns",
     "iceberg/inputs",
     "iceberg/history",
 )

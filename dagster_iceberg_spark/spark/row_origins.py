@@ -16,10 +16,12 @@ def rows_with_sequence_numbers(
     session: IcebergSession, plan: ReadPlan, *, limit: int
 ) -> list[tuple[dict[str, Any], int | None]]:
     """Return rows of a plan, each with the sequence number of the snapshot that wrote it last."""
+    if plan.snapshot_id is None:
+        return []
     refresh(session, plan.identifier)
     functions = functions_of(session.spark)
     with translating(session.catalog, action="read", subject=str(plan.identifier)):
-        frame = session.spark.table(sql.table_name(session.catalog.name, plan.identifier))
+        frame = session.spark.sql(sql.rows_at(sql.table_name(session.catalog.name, plan.identifier), plan.snapshot_id))
         rows = frame.where(column_of(functions, plan.predicate)).limit(limit)
         columns = [named_column(functions, name) for name in (*plan.columns, SEQUENCE_NUMBER)]
         found = rows.select(*columns).collect()

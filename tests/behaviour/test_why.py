@@ -4,9 +4,10 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark.lineage.catalogs import LakeTables, table_named
-from dagster_iceberg_spark.lineage.why import Explanation, Origin
+from dagster_iceberg_spark.lineage.why import Explanation, Origin, recorded_copies
 from tests.behaviour.maintaining import maintain
 from tests.conftest import Lake, frame_asset
 
@@ -96,3 +97,33 @@ def test_what_was_made_of_a_snapshot_survives_expiry_by_the_ledger(lake: Lake) -
     (made,) = tables.provenance().made_of("db.source", read)
     assert (made.table, made.entry.run_id, made.entry.is_expired) == ("db.copied", first.run_id, True)
     assert not made.is_current
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("version", [2, 3])
+def test_inputs_are_followed_by_the_keys_that_rows_have_copied(classic_lake: Lake, version: int) -> None:
+    lake = classic_lake
+    metadata = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"], "iceberg/format_version": version}
+
+    def customers(query: str) -> dg.AssetsDefinition:
+        return frame_asset("customers", query, metadata={**metadata, "iceberg/identifier_fields": ["id"]})
+
+    old = lake.materialize(customers("select id, 'old' as name from range(1, 4)"))
+    new = lake.materialize(customers("select 2L as id, 'new' as name"))
+
+    @dg.asset(io_manager_key="iceberg")
+    def orders(customers: DataFrame) -> DataFrame:
+        return customers.where("id < 3").selectExpr("id as customer", "upper(name) as name")
+
+    lake.materialize(customers("select 1"), orders, selection=[orders])
+    lake.materialize(customers("select 2L as id, 'newest' as name"))
+    tables = tables_in(lake, "customers", "orders")
+    _, state = table_named([tables], "db.orders", action="explain")
+    explanation = Explanation(tables, state, is_deep=True, copied=recorded_copies(lake.instance))
+    by_name = {}
+    for origin in explanation.origins("customer > 0", limit=10):
+        (read,) = origin.inputs
+        by_name = {row["name"]: runs_of([source])[0] for source in read.sources for row in source.rows}
+    assert by_name == {"old": old.run_id if version == 3 else new.run_id, "new": new.run_id}
+    (origin,) = why(lake, "orders", "customer = 2", "customers", is_deep=True)
+    assert [len(source.rows) for source in origin.inputs[0].sources] == [0, 0], "without a record, by partition"

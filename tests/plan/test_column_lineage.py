@@ -94,3 +94,29 @@ def test_plans_may_be_deeper_than_pythons_stack() -> None:
     depth = 3000
     lines = [f"{'   ' * level}+- Project [a#1]" for level in range(depth)]
     assert made_of("\n".join(["Project [a#1]", *lines, f"{'   ' * depth}+- {TABLE}"]), "a") == ["a", ""]
+
+
+def copied(plan: str, *names: str) -> list[str | None]:
+    """Return the column of a table that each column has the value of."""
+    return [None if source is None else source.column for source in column_lineage(parse_plan(plan), names).copied]
+
+
+@pytest.mark.parametrize(
+    ("plan", "names", "expected"),
+    [
+        (f"Project [a#1, b#2 AS x#5, (a#1 + 1) AS y#6, 2 AS z#7]{ABOVE_TABLE}", "a|x|y|z", ["a", "b", None, None]),
+        (f"Aggregate [a#1], [a#1, sum(b#2) AS b#5]{ABOVE_TABLE}", "a|b", ["a", None]),
+        (f"Project [x#5]\n+- Project [a#1 AS x#5]{ABOVE_TABLE.replace(chr(10), chr(10) + '   ')}", "x", ["a"]),
+        (f"Join Inner, (a#1 = e#9)\n:- {TABLE}\n+- RelationV2[e#9] lake.db.u", "a|b|c, d|e", ["a", "b", "c, d", "e"]),
+        (
+            f"Join Inner, (a#1 = e#9)\n:- Project [a#1]\n:  +- {TABLE}\n+- RelationV2[e#9] lake.db.t",
+            "a|e",
+            [None, None],
+        ),
+        (f"Union false, false\n:- Project [a#1]\n:  +- {TABLE}\n+- RelationV2[e#9] lake.db.u", "a", [None]),
+        (f"Expand [[a#1], [null]], [a#5]{ABOVE_TABLE}", "a", [None]),
+        (f"Project [cast(a#1 as double) AS a#5]{ABOVE_TABLE}", "a", [None]),
+    ],
+)
+def test_a_column_is_copied_if_nothing_changes_its_value(plan: str, names: str, expected: list[str | None]) -> None:
+    assert copied(plan, *names.split("|")) == expected
