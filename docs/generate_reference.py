@@ -100,8 +100,8 @@ RESULTS: Final = {
     "iceberg/commit_token": "the commit token of rows that wait for a release",
     "iceberg/mirror_state": "what the [mirror](mirror.md) shows: `state` (`current` or `behind`), `table`, `mode`, "
     "`snapshot_id`, `ducklake_snapshot_id` (if the mirror has changed), `seconds`, `error`",
-    "iceberg/copied_columns": "columns that have the value of an input's column, unchanged, by asset: the column of the "
-    "input by that of the asset",
+    "iceberg/copied_columns": "columns that have the value of an input's column, unchanged, by asset: the column of "
+    "the input by that of the asset",
     "iceberg/row_columns": "columns that decide [which rows there are](lineage.md), by asset; if all of them are known",
     "iceberg/inputs": "what the step has read: asset, table, snapshot, when it was committed, partitions, and the run "
     "that wrote it",
@@ -198,6 +198,8 @@ def _configurations(*models: type[BaseModel]) -> Iterator[str]:
 
 def _lines() -> Iterator[str]:
     yield "# Reference"
+    yield ""
+    yield "You look for a key, a field, a type or an error."
     yield ""
     yield "Generated from the code by `docs/generate_reference.py`; do not edit."
     yield from _keys_of_outputs()

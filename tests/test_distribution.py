@@ -15,6 +15,25 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 SDIST_FILES = {"CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml", "dagster_iceberg_spark"}
 
 
+def empty_environment(directory: Path) -> Path:
+    """Make a virtual environment, and return its Python."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory], check=True)
+    return directory / "bin" / "python"
+
+
+def pip_install(python: Path) -> tuple[str, ...]:
+    """Return the command that installs packages for a Python, by the pip of this environment and its configuration."""
+    return (sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-input")
+
+
+def constraints(directory: Path) -> Path:
+    """Write the versions of the lock without its hashes, which pip would want of the wheel too."""
+    lines = (CHECKOUT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    path = directory / "constraints.txt"
+    path.write_text("\n".join(line.removesuffix("\\") for line in lines if "==" in line and "--hash" not in line))
+    return path
+
+
 def run(*command: object, cwd: Path, **environment: str) -> str:
     """Run a command, and return what it prints."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("DAGSTER", "PYTHON", "VIRTUAL"))}
@@ -38,10 +57,9 @@ def test_the_wheel_alone_runs_the_quick_start(tmp_path: Path) -> None:
     (unpacked,) = (tmp_path / "sdist").iterdir()
     assert {path.name for path in unpacked.iterdir()} - {".gitignore"} == SDIST_FILES
 
-    uv = Path(sys.executable).with_name("uv")
-    run(uv, "venv", "--python", sys.executable, venv, cwd=tmp_path)
-    python, wanted = venv / "bin" / "python", f"dagster-iceberg-spark[classic,pandas] @ {wheel.as_uri()}"
-    run(uv, "pip", "install", "--python", python, "-c", CHECKOUT / "requirements.txt", wanted, cwd=tmp_path)
+    python = empty_environment(venv)
+    wanted = f"dagster-iceberg-spark[classic,pandas] @ {wheel.as_uri()}"
+    run(*pip_install(python), "-c", constraints(tmp_path), wanted, cwd=tmp_path)
     shutil.copy(DOCS / "examples" / "quickstart.py", tmp_path)
     home.mkdir()
     printed = run(

@@ -70,23 +70,25 @@ def values(lake: Lake, name: str, ref: str) -> list[Any]:
 @pytest.mark.full
 @pytest.mark.parametrize("disposition", ["append", "merge", "replace", "overwrite_partitions"])
 @pytest.mark.parametrize("is_first", [True, False])
-def test_a_write_starts_from_the_rows_that_the_run_had_found(lake: Lake, disposition: str, *, is_first: bool) -> None:
+def test_a_write_starts_from_the_rows_that_the_run_had_found(
+    classic_lake: Lake, disposition: str, *, is_first: bool
+) -> None:
     metadata: dict[str, Any] = {"iceberg/write_disposition": disposition, "iceberg/partition_by": ["v"]}
     metadata |= {"iceberg/merge_keys": ["k"]} if disposition == "merge" else {}
 
     def rows(value: int) -> dg.AssetsDefinition:
         return frame_asset("rows", f"select {value} as v, {value} % 2 as k", metadata=metadata)
 
-    runs = [lake.materialize(rows(value)).run_id for value in (1, 2, 3)]
+    runs = [classic_lake.materialize(rows(value)).run_id for value in (1, 2, 3)]
     run, value = (runs[0], 1) if is_first else (runs[1], 2)
-    (kept,) = replayed(lake, run, rows(value), compare=True, keep=True).values()
+    (kept,) = replayed(classic_lake, run, rows(value), compare=True, keep=True).values()
     assert kept.is_same
-    before = lake.table("rows").scan(snapshot_id=kept.snapshot_id).to_arrow().column("v").to_pylist()
-    assert values(lake, "rows", kept.branch) == sorted(before)
-    (again,) = replayed(lake, run, rows(9), compare=True).values()
+    before = classic_lake.table("rows").scan(snapshot_id=kept.snapshot_id).to_arrow().column("v").to_pylist()
+    assert values(classic_lake, "rows", kept.branch) == sorted(before)
+    (again,) = replayed(classic_lake, run, rows(9), compare=True).values()
     assert again.comparison is not None
     assert again.comparison.whole == "differs"
-    assert kept.branch not in lake.table("rows").metadata.refs
+    assert kept.branch not in classic_lake.table("rows").metadata.refs
 
 
 @pytest.mark.full

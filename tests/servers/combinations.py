@@ -241,6 +241,8 @@ IMPOSSIBLE: Final[Mapping[tuple[str, str], str]] = {
 
 _HEAD: Final = """# Tested combinations of catalogs and stores
 
+You want to know whether your catalog and your store are tested together.
+
 Each cell is the result of a test against a server that the test starts. The tests generate this page. A number refers
 to the reason why a combination cannot be tested.
 

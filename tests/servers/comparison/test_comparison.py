@@ -11,11 +11,11 @@ import pytest
 from tests.servers.comparison.situations import NO_APPEND, SITUATIONS, SUBJECTS
 from tests.servers.faults import Fault, FaultyProxy
 from tests.servers.rest import RestServer
+from tests.test_distribution import empty_environment, pip_install
 from tests.test_docs import CHECKOUT, DOCS
 
 pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.timeout(900)]
 SCRIPT = Path(__file__).with_name("situations.py")
-UV = Path(sys.executable).with_name("uv")
 RIGHT = {"right", "rejected", "added"}
 PAGE = DOCS / "comparison.md"
 
@@ -23,11 +23,9 @@ PAGE = DOCS / "comparison.md"
 @pytest.fixture(scope="module")
 def pythons(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The interpreter of each subject. dagster-iceberg needs older versions of pyiceberg and Spark."""
-    venv = tmp_path_factory.mktemp("comparison") / "venv"
-    python = venv / "bin" / "python"
-    subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, venv], check=True)
+    python = empty_environment(tmp_path_factory.mktemp("comparison") / "venv")
     locked = ["--require-hashes", "-r", str(CHECKOUT / "requirements-comparison.txt")]
-    subprocess.run([UV, "pip", "install", "--quiet", "--python", python, *locked], check=True)
+    subprocess.run([*pip_install(python), *locked], check=True)
     return {**dict.fromkeys(SUBJECTS, Path(sys.executable)), "dagster-iceberg": python}
 
 
