@@ -94,7 +94,7 @@ class IcebergTablesComponent(dg.StateBackedComponent, dg.Resolvable, dg.Model):
     @property
     def defs_state_config(self) -> DefsStateConfig:
         """Where Dagster keeps the state."""
-        selected = ",".join((*(self.namespaces or "*"), *self.tables))
+        selected = ",".join((*(self.namespaces or "*"), *self.tables, *(f"-{pattern}" for pattern in self.exclude)))
         key = f"{type(self).__name__}[{self.spark.catalog.name}:{selected}]"
         return DefsStateConfig.from_args(self.defs_state, default_key=key)
 

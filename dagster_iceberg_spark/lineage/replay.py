@@ -35,6 +35,7 @@ _PARTITION: Final = "dagster/partition"
 _FIRST: Final = "dagster/asset_partition_range_start"
 _LAST: Final = "dagster/asset_partition_range_end"
 """Tags of a run with its partition key, or with the first and the last of its keys."""
+_CONFIG: Final = ("ops", "resources", "inputs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,7 @@ def replay_run(
                 hint="list the snapshots of a table with `dagster-iceberg-spark history`. The snapshot may have "
                 "expired.",
             )
+        _refuse_shared_tables(members)
         selection = _selection(definitions, {member.spec.key: member for member in members})
         run = None if instance is None else instance.get_run_by_id(run_id)
         one = None if run is None else run.tags.get(_PARTITION)
@@ -145,6 +147,20 @@ def _members(stored: Iterable[tuple[IcebergPySparkIOManager, dg.AssetSpec]], run
         if snapshots:
             found.append(_Member(io_manager, spec, state, snapshots))
     return found
+
+
+def _refuse_shared_tables(members: Sequence[_Member]) -> None:
+    by_table: dict[str, str] = {}
+    for member in members:
+        other = by_table.setdefault(str(member.state.identifier), member.asset)
+        if other != member.asset:
+            raise ConfigurationError.refusing(
+                "replay",
+                f"{other} and {member.asset}",
+                expected="assets of a run with a table each",
+                found=f"one table for both, {member.state.identifier}",
+                hint="replay runs that have written them one by one.",
+            )
 
 
 def _selection(definitions: dg.Definitions, members: Mapping[dg.AssetKey, _Member]) -> list[dg.AssetKey]:
@@ -202,20 +218,12 @@ def _executed(
             instance=copy,
             asset_selection=selection,
             partition_key=tags.pop(_PARTITION, None),
-            run_config={**_quiet(definitions), **(run.run_config if run is not None else {})},
+            run_config=_config(definitions, run),
             tags=tags,
             raise_on_error=False,
         )
-    for event in result.all_events:
-        if event.is_step_failure:
-            error = event.step_failure_data.error
-            raise ReplayFailedError.refusing(
-                "replay",
-                f"the step {event.step_key}",
-                expected="a step that succeeds",
-                found="no message" if error is None else (error.cause or error).message.strip(),
-                hint="the log above has the whole error.",
-            )
+    if not result.success:
+        raise _failure(result)
     events = [event.step_materialization_data.materialization for event in result.get_asset_materialization_events()]
     found = {"/".join(event.asset_key.path): event.metadata.get(NEW_COLUMNS) for event in events}
     return {
@@ -225,9 +233,30 @@ def _executed(
     }
 
 
-def _quiet(definitions: dg.Definitions) -> dict[str, Any]:
-    """Return the configuration that lets Dagster's own logger show warnings and errors only."""
-    return {} if definitions.loggers else {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
+def _failure(result: dg.ExecuteInProcessResult) -> ReplayFailedError:
+    hint = "the log above has the whole error."
+    failed = next((event for event in result.all_events if event.is_step_failure), None)
+    if failed is None:
+        return ReplayFailedError.refusing(
+            "replay", "the run", expected="a run that succeeds", found="one that did not begin its steps", hint=hint
+        )
+    error = failed.step_failure_data.error
+    return ReplayFailedError.refusing(
+        "replay",
+        f"the step {failed.step_key}",
+        expected="a step that succeeds",
+        found="no message" if error is None else (error.cause or error).message.strip(),
+        hint=hint,
+    )
+
+
+def _config(definitions: dg.Definitions, run: dg.DagsterRun | None) -> dict[str, Any]:
+    """Return the configuration of the run, without that of its executor and its loggers.
+
+    Dagster's own logger shows warnings and errors only.
+    """
+    own = {} if run is None else {key: run.run_config[key] for key in _CONFIG if key in run.run_config}
+    return own if definitions.loggers else {**own, "loggers": {"console": {"config": {"log_level": "WARNING"}}}}
 
 
 def _dynamic_partitions(

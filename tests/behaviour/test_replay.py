@@ -156,7 +156,9 @@ def test_dynamic_partitions_config_and_audits(classic_lake: Lake) -> None:
         return classic_lake.session.createDataFrame(list(zip(*rows.values(), strict=True)), list(rows))
 
     config = {"ops": {"fares": {"config": {"amount": 7}}}}
-    run = classic_lake.materialize(fares, partition_key="UA", run_config=config)
+    run = classic_lake.materialize(
+        fares, partition_key="UA", run_config={**config, "loggers": {"console": {"config": {"log_level": "ERROR"}}}}
+    )
     classic_lake.materialize(fares, partition_key="UA", run_config={"ops": {"fares": {"config": {"amount": 8}}}})
     with_config = replayed(classic_lake, run.run_id, fares, compare=True, instance=classic_lake.instance)["fares"]
     assert with_config.is_same
@@ -216,3 +218,13 @@ def test_the_command_line(classic_lake: Lake) -> None:
     kept = replay("other.py")
     assert kept.exit_code == 0, kept.output
     assert f"The rows are in the branch env_replay-{run.run_id} of each table." in kept.stdout
+
+
+@pytest.mark.full
+def test_assets_that_share_a_table_are_not_replayed_together(classic_lake: Lake) -> None:
+    shared = [
+        frame_asset(name, f"select '{name}' as v", metadata={"iceberg/table": "db.shared"}) for name in ("one", "other")
+    ]
+    run = classic_lake.materialize(*shared)
+    with pytest.raises(errors.ConfigurationError, match="Cannot replay one and other: expected assets of a run with a"):
+        replayed(classic_lake, run.run_id, *shared)
