@@ -60,15 +60,17 @@ def test_the_wheel_alone_runs_the_quick_start(tmp_path: Path) -> None:
     python = empty_environment(venv)
     wanted = f"dagster-iceberg-spark[classic,pandas] @ {wheel.as_uri()}"
     run(*pip_install(python), "-c", constraints(tmp_path), wanted, cwd=tmp_path)
-    shutil.copy(DOCS / "examples" / "quickstart.py", tmp_path)
     home.mkdir()
-    printed = run(
-        *(venv / "bin" / "dagster", "asset", "materialize", "-f", "quickstart.py"),
-        *("--select", "readings,warmest", "--partition", "2024-03-31"),
-        cwd=tmp_path,
-        DAGSTER_HOME=str(home),
-        SPARK_LOCAL_IP="127.0.0.1",
-    )
-    assert re.search(r"Committed snapshot \d+ of weather\.readings: 23 rows added", printed)
-    assert "RUN_SUCCESS" in printed
+    for example in ("quickstart.py", "tutorial.py"):
+        shutil.copy(DOCS / "examples" / example, tmp_path)
+        printed = run(
+            *(venv / "bin" / "dagster", "asset", "materialize", "-f", example),
+            *("--select", "readings,warmest", "--partition", "2024-03-31"),
+            cwd=tmp_path,
+            DAGSTER_HOME=str(home),
+            SPARK_LOCAL_IP="127.0.0.1",
+        )
+        assert re.search(r"Committed snapshot \d+ of weather\.readings: 23 rows added", printed)
+        assert "RUN_SUCCESS" in printed
+    shutil.rmtree(home)  # the tutorial's Spark server stops when its directory has gone
     assert "dagster-iceberg-spark, version" in run(venv / "bin" / "dagster-iceberg-spark", "--version", cwd=tmp_path)

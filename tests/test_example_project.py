@@ -144,6 +144,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     SESSIONS.release(id(project.spark), stops_when_unused="no")
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_flights_hold_exactly_the_rows_of_their_new_york_days(project: Project) -> None:
     columns = ("time_hour", "carrier", "flight", "origin", "dest", "dep_delay")
@@ -151,12 +152,14 @@ def test_flights_hold_exactly_the_rows_of_their_new_york_days(project: Project) 
     assert project.keys("flights", *columns) == expected
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_weather_holds_exactly_the_rows_of_its_airports_and_days(project: Project) -> None:
     columns = ("time_hour", "origin", "wind_dir")
     assert project.keys("weather", *columns) == source_rows("weather", ["2013-03-10", "2013-11-03"], columns)
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_day_in_another_unit_fails_its_audit_and_changes_nothing(project: Project) -> None:
     before = project.table("flights").current_snapshot()
@@ -180,6 +183,7 @@ def test_daily_delays_count_each_flight_once(project: Project) -> None:
     assert all(row["max_wind"] is not None for row in delays_by_airport)
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_month_reads_its_days_and_the_report_shows_a_plot(project: Project) -> None:
     result = project.materialize("monthly_carriers", partition_key="2013-03-01")
@@ -202,6 +206,7 @@ def test_a_month_reads_its_days_and_the_report_shows_a_plot(project: Project) ->
     assert metadata["days"].value == 2
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_the_delays_report_the_columns_that_theirs_are_made_of(project: Project) -> None:
     event = project.instance.get_latest_materialization_event(dg.AssetKey("daily_delays"))
@@ -233,6 +238,7 @@ def origins_in(materialization: dg.AssetMaterialization) -> dict[str, str]:
     }
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_duckdb_reads_the_released_delays_in_the_mirror(project: Project) -> None:
     with project.resources["iceberg_mirrored"].mirror.connect() as duckdb:
@@ -242,6 +248,7 @@ def test_duckdb_reads_the_released_delays_in_the_mirror(project: Project) -> Non
     assert len(mirrored) == 6
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_the_demo_shows_a_snapshot_s_upstream(project: Project) -> None:
     table = project.table("daily_delays")

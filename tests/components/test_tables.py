@@ -88,7 +88,7 @@ def discovered(lake: Lake, **attributes: Any) -> dict[str, dg.AssetSpec]:
 
 
 def test_a_table_is_an_asset_with_its_columns_and_its_place(lake: Lake) -> None:
-    lake.add("raw.sensors", comment="See [x](http://y).")
+    lake.add("raw.sensors", ("at", "day"), comment="See [x](http://y).")
     spec = discovered(lake, key_prefix="lake", group_name="raw")["lake/raw/sensors"]
     assert (spec.group_name, spec.kinds, spec.description) == ("raw", {"iceberg"}, r"See \[x\](http\://y).")
     assert [(column.name, column.type) for column in spec.metadata["dagster/column_schema"].columns] == [
@@ -99,9 +99,10 @@ def test_a_table_is_an_asset_with_its_columns_and_its_place(lake: Lake) -> None:
     ]
     assert spec.metadata["dagster/uri"] == lake.catalog.load_table("raw.sensors").location()
     assert spec.metadata["dagster/table_name"] == "lake.raw.sensors"
-    assert spec.partitions_def is None
+    assert (spec.partitions_def, spec.metadata["partition_expr"]) == (dg.DailyPartitionsDefinition("2024-03-05"), "at")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("fields", "partitions", "column"),
     [
