@@ -122,6 +122,7 @@ def test_an_asset_that_returns_nothing_on_purpose_is_left_alone(lake: Lake) -> N
     assert not lake.exists("side_effect")
 
 
+@pytest.mark.full
 def test_the_namespace_comes_from_schema_then_the_io_manager_then_the_prefix(lake: Lake) -> None:
     def ids(**kwargs: object) -> dg.AssetsDefinition:
         def _ids(spark: IcebergSparkResource) -> DataFrame:

@@ -74,6 +74,7 @@ def checked(lake: Lake, *definitions: Any, **kwargs: Any) -> dict[str, tuple[boo
     }
 
 
+@pytest.mark.full
 def test_the_checks_show_what_the_step_found_and_run_alone_what_is_published(lake: Lake) -> None:
     audits: dict[str, Any] = {
         "plausible": "min(v) > 0",

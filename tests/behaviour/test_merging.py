@@ -51,6 +51,7 @@ def table(lake: Lake) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in lake.arrow("t").to_pylist())
 
 
+@pytest.mark.full
 def test_rows_that_are_as_they_were_are_not_written(lake: Lake) -> None:
     result = merged(lake, "(1, 'a', 10), (2, 'B', 20), (4, 'd', 40)")
     assert table(lake) == [(1, "a", 10), (2, "B", 20), (3, "c", 30), (4, "d", 40)]

@@ -274,6 +274,7 @@ def test_a_retried_step_publishes_what_its_earlier_attempt_has_staged(
     assert len(written) == 1
 
 
+@pytest.mark.full
 def test_a_run_that_resumes_one_whose_audit_failed_stages_its_rows_anew(kept_lake: Lake) -> None:
     failed = kept_lake.materialize(audited("-1"), partition_key="2013-01-01", raise_on_error=False)
     (branch,) = staged_branches(kept_lake)

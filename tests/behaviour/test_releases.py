@@ -92,6 +92,7 @@ def test_a_run_publishes_what_it_has_staged_at_one_instant(lake: Lake, monkeypat
     assert branches(lake) == [set(), set()]
 
 
+@pytest.mark.full
 def test_only_the_run_that_staged_rows_reads_them(lake: Lake) -> None:
     lake.materialize(*released(), partition_key=DAY)
     read: dict[str, list[int]] = {}
@@ -139,6 +140,7 @@ def test_a_release_needs_every_blocking_check(lake: Lake) -> None:
     assert seen(lake) == [[1], [2]]
 
 
+@pytest.mark.full
 def test_other_days_are_rebased_and_the_lineage_names_published_snapshots(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +169,7 @@ def test_a_new_table_whose_source_is_rebased_names_the_published_snapshot(
     assert seen(lake) == [[3, 4, 7], [6, 8]]
 
 
+@pytest.mark.full
 def test_rows_that_another_run_has_changed_keep_back_all_tables(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.materialize(*released(), partition_key=DAY)
     other = frame_asset(

@@ -191,6 +191,7 @@ def test_a_single_run_backfill_is_one_snapshot_that_counts_each_partition(lake: 
     assert lake.summaries("hours")[0]["dagster.partition_keys"] == '["2013-01-01", "2013-01-02", "2013-01-03"]'
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("partitions_def", "key", "transform"),
     [

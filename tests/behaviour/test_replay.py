@@ -54,6 +54,7 @@ def test_a_run_is_replayed_from_the_snapshots_that_it_has_read(lake: Lake) -> No
     assert {name: lake.table(name).metadata.refs for name in heads} == heads, "the branches are dropped"
 
 
+@pytest.mark.full
 def test_without_a_comparison_the_rows_stay_in_a_branch(lake: Lake) -> None:
     run = lake.materialize(hours_asset(partitions_def=DAYS), doubled(lake), partition_key=DAY)
     table = replayed(lake, run.run_id, hours_asset(partitions_def=DAYS), doubled(lake, "7"))["doubled"]

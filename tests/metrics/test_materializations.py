@@ -17,6 +17,7 @@ def reading(numbers: pa.Table) -> pa.Table:
     return numbers
 
 
+@pytest.mark.full
 def test_outcomes_are_counted_and_measured(kept_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     with receiver() as got:
         metrics = OpenTelemetryMetrics(endpoint=got.endpoint, headers={"api-key": "secret"})

@@ -190,6 +190,7 @@ def test_identity_partitions_become_partition_values(sqlite_mirrors: Mirrors) ->
     assert mirrors.shown("t") == mirrors.written("t")
 
 
+@pytest.mark.full
 def test_an_append_copies_only_the_new_files(sqlite_mirrors: Mirrors) -> None:
     mirrors = sqlite_mirrors
     table = mirrors.create("t", NUMBERS, by="word")
@@ -394,6 +395,7 @@ def test_a_locked_database_is_waited_for_and_then_an_error(
     assert mirrors.shown("t") == mirrors.written("t")
 
 
+@pytest.mark.full
 def test_failed_copies_are_deleted_and_leave_the_catalog_as_it_was(
     sqlite_mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
