@@ -229,14 +229,21 @@ def check_table(io_manager: IcebergPySparkIOManager, spec: dg.AssetSpec, *, seco
 
 
 @contextmanager
+def home_instance() -> Iterator[dg.DagsterInstance | None]:
+    """Yield the Dagster instance of DAGSTER_HOME, or None if it is not set."""
+    if not os.environ.get("DAGSTER_HOME"):
+        yield None
+        return
+    with dg.DagsterInstance.get() as instance:
+        yield instance
+
+
+@contextmanager
 def opened(key: str, resource: IcebergPySparkIOManager) -> Iterator[IcebergPySparkIOManager]:
     """Yield the IO manager as in a run, with the values of environment variables."""
-    home = os.environ.get("DAGSTER_HOME")
-    with ExitStack() as stack:
-        instance = stack.enter_context(dg.DagsterInstance.get()) if home else None
-        made = stack.enter_context(dg.build_resources({key: resource}, instance=instance))
+    with home_instance() as instance, dg.build_resources({key: resource}, instance=instance) as made:
         io_manager: IcebergPySparkIOManager = getattr(made, key)
-        if home is None and isinstance(io_manager.spark.catalog, EmbeddedCatalog):
+        if instance is None and isinstance(io_manager.spark.catalog, EmbeddedCatalog):
             io_manager.spark.catalog.describe()  # raises an error if `directory` is not set
         yield io_manager
 

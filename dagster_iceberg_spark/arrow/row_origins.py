@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 
 from dagster_iceberg_spark.arrow.scan import PlannedScan
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.files import entries_in
+from dagster_iceberg_spark.catalog.files import data_manifests, entries_in
 from dagster_iceberg_spark.catalog.look import known_table, translated_answers
 from dagster_iceberg_spark.plan.read import ReadPlan
 
@@ -40,6 +39,5 @@ def rows_with_snapshots(
 def _snapshots_of_files(table: Table, snapshot_id: int | None) -> Mapping[str, int | None]:
     """Return the snapshot that added each data file of a snapshot."""
     snapshot = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
-    manifests = [] if snapshot is None else snapshot.manifests(table.io)
-    data = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
-    return dict(entries_in(table, data, lambda entry: (entry.data_file.file_path, entry.snapshot_id)))
+    manifests = data_manifests(table, snapshot)
+    return dict(entries_in(table, manifests, lambda entry: (entry.data_file.file_path, entry.snapshot_id)))

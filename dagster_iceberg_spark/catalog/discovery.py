@@ -1,16 +1,15 @@
 """Discovers the tables of a catalog, from their metadata and, for their partitions, their manifest lists."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from pyiceberg.conversions import from_bytes
-from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.types import IntegerType
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.files import entries_in
+from dagster_iceberg_spark.catalog.files import data_manifests, entries_in
 from dagster_iceberg_spark.catalog.look import known_table, look, translated_answers
 from dagster_iceberg_spark.catalog.tables import tables_of
 from dagster_iceberg_spark.catalog.values import granule_window
@@ -72,17 +71,10 @@ def _partitions(description: CatalogDescription, state: TableState) -> Discovere
     return None if window is None else DiscoveredPartitions(field.column, granule, window[0].isoformat())
 
 
-def _manifests(table: Table) -> Iterator[ManifestFile]:
-    snapshot = table.current_snapshot()
-    for manifest in () if snapshot is None else snapshot.manifests(table.io):
-        if manifest.content == ManifestContent.DATA:
-            yield manifest
-
-
 def _lowest(table: Table, field: PartitionField) -> int | None:
     """Return the least value of a partition field, from the manifest list, or None if some manifest does not tell."""
     found = list[int]()
-    for manifest in _manifests(table):
+    for manifest in data_manifests(table, table.current_snapshot()):
         place = _place(table, manifest.partition_spec_id, field)
         if place is None or not manifest.partitions:
             return None  # files of an older spec
@@ -99,7 +91,7 @@ def _values(table: Table, field: PartitionField) -> tuple[str, ...]:
         place = _place(table, entry.data_file.spec_id, field)
         return None if place is None else entry.data_file.partition[place]
 
-    values = set(entries_in(table, _manifests(table), value))
+    values = set(entries_in(table, data_manifests(table, table.current_snapshot()), value))
     return () if None in values else tuple(sorted(map(str, values)))
 
 

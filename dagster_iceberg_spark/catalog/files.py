@@ -90,9 +90,14 @@ def _all_files(table: Table, snapshot_id: int, described: Callable[[ManifestData
 
     pyiceberg's planner would keep the manifests and evaluate an empty filter for each file.
     """
-    manifests = _known_snapshot(table, snapshot_id).manifests(table.io)
-    data = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
-    return entries_in(table, data, lambda entry: described(entry.data_file))
+    manifests = data_manifests(table, _known_snapshot(table, snapshot_id))
+    return entries_in(table, manifests, lambda entry: described(entry.data_file))
+
+
+def data_manifests(table: Table, snapshot: PyIcebergSnapshot | None) -> list[ManifestFile]:
+    """Return the manifests of a snapshot that list data files, or none without a snapshot."""
+    manifests = () if snapshot is None else snapshot.manifests(table.io)
+    return [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
 
 
 def entries_in(

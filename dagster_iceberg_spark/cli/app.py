@@ -5,7 +5,6 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -237,12 +236,10 @@ def undo(*, run_id: str, dry_run: bool, cascade: bool, as_json: bool, **options:
       dagster-iceberg-spark undo --run 5d0f3c1e-... --dry-run
       dagster-iceberg-spark undo --run 5d0f3c1e-... --cascade -m my_project.definitions
     """  # noqa: D301 - click needs the character \b
-    import dagster as dg
-
+    from dagster_iceberg_spark.asset_tables import home_instance
     from dagster_iceberg_spark.undo import undo_run
 
-    with usage_errors(), ExitStack() as stack:
-        instance = stack.enter_context(dg.DagsterInstance.get()) if os.environ.get("DAGSTER_HOME") else None
+    with usage_errors(), home_instance() as instance:
         report = partial(click.echo, err=True)
         undone = partial(undo_run, run_id=run_id, dry_run=dry_run, cascade=cascade, instance=instance, report=report)
         done = in_locations(options, lambda each: [undone(each)])

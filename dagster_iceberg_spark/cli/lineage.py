@@ -1,9 +1,8 @@
 """The commands `history`, `impact` and `why`."""
 
 import json
-import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -122,18 +121,18 @@ def why(*, table: str, where: str, is_deep: bool, limit: int, as_json: bool, **o
       dagster-iceberg-spark why nyc.flights --where "tailnum = 'N14228' AND flight = 1545"
       dagster-iceberg-spark why nyc.daily_delays --where "origin = 'JFK'" --limit 1 --deep
     """  # noqa: D301 - click needs the character \b
+    from dagster_iceberg_spark.asset_tables import home_instance
     from dagster_iceberg_spark.lineage.catalogs import table_named
-    from dagster_iceberg_spark.lineage.why import Explanation, recorded_copies
+    from dagster_iceberg_spark.lineage.why import Explanation, nothing_copied, recorded_copies
 
-    with usage_errors(), ExitStack() as stack, _lakes(options, action="explain rows of") as lakes:
+    with (
+        usage_errors(),
+        home_instance() if is_deep else nullcontext() as instance,
+        _lakes(options, action="explain rows of") as lakes,
+    ):
         lake, state = table_named(lakes, table, action="explain rows of")
-        explanation = Explanation(lake, state, is_deep=is_deep)
-        if is_deep and os.environ.get("DAGSTER_HOME"):
-            from dagster import DagsterInstance
-
-            instance = stack.enter_context(DagsterInstance.get())
-            explanation = Explanation(lake, state, is_deep=True, copied=recorded_copies(instance))
-        origins = explanation.origins(where, limit=limit)
+        copied = nothing_copied if instance is None else recorded_copies(instance)
+        origins = Explanation(lake, state, is_deep=is_deep, copied=copied).origins(where, limit=limit)
     if as_json:
         click.echo(json.dumps([origin.document() for origin in origins], indent=2))
         return

@@ -1,9 +1,7 @@
 """The commands `health` and `maintain`."""
 
 import json
-import os
 import sys
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -129,15 +127,13 @@ def maintain(*, tables: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool
 
 
 def _maintained(tables: tuple[str, ...], options: dict[str, Any], *, dry_run: bool) -> "list[Maintained]":
-    import dagster as dg
-
+    from dagster_iceberg_spark.asset_tables import home_instance
     from dagster_iceberg_spark.maintenance.location import maintain_location
 
     def report(line: str) -> None:
         click.echo(line, err=True)
 
-    with usage_errors(), ExitStack() as stack:
-        instance = stack.enter_context(dg.DagsterInstance.get()) if os.environ.get("DAGSTER_HOME") else None
+    with usage_errors(), home_instance() as instance:
         return [
             item
             for each in definitions_of(**options)

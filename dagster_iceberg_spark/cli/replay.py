@@ -1,9 +1,7 @@
 """The command `replay`."""
 
 import json
-import os
 import sys
-from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -29,13 +27,11 @@ def replay(*, run_id: str, compare: bool, keep: bool, as_json: bool, **options: 
       dagster-iceberg-spark replay --run 5d0f3c1e-... --compare
       dagster-iceberg-spark replay --run 5d0f3c1e-... -m my_project.definitions
     """  # noqa: D301 - click needs the character \b
-    import dagster as dg
-
+    from dagster_iceberg_spark.asset_tables import home_instance
     from dagster_iceberg_spark.lineage.replay import replay_run
     from dagster_iceberg_spark.plan.history import few_partitions
 
-    with usage_errors(), ExitStack() as stack:
-        instance = stack.enter_context(dg.DagsterInstance.get()) if os.environ.get("DAGSTER_HOME") else None
+    with usage_errors(), home_instance() as instance:
         report = partial(click.echo, err=True)
         replayed = in_locations(
             options, partial(replay_run, run_id=run_id, compare=compare, keep=keep, instance=instance, report=report)

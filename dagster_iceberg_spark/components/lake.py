@@ -7,7 +7,15 @@ import dagster as dg
 from dagster.components.component_scaffolding import scaffold_component
 from pydantic import Field
 
-from dagster_iceberg_spark.components.models import ConfigurationModel, configured, given_values, model_of, refusal
+from dagster_iceberg_spark.components.models import (
+    ConfigurationModel,
+    configuration,
+    configured,
+    described,
+    given_values,
+    model_of,
+    refusal,
+)
 from dagster_iceberg_spark.config.configuration import selected
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.maintenance.job import build_location_maintenance
@@ -62,8 +70,8 @@ def _policy(context: dg.ResolutionContext, model: Any) -> MaintenancePolicy:
 class MaintenanceSchedule(dg.Model, dg.Resolvable):
     """When the tables of the code location are maintained, and how."""
 
-    schedule: Annotated[str, dg.Resolver.default(description="The cron schedule. Start it in the UI.")] = "0 3 * * *"
-    timezone: Annotated[str, dg.Resolver.default(description="The time zone of the schedule.")] = "UTC"
+    schedule: Annotated[str, described("The cron schedule. Start it in the UI.")] = "0 3 * * *"
+    timezone: Annotated[str, described("The time zone of the schedule.")] = "UTC"
     policy: Annotated[
         Any,  # a MaintenancePolicy
         dg.Resolver(
@@ -72,7 +80,7 @@ class MaintenanceSchedule(dg.Model, dg.Resolvable):
             description="What differs from the MaintenancePolicy's defaults, such as `{older_than: 30 days}`.",
         ),
     ] = Field(default_factory=MaintenancePolicy)
-    name: Annotated[str, dg.Resolver.default(description="Name of the job.")] = "iceberg_maintenance"
+    name: Annotated[str, described("Name of the job.")] = "iceberg_maintenance"
 
 
 @dg.scaffold_with(IcebergLakeScaffolder)
@@ -84,28 +92,22 @@ class IcebergLakeComponent(dg.Component, dg.Resolvable, dg.Model):
 
     spark: Annotated[
         Any,  # an IcebergSparkResource; Dagster takes no other models of pydantic
-        dg.Resolver(
+        configuration(
             resolved_spark,
-            model_field_type=SPARK_MODEL | str,
-            inject_before_resolve=False,
-            description="The Spark session and the catalog: the fields of IcebergSparkResource.",
+            SPARK_MODEL | str,
+            "The Spark session and the catalog: the fields of IcebergSparkResource.",
         ),
     ] = Field(default_factory=IcebergSparkResource)
     io_manager: Annotated[
         Mapping[str, Any],
-        dg.Resolver(
-            _fields,
-            model_field_type=IO_MANAGER_MODEL,
-            inject_before_resolve=False,
-            description="How assets are stored: the fields of IcebergPySparkIOManager.",
-        ),
+        configuration(_fields, IO_MANAGER_MODEL, "How assets are stored: the fields of IcebergPySparkIOManager."),
     ] = Field(default_factory=dict)
     maintenance: Annotated[
         MaintenanceSchedule | None,
-        dg.Resolver.default(description="What maintains the tables of the IO manager's assets. Default: nothing."),
+        described("What maintains the tables of the IO manager's assets. Default: nothing."),
     ] = None
-    spark_key: Annotated[str, dg.Resolver.default(description="Key of the resource with the Spark session.")] = "spark"
-    io_manager_key: Annotated[str, dg.Resolver.default(description="Key of the IO manager.")] = "iceberg"
+    spark_key: Annotated[str, described("Key of the resource with the Spark session.")] = "spark"
+    io_manager_key: Annotated[str, described("Key of the IO manager.")] = "iceberg"
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002 - Dagster's signature
         """Return the two resources, and the job that maintains the tables."""

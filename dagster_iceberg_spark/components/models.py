@@ -70,6 +70,17 @@ def _is_configuration(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, Configuration)
 
 
+def described(text: str) -> dg.Resolver:
+    """Return the resolver of a field with a description."""
+    resolver: dg.Resolver = dg.Resolver.default(description=text)
+    return resolver
+
+
+def configuration(resolve: Callable[[dg.ResolutionContext, Any], Any], model: Any, text: str) -> dg.Resolver:
+    """Return the resolver of a field that has the fields of a configuration, with its description."""
+    return dg.Resolver(resolve, model_field_type=model, inject_before_resolve=False, description=text)
+
+
 def given_values(context: dg.ResolutionContext, value: Any) -> Any:
     """Return what YAML gives for a configuration, with resolved templates.
 

@@ -8,6 +8,7 @@ import dagster as dg
 from dagster.components.component_scaffolding import scaffold_component
 
 from dagster_iceberg_spark.asset_checks.data import build_data_checks
+from dagster_iceberg_spark.components.models import described
 from dagster_iceberg_spark.components.sql_file import CHECKS, SqlFile, referenced_key
 from dagster_iceberg_spark.components.sql_partition import SqlPartition
 from dagster_iceberg_spark.errors import ConfigurationError
@@ -31,11 +32,6 @@ class SparkSqlScaffolder(dg.Scaffolder):
         (request.target_path / "example.sql").write_text(_EXAMPLE)
 
 
-def _described(text: str) -> dg.Resolver:
-    resolver: dg.Resolver = dg.Resolver.default(description=text)
-    return resolver
-
-
 @dg.scaffold_with(SparkSqlScaffolder)
 class SparkSqlComponent(dg.Component, dg.Resolvable, dg.Model):
     """Makes an asset of each SQL file in a folder. Spark runs the queries, and the IO manager stores their rows.
@@ -45,13 +41,13 @@ class SparkSqlComponent(dg.Component, dg.Resolvable, dg.Model):
     `ref('key')`. Their IO managers load them: the rows of the partitions that the run needs, from one snapshot.
     """
 
-    path: Annotated[str, _described("Folder of the SQL files, relative to this file.")] = "."
-    io_manager_key: Annotated[str, _described("Key of the IO manager that stores the results.")] = "iceberg"
-    spark_key: Annotated[str, _described("Key of the IcebergSparkResource that runs the queries.")] = "spark"
+    path: Annotated[str, described("Folder of the SQL files, relative to this file.")] = "."
+    io_manager_key: Annotated[str, described("Key of the IO manager that stores the results.")] = "iceberg"
+    spark_key: Annotated[str, described("Key of the IcebergSparkResource that runs the queries.")] = "spark"
     key_prefix: Annotated[
-        str | Sequence[str] | None, _described("Prefix of the keys of assets without a `key` in their file.")
+        str | Sequence[str] | None, described("Prefix of the keys of assets without a `key` in their file.")
     ] = None
-    group_name: Annotated[str | None, _described("Group of the assets that have none in their file.")] = None
+    group_name: Annotated[str | None, described("Group of the assets that have none in their file.")] = None
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return an asset for each file.

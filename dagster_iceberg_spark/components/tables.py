@@ -2,10 +2,8 @@
 
 import datetime as dt
 import logging
-import os
 import re
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -14,8 +12,11 @@ from dagster.components import DefsStateConfig, DefsStateConfigArgs, ResolvedDef
 from dagster.components.component_scaffolding import scaffold_component
 from pydantic import Field
 
+from dagster_iceberg_spark.asset_tables import home_instance
 from dagster_iceberg_spark.components.lake import SPARK_MODEL, resolved_spark
+from dagster_iceberg_spark.components.models import configuration, described
 from dagster_iceberg_spark.errors import CatalogUnavailableError
+from dagster_iceberg_spark.outputs.metadata import table_column
 from dagster_iceberg_spark.plan.discovery import (
     DiscoveredPartitions,
     DiscoveredTable,
@@ -45,11 +46,6 @@ class IcebergTablesScaffolder(dg.Scaffolder):
         scaffold_component(request, _EXAMPLE)
 
 
-def _described(text: str) -> dg.Resolver:
-    resolver: dg.Resolver = dg.Resolver.default(description=text)
-    return resolver
-
-
 @dg.scaffold_with(IcebergTablesScaffolder)
 class IcebergTablesComponent(dg.StateBackedComponent, dg.Resolvable, dg.Model):
     """Makes an asset of each table that others write to a catalog, with its columns and partitions.
@@ -60,35 +56,34 @@ class IcebergTablesComponent(dg.StateBackedComponent, dg.Resolvable, dg.Model):
 
     spark: Annotated[
         Any,  # an IcebergSparkResource; Dagster takes no other models of pydantic
-        dg.Resolver(
+        configuration(
             resolved_spark,
-            model_field_type=SPARK_MODEL | str,
-            inject_before_resolve=False,
-            description="The catalog: the fields of IcebergSparkResource, or an expression for one, such as "
+            SPARK_MODEL | str,
+            "The catalog: the fields of IcebergSparkResource, or an expression for one, such as "
             "`{{ context.load_component('lake').spark }}`.",
         ),
     ] = Field(default_factory=IcebergSparkResource)
     namespaces: Annotated[
-        Sequence[str], _described("Patterns of namespaces, such as `raw` or `shop.*`. Default: all namespaces.")
+        Sequence[str], described("Patterns of namespaces, such as `raw` or `shop.*`. Default: all namespaces.")
     ] = ()
-    tables: Annotated[Sequence[str], _described("Patterns of table names, such as `orders_*`.")] = ("*",)
-    exclude: Annotated[Sequence[str], _described("Patterns of full names that are left out, such as `raw.tmp_*`.")] = ()
-    include_owned: Annotated[bool, _described("Whether tables that an asset of Dagster writes become assets too.")] = (
+    tables: Annotated[Sequence[str], described("Patterns of table names, such as `orders_*`.")] = ("*",)
+    exclude: Annotated[Sequence[str], described("Patterns of full names that are left out, such as `raw.tmp_*`.")] = ()
+    include_owned: Annotated[bool, described("Whether tables that an asset of Dagster writes become assets too.")] = (
         False
     )
     key_prefix: Annotated[
         str | Sequence[str] | None,
-        _described("Prefix of the keys of the assets. The namespace and the name of the table follow."),
+        described("Prefix of the keys of the assets. The namespace and the name of the table follow."),
     ] = None
-    group_name: Annotated[str | None, _described("Group of the assets.")] = None
-    io_manager_key: Annotated[str, _described("Key of the IO manager that loads the tables.")] = "iceberg"
+    group_name: Annotated[str | None, described("Group of the assets.")] = None
+    io_manager_key: Annotated[str, described("Key of the IO manager that loads the tables.")] = "iceberg"
     watch: Annotated[
-        bool, _described("Whether a sensor records a materialization when others have written a table.")
+        bool, described("Whether a sensor records a materialization when others have written a table.")
     ] = False
     sensor_name: Annotated[
-        str | None, _described("Name of the sensor. Default: the name of this folder, with `_tables`.")
+        str | None, described("Name of the sensor. Default: the name of this folder, with `_tables`.")
     ] = None
-    minimum_interval_seconds: Annotated[int, _described("Seconds between two looks of the sensor.")] = 60
+    minimum_interval_seconds: Annotated[int, described("Seconds between two looks of the sensor.")] = 60
     defs_state: ResolvedDefsStateConfig = DefsStateConfigArgs.local_filesystem()
 
     @property
@@ -107,10 +102,7 @@ class IcebergTablesComponent(dg.StateBackedComponent, dg.Resolvable, dg.Model):
         from dagster_iceberg_spark.catalog.discovery import discover_tables
 
         selection = TableSelection(self.namespaces, self.tables, self.exclude, includes_owned=self.include_owned)
-        with ExitStack() as stack:
-            home = os.environ.get("DAGSTER_HOME")
-            instance = stack.enter_context(dg.DagsterInstance.get()) if home else None
-            opened = stack.enter_context(dg.build_resources({"spark": self.spark}, instance=instance))
+        with home_instance() as instance, dg.build_resources({"spark": self.spark}, instance=instance) as opened:
             found = discover_tables(opened.spark.catalog_description, selection, warn=_logger.warning)
         written = state_path.with_name(f"{state_path.name}.new")
         written.parent.mkdir(parents=True, exist_ok=True)
@@ -161,12 +153,7 @@ class IcebergTablesComponent(dg.StateBackedComponent, dg.Resolvable, dg.Model):
 def _columns(table: DiscoveredTable) -> dg.TableSchema:
     return dg.TableSchema(
         columns=[
-            dg.TableColumn(
-                column.name,
-                column.type,
-                description=None if column.doc is None else escaped(column.doc),
-                constraints=dg.TableColumnConstraints(nullable=not column.is_required),
-            )
+            table_column(column.name, column.type, column.doc, is_required=column.is_required)
             for column in table.columns
         ]
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Final, TypeAlias
 
 import dagster as dg
@@ -30,7 +31,8 @@ _EXPIRED: Final = "The snapshot has expired, and no ledger of maintenance tells 
 Copied: TypeAlias = Callable[[HistoryEntry], Mapping[str, Mapping[str, str]]]
 
 
-def _nothing_copied(_: HistoryEntry) -> Mapping[str, Mapping[str, str]]:
+def nothing_copied(_: HistoryEntry) -> Mapping[str, Mapping[str, str]]:
+    """Return no columns, for want of a record."""
     return {}
 
 
@@ -104,7 +106,7 @@ class Explanation:
     tables: LakeTables
     state: TableState
     is_deep: bool = False
-    copied: Copied = _nothing_copied
+    copied: Copied = nothing_copied
     _shown: set[tuple[str, int]] = field(default_factory=set, init=False, compare=False)
 
     def origins(self, where: str, *, limit: int) -> list[Origin]:
@@ -218,17 +220,22 @@ def _doubt(state: TableState, entry: HistoryEntry) -> str | None:
 
 
 def recorded_copies(instance: dg.DagsterInstance) -> Copied:
-    """Return a function that returns the copied columns that Dagster has recorded of a snapshot."""
+    """Return a function that returns the copied columns that Dagster has recorded of a snapshot.
+
+    The events of a run are read once.
+    """
+
+    @cache
+    def by_asset(run_id: str) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
+        found = {}
+        for recorded in recorded_events(instance, [run_id]):
+            value = recorded.event.metadata.get(COPIED_COLUMNS)
+            if isinstance(value, dg.JsonMetadataValue) and isinstance(value.value, dict):
+                found["/".join(recorded.event.asset_key.path)] = value.value
+        return found
 
     def copied(entry: HistoryEntry) -> Mapping[str, Mapping[str, str]]:
-        asset = entry.snapshot.summary.get(lineage.ASSET_KEY)
-        for recorded in recorded_events(instance, [entry.run_id] if entry.run_id else []):
-            event = recorded.event
-            if not isinstance(event, dg.AssetMaterialization) or "/".join(event.asset_key.path) != asset:
-                continue
-            value = event.metadata.get(COPIED_COLUMNS)
-            if isinstance(value, dg.JsonMetadataValue) and isinstance(value.value, dict):
-                return value.value
-        return {}
+        asset = entry.snapshot.summary.get(lineage.ASSET_KEY, "")
+        return by_asset(entry.run_id).get(asset, {}) if entry.run_id else {}
 
     return copied

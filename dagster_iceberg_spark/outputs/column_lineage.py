@@ -76,7 +76,7 @@ class UpstreamTables:
         )
         copied: dict[str, dict[str, str]] = {}
         for name, source in zip(columns, lineage.copied, strict=True):
-            assets = self._assets(()) if source is None else self._assets((source,))
+            assets = None if source is None else self._assets((source,))
             if assets is not None and len(assets) == 1:
                 ((asset, column),) = assets
                 copied.setdefault(asset, {})[schema.exact(name)] = column

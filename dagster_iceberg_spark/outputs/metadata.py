@@ -112,19 +112,31 @@ def data_version(commit: Commit, policy: DataVersionPolicy, *, code_version: str
 
 
 def column_schema(schema: Schema, column_docs: Mapping[str, str]) -> dg.TableSchema:
-    """Return the table's columns as Dagster shows them.
+    """Return the table's columns as Dagster shows them, with the descriptions of the definition as they are."""
+    columns = (
+        table_column(
+            field.name,
+            str(field.type),
+            field.doc,
+            is_required=field.is_required,
+            is_trusted=column_docs.get(field.name) == field.doc,
+        )
+        for field in schema
+    )
+    return dg.TableSchema(columns=list(columns))
+
+
+def table_column(
+    name: str, column_type: str, doc: str | None, *, is_required: bool, is_trusted: bool = False
+) -> dg.TableColumn:
+    """Return a column as Dagster shows it.
 
     The UI renders descriptions as Markdown. Anyone may have written a description that is not in the definition, so its
     markup is escaped: it cannot become a link, an image or an element.
     """
-    columns = []
-    for field in schema:
-        doc = field.doc
-        if doc is not None and column_docs.get(field.name) != doc:
-            doc = escaped(doc)
-        constraints = dg.TableColumnConstraints(nullable=not field.is_required)
-        columns.append(dg.TableColumn(field.name, str(field.type), description=doc, constraints=constraints))
-    return dg.TableSchema(columns=columns)
+    shown = doc if doc is None or is_trusted else escaped(doc)
+    constraints = dg.TableColumnConstraints(nullable=not is_required)
+    return dg.TableColumn(name, column_type, description=shown, constraints=constraints)
 
 
 def _tables(commit: Commit, reads: Sequence[UpstreamRead]) -> dict[str, dg.MarkdownMetadataValue]:

@@ -1,6 +1,6 @@
 """Decides what the tables of a run start from when it is replayed, and whether their rows are the same."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -125,7 +125,8 @@ class RowComparison:
 
 def compared(before: RowDigest, after: RowDigest) -> RowComparison:
     """Compare the rows of a run with those of its replay, in the columns that both have."""
-    columns = {name: _verdict(before.columns[name], after.columns[name]) for name in _shared(before, after)}
+    shared = [name for name in before.columns if name in after.columns]
+    columns = {name: _verdict(before.columns[name], after.columns[name]) for name in shared}
     return RowComparison(before.rows, after.rows, columns, _verdict(before.whole, after.whole))
 
 
@@ -182,10 +183,6 @@ class ReplayedTable:
             "new_columns": [*self.new_columns],
             **({} if self.comparison is None else {"comparison": self.comparison.document()}),
         }
-
-
-def _shared(before: RowDigest, after: RowDigest) -> Iterator[str]:
-    return (name for name in before.columns if name in after.columns)
 
 
 def _verdict(before: tuple[str, str], after: tuple[str, str]) -> Verdict:

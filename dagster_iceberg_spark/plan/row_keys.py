@@ -1,7 +1,7 @@
 """The rows of an input that rows were made of, by the key of the input: one row for each key."""
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -30,11 +30,7 @@ def rows_by_key(
         if len(known) < len(terms):
             return None
         found.append(all_of(known))
-    return any_of(_distinct(found)) if found else None
-
-
-def _distinct(terms: Sequence[Predicate]) -> Iterator[Predicate]:
-    return iter(dict.fromkeys(terms))
+    return any_of(dict.fromkeys(found)) if found else None
 
 
 def _term(key: str, value: Any, schema: Schema) -> Predicate | None:
