@@ -96,7 +96,13 @@ def build_location_maintenance(
     def groups(context: dg.OpExecutionContext) -> Mapping[str, Sequence[StoredAsset]]:
         members = stored_assets_in(location_assets(context))
         found = _by_table([member for member in members if member.io_manager_key == io_manager_key])
-        return {_op_name(group[0].spec.key): group for group in found.values()}
+        named = dict[str, Sequence[StoredAsset]]()
+        for group in found.values():
+            name = _op_name(group[0].spec.key)
+            while name in named:  # keys such as `a/b` and `a__b`
+                name += "_"
+            named[name] = group
+        return named
 
     @dg.op(out=dg.DynamicOut(str), description="Finds the tables of the assets.")
     def find_tables(context: dg.OpExecutionContext) -> Iterator[dg.DynamicOutput[str]]:

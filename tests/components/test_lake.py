@@ -19,6 +19,7 @@ from dagster_iceberg_spark import (
 )
 from dagster_iceberg_spark.components import lake
 from dagster_iceberg_spark.components.lake import IO_MANAGER_MODEL, SPARK_MODEL
+from dagster_iceberg_spark.maintenance.job import build_location_maintenance
 
 CATALOG = {"kind": "rest", "uri": "http://catalog:8181", "warehouse": "lake"}
 
@@ -106,3 +107,23 @@ def test_every_field_has_a_description(model: Any) -> None:
 @pytest.mark.parametrize("component", [IcebergLakeComponent, IcebergTablesComponent, SparkSqlComponent])
 def test_every_attribute_has_a_description(component: Any) -> None:
     assert all(field.description for field in component.get_model_cls().model_fields.values())
+
+
+def test_tables_whose_keys_look_alike_are_all_maintained(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dg.asset(key=["a", "b"], io_manager_key="iceberg")
+    def one() -> None: ...
+
+    @dg.asset(key="a__b", io_manager_key="iceberg")
+    def other() -> None: ...
+
+    monkeypatch.setattr("dagster_iceberg_spark.maintenance.job.location_assets", lambda _: [one, other])
+    job = build_location_maintenance(
+        "iceberg", policy=MaintenancePolicy(), schedule="0 3 * * *", timezone="UTC", name="maintain"
+    )
+    resources = {"iceberg": IcebergPySparkIOManager(), "io_manager": dg.mem_io_manager}
+    definitions = dg.Definitions.merge(dg.Definitions(assets=[one, other], resources=resources), job)
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = definitions.resolve_job_def("maintain").execute_in_process(
+            instance=instance, op_selection=["find_tables"]
+        )
+    assert result.output_for_node("find_tables") == {"a__b": "a__b", "a__b_": "a__b_"}
