@@ -1,68 +1,21 @@
-"""Shared fixtures: one classic session, one Spark Connect server, and a new lake for each test."""
+"""Which tests run when, and the fixtures that all share: the engines, and a lake on each.
+
+Nothing here imports Dagster, Spark or pyiceberg before a test needs them.
+"""
 
 import os
-import signal
-import socket
-import subprocess
-import threading
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
-import dagster as dg
-import pyarrow as pa
-import pyspark
 import pytest
-from pyspark.sql import DataFrame, SparkSession
 
-from dagster_iceberg_spark import DuckLakeMirror, IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
-from dagster_iceberg_spark.resource import SESSIONS
-from dagster_iceberg_spark.versions import (
-    ICEBERG_AWS_BUNDLE,
-    ICEBERG_AZURE_BUNDLE,
-    ICEBERG_EXTENSIONS,
-    ICEBERG_GCP_BUNDLE,
-    ICEBERG_SPARK_RUNTIME,
-    ICEBERG_VERSION,
-    MYSQL_JDBC,
-    POSTGRESQL_JDBC,
-    SPARK_VERSION,
-    SQLITE_JDBC,
-)
-
-# A test that needs no engine starts in half the time without these imports.
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
-    from pyiceberg.table.snapshots import Snapshot
+    import dagster as dg
 
-TESTED_BUNDLES = (
-    ICEBERG_AZURE_BUNDLE.replace(ICEBERG_VERSION, "1.10.0"),
-    ICEBERG_GCP_BUNDLE.replace(ICEBERG_VERSION, "1.11.0"),
-)
-"""Older versions than the package uses, since mirrors of Maven Central lag behind."""
-
-CONNECT_JARS = ("org.apache.spark:spark-connect_2.12:3.5.7",) if SPARK_VERSION == "3.5" else ()
-"""Spark has Connect in its own distribution from 4.0 on."""
-JARS = (ICEBERG_SPARK_RUNTIME, SQLITE_JDBC, *CONNECT_JARS)
-SERVER_JARS = (*JARS, ICEBERG_AWS_BUNDLE, MYSQL_JDBC, POSTGRESQL_JDBC, *TESTED_BUNDLES)
-"""Only tests with servers use these: a Spark Connect server copies all of its jars for each new session."""
-SPARK_CONF = {
-    "spark.master": "local[2]",
-    "spark.driver.memory": "2g",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.ui.enabled": "false",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.session.timeZone": "Asia/Tokyo",
-    "spark.jars.packages": ",".join(JARS),
-}
-"""A session with a time zone that no test uses, so that no result depends on it."""
-CONNECT_CONF = {key: value for key, value in SPARK_CONF.items() if key.startswith("spark.sql.")}
-CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
-SERVER_START_SECONDS = 120
+    from tests.lakes import Before, Lake
 
 # No test uses the machine's time zone either. Spark's JVM inherits it.
 os.environ["TZ"] = "America/St_Johns"
@@ -73,29 +26,62 @@ for name in [name for name in os.environ if name.startswith("AWS_")]:
     del os.environ[name]
 os.environ.update(AWS_EC2_METADATA_DISABLED="true", AWS_CONFIG_FILE=os.devnull, AWS_SHARED_CREDENTIALS_FILE=os.devnull)
 
-# The tests start many JVMs and run little in each: compiling less takes 40 % less processor time. It also reduces the
-# code cache to 48 MB. A long-lived JVM fills it, then sweeps and recompiles, and finally interprets its code.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC")
-
+# The tests start many JVMs and run little in each: compiling less takes 40 % less processor time, and not verifying
+# bytecode takes 20 % less at the start. Compiling less also reduces the code cache to 48 MB. A long-lived JVM fills it,
+# then sweeps and recompiles, and finally interprets its code.
+_JAVA_OPTIONS: Final = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:ReservedCodeCacheSize=240m",
+    "-XX:+UseSerialGC",
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
+)
+os.environ.setdefault("JDK_JAVA_OPTIONS", " ".join(_JAVA_OPTIONS))
 
 SEEN: Final = pytest.StashKey[set[tuple[str, str]]]()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark all cases except the first of a test that needs an engine as `full`, for `make test-full`.
+    """Mark the cases of tests that need an engine by when they run. Put the most important case first.
 
-    Put the most important case first. A test with the mark `each_engine` has a first case on each engine.
+    `make test` runs the first case of a test on classic Spark, and `make test-full` the others. On Spark Connect, a
+    test with the mark `each_engine` has its first case in `make test-full`, or in `make test` if the mark says "quick".
+    If it says "all", its other cases are in `make test-full` too. The rest of the product runs in `make test-long`.
     """
-    marks = {mark.name for mark in item.iter_markers()}
-    if not isinstance(item, pytest.Function) or "spark" not in marks or not marks.isdisjoint(("server", "slow")):
+    if not _needs_an_engine(item):
+        item.add_marker(pytest.mark.xdist_group(item.path.name))
+        return
+    engine = _engine_of(item)
+    item.add_marker(pytest.mark.xdist_group(engine))
+    if item.get_closest_marker("server") is not None or item.get_closest_marker("slow") is not None:
         return
     seen = item.session.stash.setdefault(SEEN, set())
-    engine = str(item.callspec.params.get("engine", "")) if hasattr(item, "callspec") else ""
-    is_each = "each_engine" in marks
-    case = (f"{item.path}::{item.originalname}", engine if is_each else "")
-    if case in seen or (engine == "connect" and not is_each):
-        item.add_marker(pytest.mark.full)
-    seen.add(case)
+    test = (f"{item.path}::{getattr(item, 'originalname', item.name)}", engine)
+    is_first = test not in seen
+    seen.add(test)
+    when = _when(item, engine, is_first=is_first)
+    if when is not None:
+        item.add_marker(when)
+
+
+def _engine_of(item: pytest.Item) -> str:
+    if "connect_server" in getattr(item, "fixturenames", ()):
+        return "connect"
+    callspec = getattr(item, "callspec", None)
+    return str(callspec.params.get("engine", "classic")) if callspec is not None else "classic"
+
+
+def _when(item: pytest.Item, engine: str, *, is_first: bool) -> pytest.MarkDecorator | None:
+    """Return the mark of a case, or None for `make test`."""
+    each = item.get_closest_marker("each_engine")
+    chooses = any("engine" in str(mark.args[0]) for mark in item.iter_markers("parametrize"))
+    if engine != "connect" or "engine" not in getattr(item, "fixturenames", ()):
+        return None if is_first else pytest.mark.full
+    if each is not None and is_first and "quick" in each.args:
+        return None
+    if chooses or (each is not None and (is_first or "all" in each.args)):
+        return pytest.mark.full
+    return pytest.mark.slow
 
 
 @pytest.hookimpl(trylast=True)  # after the tests have been selected
@@ -103,141 +89,80 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run tests without an engine first. Give the JVM the jars that the selected tests need."""
     items.sort(key=_needs_an_engine)
     if any(item.get_closest_marker("server") is not None for item in items):
-        SPARK_CONF["spark.jars.packages"] = ",".join(SERVER_JARS)
+        from tests.lakes import add_server_jars
+
+        add_server_jars()
 
 
 def _needs_an_engine(item: pytest.Item) -> bool:
     return any(item.get_closest_marker(name) is not None for name in ("spark", "server"))
 
 
-Query = str | Callable[[SparkSession], Any]
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keep Hypothesis's plugin from importing Hypothesis for its summary, which takes as long as a file of tests."""
+    if "hypothesis" not in sys.modules:
+        session.config.pluginmanager.unregister(name="hypothesispytest")
 
 
-@dataclass
-class Lake:
-    """A catalog with its resources, and shortcuts for tests."""
-
-    spark: IcebergSparkResource
-    io_manager: IcebergPySparkIOManager
-    instance: dg.DagsterInstance
-    directory: Path
-
-    @property
-    def session(self) -> SparkSession:
-        return self.spark.spark_session
-
-    @property
-    def resources(self) -> dict[str, Any]:
-        return {"spark": self.spark, "iceberg": self.io_manager, "io_manager": dg.mem_io_manager}
-
-    def with_options(self, **options: Any) -> "Lake":
-        """Return the same lake with an IO manager that has other options."""
-        given = {"namespace": "db", **mirror_options(self.directory), **options}
-        io_manager = IcebergPySparkIOManager(spark=self.spark, **given)
-        return Lake(self.spark, io_manager, self.instance, self.directory)
-
-    def materialize(self, *assets: Any, raise_on_error: bool = True, **kwargs: Any) -> dg.ExecuteInProcessResult:
-        return dg.materialize(
-            list(assets),
-            resources=self.resources,
-            instance=self.instance,
-            raise_on_error=raise_on_error,
-            **kwargs,
-        )
-
-    def materialize_range(self, *assets: Any, first: str, last: str, **kwargs: Any) -> dg.ExecuteInProcessResult:
-        tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
-        return self.materialize(*assets, tags=tags, **kwargs)
-
-    def failure(self, *assets: Any, **kwargs: Any) -> "StepError":
-        """Materialize assets that must fail, and return the package's error."""
-        result = self.materialize(*assets, raise_on_error=False, **kwargs)
-        assert not result.success
-        return error_of(result)
-
-    def table(self, name: str, namespace: str = "db") -> "Table":
-        return self.spark.pyiceberg_catalog.load_table((namespace, name))
-
-    def head(self, name: str) -> "Snapshot":
-        snapshot = self.table(name).current_snapshot()
-        assert snapshot is not None
-        return snapshot
-
-    def arrow(self, name: str, **scan: Any) -> pa.Table:
-        return self.table(name).scan(**scan).to_arrow()
-
-    def rows(self, name: str, *columns: str) -> list[Any]:
-        """Return all rows, sorted. For one column, return its values."""
-        table = self.arrow(name)
-        picked = [table.column(column).to_pylist() for column in columns or table.column_names]
-        return sorted(picked[0] if len(picked) == 1 else zip(*picked, strict=True))
-
-    def summaries(self, name: str) -> list[Mapping[str, str]]:
-        snapshots = sorted(self.table(name).snapshots(), key=lambda snapshot: snapshot.sequence_number or 0)
-        return [
-            {"operation": item.summary.operation.value, **item.summary.additional_properties}
-            for item in snapshots
-            if item.summary is not None
-        ]
-
-    def exists(self, name: str) -> bool:
-        return bool(self.spark.pyiceberg_catalog.table_exists(("db", name)))
+@pytest.fixture(scope="session", params=["classic", pytest.param("connect", marks=pytest.mark.connect)])
+def engine(request: pytest.FixtureRequest) -> str:
+    """Run the test in a classic session and on Spark Connect."""
+    return str(request.param)
 
 
-def arrow_of(frame: DataFrame) -> pa.Table:
-    """The rows of a DataFrame, as pyspark 4.0 and newer give them by `toArrow`."""
-    from dagster_iceberg_spark.spark.versions import version_of
+@pytest.fixture(scope="session")
+def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Start a real Spark Connect server and yield its address."""
+    from dagster_iceberg_spark.resource import SESSIONS
+    from tests.lakes import ConnectServer
 
-    return version_of(frame.sparkSession).arrow_of(frame)
-
-
-def annotation_of(annotation: Any, lake: Lake) -> Any:
-    """The annotation, or in its place the class of DataFrames over Connect, which was another one in pyspark 3.5."""
-    frame: Any = lake.session.range(0)
-    return type(frame) if annotation is DataFrame and not isinstance(frame, DataFrame) else annotation
-
-
-def resuming(run_id: str) -> dict[str, str]:
-    """Return the tags that Dagster gives to a run that resumes a failed run."""
-    return {"dagster/parent_run_id": run_id, "dagster/root_run_id": run_id, "dagster/is_resume_retry": "true"}
+    server = ConnectServer(tmp_path_factory.mktemp("connect"))
+    try:
+        server.start()
+        yield server.address
+    finally:
+        # At exit, pyspark's own clean-up would wait minutes for a server that is gone.
+        SESSIONS.close_all()
+        server.kill()
 
 
-def while_it_writes(fault: Callable[[], None], monkeypatch: pytest.MonkeyPatch, *, seconds: float) -> None:
-    """Trigger the fault once, this many seconds after the engine has started to write."""
-    from dagster_iceberg_spark.spark import commit, writer
+@pytest.fixture(scope="module")
+def kept_instance(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[dg.DagsterInstance]":
+    """A persistent instance, so that runs can be resumed."""
+    from tests.instances import local_instance
 
-    begun = threading.Event()
-
-    def write(*args: Any) -> Any:
-        if not begun.is_set():
-            begun.set()
-            threading.Timer(seconds, fault).start()
-        return writer.write(*args)
-
-    monkeypatch.setattr(commit, "write", write)
-
-
-@contextmanager
-def dying(patch: pytest.MonkeyPatch, *, after_commit: bool = True) -> Iterator[None]:
-    """Let runs inside the block die after their commit, before Dagster knows of it, or before their commit."""
-    from dagster_iceberg_spark.spark import commit, writer
-
-    def dies(*args: Any) -> None:
-        if after_commit:
-            writer.write(*args)
-        message = "gone"
-        raise SystemError(message)
-
-    with patch.context() as patched:
-        patched.setattr(commit, "write", dies)
-        yield
-
-
-Before: TypeAlias = Callable[[Callable[[], Any]], None]
+    with local_instance(tmp_path_factory.mktemp("instance")) as instance:
+        yield instance
 
 
 @pytest.fixture
-def before_publication(monkeypatch: pytest.MonkeyPatch) -> Before:
+def lake(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[Lake]":
+    """An empty lake on SQLite and local files."""
+    from tests.lakes import open_lake, sqlite_in
+
+    remote = request.getfixturevalue("connect_server") if engine == "connect" else None
+    yield from open_lake(sqlite_in(tmp_path), tmp_path, remote)
+
+
+@pytest.fixture
+def kept_lake(lake: "Lake", kept_instance: "dg.DagsterInstance") -> "Lake":
+    """A lake whose runs can be resumed."""
+    from tests.lakes import Lake
+
+    return Lake(lake.spark, lake.io_manager, kept_instance, lake.directory)
+
+
+@pytest.fixture
+def classic_lake(tmp_path: Path) -> "Iterator[Lake]":
+    """An empty lake with a classic session, for behavior that does not depend on the engine."""
+    from tests.lakes import open_lake, sqlite_in
+
+    yield from open_lake(sqlite_in(tmp_path), tmp_path, None)
+
+
+@pytest.fixture
+def before_publication(monkeypatch: pytest.MonkeyPatch) -> "Before":
     """Run something once, after the audits and before the publication."""
     from dagster_iceberg_spark.spark import staged_write
 
@@ -252,207 +177,3 @@ def before_publication(monkeypatch: pytest.MonkeyPatch) -> Before:
         monkeypatch.setattr(staged_write, "publish", published)
 
     return once
-
-
-def error_of(result: dg.ExecuteInProcessResult) -> "StepError":
-    """Return the package's error of a failed run: the cause of a Failure, or the error itself."""
-    failures = [event for event in result.all_events if event.is_step_failure]
-    data = failures[-1].step_failure_data
-    assert data.error is not None
-    chain = data.error
-    while chain.cause is not None and chain.cls_name in (
-        "DagsterExecutionHandleOutputError",
-        "DagsterExecutionLoadInputError",
-        "DagsterExecutionStepExecutionError",
-        "Failure",
-    ):
-        chain = chain.cause
-    return StepError(chain.cls_name or "", chain.message, allow_retries=data.user_failure_data is None)
-
-
-class StepError(Exception):
-    """A step's error as serialized by Dagster."""
-
-    def __init__(self, class_name: str, message: str, *, allow_retries: bool) -> None:
-        super().__init__(message.split(f"{class_name}: ", 1)[-1].strip())
-        self.class_name = class_name
-        self.allow_retries = allow_retries
-
-
-def metadata_of(result: dg.ExecuteInProcessResult, asset: str, partition: str | None = None) -> dict[str, Any]:
-    """Return the metadata of an asset's materialization as plain values."""
-    for event in result.get_asset_materialization_events():
-        materialization = event.step_materialization_data.materialization
-        if materialization.asset_key.path[-1] == asset and partition in (None, materialization.partition):
-            return {key: value.value for key, value in materialization.metadata.items()}
-    pytest.fail(f"no materialization of {asset} {partition or ''}")
-
-
-def frame_asset(name: str, query: Query, **kwargs: Any) -> dg.AssetsDefinition:
-    """Return an asset that returns a query's result. `{start}`, `{end}` and `{key}` stand for its partition."""
-
-    def _asset(context: dg.AssetExecutionContext, spark: IcebergSparkResource) -> Any:
-        if callable(query):
-            return query(spark.spark_session)
-        return spark.spark_session.sql(query.format(**_partition_words(context)))
-
-    asset: dg.AssetsDefinition = dg.asset(name=name, io_manager_key="iceberg", **kwargs)(_asset)
-    return asset
-
-
-def _partition_words(context: dg.AssetExecutionContext) -> dict[str, str]:
-    if not context.has_partition_key and not context.has_partition_key_range:
-        return {}
-    keys: Sequence[str] = context.partition_keys
-    words = {"key": keys[0], "keys": ", ".join(repr(key) for key in keys)}
-    definition = context.assets_def.partitions_def
-    if isinstance(definition, dg.TimeWindowPartitionsDefinition):
-        window = context.partition_time_window
-        words["start"] = f"timestamp_seconds({int(window.start.timestamp())})"
-        words["end"] = f"timestamp_seconds({int(window.end.timestamp())})"
-    return words
-
-
-HOURS = "select explode(sequence({start}, {end} - interval 1 second, interval 1 hour)) as ts, {value} as v"
-
-
-def hours_asset(name: str = "hours", value: str = "1", **kwargs: Any) -> dg.AssetsDefinition:
-    """Return an asset with one row for each hour of its window, in the column `ts`, and a value in `v`."""
-    kwargs.setdefault("metadata", {"partition_expr": "ts"})
-    return frame_asset(name, HOURS.replace("{value}", value), **kwargs)
-
-
-@pytest.fixture(scope="session", params=["classic", pytest.param("connect", marks=pytest.mark.connect)])
-def engine(request: pytest.FixtureRequest) -> str:
-    """Run the test in a classic session and on Spark Connect."""
-    return str(request.param)
-
-
-@pytest.fixture(scope="session")
-def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start a real Spark Connect server and yield its address."""
-    server = ConnectServer(tmp_path_factory.mktemp("connect"))
-    try:
-        server.start()
-        yield server.address
-    finally:
-        # At exit, pyspark's own clean-up would wait minutes for a server that is gone.
-        SESSIONS.close_all()
-        server.kill()
-
-
-class ConnectServer:
-    """A Spark Connect server that tests can kill and restart on the same port."""
-
-    def __init__(self, directory: Path, conf: Mapping[str, str] | None = None) -> None:
-        self.port = free_port()
-        self._conf = conf or {}
-        self._directory = directory
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def address(self) -> str:
-        return f"sc://127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        home, log = Path(pyspark.__file__).parent, self._directory / "server.log"
-        conf = {
-            **{key: value for key, value in SPARK_CONF.items() if not key.startswith("spark.sql.")},
-            **self._conf,
-            "spark.sql.extensions": ICEBERG_EXTENSIONS,
-            "spark.connect.grpc.binding.port": str(self.port),
-            "spark.connect.grpc.binding.address": "127.0.0.1",
-        }
-        command = [str(home / "bin" / "spark-submit"), "--class", CONNECT_SERVER]
-        for key, value in conf.items():
-            command += ["--conf", f"{key}={value}"]
-        with log.open("a") as output:
-            self._process = subprocess.Popen(
-                [*command, "spark-internal"],
-                stdout=output,
-                stderr=output,
-                cwd=self._directory,
-                env={**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"},
-                start_new_session=True,
-            )
-        wait_for_port(self.port, self._process, log, seconds=SERVER_START_SECONDS)
-
-    def kill(self) -> None:
-        if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-            self._process = None
-
-
-@pytest.fixture(scope="module")
-def kept_instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dg.DagsterInstance]:
-    """A persistent instance, so that runs can be resumed. Events are kept in memory, which is faster."""
-    events = {"module": "dagster._core.storage.event_log", "class": "InMemoryEventLogStorage"}
-    directory = str(tmp_path_factory.mktemp("instance"))
-    with dg.DagsterInstance.local_temp(directory, overrides={"event_log_storage": events}) as instance:
-        yield instance
-
-
-@pytest.fixture
-def lake(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
-    """An empty lake on SQLite and local files."""
-    remote = request.getfixturevalue("connect_server") if engine == "connect" else None
-    yield from open_lake(
-        SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")), tmp_path, remote
-    )
-
-
-@pytest.fixture
-def kept_lake(
-    engine: str, kept_instance: dg.DagsterInstance, request: pytest.FixtureRequest, tmp_path: Path
-) -> Iterator[Lake]:
-    """A lake whose runs can be resumed."""
-    remote = request.getfixturevalue("connect_server") if engine == "connect" else None
-    catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh"))
-    for lake in open_lake(catalog, tmp_path, remote):
-        yield Lake(lake.spark, lake.io_manager, kept_instance, lake.directory)
-
-
-@pytest.fixture
-def classic_lake(tmp_path: Path) -> Iterator[Lake]:
-    """An empty lake with a classic session, for behavior that does not depend on the engine."""
-    yield from open_lake(
-        SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh")), tmp_path, None
-    )
-
-
-def open_lake(catalog: Any, directory: Path, remote: str | None) -> Iterator[Lake]:
-    """Yield a lake on the catalog and close its session afterwards."""
-    conf = CONNECT_CONF if remote else SPARK_CONF
-    spark = IcebergSparkResource(catalog=catalog, spark_config=conf, remote=remote, jars="provided")
-    io_manager = IcebergPySparkIOManager(spark=spark, namespace="db", **mirror_options(directory))
-    with dg.DagsterInstance.ephemeral() as instance:
-        yield Lake(spark, io_manager, instance, directory)
-    SESSIONS.release(id(spark), stops_when_unused="yes" if remote else "no")
-
-
-def mirror_options(directory: Path) -> dict[str, Any]:
-    """Return a mirror for every table of the tests, if the environment variable MIRROR_MODE names its mode."""
-    mode: Any = os.environ.get("MIRROR_MODE")
-    return {"mirror": DuckLakeMirror(catalog=f"sqlite:///{directory}/mirror.ducklake", mode=mode)} if mode else {}
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def wait_for_port(port: int, process: subprocess.Popen[Any], log: Path, *, seconds: float) -> None:
-    """Wait until the server accepts connections. Fail immediately if it has died."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            pytest.fail(f"the server died:\n{log.read_text()[-4000:]}")
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            time.sleep(0.2)
-        else:
-            return
-    pytest.fail(f"the server did not start in {seconds:.0f} s:\n{log.read_text()[-4000:]}")

@@ -7,7 +7,7 @@ import pytest
 from pyiceberg.types import StringType
 
 from dagster_iceberg_spark import build_table_checks
-from tests.conftest import Lake, frame_asset
+from tests.lakes import Lake, frame_asset
 
 pytestmark = pytest.mark.spark
 

@@ -13,6 +13,7 @@ import dagster as dg
 import pytest
 
 from dagster_iceberg_spark import dagster_private
+from tests.instances import local_instance
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-01-05")
 
@@ -40,7 +41,7 @@ class Spy(dg.IOManager):
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+    with local_instance(tmp_path) as instance:
         yield instance
 
 

@@ -16,7 +16,7 @@ from dagster_iceberg_spark import (
     SqlCatalog,
     build_data_checks,
 )
-from tests.conftest import Lake, frame_asset
+from tests.lakes import Lake, frame_asset
 
 ASKED: Any = {
     "not_null": ["id"],

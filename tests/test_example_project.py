@@ -25,6 +25,7 @@ from example_project.assets import delays, observations, reference, release, rep
 from example_project.definitions import defs
 from example_project.resources import NAMESPACE, resources_in
 from example_project.sources import SCHEMAS, NycFlights13, data_directory
+from tests.instances import local_instance
 
 ASSETS = [
     observations.flights,
@@ -133,7 +134,7 @@ class Project(NamedTuple):
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     """A lake with the days on which the clocks change and the day before one of them."""
     resources = resources_in(tmp_path_factory.mktemp("lake"))
-    with dg.DagsterInstance.local_temp(str(tmp_path_factory.mktemp("instance"))) as instance:
+    with local_instance(tmp_path_factory.mktemp("instance")) as instance:
         project = Project(resources["spark"], resources, instance)
         project.materialize("airlines")
         for day in ("2013-03-10", "2013-11-03"):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark import SqlCatalog
-from tests.conftest import Lake, frame_asset, open_lake
+from tests.lakes import Lake, frame_asset, open_lake
 from tests.test_docs import DOCS, python_blocks
 
 

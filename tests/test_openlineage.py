@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.conftest import Lake, frame_asset
+from tests.lakes import Lake, frame_asset
 
 pytestmark = [pytest.mark.spark, pytest.mark.full]
 

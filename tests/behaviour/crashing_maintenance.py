@@ -20,7 +20,7 @@ from dagster_iceberg_spark.spark import maintenance as procedures
 from dagster_iceberg_spark.spark import orphans
 from tests.behaviour.crashing import Crash, wrap
 from tests.behaviour.maintaining import PATIENT
-from tests.conftest import hours_asset
+from tests.lakes import hours_asset
 
 ACTIONS: Final = {
     "the deletion of rows": DeleteRows,

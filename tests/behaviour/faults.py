@@ -25,7 +25,7 @@ from pyiceberg.table import Table
 from dagster_iceberg_spark import SqlCatalog
 from dagster_iceberg_spark.config import sql_catalog
 from dagster_iceberg_spark.table import lineage
-from tests.conftest import Lake, error_of, frame_asset, open_lake
+from tests.lakes import Lake, error_of, frame_asset, open_lake
 
 BUSY_SECONDS: Final = 2
 KEYS = dg.StaticPartitionsDefinition(["a", "b"])

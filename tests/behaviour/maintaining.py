@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_iceberg_spark import MaintenancePolicy, build_maintenance
-from tests.conftest import Lake, error_of
+from tests.lakes import Lake, error_of
 
 ZERO = dt.timedelta(0)
 AT_ONCE = MaintenancePolicy(

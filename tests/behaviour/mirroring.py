@@ -14,7 +14,7 @@ from dagster_iceberg_spark.catalog.tables import tables_of
 from dagster_iceberg_spark.mirror.creation import attached
 from dagster_iceberg_spark.mirror.store import s3_secret
 from dagster_iceberg_spark.plan.mirror_options import MirrorMode
-from tests.conftest import Lake
+from tests.lakes import Lake
 
 DEFAULT_CATALOG: Final = "sqlite:///{directory}/deep/mirror.ducklake"
 

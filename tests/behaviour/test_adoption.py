@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource
-from tests.conftest import Lake, frame_asset, metadata_of, resuming
+from tests.lakes import Lake, frame_asset, metadata_of, resuming
 
 pytestmark = pytest.mark.spark
 
@@ -51,7 +51,7 @@ def test_a_new_run_appends_again(kept_lake: Lake) -> None:
     assert kept_lake.rows("t", "id") == [1, 1]
 
 
-@pytest.mark.each_engine
+@pytest.mark.each_engine("quick")
 @pytest.mark.feature("a resumed run finds its snapshot")
 def test_a_resumed_run_adopts_what_its_parent_committed(kept_lake: Lake) -> None:
     asset = frame_asset("t", "select 1 as id", metadata={"iceberg/write_disposition": "append"})

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark import IcebergSparkResource
-from tests.conftest import Lake, metadata_of
+from tests.lakes import Lake, metadata_of
 
 pytestmark = pytest.mark.spark
 

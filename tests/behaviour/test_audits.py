@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from dagster_iceberg_spark import build_audit_checks, staged_branches
-from tests.conftest import Lake, frame_asset, hours_asset, metadata_of
+from tests.lakes import Lake, frame_asset, hours_asset, metadata_of
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
 DAY = {"partition_expr": "ts"}
@@ -34,7 +34,7 @@ def staged_branches_of(lake: Lake, name: str = "hours") -> list[str]:
     return [ref for ref in lake.table(name).metadata.refs if ref != "main"]
 
 
-@pytest.mark.each_engine
+@pytest.mark.each_engine("quick")
 @pytest.mark.feature("audited rows are published")
 def test_rows_that_pass_are_published_in_one_snapshot(lake: Lake) -> None:
     first = lake.materialize(audited(), partition_key="2013-01-01")
@@ -135,6 +135,7 @@ def test_a_warning_is_published_and_recorded(lake: Lake) -> None:
     assert (lake.rows("hours", "v"), evaluations(lake)) == ([1] * 24, {"large": False})
 
 
+@pytest.mark.each_engine
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("rule", "found"),

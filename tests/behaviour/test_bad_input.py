@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from dagster_iceberg_spark import EmbeddedCatalog, IcebergPySparkIOManager, IcebergSparkResource, RestCatalog
-from tests.conftest import Lake, error_of, frame_asset, free_port, hours_asset
+from tests.instances import local_instance
+from tests.lakes import Lake, error_of, frame_asset, free_port, hours_asset
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
 
@@ -230,7 +231,7 @@ def test_a_catalog_that_does_not_answer_is_found_in_seconds(classic_lake: Lake) 
 def test_the_embedded_catalog_lies_under_the_instance(classic_lake: Lake, tmp_path: Any) -> None:
     spark = IcebergSparkResource(spark_config=dict(classic_lake.spark.spark_config))
     assert isinstance(spark.catalog, EmbeddedCatalog)
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+    with local_instance(tmp_path) as instance:
         resources = {"iceberg": IcebergPySparkIOManager(spark=spark), "spark": spark}
         result = dg.materialize([frame_asset("t", "select 1 as a")], resources=resources, instance=instance)
         storage = instance.storage_directory()

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from dagster_iceberg_spark.spark import commit, writer
 from dagster_iceberg_spark.spark.columns import functions_of
 from tests.behaviour.test_loads import as_arrow
-from tests.conftest import Lake, StepError, annotation_of, arrow_of, frame_asset, resuming
+from tests.lakes import Lake, StepError, annotation_of, arrow_of, frame_asset, resuming
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.behaviour.test_changes import WAYS, consumed, copy_of, events, read_on, refused
-from tests.conftest import Lake, annotation_of, dying, frame_asset, resuming
+from tests.lakes import Lake, annotation_of, dying, frame_asset, resuming
 
 HOURS = dg.HourlyPartitionsDefinition("2013-01-01-00:00", end_date="2013-01-04-00:00")
 pytestmark = pytest.mark.spark

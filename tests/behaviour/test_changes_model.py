@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from dagster_iceberg_spark.spark import commit, writer
 from dagster_iceberg_spark.spark.columns import functions_of
 from tests.behaviour.maintaining import PATIENT, maintain
-from tests.conftest import Lake, dying, frame_asset, resuming
+from tests.lakes import Lake, dying, frame_asset, resuming
 
 if TYPE_CHECKING:
     from collections.abc import Callable

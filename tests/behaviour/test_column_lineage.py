@@ -16,7 +16,7 @@ from dagster_iceberg_spark.plan.column_lineage import column_lineage
 from dagster_iceberg_spark.spark.analyzed_plan import analyzed_plan
 from dagster_iceberg_spark.spark.columns import functions_of
 from tests.behaviour.lineage_queries import QUERIES, TABLES
-from tests.conftest import Lake, annotation_of, frame_asset, metadata_of
+from tests.lakes import Lake, annotation_of, frame_asset, metadata_of
 
 pytestmark = pytest.mark.spark
 

@@ -18,7 +18,7 @@ import pytest
 from dagster_iceberg_spark.resource import SESSIONS
 from tests.behaviour import crashing
 from tests.behaviour.crashing import POINTS, ROWS, Crash
-from tests.conftest import CONNECT_CONF, SPARK_CONF
+from tests.lakes import CONNECT_CONF, SPARK_CONF
 
 pytestmark = pytest.mark.spark
 

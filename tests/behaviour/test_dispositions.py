@@ -5,7 +5,7 @@ import datetime as dt
 import dagster as dg
 import pytest
 
-from tests.conftest import Lake, frame_asset, hours_asset, metadata_of
+from tests.lakes import Lake, frame_asset, hours_asset, metadata_of
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
 DAY = {"partition_expr": "ts"}
@@ -14,7 +14,7 @@ MERGE = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.each_engine
+@pytest.mark.each_engine("quick")
 @pytest.mark.feature("append")
 def test_append_adds_rows_once_for_each_run(lake: Lake) -> None:
     asset = frame_asset("log", "select 1 as id", metadata={"iceberg/write_disposition": "append"})
@@ -39,7 +39,7 @@ def test_an_empty_append_is_one_snapshot(lake: Lake) -> None:
     assert [summary["operation"] for summary in lake.summaries("log")] == ["append"]
 
 
-@pytest.mark.each_engine
+@pytest.mark.each_engine("quick")
 @pytest.mark.feature("merge")
 def test_merge_updates_known_keys_and_inserts_new_ones(lake: Lake) -> None:
     lake.materialize(frame_asset("people", "select * from values (1, 'a'), (2, 'b') as t(id, n)", metadata=MERGE))
@@ -199,7 +199,7 @@ def test_rows_outside_are_dropped_and_counted_where_that_is_asked_for(lake: Lake
     assert reported.get("dagster/partition_row_count") == (1 if disposition == "replace" else None)
 
 
-@pytest.mark.each_engine
+@pytest.mark.each_engine("all")
 @pytest.mark.feature("the lineage of each disposition")
 @pytest.mark.parametrize("disposition", ["replace", "append", "merge"])
 def test_every_disposition_carries_the_whole_lineage(lake: Lake, disposition: str) -> None:

@@ -16,7 +16,7 @@ from dagster_iceberg_spark.environments import (
     environment_diff,
     promote_environment,
 )
-from tests.conftest import Lake, frame_asset, hours_asset, metadata_of
+from tests.lakes import Lake, frame_asset, hours_asset, metadata_of
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
 DAY, OTHER_DAY = "2013-01-01", "2013-01-02"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import Lake, error_of, frame_asset, metadata_of
+from tests.lakes import Lake, error_of, frame_asset, metadata_of
 
 pytestmark = pytest.mark.spark
 

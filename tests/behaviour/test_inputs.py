@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from dagster_iceberg_spark import IcebergPySparkIOManager
 from dagster_iceberg_spark.arrow import streaming
 from tests.behaviour.test_loads import ANNOTATIONS, DAYS, SINGLE_RUN, as_arrow, capture
-from tests.conftest import Lake, frame_asset, hours_asset, metadata_of
+from tests.lakes import Lake, frame_asset, hours_asset, metadata_of
 
 pytestmark = pytest.mark.spark
 
@@ -37,6 +37,7 @@ as t(i, l, f, d, n, s, b, day, ts)
 """
 
 
+@pytest.mark.each_engine
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [

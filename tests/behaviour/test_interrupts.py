@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 
 from dagster_iceberg_spark import IcebergPySparkIOManager
-from tests.conftest import Lake, frame_asset, while_it_writes
+from tests.lakes import Lake, frame_asset, while_it_writes
 
 pytestmark = pytest.mark.spark
 
@@ -33,7 +33,7 @@ def wait_until_idle(directory: Path) -> None:
         time.sleep(1.0)
 
 
-@pytest.mark.each_engine
+@pytest.mark.each_engine("all")
 @pytest.mark.feature("a cancelled run commits nothing")
 @pytest.mark.parametrize("disposition", DISPOSITIONS)
 def test_a_cancelled_run_commits_nothing_and_leaves_the_session_usable(

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark import IcebergSparkResource
-from tests.conftest import Lake, annotation_of, arrow_of, error_of, frame_asset, hours_asset
+from tests.lakes import Lake, annotation_of, arrow_of, error_of, frame_asset, hours_asset
 
 UTC = dt.timezone.utc
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-03-01", timezone="America/New_York")
@@ -137,7 +137,7 @@ def test_all_types_have_the_same_values_whatever_loads_them(lake: Lake, annotati
     assert set(rows) == {1, 2, 3}
 
 
-@pytest.mark.each_engine
+@pytest.mark.each_engine("quick", "all")
 @pytest.mark.feature("inputs of each type")
 @pytest.mark.parametrize("annotation", ANNOTATIONS, ids=lambda item: f"{item.__module__}.{item.__name__}")
 def test_an_input_loads_as_its_annotation_says(lake: Lake, annotation: Any) -> None:

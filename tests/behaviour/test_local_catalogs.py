@@ -15,7 +15,7 @@ from dagster_iceberg_spark import (
     SparkCatalogByName,
 )
 from dagster_iceberg_spark.resource import SESSIONS
-from tests.conftest import CONNECT_CONF, SPARK_CONF, Lake, frame_asset
+from tests.lakes import CONNECT_CONF, SPARK_CONF, Lake, frame_asset
 
 pytestmark = pytest.mark.spark
 

@@ -27,7 +27,7 @@ from dagster_iceberg_spark.spark import maintenance, sql
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.updates import SetTag
 from tests.behaviour.maintaining import AT_ONCE, done, figures, maintain, run_job
-from tests.conftest import Lake, error_of, frame_asset, hours_asset, open_lake
+from tests.lakes import Lake, error_of, frame_asset, hours_asset, open_lake
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

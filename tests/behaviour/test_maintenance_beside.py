@@ -17,7 +17,7 @@ import pytest
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource
 from tests.behaviour.maintaining import AT_ONCE, done, maintain
-from tests.conftest import SPARK_CONF, Lake, frame_asset
+from tests.lakes import SPARK_CONF, Lake, frame_asset
 
 MINUTES: Final = float(os.environ.get("MAINTENANCE_MINUTES", "10"))
 ROWS: Final = 10

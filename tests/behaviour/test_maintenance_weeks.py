@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from dagster_iceberg_spark import MaintenancePolicy, build_maintenance
-from tests.conftest import Lake, dying, frame_asset, resuming
+from tests.lakes import Lake, dying, frame_asset, resuming
 
 DAYS: Final = int(os.environ.get("MAINTENANCE_DAYS", "28"))
 WRITES_OF_A_DAY: Final = 72

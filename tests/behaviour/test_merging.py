@@ -17,7 +17,7 @@ from dagster_iceberg_spark.plan import merge_settings as merge_settings_module
 from dagster_iceberg_spark.plan.merge_settings import GROUP_FILTER, SHUFFLE_PARTITIONS, MergeSize, merge_settings
 from dagster_iceberg_spark.spark import merge as module
 from dagster_iceberg_spark.spark.session import configured
-from tests.conftest import Lake, error_of, frame_asset, metadata_of
+from tests.lakes import Lake, error_of, frame_asset, metadata_of
 
 pytestmark = pytest.mark.spark
 
@@ -241,6 +241,7 @@ def test_equal_rows_of_a_key_count_each(lake: Lake) -> None:
     assert table(lake) == [(1, "a", 1)]
 
 
+@pytest.mark.each_engine
 @pytest.mark.full
 @pytest.mark.parametrize(("marks", "kind"), [("true, false", "boolean"), ("timestamp'2024-01-01', null", "timestamp")])
 @pytest.mark.parametrize("strategy", ["upsert", "delete_insert"])

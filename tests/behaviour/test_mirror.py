@@ -21,7 +21,7 @@ from tests.behaviour.mirroring import (
     state_of,
     types_shown,
 )
-from tests.conftest import Lake, dying, error_of, frame_asset, hours_asset, metadata_of, resuming
+from tests.lakes import Lake, dying, error_of, frame_asset, hours_asset, metadata_of, resuming
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
 DUCKDB_FILE = "duckdb:///{directory}/deep/mirror.db"

@@ -32,7 +32,7 @@ from dagster_iceberg_spark import IcebergSparkResource
 from tests.behaviour import model
 from tests.behaviour.maintaining import maintain
 from tests.behaviour.model import Kind, Model, Row
-from tests.conftest import Lake, arrow_of, error_of, metadata_of
+from tests.lakes import Lake, arrow_of, error_of, metadata_of
 
 Layouts = tuple[list[str] | None, ...]
 INSTANT_LAYOUTS: Layouts = (

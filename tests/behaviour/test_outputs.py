@@ -24,7 +24,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from dagster_iceberg_spark.arrow import staging
 from dagster_iceberg_spark.spark import arrow_frames
 from tests.behaviour.test_loads import DAYS, MATRIX, capture, plain
-from tests.conftest import Lake, arrow_of, error_of, frame_asset
+from tests.lakes import Lake, arrow_of, error_of, frame_asset
 
 pytestmark = pytest.mark.spark
 
@@ -65,7 +65,7 @@ def streaming(make: Callable[[], Iterator[Any]]) -> dg.AssetsDefinition:
     return t
 
 
-@pytest.mark.each_engine
+@pytest.mark.each_engine("quick", "all")
 @pytest.mark.feature("rows of PyArrow, pandas, polars")
 @pytest.mark.parametrize("make", FORMS.values(), ids=list(FORMS))
 def test_rows_of_every_library_are_written(lake: Lake, make: Callable[[], Any]) -> None:
@@ -75,6 +75,7 @@ def test_rows_of_every_library_are_written(lake: Lake, make: Callable[[], Any]) 
     assert (summary["added-records"], summary["dagster.asset_key"]) == ("2", "t")
 
 
+@pytest.mark.each_engine
 def test_all_types_are_written_as_they_are(lake: Lake) -> None:
     """Rows that Spark has written, read as Arrow, and written again, are the same rows of the same types."""
     upstream = frame_asset("first", MATRIX)
@@ -114,6 +115,7 @@ WIDENED: dict[str, tuple[pa.Array, str, list[Any]]] = {
 }
 
 
+@pytest.mark.each_engine
 @pytest.mark.parametrize(("column", "expected_type", "values"), WIDENED.values(), ids=list(WIDENED))
 def test_a_type_that_iceberg_lacks_becomes_one_that_holds_its_values(
     lake: Lake, column: pa.Array, expected_type: str, values: list[Any]
@@ -158,6 +160,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
+@pytest.mark.each_engine
 @pytest.mark.parametrize(("make", "message"), REFUSED.values(), ids=list(REFUSED))
 def test_what_cannot_be_written_as_it_is_is_refused(lake: Lake, make: Callable[[], Any], message: str) -> None:
     error = lake.failure(returning(make))
@@ -277,7 +280,7 @@ class OnlyHere(PyArrowFileIO):
         super().delete(str(location).replace("onlyhere:", "file:"))
 
 
-@pytest.mark.each_engine
+@pytest.mark.each_engine("all")
 @pytest.mark.parametrize("engine", ["connect"])
 @pytest.mark.parametrize("way", ["by the warehouse", "in messages, because Spark does not know the store"])
 def test_a_long_stream_reaches_a_server(
@@ -303,7 +306,7 @@ def test_a_long_stream_reaches_a_server(
     assert not staged_files(lake)
 
 
-@pytest.mark.each_engine
+@pytest.mark.each_engine("all")
 @pytest.mark.parametrize("engine", ["connect"])
 def test_a_long_stream_that_breaks_leaves_no_staged_file(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow_frames, "SENT_BYTES", 150_000)

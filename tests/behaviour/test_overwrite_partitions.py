@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from tests.conftest import HOURS, Lake, frame_asset
+from tests.lakes import HOURS, Lake, frame_asset
 
 pytestmark = pytest.mark.spark
 
@@ -26,7 +26,7 @@ def values(*rows: str) -> str:
     return f"select * from values {', '.join(rows)} as t(k, v)"
 
 
-@pytest.mark.each_engine
+@pytest.mark.each_engine("quick")
 @pytest.mark.feature("overwrite_partitions")
 def test_partitions_without_rows_stay(lake: Lake) -> None:
     lake.materialize(written(values("('a', 1)", "('a', 2)", "('b', 3)", "(null, 4)"), "k"))

@@ -3,7 +3,7 @@
 import pytest
 
 from dagster_iceberg_spark.spark.progress import reported_progress
-from tests.conftest import Lake
+from tests.lakes import Lake
 
 pytestmark = pytest.mark.spark
 

@@ -19,7 +19,7 @@ from dagster_iceberg_spark import (
 )
 from dagster_iceberg_spark.catalog import publication as metadata
 from dagster_iceberg_spark.spark import audits, commit, publication, staged_write
-from tests.conftest import Before, Lake, frame_asset, hours_asset, metadata_of, open_lake, resuming
+from tests.lakes import Before, Lake, frame_asset, hours_asset, metadata_of, open_lake, resuming
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
 DAY = {"partition_expr": "ts"}

@@ -22,7 +22,7 @@ from dagster_iceberg_spark import CommitOutcomeUnknownError, WriteFailedError
 from dagster_iceberg_spark.plan import adoption
 from dagster_iceberg_spark.spark import commit, staged_write
 from tests.behaviour.maintaining import PATIENT, maintain
-from tests.conftest import Lake, error_of, frame_asset, metadata_of, resuming
+from tests.lakes import Lake, error_of, frame_asset, metadata_of, resuming
 
 KEYS = ("a", "b", "c")
 PARTITIONS = dg.StaticPartitionsDefinition(list(KEYS))

@@ -41,7 +41,7 @@ from dagster_iceberg_spark.catalog import release as releases
 from dagster_iceberg_spark.catalog import undo as undos
 from dagster_iceberg_spark.undo import undo_run
 from tests.behaviour.maintaining import PATIENT, maintain
-from tests.conftest import Lake, error_of, frame_asset, resuming
+from tests.lakes import Lake, error_of, frame_asset, resuming
 
 KEYS = ("a", "b", "c")
 PARTITIONS = dg.StaticPartitionsDefinition(list(KEYS))

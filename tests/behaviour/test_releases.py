@@ -10,7 +10,7 @@ import pytest
 
 from dagster_iceberg_spark import HadoopCatalog, build_release, staged_branches
 from dagster_iceberg_spark.catalog import release as releases
-from tests.conftest import Lake, StepError, error_of, frame_asset, hours_asset, metadata_of, open_lake, resuming
+from tests.lakes import Lake, StepError, error_of, frame_asset, hours_asset, metadata_of, open_lake, resuming
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
 STAGED = {"partition_expr": "ts", "iceberg/publish": "release"}

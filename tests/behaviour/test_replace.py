@@ -6,8 +6,8 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from tests.conftest import Lake, frame_asset, hours_asset, metadata_of
 from tests.equality_deletes import delete_by_equality
+from tests.lakes import Lake, frame_asset, hours_asset, metadata_of
 
 UTC = dt.timezone.utc
 NEW_YORK = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-12-31", timezone="America/New_York")
@@ -17,7 +17,7 @@ SINGLE_RUN = dg.BackfillPolicy.single_run()
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.each_engine
+@pytest.mark.each_engine("quick")
 def test_a_partition_is_replaced_and_its_neighbours_stay(lake: Lake) -> None:
     for value, day in (("1", "2013-01-01"), ("1", "2013-01-02"), ("1", "2013-01-03"), ("2", "2013-01-02")):
         lake.materialize(hours_asset(value=value, partitions_def=UTC_DAYS), partition_key=day)

@@ -5,7 +5,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.conftest import Lake, frame_asset
+from tests.lakes import Lake, frame_asset
 
 pytestmark = pytest.mark.spark
 
@@ -28,7 +28,7 @@ def rows_of(lake: Lake) -> dict[Any, str]:
     return dict(zip(lake.arrow("t").column("n").to_pylist(), lake.arrow("t").column("v").to_pylist(), strict=True))
 
 
-@pytest.mark.each_engine
+@pytest.mark.each_engine("quick")
 @pytest.mark.feature("replace_where")
 @pytest.mark.parametrize("spec", [(), ("n",), ("truncate(4, n)",), ("bucket(2, s)",)], ids=str)
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from dagster_iceberg_spark import errors
 from dagster_iceberg_spark.cli.app import app
 from dagster_iceberg_spark.lineage.replay import replay_run
 from dagster_iceberg_spark.plan.replay import ReplayedTable
-from tests.conftest import Lake, annotation_of, frame_asset, hours_asset
+from tests.lakes import Lake, annotation_of, frame_asset, hours_asset
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
 DAY = "2013-01-01"
@@ -191,7 +191,7 @@ def test_what_cannot_be_replayed(classic_lake: Lake) -> None:
 LOCATION = """
 import dagster as dg
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
-from tests.conftest import SPARK_CONF, frame_asset
+from tests.lakes import SPARK_CONF, frame_asset
 
 catalog = SqlCatalog(uri="sqlite:///%(path)s/catalog.db", warehouse="%(path)s/wh")
 spark = IcebergSparkResource(catalog=catalog, spark_config=SPARK_CONF, jars="provided")

@@ -24,7 +24,7 @@ from dagster_iceberg_spark import IcebergSparkResource
 from tests.behaviour import schemas
 from tests.behaviour.conditions import Condition, draw_condition, draw_where
 from tests.behaviour.schemas import Kind, Latitude, Leaf, List, Row, Struct
-from tests.conftest import Lake, StepError, arrow_of, error_of
+from tests.lakes import Lake, StepError, arrow_of, error_of
 
 pytestmark = pytest.mark.spark
 

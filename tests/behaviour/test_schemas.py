@@ -17,7 +17,7 @@ from pyiceberg.types import FixedType, ListType, LongType, NestedField, StructTy
 from dagster_iceberg_spark.plan.schema_evolution import storage_verdict
 from dagster_iceberg_spark.spark.columns import iceberg_type
 from tests.behaviour.test_loads import ANNOTATIONS, capture
-from tests.conftest import Lake, arrow_of, frame_asset, metadata_of
+from tests.lakes import Lake, arrow_of, frame_asset, metadata_of
 
 pytestmark = pytest.mark.spark
 
@@ -389,6 +389,7 @@ def test_full_drops_no_partition_column(lake: Lake) -> None:
     assert len(lake.table("t").snapshots()) == 1
 
 
+@pytest.mark.each_engine
 def test_a_column_is_renamed_with_its_values(lake: Lake) -> None:
     days = dg.DailyPartitionsDefinition("2024-01-01")
     before = {"partition_expr": "day", "iceberg/partition_by": ["day(day)", "bucket(2, id)"]}

@@ -25,7 +25,7 @@ from dagster_iceberg_spark.resource import SESSIONS
 from dagster_iceberg_spark.spark.java import require_java
 from dagster_iceberg_spark.spark.session import attach_catalog, launch_conf
 from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME, SQLITE_JDBC
-from tests.conftest import CONNECT_CONF, SPARK_CONF, Lake, frame_asset, free_port
+from tests.lakes import CONNECT_CONF, SPARK_CONF, Lake, frame_asset, free_port
 
 pytestmark = pytest.mark.spark
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.behaviour import faults
 from tests.behaviour.faults import Trial, filled_lake, impatient, missing, truncated
-from tests.conftest import Lake
+from tests.lakes import Lake
 
 SECONDS = 200
 

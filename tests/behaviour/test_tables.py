@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
-from tests.conftest import SPARK_CONF, Lake, frame_asset
+from tests.lakes import SPARK_CONF, Lake, frame_asset
 
 pytestmark = pytest.mark.spark
 

@@ -16,7 +16,7 @@ from dagster_iceberg_spark import (
 )
 from dagster_iceberg_spark.catalog import undo as undos
 from dagster_iceberg_spark.undo import Undo, undo_run
-from tests.conftest import Lake, frame_asset, hours_asset
+from tests.lakes import Lake, frame_asset, hours_asset
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
 DAY, OTHER_DAY = "2013-01-01", "2013-01-02"

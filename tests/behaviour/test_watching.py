@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from dagster_iceberg_spark import build_changed_partitions_sensor, build_table_sensor, foreign_table
-from tests.conftest import Lake
+from tests.lakes import Lake
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
 SENSORS = foreign_table("sensors", table="raw.sensors", partition_expr="at")

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from dagster_iceberg_spark.lineage.catalogs import LakeTables, table_named
 from dagster_iceberg_spark.lineage.why import Explanation, Origin, recorded_copies
 from tests.behaviour.maintaining import maintain
-from tests.conftest import Lake, frame_asset
+from tests.lakes import Lake, frame_asset
 
 pytestmark = pytest.mark.spark
 

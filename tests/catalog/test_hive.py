@@ -15,7 +15,7 @@ from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.config.hive_catalog import HiveCatalog
 from dagster_iceberg_spark.errors import CatalogUnavailableError, ConfigurationError, NotAnIcebergTableError
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from tests.conftest import free_port
+from tests.lakes import free_port
 from tests.servers.metastore import MetastoreProtocol
 
 T = TableIdentifier(("db",), "t")

@@ -23,7 +23,7 @@ from dagster_iceberg_spark.asset_tables import check_table
 from dagster_iceberg_spark.check.catalog import CatalogCheck
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.spark import probe
-from tests.conftest import SPARK_CONF, Lake, frame_asset
+from tests.lakes import SPARK_CONF, Lake, frame_asset
 
 STEPS = [
     "configuration",

@@ -16,7 +16,7 @@ from dagster_iceberg_spark import OAuth2, asset_tables
 from dagster_iceberg_spark.check.findings import Finding
 from dagster_iceberg_spark.cli.app import app
 from dagster_iceberg_spark.config import configuration
-from tests.conftest import SPARK_CONF
+from tests.lakes import SPARK_CONF
 
 LOCATION = """
 import dagster as dg

@@ -10,7 +10,7 @@ from dagster.components.testing import create_defs_folder_sandbox
 
 from dagster_iceberg_spark import ConfigurationError, SparkSqlComponent
 from dagster_iceberg_spark.components.sql_file import SqlFile
-from tests.conftest import Lake, frame_asset
+from tests.lakes import Lake, frame_asset
 
 BERLIN = 'partitions_def: {type: daily, start_date: "2024-01-01", timezone: Europe/Berlin}'
 

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from dagster_iceberg_spark import OpenTelemetryMetrics
-from tests.conftest import Lake, dying, frame_asset, resuming
+from tests.lakes import Lake, dying, frame_asset, resuming
 from tests.metrics.receiver import receiver, shut_down
 
 pytestmark = pytest.mark.spark

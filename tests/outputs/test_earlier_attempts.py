@@ -12,6 +12,7 @@ from dagster_iceberg_spark.outputs.earlier_attempts import announce, earlier_att
 from dagster_iceberg_spark.plan.adoption import RemoteAttempt, TokenCandidate
 from dagster_iceberg_spark.table.lineage import commit_token
 from dagster_iceberg_spark.table.scope import PartitionScope
+from tests.instances import local_instance
 from tests.table.samples import keyed
 
 FLIGHTS = dg.AssetKey("flights")
@@ -20,7 +21,7 @@ ALL = PartitionScope()
 
 @pytest.fixture
 def instance(tmp_path: Any) -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+    with local_instance(tmp_path) as instance:
         yield instance
 
 

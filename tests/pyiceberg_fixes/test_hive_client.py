@@ -10,7 +10,7 @@ from thrift.transport.TTransport import TTransportException
 
 from dagster_iceberg_spark.catalog.description import METASTORE_PORT
 from dagster_iceberg_spark.pyiceberg_fixes.hive_client import HiveClient
-from tests.conftest import free_port
+from tests.lakes import free_port
 from tests.servers.metastore import MetastoreProtocol
 
 DATABASES = ["db"]

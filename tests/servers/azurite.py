@@ -12,7 +12,7 @@ import pytest
 from azure.storage.blob import BlobServiceClient, ContainerSasPermissions, generate_container_sas
 
 from dagster_iceberg_spark import AdlsStore
-from tests.conftest import free_port, wait_for_port
+from tests.lakes import free_port, wait_for_port
 from tests.servers.programs import made_once, program, trusting
 
 AZURITE_VERSION: Final = "3.35.0"

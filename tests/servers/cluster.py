@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyspark
 import pytest
 
-from tests.conftest import free_port, wait_for_port
+from tests.lakes import free_port, wait_for_port
 
 START_SECONDS: Final = 60
 EXECUTOR: Final = b"CoarseGrainedExecutorBackend"

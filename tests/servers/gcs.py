@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from dagster_iceberg_spark import GcsStore
-from tests.conftest import free_port, wait_for_port
+from tests.lakes import free_port, wait_for_port
 from tests.servers.guards import GuardedProxy, takes_bearer
 from tests.servers.programs import go_program
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from tests.conftest import free_port
+from tests.lakes import free_port
 from tests.servers.gateway import JavaProcess
 from tests.servers.jars import fetched
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 from xml.sax.saxutils import escape
 
-from tests.conftest import free_port, wait_for_port
+from tests.lakes import free_port, wait_for_port
 from tests.servers.gateway import JavaProcess
 
 START_SECONDS: Final = 120

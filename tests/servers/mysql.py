@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Engine, NullPool, create_engine, text
 from sqlalchemy.exc import OperationalError
 
-from tests.conftest import free_port
+from tests.lakes import free_port
 from tests.servers.postgresql import PASSWORD
 from tests.servers.programs import program
 

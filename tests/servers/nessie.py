@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 import requests
 
-from tests.conftest import free_port
+from tests.lakes import free_port
 from tests.servers.jars import fetched
 from tests.servers.programs import made_once, trusting
 from tests.servers.s3 import KEYS, REGION, S3Server

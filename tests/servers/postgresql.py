@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import Engine, NullPool, create_engine, text
 from sqlalchemy.exc import OperationalError
 
-from tests.conftest import free_port
+from tests.lakes import free_port
 
 USER: Final = "lake keeper"
 PASSWORD: Final = "p@ss w:rd/%hushhush"

@@ -21,7 +21,7 @@ from sqlalchemy import text
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
 from dagster_iceberg_spark.resource import SESSIONS
-from tests.conftest import SPARK_CONF, Lake, frame_asset, hours_asset, metadata_of, open_lake
+from tests.lakes import SPARK_CONF, Lake, frame_asset, hours_asset, metadata_of, open_lake
 from tests.servers.postgresql import PostgreSqlServer
 
 UTC = dt.timezone.utc

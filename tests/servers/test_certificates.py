@@ -13,7 +13,7 @@ from dagster_iceberg_spark import RestCatalog
 from dagster_iceberg_spark.catalog.look import find_table
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from tests.conftest import open_lake
+from tests.lakes import open_lake
 from tests.servers.authority import Authority
 from tests.servers.conftest import emptied
 from tests.servers.proxy import HttpProxy
@@ -26,13 +26,13 @@ TRUSTING = """
 import sys
 from pathlib import Path
 from dagster_iceberg_spark import RestCatalog
-from tests import conftest
+from tests import lakes
 uri, bundle, trust_store, directory = sys.argv[1:]
 trust = f"-Djavax.net.ssl.trustStore={trust_store} -Djavax.net.ssl.trustStorePassword=changeit"
-conftest.SPARK_CONF["spark.driver.extraJavaOptions"] = trust
-for lake in conftest.open_lake(RestCatalog(uri=uri, ca_bundle=bundle), Path(directory), None):
+lakes.SPARK_CONF["spark.driver.extraJavaOptions"] = trust
+for lake in lakes.open_lake(RestCatalog(uri=uri, ca_bundle=bundle), Path(directory), None):
     for _ in range(2):
-        lake.materialize(conftest.frame_asset("t", "select id from range(3)"))
+        lake.materialize(lakes.frame_asset("t", "select id from range(3)"))
     print(lake.rows("t"))
 """
 

@@ -12,7 +12,7 @@ from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource,
 from dagster_iceberg_spark.resource import SESSIONS
 from dagster_iceberg_spark.spark import arrow_frames
 from dagster_iceberg_spark.spark.versions.spark_4_1 import Spark41
-from tests.conftest import CONNECT_CONF, JARS, SPARK_CONF, ConnectServer, Lake, frame_asset, while_it_writes
+from tests.lakes import CONNECT_CONF, JARS, SPARK_CONF, ConnectServer, Lake, frame_asset, while_it_writes
 from tests.servers.cluster import SparkCluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.server, pytest.mark.spark]

@@ -31,7 +31,7 @@ from dagster_iceberg_spark.release import step
 from dagster_iceberg_spark.spark import orphans, sql
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from tests.behaviour.maintaining import AT_ONCE, figures, maintain
-from tests.conftest import (
+from tests.lakes import (
     SPARK_CONF,
     Before,
     Lake,

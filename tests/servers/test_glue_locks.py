@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.conftest import SPARK_CONF, open_lake
+from tests.lakes import SPARK_CONF, open_lake
 from tests.servers import combinations
 from tests.servers.s3 import S3Server
 from tests.servers.writing import Done, Work, perform, resources_of

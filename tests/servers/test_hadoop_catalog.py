@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark import HadoopCatalog
-from tests.conftest import Lake, frame_asset, metadata_of, open_lake
+from tests.lakes import Lake, frame_asset, metadata_of, open_lake
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]
 

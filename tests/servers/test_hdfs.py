@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dagster_iceberg_spark import HadoopCatalog, HadoopStore, SqlCatalog
-from tests.conftest import Lake, frame_asset, open_lake
+from tests.lakes import Lake, frame_asset, open_lake
 from tests.servers.hdfs import HdfsServer
 from tests.servers.reading import readers_into
 

@@ -27,7 +27,7 @@ from hive_metastore.ttypes import (
 from dagster_iceberg_spark import HiveCatalog
 from dagster_iceberg_spark.catalog.damage import forget_unmade
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from tests.conftest import Lake, error_of, frame_asset, free_port, open_lake
+from tests.lakes import Lake, error_of, frame_asset, free_port, open_lake
 from tests.servers.conftest import emptied
 from tests.servers.hive import HiveServer
 from tests.servers.metastore import COMMIT, FaultyMetastore, Lost

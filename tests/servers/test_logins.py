@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark import BasicAuthentication, BearerToken, ConfigurationError, OAuth2, RestCatalog, SigV4
 from dagster_iceberg_spark.config.aws_credentials import AwsCredentials
-from tests.conftest import frame_asset, open_lake
+from tests.lakes import frame_asset, open_lake
 from tests.servers.conftest import emptied
 from tests.servers.guards import GuardedProxy, OAuth2Proxy, takes_basic, takes_bearer, takes_sigv4
 from tests.servers.rest import RestServer

@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.table.snapshots import ancestors_of
 
 from dagster_iceberg_spark import RestCatalog, errors
-from tests.conftest import Lake, StepError, error_of, frame_asset, hours_asset, open_lake, resuming
+from tests.lakes import Lake, StepError, error_of, frame_asset, hours_asset, open_lake, resuming
 from tests.servers.conftest import emptied
 from tests.servers.faults import Fault, FaultyProxy, Moment
 from tests.servers.rest import RestServer

@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyspark.errors import PySparkException
 
-from tests.conftest import SPARK_CONF, Lake
+from tests.lakes import SPARK_CONF, Lake
 from tests.servers.writing import Done, Work, perform, resources_of
 
 PROCESSES: Final = 4

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from dagster_iceberg_spark import RestCatalog
-from tests.conftest import Lake, frame_asset, open_lake
+from tests.lakes import Lake, frame_asset, open_lake
 from tests.servers.conftest import emptied
 from tests.servers.proxy import Answer, HttpProxy, Request
 from tests.servers.rest import RestServer

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import frame_asset, open_lake
+from tests.lakes import frame_asset, open_lake
 from tests.servers.combinations import Asked, glue, sqlite_s3
 from tests.test_how_to import function_of
 

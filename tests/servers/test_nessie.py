@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource
 from dagster_iceberg_spark.spark import commit, writer
-from tests.conftest import Lake, frame_asset, metadata_of, open_lake, resuming
+from tests.lakes import Lake, frame_asset, metadata_of, open_lake, resuming
 from tests.servers import combinations
 from tests.servers.conftest import emptied
 from tests.servers.nessie import Nessie

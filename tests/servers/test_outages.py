@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from dagster_iceberg_spark import ConfigurationError, HiveCatalog, RestCatalog, SqlCatalog
-from tests.conftest import Lake, frame_asset, open_lake, while_it_writes
+from tests.lakes import Lake, frame_asset, open_lake, while_it_writes
 from tests.servers.conftest import emptied
 from tests.servers.hive import HiveServer
 from tests.servers.postgresql import PostgreSqlServer

@@ -12,7 +12,7 @@ from pyiceberg.table import StaticTable
 from sqlalchemy import text
 
 from dagster_iceberg_spark import SqlCatalog, build_release
-from tests.conftest import Lake, error_of, hours_asset, open_lake
+from tests.lakes import Lake, error_of, hours_asset, open_lake
 from tests.servers.conftest import emptied
 
 pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.timeout(600)]

@@ -23,7 +23,7 @@ from dagster_iceberg_spark import (
     SqlCatalog,
 )
 from dagster_iceberg_spark.spark.session import launch_conf
-from tests.conftest import SPARK_CONF, frame_asset, free_port, open_lake
+from tests.lakes import SPARK_CONF, frame_asset, free_port, open_lake
 from tests.servers import evidence
 from tests.servers.conftest import emptied
 from tests.servers.guards import GuardedProxy, OAuth2Proxy, takes_bearer

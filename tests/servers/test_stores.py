@@ -13,7 +13,7 @@ import pytest
 
 from dagster_iceberg_spark import AwsCredentials, GlueCatalog, RestCatalog, S3Store, SigV4, SqlCatalog
 from dagster_iceberg_spark.config.authentication import NoAuthentication
-from tests.conftest import Lake, frame_asset, open_lake
+from tests.lakes import Lake, frame_asset, open_lake
 from tests.servers.combinations import VENDED
 from tests.servers.guards import GuardedProxy, LateStore, SigningProxy, VendingProxy, takes_keys, takes_sigv4
 from tests.servers.reading import readers_into

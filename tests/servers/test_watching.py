@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from dagster_iceberg_spark import IcebergSparkResource, RestCatalog, build_table_sensor, foreign_table
-from tests.conftest import frame_asset, open_lake
+from tests.lakes import frame_asset, open_lake
 from tests.servers.conftest import emptied
 from tests.servers.guards import GuardedProxy
 from tests.servers.rest import RestServer

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from dagster_iceberg_spark import AwsCredentials
-from tests.conftest import free_port, wait_for_port
+from tests.lakes import free_port, wait_for_port
 from tests.servers.programs import go_program
 from tests.servers.s3 import REGION, S3Bucket
 

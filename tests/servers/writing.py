@@ -9,7 +9,7 @@ from typing import Any, Final
 import dagster as dg
 
 from dagster_iceberg_spark import HiveCatalog, IcebergPySparkIOManager, IcebergSparkResource, RestCatalog, SqlCatalog
-from tests.conftest import error_of, frame_asset
+from tests.lakes import error_of, frame_asset
 
 DAYS: Final = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-03-01")
 
