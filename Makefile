@@ -1,7 +1,7 @@
 # One way in: people, hooks and CI run these verbs. Each sets itself up in .venv; none needs an active environment.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-full test-servers test-cluster test-versions test-long check lint types format bench bench-memory bench-merging bench-mirroring bench-staging bench-sizes docs docs-serve dist lock clean distclean
+.PHONY: help setup demo ui test test-quick test-full test-servers test-cluster test-versions test-long check lint types format bench bench-comparison bench-memory bench-merging bench-mirroring bench-staging bench-sizes docs docs-serve dist lock clean distclean
 
 BIN := .venv/bin
 
@@ -33,14 +33,21 @@ demo: setup .dagster_home/dagster.yaml ## Run the example: a few partitions of f
 ui: setup .dagster_home/dagster.yaml ## Open the example in Dagster's UI
 	@$(DAGSTER) PYTHONWARNINGS='ignore:Function `dev_command` is superseded' $(BIN)/dagster dev -w workspace.yaml
 
-test: setup ## Run what shows in five minutes that the package works, before every commit
-	@$(BIN)/python -m pytest -m "not slow and not full and not server" $(ARGS)
+# Two processes: one has the classic sessions, the other Spark Connect. ARGS="-n 0" runs all tests in one.
+PYTEST := -m pytest -n 2 --dist loadgroup
+LOCAL := $(PYTEST) --ignore=tests/servers
 
-test-full: setup ## Run all other cases of these tests: grids, crashes, and both engines everywhere
-	@$(BIN)/python -m pytest -m "full and not slow and not server" $(ARGS)
+test: setup ## Run what shows in three minutes that the package works, before every commit
+	@$(BIN)/python $(LOCAL) -m "not slow and not full and not server" $(ARGS)
+
+test-quick: setup ## Run the tests that need no JVM: half a minute
+	@$(BIN)/python $(LOCAL) -m "not spark and not slow and not full and not server" $(ARGS)
+
+test-full: setup ## Run the other cases of these tests: grids, crashes, and Spark Connect where engines differ
+	@$(BIN)/python $(LOCAL) -m "full and not slow and not server" $(ARGS)
 
 test-servers: setup ## Run the tests against real catalogs and object stores only
-	@$(BIN)/python -m pytest -m "server and not slow and not cluster" $(ARGS)
+	@$(BIN)/python $(PYTEST) -m "server and not slow and not cluster" $(ARGS)
 
 test-cluster: setup ## Run the tests on a Spark standalone cluster, which the tests start themselves
 	@$(BIN)/python -m pytest -m cluster $(ARGS)
@@ -49,15 +56,15 @@ OLDER_SPARKS := 3.5 4.0
 TEST_SPARKS := $(OLDER_SPARKS:%=test-spark-%)
 .PHONY: $(TEST_SPARKS)
 
-test-versions: $(TEST_SPARKS) ## Run the tests of behaviour with older versions of Spark, or test-spark-3.5 alone
+test-versions: $(TEST_SPARKS) ## Run what differs with older versions of Spark, or test-spark-3.5 alone
 
 $(TEST_SPARKS): test-spark-%: setup
 	@bash scripts/setup.sh spark $*
 	@PATH="$(CURDIR)/.venv-spark-$*/bin:$$PATH" VIRTUAL_ENV="$(CURDIR)/.venv-spark-$*" .venv-spark-$*/bin/python \
-		-m pytest -m "spark and not slow and not full and not server" tests/behaviour $(ARGS)
+		$(PYTEST) -m "versions and not slow" tests/behaviour $(ARGS)
 
-test-long: setup ## Run the slow tests only
-	@$(BIN)/python -m pytest -m slow $(ARGS)
+test-long: setup ## Run what CI leaves out: all cases on both engines and all catalogs, long histories, many crashes
+	@$(BIN)/python $(PYTEST) -m slow $(ARGS)
 
 check: lint types docs test test-full test-servers test-cluster test-versions ## Run all that CI runs
 
@@ -75,6 +82,9 @@ format: setup ## Format the code and mend what ruff can mend
 
 bench: setup ## Measure what the IO manager adds to a plain Spark write
 	@$(BIN)/python -m benchmarks.overhead $(ARGS)
+
+bench-comparison: setup ## Compare twelve situations with plain Spark and dagster-iceberg
+	@$(BIN)/python -m benchmarks.comparison $(ARGS)
 
 bench-merging: setup ## Measure merges beside a plain MERGE, and the files that each writes again
 	@$(BIN)/python -m benchmarks.merging $(ARGS)

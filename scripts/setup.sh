@@ -243,7 +243,7 @@ lock() {
         compile requirements-spark-3.5.txt pyproject.toml - --extra test "$@"
     printf '%s\n' 'pyspark[connect]==4.0.*' |
         compile requirements-spark-4.0.txt pyproject.toml - --extra test "$@"
-    compile requirements-comparison.txt tests/servers/comparison/requirements.in "$@"
+    compile requirements-comparison.txt benchmarks/comparison/requirements.in "$@"
 }
 
 # compile LOCK ARGUMENT...: the lock, for all platforms.

@@ -1,7 +1,7 @@
 """Remembers the schemas of configurable resources, which Dagster derives from their classes anew for each resource.
 
-The schema of the Spark resource, with all catalogs, stores and logins, takes 50 ms, and a run derives it six times: half
-of the time of a small test.
+The schema of the Spark resource, with all catalogs, stores and logins, takes 50 ms, and a run derives it six times:
+half of the time of a small test.
 """
 
 from collections.abc import Set as AbstractSet

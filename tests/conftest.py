@@ -48,23 +48,25 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     test with the mark `each_engine` has its first case in `make test-full`, or in `make test` if the mark says "quick".
     If it says "all", its other cases are in `make test-full` too. The rest of the product runs in `make test-long`.
     """
-    if not _needs_an_engine(item):
-        item.add_marker(pytest.mark.xdist_group(item.path.name))
-        return
     engine = _engine_of(item)
-    item.add_marker(pytest.mark.xdist_group(engine))
-    if item.get_closest_marker("server") is not None or item.get_closest_marker("slow") is not None:
+    item.add_marker(pytest.mark.xdist_group(engine or item.path.name))
+    if not engine or item.get_closest_marker("slow") is not None:
         return
     seen = item.session.stash.setdefault(SEEN, set())
     test = (f"{item.path}::{getattr(item, 'originalname', item.name)}", engine)
     is_first = test not in seen
     seen.add(test)
+    if is_first and any(item.get_closest_marker(name) for name in ("feature", "each_engine")):
+        item.add_marker(pytest.mark.versions)
     when = _when(item, engine, is_first=is_first)
     if when is not None:
         item.add_marker(when)
 
 
 def _engine_of(item: pytest.Item) -> str:
+    """Return the engine whose process the test needs, or an empty text. Tests with servers share theirs by file."""
+    if item.get_closest_marker("spark") is None or item.get_closest_marker("server") is not None:
+        return ""
     if "connect_server" in getattr(item, "fixturenames", ()):
         return "connect"
     callspec = getattr(item, "callspec", None)
@@ -73,10 +75,10 @@ def _engine_of(item: pytest.Item) -> str:
 
 def _when(item: pytest.Item, engine: str, *, is_first: bool) -> pytest.MarkDecorator | None:
     """Return the mark of a case, or None for `make test`."""
-    each = item.get_closest_marker("each_engine")
-    chooses = any("engine" in str(mark.args[0]) for mark in item.iter_markers("parametrize"))
     if engine != "connect" or "engine" not in getattr(item, "fixturenames", ()):
         return None if is_first else pytest.mark.full
+    each = item.get_closest_marker("each_engine")
+    chooses = any("engine" in str(mark.args[0]) for mark in item.iter_markers("parametrize"))
     if each is not None and is_first and "quick" in each.args:
         return None
     if chooses or (each is not None and (is_first or "all" in each.args)):

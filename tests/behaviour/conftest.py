@@ -1,7 +1,8 @@
 """What was seen of each feature with the installed version of Spark."""
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
+from functools import cache
 from typing import Any, Final
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.versions import SPARK_VERSION
 from tests import combinations_page
-from tests.behaviour import mirroring, spark_versions
-from tests.behaviour.spark_versions import ENGINES, FEATURES, OWN, REFUSALS
+from tests.behaviour import spark_versions
+from tests.behaviour.spark_versions import ENGINES, REFUSALS
+from tests.combinations_page import PAGE
 
 _SEEN: Final = pytest.StashKey[dict[tuple[str, str], bool]]()
 
@@ -61,13 +63,19 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Keep what was seen."""
+    """Compare what was seen with the page, and keep it."""
     report: Any = yield
     place = _place_of(item)
     if place is not None and report.when == "call":
+        combinations_page.compare(report, described=_described().get(place, ""), seen=spark_versions.cell_of(place))
         seen = item.config.stash.setdefault(_SEEN, {})
         seen[place] = seen.get(place, True) and report.passed
     return report  # type: ignore[no-any-return]
+
+
+@cache
+def _described() -> Mapping[tuple[str, str], str]:
+    return spark_versions.written_cells(PAGE.read_text(encoding="utf-8"))
 
 
 @pytest.fixture(autouse=True)
@@ -77,12 +85,13 @@ def _mirrors_agree(request: pytest.FixtureRequest) -> Iterator[None]:
     lake = request.getfixturevalue("lake") if is_mirrored else None
     yield
     if lake is not None:
+        from tests.behaviour import mirroring
+
         mirroring.compare(lake)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """After a run of all features, compare the page with what was seen, or write it."""
-    seen = session.config.stash.get(_SEEN, {})
-    if seen.keys() != {(column, feature) for column in OWN for feature in FEATURES}:
-        return
-    combinations_page.compare(session, spark_versions.page_with(seen))
+    """Write what was seen into the page, if that is asked for."""
+    if combinations_page.UPDATE:
+        seen = session.config.stash.setdefault(_SEEN, {})
+        PAGE.write_text(spark_versions.page_with(seen), encoding="utf-8")

@@ -1,16 +1,15 @@
-"""The versions of Spark in docs/combinations.md: each run of the tests compares, or writes, its own columns."""
+"""The versions of Spark in docs/combinations.md: each test compares, or writes, its own cell."""
 
 from collections.abc import Mapping
 from typing import Final
 
-from dagster_iceberg_spark.versions import SPARK_VERSION, SPARK_VERSIONS
+from dagster_iceberg_spark.versions import SPARK_VERSIONS
 from tests.combinations_page import PAGE
 
 HEADING: Final = "## Versions of Spark"
 REFUSED: Final = "refused"
 ENGINES: Final = ("classic", "connect")
 COLUMNS: Final = tuple(f"{version} {engine}" for version in SPARK_VERSIONS for engine in ENGINES)
-OWN: Final = tuple(f"{SPARK_VERSION} {engine}" for engine in ENGINES)
 
 FEATURES: Final = (
     "a partition is replaced, on a day of 23 hours",
@@ -82,6 +81,11 @@ def written_cells(page: str) -> dict[tuple[str, str], str]:
     return cells
 
 
+def cell_of(place: tuple[str, str]) -> str:
+    """Return the cell of a feature whose test has passed."""
+    return REFUSED if place in REFUSALS else "yes"
+
+
 def page_with(results: Mapping[tuple[str, str], bool]) -> str:
     """Return the page with this version's columns as they were seen.
 
@@ -89,7 +93,5 @@ def page_with(results: Mapping[tuple[str, str], bool]) -> str:
         results: Whether the tests have passed, by column and feature.
     """
     page = PAGE.read_text(encoding="utf-8")
-    seen = {
-        at: "**no**" if not has_passed else REFUSED if at in REFUSALS else "yes" for at, has_passed in results.items()
-    }
+    seen = {at: cell_of(at) if has_passed else "**no**" for at, has_passed in results.items()}
     return f"{page.partition(HEADING)[0].rstrip()}\n\n{section({**written_cells(page), **seen})}"

@@ -44,6 +44,7 @@ def test_a_retried_step_adopts_its_own_snapshot(kept_lake: Lake, disposition: st
     assert len(kept_lake.summaries("t")) == 1
 
 
+@pytest.mark.full
 def test_a_new_run_appends_again(kept_lake: Lake) -> None:
     asset = frame_asset("t", "select 1 as id", metadata={"iceberg/write_disposition": "append"})
     for _ in range(2):

@@ -122,8 +122,15 @@ class World:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("annotation", [DataFrame, pa.Table], ids=["spark", "arrow"])
+@pytest.mark.parametrize(
+    ("annotation", "seed"),
+    [
+        (DataFrame, 0),
+        (pa.Table, 1),
+        *(pytest.param(DataFrame, seed, marks=pytest.mark.slow) for seed in (1, 2, 3)),
+        *(pytest.param(pa.Table, seed, marks=pytest.mark.slow) for seed in (0, 2, 3)),
+    ],
+)
 def test_each_row_is_there_once(
     lake: Lake,
     kept_instance: dg.DagsterInstance,

@@ -181,6 +181,7 @@ def test_a_frame_of_another_classic_session_lands_in_the_right_catalog(classic_l
     assert classic_lake.rows("t", "a") == [7]
 
 
+@pytest.mark.full
 def test_a_frame_of_another_connect_session_is_refused(classic_lake: Lake, connect_server: str, tmp_path: Path) -> None:
     catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path))
     other = IcebergSparkResource(catalog=catalog, remote=connect_server).spark_session

@@ -127,6 +127,7 @@ def test_a_missing_client_package_is_named(
         look(hive(address, **fields), T)
 
 
+@pytest.mark.full
 def test_describing_a_hive_catalog_needs_no_client() -> None:
     probe = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=60, check=False)
     assert (probe.returncode, probe.stdout.strip()) == (0, "[]"), probe.stderr

@@ -43,6 +43,7 @@ def run(directory: Path, *arguments: str) -> Result:
     return CliRunner().invoke(app, ["mirror", "sync", "-f", str(directory / "location.py"), *arguments])
 
 
+@pytest.mark.full
 def test_mirrors_are_brought_up_to_date(mirrors: Mirrors, tmp_path: Path) -> None:
     mirrors.create("u", NUMBERS).append(numbers(2))
     result = run(tmp_path, "--json")

@@ -141,6 +141,7 @@ def test_files_of_an_older_spec_leave_the_partitions_open(lake: Lake) -> None:
     assert discovered(lake)["raw/sensors"].partitions_def is None
 
 
+@pytest.mark.full
 def test_patterns_select_tables(lake: Lake) -> None:
     for name in ("raw.orders_eu", "raw.orders_tmp", "raw.customers", "shop.orders_us", "other.orders"):
         lake.add(name, rows=ROWS.slice(0, 0))
@@ -152,6 +153,7 @@ def test_patterns_select_tables(lake: Lake) -> None:
     assert len(discovered(lake)) == 5
 
 
+@pytest.mark.full
 def test_a_catalog_that_is_down_leaves_the_last_state(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

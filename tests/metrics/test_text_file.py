@@ -36,6 +36,7 @@ def instruments_of(path: Path) -> Instruments:
     return Instruments(MeterProvider([PeriodicExportingMetricReader(TextFileExporter(str(path)))]))
 
 
+@pytest.mark.full
 def test_processes_add_to_the_same_numbers(tmp_path: Path) -> None:
     path = tmp_path / "metrics" / "iceberg.prom"
     processes = [subprocess.Popen([sys.executable, "-c", ADDING, str(path)]) for _ in range(3)]

@@ -1,5 +1,6 @@
 """A process that mirrors a table is killed: no row is lost, and none is doubled."""
 
+import itertools
 import signal
 import subprocess
 import sys
@@ -12,11 +13,17 @@ import pytest
 from tests.mirror.conftest import NUMBERS, commits, lake_in, numbers
 from tests.mirror.killed import POINTS
 
+MODES = ("register", "copy", "view")
+DAILY = set(zip(POINTS, itertools.cycle(MODES)))
+"""Each point, with one of the modes."""
+
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("duckdb", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("mode", ["register", "copy", "view"])
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(
+    ("point", "mode"),
+    [pytest.param(*case, marks=() if case in DAILY else pytest.mark.slow) for case in itertools.product(POINTS, MODES)],
+)
 def test_a_killed_mirror_is_finished_by_the_next_one(tmp_path: Path, kind: str, mode: Any, point: str) -> None:
     mirrors = lake_in(tmp_path, kind=kind)
     table = mirrors.create("t", NUMBERS, by="word")
@@ -37,8 +44,7 @@ def test_a_killed_mirror_is_finished_by_the_next_one(tmp_path: Path, kind: str, 
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("duckdb", marks=pytest.mark.full)])
 def test_writers_that_mirror_at_once_leave_a_current_mirror(tmp_path: Path, kind: Any) -> None:
     mirrors = lake_in(tmp_path, kind=kind)
-    modes = ("register", "copy", "view")
-    for mode in modes:
+    for mode in MODES:
         mirrors.create(mode, NUMBERS).append(numbers(0))
     errors: list[BaseException] = []
 
@@ -50,12 +56,12 @@ def test_writers_that_mirror_at_once_leave_a_current_mirror(tmp_path: Path, kind
             errors.append(error)
             raise
 
-    threads = [threading.Thread(target=write, args=(mode, number)) for number in (1, 2, 3) for mode in modes]
+    threads = [threading.Thread(target=write, args=(mode, number)) for number in (1, 2, 3) for mode in MODES]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert errors == []
-    for mode in modes:
+    for mode in MODES:
         assert mirrors.shown(mode) == mirrors.written(mode)
         assert len(mirrors.shown(mode)) == 4

@@ -45,7 +45,9 @@ def test_a_mirror_is_made_once_and_changes_nothing_when_it_is_current(mirrors: M
     assert len(commits(mirrors)) == 1
 
 
-@pytest.mark.parametrize("mode", ["register", "copy", pytest.param("view", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "mode", ["register", pytest.param("copy", marks=pytest.mark.full), pytest.param("view", marks=pytest.mark.full)]
+)
 def test_a_mirror_catches_up_with_all_that_it_has_missed(mirrors: Mirrors, mode: Any) -> None:
     table = mirrors.create("t", NUMBERS, by="word")
     table.append(numbers(1, 2))
@@ -236,6 +238,7 @@ def test_an_encrypted_ducklake_gets_encrypted_copies(tmp_path: Path) -> None:
         mirrors.synchronize("t", "register", shown_as="other")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("statement", ["create table m.db.t (a int)", "create view m.db.t as select 1 as a"])
 def test_what_somebody_else_has_made_is_not_replaced(sqlite_mirrors: Mirrors, statement: str) -> None:
     mirrors = sqlite_mirrors
@@ -496,9 +499,8 @@ def test_a_change_that_was_decided_on_an_older_mirror_is_refused(
     assert len(commits(mirrors)) == 2
 
 
-@pytest.mark.parametrize(
-    "then", ["register", pytest.param("view", marks=pytest.mark.full), pytest.param("copy", marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("then", ["register", "view", "copy"])
 def test_ducklake_is_kept_from_deleting_the_files_of_iceberg(sqlite_mirrors: Mirrors, then: Any) -> None:
     mirrors = sqlite_mirrors
     table = mirrors.create("t", NUMBERS)

@@ -1,8 +1,10 @@
 """Catalogs and stores in combination, what is asked of each, and the page that says what was seen to work."""
 
+import datetime as dt
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -188,6 +190,9 @@ FEATURES: Final = (
 )
 """In the order of the page."""
 
+EACH: Final = 3
+"""How many combinations of a feature are in the sample, and how many features of a combination."""
+
 IN_A_FILE: Final = (
     "SQLite, local files",
     "SQLite, S3 (moto)",
@@ -243,8 +248,8 @@ _HEAD: Final = """# Tested combinations of catalogs and stores
 
 You want to know whether your catalog and your store are tested together.
 
-Each cell is the result of a test against a server that the test starts. The tests generate this page. A number refers
-to the reason why a combination cannot be tested.
+Each cell is the result of a test against a server that the test starts. The tests generate this page: all of them
+ran last on {on}, and a sample runs on each change. A number refers to the reason why a combination cannot be tested.
 
 | column | what the test verifies |
 |---|---|
@@ -265,11 +270,12 @@ to the reason why a combination cannot be tested.
 """
 
 
-def page(passed: set[tuple[str, str]]) -> str:
+def page(passed: set[tuple[str, str]], on: dt.date) -> str:
     """Return the page.
 
     Args:
         passed: The combinations and features whose tests have passed.
+        on: The day on which they ran.
     """
     reasons = list(dict.fromkeys(IMPOSSIBLE.values()))
 
@@ -281,10 +287,40 @@ def page(passed: set[tuple[str, str]]) -> str:
     rows = [f"| {name} | {' | '.join(cell(name, feature) for feature in FEATURES)} |" for name in COMBINATIONS]
     notes = [f"{number}. {reason}" for number, reason in enumerate(reasons, 1)]
     head = [f"| catalog, store | {' | '.join(FEATURES)} |", f"|---|{'---|' * len(FEATURES)}"]
-    return "\n".join([_HEAD, *head, *rows, "", *notes, ""])
+    return "\n".join([_HEAD.replace("{on}", str(on)), *head, *rows, "", *notes, ""])
+
+
+def written_cells(text: str) -> dict[tuple[str, str], str]:
+    """Return the cells of the page, by combination and feature."""
+    cells: dict[tuple[str, str], str] = {}
+    for line in text.splitlines():
+        name, *texts = [part.strip() for part in line.strip("|").split("|")]
+        if name in COMBINATIONS:
+            cells |= {(name, feature): cell for feature, cell in zip(FEATURES, texts, strict=True)}
+    return cells
 
 
 def expected() -> set[tuple[str, str]]:
     """Return what is tested."""
-    every = {(combination, feature) for combination in COMBINATIONS for feature in FEATURES}
-    return every - set(IMPOSSIBLE)
+    return set(_possible())
+
+
+def _possible() -> list[tuple[str, str]]:
+    every = [(combination, feature) for combination in COMBINATIONS for feature in FEATURES]
+    return [place for place in every if place not in IMPOSSIBLE]
+
+
+@cache
+def sampled() -> frozenset[tuple[str, str]]:
+    """Return what runs on each change: three combinations of each feature, and three features of each combination.
+
+    `make test-long` runs all of them.
+    """
+    chosen: list[tuple[str, str]] = []
+
+    def count(name: str) -> int:
+        return sum(name in place for place in chosen)
+
+    while lacking := [place for place in _possible() if place not in chosen and min(map(count, place)) < EACH]:
+        chosen.append(min(lacking, key=lambda place: sum(map(count, place))))
+    return frozenset(chosen)

@@ -1,7 +1,9 @@
 """Real catalog servers, one of each for the whole run, and lakes on them."""
 
-from collections.abc import Iterator
+import datetime as dt
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -155,21 +157,27 @@ def _secrets_are_nowhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Keep what was seen of each combination."""
+    """Compare what was seen of each combination with the page, and keep it."""
     report: Any = yield
     feature = item.get_closest_marker("feature")
     if feature is not None and report.when == "call":
-        seen = (item.callspec.params["combination"], feature.args[0])  # type: ignore[attr-defined]
-        item.config.stash.setdefault(_TRIED, set()).add(seen)
+        place = (item.callspec.params["combination"], feature.args[0])  # type: ignore[attr-defined]
+        combinations_page.compare(report, described=_described().get(place, ""), seen="yes")
+        item.config.stash.setdefault(_TRIED, set()).add(place)
         if report.passed:
-            item.config.stash.setdefault(_PASSED, set()).add(seen)
+            item.config.stash.setdefault(_PASSED, set()).add(place)
     return report  # type: ignore[no-any-return]
 
 
+@cache
+def _described() -> Mapping[tuple[str, str], str]:
+    return combinations.written_cells(PAGE.read_text(encoding="utf-8"))
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """After a run of the whole suite, compare the page with what was seen, or write it."""
+    """After a run of the whole grid, write the page, if that is asked for."""
     stash = session.config.stash
-    if stash.get(_TRIED, set()) != combinations.expected():
-        return
-    _, heading, versions = PAGE.read_text(encoding="utf-8").partition(spark_versions.HEADING)
-    combinations_page.compare(session, f"{combinations.page(stash.get(_PASSED, set()))}\n{heading}{versions}")
+    if combinations_page.UPDATE and stash.get(_TRIED, set()) == combinations.expected():
+        _, heading, versions = PAGE.read_text(encoding="utf-8").partition(spark_versions.HEADING)
+        page = combinations.page(stash.get(_PASSED, set()), dt.date.today())  # noqa: DTZ011 - of the one who runs it
+        PAGE.write_text(f"{page}\n{heading}{versions}", encoding="utf-8")

@@ -21,7 +21,14 @@ def program(name: str, *debian_packages: str) -> str:
     if found is None and os.geteuid() == 0 and (apt_get := shutil.which("apt-get")):
         quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         for arguments in (["update"], ["install", "--yes", "--no-install-recommends", *debian_packages]):
-            subprocess.run([apt_get, *arguments], capture_output=True, check=False, env=quiet, stdin=subprocess.DEVNULL)
+            # Another process of the tests may be installing.
+            subprocess.run(
+                [apt_get, "-o", "DPkg::Lock::Timeout=300", *arguments],
+                capture_output=True,
+                check=False,
+                env=quiet,
+                stdin=subprocess.DEVNULL,
+            )
         found = _found(name)
     if found is None:
         pytest.fail(f"`{name}` is not here: install it (Debian: `apt-get install {' '.join(debian_packages)}`)")

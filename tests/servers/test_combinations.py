@@ -43,7 +43,7 @@ from tests.lakes import (
 )
 from tests.servers import nessie
 from tests.servers.azurite import WRONG_KEY
-from tests.servers.combinations import COMBINATIONS, IMPOSSIBLE, Asked
+from tests.servers.combinations import COMBINATIONS, IMPOSSIBLE, Asked, sampled
 from tests.servers.conftest import emptied
 
 # The first run builds a server.
@@ -58,7 +58,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     feature = metafunc.definition.get_closest_marker("feature")
     if feature is not None:
         names = [name for name in COMBINATIONS if (name, feature.args[0]) not in IMPOSSIBLE]
-        metafunc.parametrize("combination", names)
+        cases = [
+            pytest.param(name, marks=() if (name, feature.args[0]) in sampled() else pytest.mark.slow) for name in names
+        ]
+        metafunc.parametrize("combination", cases)
 
 
 @pytest.fixture
