@@ -33,7 +33,7 @@ demo: setup .dagster_home/dagster.yaml ## Run the example: a few partitions of f
 ui: setup .dagster_home/dagster.yaml ## Open the example in Dagster's UI
 	@$(DAGSTER) PYTHONWARNINGS='ignore:Function `dev_command` is superseded' $(BIN)/dagster dev -w workspace.yaml
 
-# Two processes: one has the classic sessions, the other Spark Connect. ARGS="-n 0" runs all tests in one.
+# Two processes share the files of tests, and one of them has Spark Connect. ARGS="-n 0" runs all tests in one.
 PYTEST := -m pytest -n 2 --dist loadgroup
 LOCAL := $(PYTEST) --ignore=tests/servers
 

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pytest
 
@@ -38,6 +38,9 @@ _JAVA_OPTIONS: Final = (
 )
 os.environ.setdefault("JDK_JAVA_OPTIONS", " ".join(_JAVA_OPTIONS))
 
+Opened: TypeAlias = tuple[Path, str | None]
+"""The directory of a file's lakes, and the address of the Spark Connect server, if there is one."""
+
 SEEN: Final = pytest.StashKey[set[tuple[str, str]]]()
 
 
@@ -49,7 +52,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     If it says "all", its other cases are in `make test-full` too. The rest of the product runs in `make test-long`.
     """
     engine = _engine_of(item)
-    item.add_marker(pytest.mark.xdist_group(engine or item.path.name))
+    item.add_marker(pytest.mark.xdist_group("connect" if engine == "connect" else str(item.path)))
     if not engine or item.get_closest_marker("slow") is not None:
         return
     seen = item.session.stash.setdefault(SEEN, set())
@@ -64,7 +67,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def _engine_of(item: pytest.Item) -> str:
-    """Return the engine whose process the test needs, or an empty text. Tests with servers share theirs by file."""
+    """Return the engine that the test needs, or an empty text. Tests with servers have both."""
     if item.get_closest_marker("spark") is None or item.get_closest_marker("server") is not None:
         return ""
     if "connect_server" in getattr(item, "fixturenames", ()):
@@ -84,6 +87,22 @@ def _when(item: pytest.Item, engine: str, *, is_first: bool) -> pytest.MarkDecor
     if chooses or (each is not None and (is_first or "all" in each.args)):
         return pytest.mark.full
     return pytest.mark.slow
+
+
+@pytest.hookimpl(tryfirst=True, specname="pytest_collection_modifyitems")  # before they are selected
+def pytest_sample_grids(items: list[pytest.Item]) -> None:
+    """Leave cases of tests with the mark `sample` to `make test-long`. The first case stays, and others in between."""
+    grids: dict[tuple[str, str], list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sample") is not None:
+            test = f"{item.path}::{getattr(item, 'originalname', item.name)}"
+            grids.setdefault((test, _engine_of(item)), []).append(item)
+    for cases in grids.values():
+        number = cases[0].get_closest_marker("sample").args[0]  # type: ignore[union-attr]
+        chosen = {len(cases) * position // number for position in range(number)}
+        for position, item in enumerate(cases):
+            if position not in chosen:
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(trylast=True)  # after the tests have been selected
@@ -138,13 +157,25 @@ def kept_instance(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[dg.Dags
         yield instance
 
 
-@pytest.fixture
-def lake(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[Lake]":
-    """An empty lake on SQLite and local files."""
-    from tests.lakes import open_lake, sqlite_in
+@pytest.fixture(scope="module")
+def opened(engine: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    """A session for the lakes of a file's tests, and their directory."""
+    from tests.lakes import open_session
 
     remote = request.getfixturevalue("connect_server") if engine == "connect" else None
-    yield from open_lake(sqlite_in(tmp_path), tmp_path, remote)
+    directory = tmp_path_factory.mktemp("lake")
+    with open_session(directory, remote):
+        yield directory, remote
+
+
+@pytest.fixture
+def lake(opened: Opened) -> "Iterator[Lake]":
+    """An empty lake on SQLite and local files."""
+    from tests.lakes import empty, open_lake, sqlite_in
+
+    directory, remote = opened
+    empty(directory)
+    yield from open_lake(sqlite_in(directory), directory, remote)
 
 
 @pytest.fixture
@@ -155,12 +186,24 @@ def kept_lake(lake: "Lake", kept_instance: "dg.DagsterInstance") -> "Lake":
     return Lake(lake.spark, lake.io_manager, kept_instance, lake.directory)
 
 
-@pytest.fixture
-def classic_lake(tmp_path: Path) -> "Iterator[Lake]":
-    """An empty lake with a classic session, for behavior that does not depend on the engine."""
-    from tests.lakes import open_lake, sqlite_in
+@pytest.fixture(scope="module")
+def classic_opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    """A classic session for the lakes of a file's tests, and their directory."""
+    from tests.lakes import open_session
 
-    yield from open_lake(sqlite_in(tmp_path), tmp_path, None)
+    directory = tmp_path_factory.mktemp("lake")
+    with open_session(directory, None):
+        yield directory, None
+
+
+@pytest.fixture
+def classic_lake(classic_opened: Opened) -> "Iterator[Lake]":
+    """An empty lake with a classic session, for behavior that does not depend on the engine."""
+    from tests.lakes import empty, open_lake, sqlite_in
+
+    directory, remote = classic_opened
+    empty(directory)
+    yield from open_lake(sqlite_in(directory), directory, remote)
 
 
 @pytest.fixture

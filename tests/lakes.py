@@ -1,13 +1,15 @@
 """Lakes for tests: a catalog with its session and its IO manager, and what tests do with them."""
 
 import os
+import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -314,14 +316,43 @@ def sqlite_in(directory: Path) -> SqlCatalog:
     return SqlCatalog(uri=f"sqlite:///{directory}/catalog.db", warehouse=str(directory / "wh"))
 
 
+def empty(directory: Path) -> None:
+    """Drop all tables of the lake in this directory, and delete what else is there."""
+    for path in directory.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif not path.name.startswith("catalog.db"):
+            path.unlink()
+    with closing(sqlite3.connect(directory / "catalog.db", isolation_level=None)) as database:
+        for (table,) in database.execute("select name from sqlite_master where type = 'table'").fetchall():
+            database.execute(f"delete from {table}")
+
+
 def open_lake(catalog: Any, directory: Path, remote: str | None) -> Iterator[Lake]:
-    """Yield a lake on the catalog and close its session afterwards."""
-    conf = CONNECT_CONF if remote else SPARK_CONF
-    spark = IcebergSparkResource(catalog=catalog, spark_config=conf, remote=remote, jars="provided")
+    """Yield a lake on the catalog and close its session afterwards, unless another resource uses it too."""
+    spark = spark_on(catalog, remote)
     io_manager = IcebergPySparkIOManager(spark=spark, namespace="db", **mirror_options(directory))
     with dg.DagsterInstance.ephemeral() as instance:
         yield Lake(spark, io_manager, instance, directory)
-    SESSIONS.release(id(spark), stops_when_unused="yes" if remote else "no")
+    release(spark)
+
+
+@contextmanager
+def open_session(directory: Path, remote: str | None) -> Iterator[None]:
+    """Keep the session of the lakes in this directory open from one test to the next."""
+    spark = spark_on(sqlite_in(directory), remote)
+    assert spark.spark_session is not None
+    yield
+    release(spark)
+
+
+def spark_on(catalog: Any, remote: str | None) -> IcebergSparkResource:
+    conf = CONNECT_CONF if remote else SPARK_CONF
+    return IcebergSparkResource(catalog=catalog, spark_config=conf, remote=remote, jars="provided")
+
+
+def release(spark: IcebergSparkResource) -> None:
+    SESSIONS.release(id(spark), stops_when_unused="yes" if spark.remote else "no")
 
 
 def mirror_options(directory: Path) -> dict[str, Any]:

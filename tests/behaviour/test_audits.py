@@ -106,6 +106,7 @@ def test_the_command_line_lists_and_drops_staged_branches(lake: Lake, version: i
     assert list(staged_branches.staged_branches(definitions)) == []
 
 
+@pytest.mark.sample(3)
 @pytest.mark.full
 @pytest.mark.parametrize(
     "rule",
@@ -135,6 +136,7 @@ def test_a_warning_is_published_and_recorded(lake: Lake) -> None:
     assert (lake.rows("hours", "v"), evaluations(lake)) == ([1] * 24, {"large": False})
 
 
+@pytest.mark.sample(3)
 @pytest.mark.each_engine
 @pytest.mark.full
 @pytest.mark.parametrize(

@@ -133,6 +133,7 @@ OUTSIDE = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.each_engine
 @pytest.mark.feature("rows outside of the partition are refused")
 @pytest.mark.parametrize("outside", OUTSIDE.values(), ids=list(OUTSIDE))

@@ -37,6 +37,7 @@ as t(i, l, f, d, n, s, b, day, ts)
 """
 
 
+@pytest.mark.sample(8)
 @pytest.mark.each_engine
 @pytest.mark.parametrize(
     ("condition", "expected"),
@@ -83,6 +84,7 @@ as t(i, place, `a.b`)
 """
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [
@@ -112,6 +114,7 @@ def test_a_row_filter_looks_into_structs(lake: Lake, condition: str, expected: l
             assert (loaded.column_names, sorted(loaded.column("i").to_pylist())) == (["i"], expected)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("condition", "expected"),
@@ -255,6 +258,7 @@ class TestLazyFrames:
         lake.materialize(reader, upstream.to_source_asset(), selection=[reader])
         return found[0]
 
+    @pytest.mark.sample(4)
     @pytest.mark.parametrize(
         "keeps",
         [
@@ -277,6 +281,7 @@ class TestLazyFrames:
         everything = pl.DataFrame(pl.from_arrow(expected))
         assert sorted(found["id"]) == sorted(everything.filter(keeps)["id"])
 
+    @pytest.mark.sample(9)
     @pytest.mark.parametrize(
         "keeps",
         [

@@ -151,6 +151,7 @@ def test_an_input_loads_as_its_annotation_says(lake: Lake, annotation: Any) -> N
     assert (list(row["l"]), row["st"]) == ([1, 2], {"a": 1})
 
 
+@pytest.mark.sample(4)
 @pytest.mark.full
 @pytest.mark.parametrize("annotation", ANNOTATIONS, ids=lambda item: f"{item.__module__}.{item.__name__}")
 def test_a_type_that_pyiceberg_lacks_matters_only_where_it_is_asked_for(lake: Lake, annotation: Any) -> None:

@@ -84,6 +84,7 @@ def test_a_batch_that_changes_nothing_rewrites_no_file(lake: Lake) -> None:
     assert (summary.get("added-data-files", "0"), summary.get("deleted-data-files", "0")) == ("0", "0")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.each_engine
 @pytest.mark.feature("merge")
 @pytest.mark.parametrize(
@@ -458,6 +459,7 @@ def test_each_row_that_the_table_has_of_a_key_is_compared(classic_lake: Lake) ->
     assert counts(result) == (0, 2, 0, 1)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("rules", "left", "counted"),
@@ -487,6 +489,7 @@ def test_a_batch_too_large_to_be_copied_meets_each_row_of_a_key(
     assert counts(result) == counted
 
 
+@pytest.mark.sample(4)
 @pytest.mark.full
 @pytest.mark.parametrize("rules", [{}, {"when_matched": "source.v > target.v"}, {"strategy": "insert_only"}], ids=str)
 @pytest.mark.parametrize("theirs", ["update", "insert", "delete"])
@@ -575,6 +578,7 @@ KEYS = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.full
 @pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
 def test_keys_of_every_type_are_found_again(classic_lake: Lake, key: str) -> None:

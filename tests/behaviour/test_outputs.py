@@ -115,6 +115,7 @@ WIDENED: dict[str, tuple[pa.Array, str, list[Any]]] = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.each_engine
 @pytest.mark.parametrize(("column", "expected_type", "values"), WIDENED.values(), ids=list(WIDENED))
 def test_a_type_that_iceberg_lacks_becomes_one_that_holds_its_values(
@@ -160,6 +161,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.each_engine
 @pytest.mark.parametrize(("make", "message"), REFUSED.values(), ids=list(REFUSED))
 def test_what_cannot_be_written_as_it_is_is_refused(lake: Lake, make: Callable[[], Any], message: str) -> None:

@@ -50,6 +50,7 @@ REPLACE_WHERE = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.full
 @pytest.mark.parametrize("disposition", [{}, REPLACE_WHERE, OVERWRITE], ids=["replace", "replace_where", "partitions"])
 def test_a_collation_makes_no_texts_equal(lake: Lake, disposition: dict[str, Any]) -> None:
@@ -95,6 +96,7 @@ TIMES = (
 )
 
 
+@pytest.mark.sample(4)
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("transform", "left"),
@@ -179,6 +181,7 @@ KEYS = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "transform"),
@@ -268,6 +271,7 @@ def test_a_column_that_has_partitions_of_its_own_values_too(lake: Lake) -> None:
     assert sorted(lake.rows("t", "v")) == [*(v for v in range(20) if v != 3), 100]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.full
 @pytest.mark.parametrize("before", [(), ("k",), ("bucket(3, k)",), ("truncate(5, k)",)])
 def test_buckets_over_files_of_an_older_spec(lake: Lake, before: tuple[str, ...]) -> None:

@@ -75,6 +75,7 @@ def test_a_day_that_others_have_written_meanwhile_is_written_again(lake: Lake, b
     assert staged_branches(lake) == []
 
 
+@pytest.mark.sample(5)
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("options", "expected", "publication"),
@@ -230,6 +231,7 @@ class Crash:
         monkeypatch.setattr(module, name, crashing)
 
 
+@pytest.mark.sample(7)
 @pytest.mark.full
 @pytest.mark.parametrize("disposition", ["append", "replace", "merge"])
 @pytest.mark.parametrize(

@@ -129,6 +129,7 @@ def test_rows_that_are_carried_over_are_counted(lake: Lake) -> None:
     assert metadata["dagster/partition_row_count"] == 24
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "partition_by", [[], ["month(ts)"], ["bucket(4, v)"], ["hour(ts)"], ["year(ts)", "truncate(10, v)"]]
 )
@@ -191,6 +192,7 @@ def test_a_single_run_backfill_is_one_snapshot_that_counts_each_partition(lake: 
     assert lake.summaries("hours")[0]["dagster.partition_keys"] == '["2013-01-01", "2013-01-02", "2013-01-03"]'
 
 
+@pytest.mark.sample(4)
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("partitions_def", "key", "transform"),
@@ -298,6 +300,7 @@ def test_the_last_of_many_columns_tells_files_of_long_keys_apart(classic_lake: L
 LONG_KEYS = [f"one of the long keys {number:02}" for number in range(12)]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.full
 @pytest.mark.parametrize("chosen", [LONG_KEYS[:1], LONG_KEYS[4:7]], ids=["a key", "a range"])
 @pytest.mark.parametrize("metrics", ["truncate(16)", "none"])
@@ -482,6 +485,7 @@ def test_a_partition_field_is_renamed_and_its_files_stay(lake: Lake, version: in
     assert "iceberg/table_changes" not in metadata_of(written("day(ts)"), "hours")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.full
 @pytest.mark.parametrize(
     "name", ["my table", "dot.ted", "it's", 'say "hi"', "SELECT", "hash#tag", "why?", "ünï", "a`b", "x/y"]

@@ -28,6 +28,7 @@ def rows_of(lake: Lake) -> dict[Any, str]:
     return dict(zip(lake.arrow("t").column("n").to_pylist(), lake.arrow("t").column("v").to_pylist(), strict=True))
 
 
+@pytest.mark.sample(8)
 @pytest.mark.each_engine("quick")
 @pytest.mark.feature("replace_where")
 @pytest.mark.parametrize("spec", [(), ("n",), ("truncate(4, n)",), ("bucket(2, s)",)], ids=str)
@@ -56,6 +57,7 @@ def test_the_rows_of_the_condition_are_replaced(
     assert len(lake.summaries("t")) == 2
 
 
+@pytest.mark.sample(4)
 @pytest.mark.full
 @pytest.mark.parametrize("spec", [(), ("amount",), ("bucket(2, name)",)], ids=str)
 @pytest.mark.parametrize(
@@ -139,6 +141,7 @@ def test_a_condition_over_other_columns_is_refused(lake: Lake) -> None:
     assert "Cannot use `iceberg/merge: where` of db.t: expected one of the columns n, found `m`" in str(error)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.full
 @pytest.mark.parametrize("where", ["n < 2", "n <= 1 or s = 's7'", "s < 's3'", "s > 's8' or s < 's0'"])
 @pytest.mark.parametrize("column", ["n", "s"])

@@ -62,6 +62,7 @@ def test_fields_of_structs_are_added(lake: Lake) -> None:
     assert lake.arrow("t").sort_by("id").column("s").to_pylist() == [{"a": 1, "b": None}, {"a": 1, "b": "x"}]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("stored", "written", "found"),
@@ -224,6 +225,7 @@ def test_strict_refuses_a_new_column_and_changes_nothing(lake: Lake) -> None:
     assert [field.name for field in lake.table("t").schema().fields] == ["a"]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "query",
     [

@@ -151,6 +151,7 @@ def test_a_catalog_whose_name_needs_quoting_is_used(tmp_path: Path, name: str) -
         assert len(lake.summaries("t")) == 2
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["my.lake", "", "a b", "a`b", "a/b"])
 def test_a_catalog_s_name_that_spark_would_misread_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="without dots, spaces, slashes and backticks"):

@@ -586,6 +586,7 @@ def test_a_compaction_of_the_whole_ducklake_leaves_registered_tables_alone(sqlit
     assert files == [(3,)]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.full
 @pytest.mark.parametrize("mode", ["register", "copy"])
 @pytest.mark.parametrize(
