@@ -52,7 +52,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     If it says "all", its other cases are in `make test-full` too. The rest of the product runs in `make test-long`.
     """
     engine = _engine_of(item)
-    item.add_marker(pytest.mark.xdist_group("connect" if engine == "connect" else str(item.path)))
+    item.add_marker(pytest.mark.xdist_group("connect" if engine == "connect" else item.nodeid.partition("::")[0]))
     if not engine or item.get_closest_marker("slow") is not None:
         return
     seen = item.session.stash.setdefault(SEEN, set())
@@ -176,6 +176,15 @@ def lake(opened: Opened) -> "Iterator[Lake]":
     directory, remote = opened
     empty(directory)
     yield from open_lake(sqlite_in(directory), directory, remote)
+
+
+@pytest.fixture
+def own_lake(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[Lake]":
+    """An empty lake with a session of its own, for tests of sessions and catalogs."""
+    from tests.lakes import open_lake, sqlite_in
+
+    remote = request.getfixturevalue("connect_server") if engine == "connect" else None
+    yield from open_lake(sqlite_in(tmp_path), tmp_path, remote)
 
 
 @pytest.fixture

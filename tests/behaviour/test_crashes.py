@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 BOUNDARIES = [point for point in POINTS if point not in ("at some time", "while the commit waits")]
 CHILD_SECONDS = 280
 SECOND_ATTEMPT_SECONDS = 8
-CRASHES = int(os.environ.get("CRASHES", "200"))
+CRASHES = int(os.environ.get("CRASHES", "60"))
 """How many random crash points the long run draws."""
 
 

@@ -23,24 +23,24 @@ MERGE = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
 
 
 @pytest.fixture
-def theirs(lake: Lake) -> Iterator[Lake]:
+def theirs(own_lake: Lake) -> Iterator[Lake]:
     """A session that somebody has given a catalog, on the files of another lake; the resource knows only its name."""
     conf = {
         "spark.sql.catalog.theirs": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.theirs.type": "jdbc",
-        "spark.sql.catalog.theirs.uri": f"jdbc:sqlite:{lake.directory}/theirs.db",
+        "spark.sql.catalog.theirs.uri": f"jdbc:sqlite:{own_lake.directory}/theirs.db",
         "spark.sql.catalog.theirs.jdbc.schema-version": "V1",
-        "spark.sql.catalog.theirs.warehouse": f"file://{lake.directory}/theirs",
+        "spark.sql.catalog.theirs.warehouse": f"file://{own_lake.directory}/theirs",
     }
-    assert lake.session.range(1).count() == 1  # a JVM runs, or the server does
-    remote = lake.spark.remote
+    assert own_lake.session.range(1).count() == 1  # a JVM runs, or the server does
+    remote = own_lake.spark.remote
     spark = IcebergSparkResource(
         catalog=SparkCatalogByName(name="theirs"),
         spark_config={**(CONNECT_CONF if remote else SPARK_CONF), **conf},
         remote=remote,
     )
     io_manager = IcebergPySparkIOManager(spark=spark, namespace="db")
-    yield Lake(spark, io_manager, lake.instance, lake.directory)
+    yield Lake(spark, io_manager, own_lake.instance, own_lake.directory)
     SESSIONS.release(id(spark), stops_when_unused="yes" if remote else "no")
 
 

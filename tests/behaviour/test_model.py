@@ -642,5 +642,5 @@ def test_a_table_holds_what_its_history_says(lake: Lake) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(6 * 3600)
 def test_a_table_holds_what_long_histories_say(lake: Lake) -> None:
-    examples, steps = int(os.environ.get("MODEL_EXAMPLES", "50")), int(os.environ.get("MODEL_STEPS", "30"))
+    examples, steps = int(os.environ.get("MODEL_EXAMPLES", "10")), int(os.environ.get("MODEL_STEPS", "30"))
     run_histories(lake, examples=examples, steps=steps, is_repeatable=False)

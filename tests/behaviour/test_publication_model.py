@@ -301,4 +301,4 @@ def test_readers_see_what_is_published_and_nothing_else(kept_lake: Lake) -> None
 @pytest.mark.slow
 @pytest.mark.timeout(6 * 3600)
 def test_readers_see_what_is_published_in_long_histories(kept_lake: Lake) -> None:
-    run(kept_lake, examples=60, steps=40, is_repeatable=False)
+    run(kept_lake, examples=8, steps=30, is_repeatable=False)

@@ -409,6 +409,6 @@ def test_tables_hold_what_their_histories_say(lake: Lake) -> None:
 def test_tables_hold_what_long_histories_say(lake: Lake) -> None:
     steps = int(os.environ.get("MODEL_STEPS", "30"))
     first = int(os.environ.get("MODEL_SEED", random.SystemRandom().randrange(10**6)))
-    number = 1 if "MODEL_SEED" in os.environ else int(os.environ.get("MODEL_SEEDS", "20"))
+    number = 1 if "MODEL_SEED" in os.environ else int(os.environ.get("MODEL_SEEDS", "5"))
     for seed in range(first, first + number):
         run_history(lake, seed, steps)

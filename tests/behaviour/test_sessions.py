@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +25,14 @@ from dagster_iceberg_spark.resource import SESSIONS
 from dagster_iceberg_spark.spark.java import require_java
 from dagster_iceberg_spark.spark.session import attach_catalog, launch_conf
 from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME, SQLITE_JDBC
-from tests.lakes import CONNECT_CONF, SPARK_CONF, Lake, frame_asset, free_port, open_lake, sqlite_in
+from tests.lakes import CONNECT_CONF, SPARK_CONF, Lake, frame_asset, free_port
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def lake(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
-    """A lake with a session of its own."""
-    remote = request.getfixturevalue("connect_server") if engine == "connect" else None
-    yield from open_lake(sqlite_in(tmp_path), tmp_path, remote)
+def lake(own_lake: Lake) -> Lake:
+    return own_lake
 
 
 def same_again(lake: Lake) -> IcebergSparkResource:

@@ -106,7 +106,7 @@ def postgresql_catalog(postgresql: PostgreSqlServer, tmp_path_factory: pytest.Te
     return SqlCatalog(uri=postgresql.uri(), warehouse=str(tmp_path_factory.mktemp("postgresql")))
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "rest", pytest.param("hive", marks=pytest.mark.slow)])
+@pytest.fixture(params=["postgresql", "rest", "sqlite", pytest.param("hive", marks=pytest.mark.slow)])
 def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """The configuration of each catalog, without the namespace `db`.
 

@@ -66,6 +66,7 @@ def loaded(lake: Lake, upstream: dg.AssetsDefinition, annotation: Any) -> Any:
     return seen[0]
 
 
+@pytest.mark.sample(4)
 def test_each_engine_reads_what_the_other_wrote(lake: Lake) -> None:
     asset = hours_asset(partitions_def=DAYS)
     lake.materialize(asset, partition_key="2013-01-01")
@@ -77,6 +78,7 @@ def test_each_engine_reads_what_the_other_wrote(lake: Lake) -> None:
     assert lake.rows("hours", "v") == [2] * 24 + [7] * 2
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("disposition", "values"), [("replace", [2] * 24 + [7] * 2), ("append", [2] * 24 + [5] * 2 + [7] * 2)]
 )
@@ -90,6 +92,7 @@ def test_a_table_that_pyiceberg_made_is_written(classic_lake: Lake, disposition:
     assert lake.rows("hours", "v") == sorted(values)
 
 
+@pytest.mark.sample(1)
 def test_pyiceberg_reads_the_table_as_it_was_before_each_run(classic_lake: Lake) -> None:
     for value in ("1", "2", "3"):
         classic_lake.materialize(frame_asset("t", f"select {value} as v"))
@@ -98,6 +101,7 @@ def test_pyiceberg_reads_the_table_as_it_was_before_each_run(classic_lake: Lake)
     assert values == [[1], [2], [3]]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("disposition", ["replace", "append", "merge"])
 def test_every_disposition_carries_the_lineage(classic_lake: Lake, disposition: str) -> None:
     metadata = {**DAY, "iceberg/write_disposition": disposition, "iceberg/merge_keys": ["id"]}
@@ -111,6 +115,7 @@ def test_every_disposition_carries_the_lineage(classic_lake: Lake, disposition: 
     assert "dagster.commit_token" in summary
 
 
+@pytest.mark.sample(1)
 def test_a_range_of_partitions_is_one_snapshot(classic_lake: Lake) -> None:
     asset = hours_asset(partitions_def=DAYS, backfill_policy=dg.BackfillPolicy.single_run())
     result = classic_lake.materialize_range(asset, first="2013-01-03", last="2013-01-05")
@@ -123,6 +128,7 @@ def test_a_range_of_partitions_is_one_snapshot(classic_lake: Lake) -> None:
     }
 
 
+@pytest.mark.sample(4)
 def test_what_is_reported_is_what_the_catalog_says(lake: Lake) -> None:
     result = lake.materialize(frame_asset("t", "select 1 as id"))
     reported, table = metadata_of(result, "t"), lake.table("t")
@@ -131,6 +137,7 @@ def test_what_is_reported_is_what_the_catalog_says(lake: Lake) -> None:
     assert reported["dagster/row_count"] == 1
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("annotation", [pd.DataFrame, pl.DataFrame, pa.Table], ids=["pandas", "polars", "pyarrow"])
 def test_an_input_loads_without_a_session(classic_lake: Lake, annotation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     upstream = frame_asset("t", "select 1 as id, 'a' as n")
@@ -141,6 +148,7 @@ def test_an_input_loads_without_a_session(classic_lake: Lake, annotation: Any, m
     assert (list(frame["id"]), list(frame["n"])) == ([1], ["a"]) or frame.to_pydict() == {"id": [1], "n": ["a"]}
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("disposition", ["replace", "append", "merge"])
 def test_the_first_partitions_of_a_table_race_and_none_is_lost(classic_lake: Lake, disposition: str) -> None:
     """Four sessions, each with connections of its own, as four runs would have."""
@@ -191,6 +199,7 @@ def another(lake: Lake, **spark_config: str) -> Lake:
     return Lake(spark, IcebergPySparkIOManager(spark=spark, namespace="db"), lake.instance, lake.directory)
 
 
+@pytest.mark.sample(1)
 def test_a_column_that_pyiceberg_has_no_type_for_leaves_the_others_readable(classic_lake: Lake) -> None:
     classic_lake.materialize(frame_asset("first", "select 1 as id"))
     create = "create table lake.db.t (id int, v variant) using iceberg tblproperties ('format-version'='3')"

@@ -38,6 +38,7 @@ def lake(engine: str, server: Azurite | GcsServer, request: pytest.FixtureReques
     yield from open_lake(catalog_of(tmp_path, server.warehouse(tmp_path.name), server.store()), tmp_path, remote)
 
 
+@pytest.mark.sample(3)
 def test_all_that_reads_reads_what_either_engine_wrote(lake: Lake) -> None:
     read: dict[str, list[int]] = {}
 
@@ -49,6 +50,7 @@ def test_all_that_reads_reads_what_either_engine_wrote(lake: Lake) -> None:
     assert read == {name: [0, 1, 2, 7] for name in ("spark", "pyarrow", "pandas", "polars")}
 
 
+@pytest.mark.sample(3)
 def test_what_does_not_exist_is_named_and_nothing_is_made(
     engine: str, server: Azurite | GcsServer, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -87,6 +89,7 @@ def test_every_login_of_azure_s_reaches_both_engines(azurite: Azurite, login: st
         assert lake.session.table("lake.db.t").count() == 4
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("login", ["account_key", "sas_token"])
 def test_a_wrong_login_is_the_configuration_s_fault_and_is_not_shown(
     engine: str,

@@ -22,6 +22,7 @@ def hadoop_lake(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> 
     yield from open_lake(HadoopCatalog(warehouse=str(tmp_path / "wh")), tmp_path, remote)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("disposition", ["replace", "append", "merge"])
 def test_every_disposition_commits_once(hadoop_lake: Lake, disposition: str) -> None:
     read: list[list[int]] = []

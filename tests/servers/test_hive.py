@@ -185,6 +185,7 @@ def test_a_lock_that_a_dead_writer_has_left_is_waited_for(hive: HiveServer, hive
     assert locks(hive_lake, "t") == 0
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("disposition", ["append", "replace", "merge"])
 @pytest.mark.parametrize("what", ["request", "answer"])
 @pytest.mark.parametrize("method", [COMMIT, "lock", "unlock"])

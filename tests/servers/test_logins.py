@@ -65,6 +65,7 @@ def remote(engine: str, request: pytest.FixtureRequest) -> str | None:
     return request.getfixturevalue("connect_server") if engine == "connect" else None
 
 
+@pytest.mark.sample(5)
 def test_both_engines_log_in(login: str, guard: GuardedProxy, remote: str | None, tmp_path: Path) -> None:
     read: list[list[int]] = []
 
@@ -85,6 +86,7 @@ def test_both_engines_log_in(login: str, guard: GuardedProxy, remote: str | None
     assert not any("X-Iceberg-Access-Delegation" in headers for headers in guard.passed), "nobody asked for keys"
 
 
+@pytest.mark.sample(5)
 def test_wrong_credentials_are_the_configuration_s_fault(
     login: str, guard: GuardedProxy, remote: str | None, tmp_path: Path
 ) -> None:

@@ -192,6 +192,7 @@ def assert_rows_are_there_once(lake: Lake, proxy: FaultyProxy, disposition: str,
         assert lake.rows("t", "id", "v") == rows
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize(("fault", "disposition"), CASES)
 def test_a_fault_at_one_commit_leaves_its_rows_once(
     lake: Lake, proxy: FaultyProxy, fault: str, disposition: str
@@ -234,6 +235,7 @@ def test_a_fault_at_the_first_commit_to_a_table_leaves_its_rows_once(
     assert lake.rows("t", "id", "v") == ROWS["replace"]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "fault", ["request dropped", "response dropped", "409 before", "429 before", "500 before", "503 after"]
 )
@@ -244,6 +246,7 @@ def test_a_fault_that_lasts_for_an_attempt_leaves_the_rows_of_the_next_once(
     assert_rows_are_there_once(lake.with_options(commit_attempts=2), proxy, "append")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.connect
 @pytest.mark.parametrize(("fault", "disposition"), CONNECT_CASES)
 def test_a_fault_behind_a_connect_server_leaves_the_rows_once(
@@ -253,6 +256,7 @@ def test_a_fault_behind_a_connect_server_leaves_the_rows_once(
     assert_rows_are_there_once(lake, proxy, disposition)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("fault", "disposition"), CASES_OF_TWO_WRITERS)
 def test_what_another_writer_commits_before_the_answer_stays(
     lake: Lake, proxy: FaultyProxy, fault: str, disposition: str
@@ -327,6 +331,7 @@ class LateRequest:
         assert self.arrived.wait(WAIT_SECONDS)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("arrival", "disposition"),
     [*((arrival, "append") for arrival in get_args(Arrival)), ("before the next commit", "replace")],

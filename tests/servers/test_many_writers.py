@@ -157,6 +157,7 @@ def assert_committed_once_or_failed_retryably(lake: Lake, table: str, done: Sequ
     return successes
 
 
+@pytest.mark.sample(2)
 def test_disjoint_partitions_of_a_new_table_are_all_there(classic_lake: Lake, writers: Sequence[Writer]) -> None:
     query = f"select {{start}} + make_interval(0, 0, 0, 0, int(id)) as ts, id from range({ROWS})"
     for month in ("01", "02"):
@@ -174,6 +175,7 @@ def test_disjoint_partitions_of_a_new_table_are_all_there(classic_lake: Lake, wr
     assert len(history(classic_lake, "t")) == 2 * WRITERS
 
 
+@pytest.mark.sample(1)
 def test_disjoint_partitions_are_all_there_while_others_maintain_the_table(
     classic_lake: Lake, writers: Sequence[Writer]
 ) -> None:
@@ -195,6 +197,7 @@ def test_disjoint_partitions_are_all_there_while_others_maintain_the_table(
     assert len(classic_lake.rows("t", "id")) == ROWS * (WRITERS + 1)
 
 
+@pytest.mark.sample(1)
 def test_of_one_partition_the_content_is_one_writers(classic_lake: Lake, writers: Sequence[Writer]) -> None:
     query = f"select {{{{start}}}} as ts, {{writer}} as id from range({ROWS})"
     works = [Work("t", query.format(writer=number), "replace", "2013-01-01") for number in range(8)]
@@ -216,6 +219,7 @@ def test_every_row_of_an_append_is_there_once(classic_lake: Lake, writers: Seque
     assert classic_lake.rows("t", "id") == [ROWS * number + row for number in written for row in range(ROWS)]
 
 
+@pytest.mark.sample(2)
 def test_a_serial_order_explains_merges_of_overlapping_keys(classic_lake: Lake, writers: Sequence[Writer]) -> None:
     """Writer n merges the keys from n on: the last in the history that has a key has given it its value."""
     queries = [f"select id + {number} as id, {number} as writer from range({ROWS})" for number in range(WRITERS)]

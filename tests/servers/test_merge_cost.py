@@ -57,6 +57,7 @@ def merged(keys: str, value: str, **merge: Any) -> Any:
     return frame_asset("t", f"select id, {value} as v from range({keys})", metadata=metadata)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("merge", [{}, {"strategy": "insert_only"}, {"strategy": "delete_insert"}], ids=str)
 def test_a_merge_reads_the_files_that_its_keys_can_be_in(
     lake: Lake, listening: ListeningProxy, merge: dict[str, Any]

@@ -17,6 +17,7 @@ from tests.servers.postgresql import PASSWORD, PostgreSqlServer
 pytestmark = [pytest.mark.server, pytest.mark.spark]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("mode", ["register", "view", "copy"])
 @pytest.mark.parametrize("catalog", ["sqlite", "sqlite_s3", "rest_vended"])
 def test_a_ducklake_in_postgresql_shows_tables_on_every_store(

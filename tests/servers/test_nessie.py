@@ -73,6 +73,7 @@ def test_a_commit_is_found_behind_another_writer_s(lake: Lake, nessie: Nessie, m
     assert lake.rows("t", "id") == [1, 1, 7, 8]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("others", [0, 1])
 def test_a_resumed_append_is_found_behind_another_writer_s(lake: Lake, nessie: Nessie, others: int) -> None:
     asset = frame_asset("t", "select 1L as id", metadata=APPEND)
@@ -87,6 +88,7 @@ def test_a_resumed_append_is_found_behind_another_writer_s(lake: Lake, nessie: N
     assert lake.rows("t", "id") == [1, 1] + [7] * others
 
 
+@pytest.mark.sample(1)
 def test_rows_of_each_partition_are_counted_behind_another_writer_s(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,6 +109,7 @@ def test_rows_of_each_partition_are_counted_behind_another_writer_s(
     assert len(lake.rows("t", "id")) == 5 + 5 + 2
 
 
+@pytest.mark.sample(1)
 def test_an_older_snapshot_is_not_read_and_the_error_says_why(lake: Lake, nessie: Nessie) -> None:
     asset = frame_asset("t", "select 1L as id", metadata=APPEND)
     first = metadata_of(lake.materialize(asset), "t")["iceberg/snapshot_id"]
@@ -123,11 +126,13 @@ def test_an_older_snapshot_is_not_read_and_the_error_says_why(lake: Lake, nessie
     assert "shows only the newest" in message
 
 
+@pytest.mark.sample(1)
 def test_the_check_passes(lake: Lake) -> None:
     report = lake.spark.check()
     assert report.is_fit, report.document()
 
 
+@pytest.mark.sample(1)
 def test_a_tag_of_nessie_reads_the_past(lake: Lake, nessie: Nessie, tmp_path: Path) -> None:
     asset = frame_asset("t", "select 1L as id", metadata=APPEND)
     lake.materialize(asset)
@@ -148,6 +153,7 @@ def test_a_tag_of_nessie_reads_the_past(lake: Lake, nessie: Nessie, tmp_path: Pa
     assert lake.rows("t", "id") == [1, 1]
 
 
+@pytest.mark.sample(1)
 def test_an_iceberg_branch_is_refused_and_nothing_is_written(lake: Lake, nessie: Nessie) -> None:
     lake.materialize(frame_asset("t", "select 1L as id", metadata=APPEND))
     for option in ({"iceberg/branch": "dev"}, {"iceberg/audits": {"some": "count(*) > 0"}}):

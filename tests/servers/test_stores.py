@@ -161,6 +161,7 @@ def test_a_clock_that_is_wrong_is_named_by_who_writes_and_who_reads(s3: S3Server
             assert lake.head("t").snapshot_id == before
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("path", ["/v1/aws/s3/sign", "/v1/tables/sign"], ids=["default", "told"])
 def test_a_rest_catalog_signs_each_request(
     versity: VersityGateway, path: str, engine: str, request: pytest.FixtureRequest, tmp_path: Path
@@ -202,6 +203,7 @@ SIGNED: Final = SigV4(region=REGION, service="s3tables", credentials=KEYS)
 SIGNATURE: Final = takes_sigv4(str(KEYS.access_key_id), str(KEYS.secret_access_key), REGION, "s3tables")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("login", [NoAuthentication(), SIGNED], ids=["taken by everyone", "signed for with others"])
 def test_a_rest_catalog_hands_out_the_keys(
     s3: S3Server, login: Any, engine: str, request: pytest.FixtureRequest, tmp_path: Path
