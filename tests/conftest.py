@@ -136,8 +136,9 @@ def engine(request: pytest.FixtureRequest) -> str:
 def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start a real Spark Connect server and yield its address."""
     from dagster_iceberg_spark.resource import SESSIONS
-    from tests.lakes import ConnectServer
+    from tests.lakes import ConnectServer, start_classic
 
+    start_classic()
     server = ConnectServer(tmp_path_factory.mktemp("connect"))
     try:
         server.start()

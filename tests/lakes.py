@@ -6,6 +6,7 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -349,6 +350,12 @@ def open_session(directory: Path, remote: str | None) -> Iterator[None]:
 def spark_on(catalog: Any, remote: str | None) -> IcebergSparkResource:
     conf = CONNECT_CONF if remote else SPARK_CONF
     return IcebergSparkResource(catalog=catalog, spark_config=conf, remote=remote, jars="provided")
+
+
+def start_classic() -> None:
+    """Start the process's JVM. After a first session on Spark Connect, pyspark opens no classic one in the process."""
+    with tempfile.TemporaryDirectory() as name, open_session(Path(name), None):
+        pass
 
 
 def release(spark: IcebergSparkResource) -> None:

@@ -5,13 +5,14 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from tests.test_docs import CHECKOUT, DOCS
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 SDIST_FILES = {"CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml", "dagster_iceberg_spark"}
 
 
@@ -49,14 +50,29 @@ def run(*command: object, cwd: Path, **environment: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_the_wheel_alone_runs_the_quick_start(tmp_path: Path) -> None:
-    dist, home, venv = tmp_path / "dist", tmp_path / "home", tmp_path / "venv"
-    run(sys.executable, "-m", "hatchling", "build", "-d", dist, cwd=CHECKOUT)
-    (wheel,), (sdist,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
+def build(directory: Path) -> tuple[Path, Path]:
+    """Build the wheel and the source distribution, and return their paths."""
+    run(sys.executable, "-m", "hatchling", "build", "-d", directory, cwd=CHECKOUT)
+    (wheel,), (sdist,) = directory.glob("*.whl"), directory.glob("*.tar.gz")
+    return wheel, sdist
+
+
+@pytest.mark.full
+def test_the_distributions_hold_the_package_and_nothing_else(tmp_path: Path) -> None:
+    wheel, sdist = build(tmp_path / "dist")
     shutil.unpack_archive(sdist, tmp_path / "sdist")
     (unpacked,) = (tmp_path / "sdist").iterdir()
     assert {path.name for path in unpacked.iterdir()} - {".gitignore"} == SDIST_FILES
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+    tracked = run("git", "ls-files", "dagster_iceberg_spark", cwd=CHECKOUT)
+    assert packed == set(tracked.splitlines())
 
+
+@pytest.mark.slow
+def test_the_wheel_alone_runs_the_quick_start(tmp_path: Path) -> None:
+    home, venv = tmp_path / "home", tmp_path / "venv"
+    wheel, _ = build(tmp_path / "dist")
     python = empty_environment(venv)
     wanted = f"dagster-iceberg-spark[classic,pandas] @ {wheel.as_uri()}"
     run(*pip_install(python), "-c", constraints(tmp_path), wanted, cwd=tmp_path)

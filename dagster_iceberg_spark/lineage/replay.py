@@ -156,7 +156,7 @@ def _refuse_shared_tables(members: Sequence[_Member]) -> None:
         if other != member.asset:
             raise ConfigurationError.refusing(
                 "replay",
-                f"{other} and {member.asset}",
+                " and ".join(sorted((other, member.asset))),
                 expected="assets of a run with a table each",
                 found=f"one table for both, {member.state.identifier}",
                 hint="replay runs that have written them one by one.",

@@ -58,6 +58,7 @@ def rows_of_days(crash: Crash) -> dict[str, int]:
     return {str(item["values"]): int(item["counts"].as_py()) for item in pc.value_counts(days)}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("engine", "point"),
     [

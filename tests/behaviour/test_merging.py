@@ -676,7 +676,7 @@ def shown(rows: Sequence[Row], *marks: Sequence[bool]) -> str:
 
 
 @pytest.mark.full
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=merges())
 def test_a_merge_leaves_what_a_model_of_it_leaves(
     lake: Lake, case: tuple[list[Row], list[tuple[Row, bool]], dict[str, Any]]

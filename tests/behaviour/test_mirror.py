@@ -130,6 +130,7 @@ def test_replaced_partitions_are_replaced_in_the_mirror(lake: Lake, mode: Mirror
     }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.full
 @pytest.mark.parametrize("mode", ["register", "view", "copy"])
 def test_deleted_rows_are_deleted_in_the_mirror(lake: Lake, mode: MirrorMode) -> None:
@@ -145,6 +146,7 @@ def test_deleted_rows_are_deleted_in_the_mirror(lake: Lake, mode: MirrorMode) ->
     assert int(lake.summaries("people")[-1]["total-position-deletes"]) > 0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.full
 @pytest.mark.parametrize("mode", ["register", "view", "copy"])
 @CLASSIC
@@ -285,6 +287,7 @@ def test_a_retry_after_the_mirror_mirrors_nothing_twice(kept_lake: Lake, monkeyp
     assert len(snapshots(lake)) == len({item[2] for item in snapshots(lake)})
 
 
+@pytest.mark.sample(2)
 @pytest.mark.full
 @pytest.mark.parametrize("mode", ["register", "view", "copy"])
 def test_staged_rows_are_mirrored_when_they_are_published(lake: Lake, mode: MirrorMode) -> None:
@@ -330,6 +333,7 @@ def test_an_environment_is_mirrored_when_it_is_promoted(lake: Lake) -> None:
     assert shown(production, "people") == [{"id": 2}]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.full
 @pytest.mark.parametrize("mode", ["register", "view"])
 @CLASSIC

@@ -367,7 +367,7 @@ def run(lake: Lake, *, examples: int, steps: int, is_repeatable: bool) -> None:
     print(f"{dict(ReleaseMachine.steps)}")  # noqa: T201 - for who asked for more
 
 
-@pytest.mark.parametrize(("examples", "steps"), [(1, 8), pytest.param(4, 10, marks=pytest.mark.full)])
+@pytest.mark.parametrize(("examples", "steps"), [(1, 8), pytest.param(2, 10, marks=pytest.mark.full)])
 def test_readers_see_all_tables_of_a_release_or_none(kept_lake: Lake, examples: int, steps: int) -> None:
     run(kept_lake, examples=examples, steps=steps, is_repeatable=True)
 
