@@ -242,6 +242,7 @@ def test_equal_rows_of_a_key_count_each(lake: Lake) -> None:
     assert table(lake) == [(1, "a", 1)]
 
 
+@pytest.mark.since("4.0", "connect")
 @pytest.mark.each_engine
 @pytest.mark.full
 @pytest.mark.parametrize(("marks", "kind"), [("true, false", "boolean"), ("timestamp'2024-01-01', null", "timestamp")])

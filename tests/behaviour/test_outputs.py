@@ -283,7 +283,7 @@ class OnlyHere(PyArrowFileIO):
 
 
 @pytest.mark.each_engine("all")
-@pytest.mark.parametrize("engine", ["connect"])
+@pytest.mark.parametrize("engine", ["connect"], indirect=True)
 @pytest.mark.parametrize("way", ["by the warehouse", "in messages, because Spark does not know the store"])
 def test_a_long_stream_reaches_a_server(
     lake: Lake, way: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -309,7 +309,7 @@ def test_a_long_stream_reaches_a_server(
 
 
 @pytest.mark.each_engine("all")
-@pytest.mark.parametrize("engine", ["connect"])
+@pytest.mark.parametrize("engine", ["connect"], indirect=True)
 def test_a_long_stream_that_breaks_leaves_no_staged_file(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow_frames, "SENT_BYTES", 150_000)
     seen: list[bool] = []
