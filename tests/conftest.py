@@ -56,7 +56,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if not engine or item.get_closest_marker("slow") is not None:
         return
     seen = item.session.stash.setdefault(SEEN, set())
-    test = (f"{item.path}::{getattr(item, 'originalname', item.name)}", engine)
+    test = (_test_of(item), engine)
     is_first = test not in seen
     seen.add(test)
     if is_first and any(item.get_closest_marker(name) for name in ("feature", "each_engine")):
@@ -64,6 +64,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     when = _when(item, engine, is_first=is_first)
     if when is not None:
         item.add_marker(when)
+
+
+def _test_of(item: pytest.Item) -> str:
+    """Return what the cases of a test have in common."""
+    return f"{item.path}::{getattr(item, 'originalname', item.name)}"
 
 
 def _engine_of(item: pytest.Item) -> str:
@@ -95,8 +100,7 @@ def pytest_sample_grids(items: list[pytest.Item]) -> None:
     grids: dict[tuple[str, str], list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("sample") is not None:
-            test = f"{item.path}::{getattr(item, 'originalname', item.name)}"
-            grids.setdefault((test, _engine_of(item)), []).append(item)
+            grids.setdefault((_test_of(item), _engine_of(item)), []).append(item)
     for cases in grids.values():
         number = cases[0].get_closest_marker("sample").args[0]  # type: ignore[union-attr]
         chosen = {len(cases) * position // number for position in range(number)}
@@ -172,11 +176,9 @@ def opened(engine: str, request: pytest.FixtureRequest, tmp_path_factory: pytest
 @pytest.fixture
 def lake(opened: Opened) -> "Iterator[Lake]":
     """An empty lake on SQLite and local files."""
-    from tests.lakes import empty, open_lake, sqlite_in
+    from tests.lakes import open_emptied_lake
 
-    directory, remote = opened
-    empty(directory)
-    yield from open_lake(sqlite_in(directory), directory, remote)
+    yield from open_emptied_lake(*opened)
 
 
 @pytest.fixture
@@ -197,23 +199,21 @@ def kept_lake(lake: "Lake", kept_instance: "dg.DagsterInstance") -> "Lake":
 
 
 @pytest.fixture(scope="module")
-def classic_opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    """A classic session for the lakes of a file's tests, and their directory."""
+def classic_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The directory of the lakes of a file's tests, which have one classic session."""
     from tests.lakes import open_session
 
     directory = tmp_path_factory.mktemp("lake")
     with open_session(directory, None):
-        yield directory, None
+        yield directory
 
 
 @pytest.fixture
-def classic_lake(classic_opened: Opened) -> "Iterator[Lake]":
+def classic_lake(classic_directory: Path) -> "Iterator[Lake]":
     """An empty lake with a classic session, for behavior that does not depend on the engine."""
-    from tests.lakes import empty, open_lake, sqlite_in
+    from tests.lakes import open_emptied_lake
 
-    directory, remote = classic_opened
-    empty(directory)
-    yield from open_lake(sqlite_in(directory), directory, remote)
+    yield from open_emptied_lake(classic_directory, None)
 
 
 @pytest.fixture

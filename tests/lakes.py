@@ -338,6 +338,12 @@ def open_lake(catalog: Any, directory: Path, remote: str | None) -> Iterator[Lak
     release(spark)
 
 
+def open_emptied_lake(directory: Path, remote: str | None) -> Iterator[Lake]:
+    """Yield the lake in this directory without the tables of earlier tests."""
+    empty(directory)
+    yield from open_lake(sqlite_in(directory), directory, remote)
+
+
 @contextmanager
 def open_session(directory: Path, remote: str | None) -> Iterator[None]:
     """Keep the session of the lakes in this directory open from one test to the next."""
