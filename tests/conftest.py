@@ -181,6 +181,17 @@ def lake(opened: Opened) -> "Iterator[Lake]":
     yield from open_emptied_lake(*opened)
 
 
+@pytest.fixture(scope="module")
+def read_lake(opened: Opened, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Lake]":
+    """A lake that keeps its tables. The tests of a file write each with `once`, and only read them after that."""
+    from tests.lakes import open_lake, sqlite_in
+
+    directory, (_, remote) = tmp_path_factory.mktemp("read"), opened
+    for lake in open_lake(sqlite_in(directory), directory, remote):
+        yield lake
+        assert {name: lake.head(name).snapshot_id for name in lake.heads} == lake.heads
+
+
 @pytest.fixture
 def own_lake(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[Lake]":
     """An empty lake with a session of its own, for tests of sessions and catalogs."""

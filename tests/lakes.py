@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -86,6 +86,8 @@ class Lake:
     io_manager: IcebergPySparkIOManager
     instance: dg.DagsterInstance
     directory: Path
+    heads: dict[str, int] = field(default_factory=dict)
+    """The newest snapshots of the tables that are written once."""
 
     @property
     def session(self) -> SparkSession:
@@ -113,6 +115,16 @@ class Lake:
     def materialize_range(self, *assets: Any, first: str, last: str, **kwargs: Any) -> dg.ExecuteInProcessResult:
         tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
         return self.materialize(*assets, tags=tags, **kwargs)
+
+    def once(self, asset: dg.AssetsDefinition, *, first: str | None = None, last: str | None = None) -> None:
+        """Materialize an asset, or a range of its partitions, unless an earlier test has done so."""
+        name = asset.key.path[-1]
+        if name not in self.heads:
+            if first is not None and last is not None:
+                self.materialize_range(asset, first=first, last=last)
+            else:
+                self.materialize(asset)
+            self.heads[name] = self.head(name).snapshot_id
 
     def failure(self, *assets: Any, **kwargs: Any) -> "StepError":
         """Materialize assets that must fail, and return the package's error."""

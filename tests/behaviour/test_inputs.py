@@ -63,14 +63,14 @@ as t(i, l, f, d, n, s, b, day, ts)
         ("ts = timestamp '2024-01-01T09:00:00+09:00'", [1]),
     ],
 )
-def test_a_row_filter_keeps_the_same_rows_both_ways(lake: Lake, condition: str, expected: list[int]) -> None:
+def test_a_row_filter_keeps_the_same_rows_both_ways(read_lake: Lake, condition: str, expected: list[int]) -> None:
     """In one file, and in a file for each row, which metadata prunes, also by partitions of NULL."""
     for name, metadata in {"one": None, "each": {"iceberg/partition_by": ["s", "l", "day", "n"]}}.items():
-        upstream = frame_asset(name, VALUES, metadata=metadata)
-        lake.materialize(upstream)
+        upstream = frame_asset(f"values_in_{name}", VALUES, metadata=metadata)
+        read_lake.once(upstream)
         asked = {"iceberg/row_filter": condition, "columns": ["i"]}
         for annotation in (DataFrame, pa.Table):
-            loaded = capture(lake, upstream, annotation, input_metadata=asked)
+            loaded = capture(read_lake, upstream, annotation, input_metadata=asked)
             assert (name, annotation, sorted(loaded.column("i").to_pylist())) == (name, annotation, expected)
 
 
@@ -101,16 +101,16 @@ as t(i, place, `a.b`)
     ],
 )
 @pytest.mark.full
-def test_a_row_filter_looks_into_structs(lake: Lake, condition: str, expected: list[int]) -> None:
+def test_a_row_filter_looks_into_structs(read_lake: Lake, condition: str, expected: list[int]) -> None:
     """In one file, and in a file for each row: NULL is what a field of no struct is."""
     for name, metadata in {"one": None, "each": {"iceberg/partition_by": ["i"]}}.items():
-        upstream = frame_asset(name, NESTED, metadata=metadata)
-        lake.materialize(upstream)
+        upstream = frame_asset(f"structs_in_{name}", NESTED, metadata=metadata)
+        read_lake.once(upstream)
         for annotation in (DataFrame, pa.Table):
-            loaded = capture(lake, upstream, annotation, input_metadata={"iceberg/row_filter": condition})
+            loaded = capture(read_lake, upstream, annotation, input_metadata={"iceberg/row_filter": condition})
             assert (name, annotation, sorted(loaded.column("i").to_pylist())) == (name, annotation, expected)
             asked = {"iceberg/row_filter": condition, "columns": ["i"]}
-            loaded = capture(lake, upstream, annotation, input_metadata=asked)
+            loaded = capture(read_lake, upstream, annotation, input_metadata=asked)
             assert (loaded.column_names, sorted(loaded.column("i").to_pylist())) == (["i"], expected)
 
 
@@ -159,29 +159,29 @@ def test_a_row_filter_takes_the_names_that_fields_had_then(lake: Lake, annotatio
 
 
 @ALL_WAYS
-def test_every_type_takes_rows_columns_and_a_limit(lake: Lake, annotation: Any) -> None:
-    upstream = frame_asset("t", "select id, id % 3 as m, 'x' as s from range(30)")
-    lake.materialize(upstream)
+def test_every_type_takes_rows_columns_and_a_limit(read_lake: Lake, annotation: Any) -> None:
+    upstream = frame_asset("thirty", "select id, id % 3 as m, 'x' as s from range(30)")
+    read_lake.once(upstream)
     asked = {"iceberg/row_filter": "m = 1", "columns": ["m", "id"]}
-    loaded = capture(lake, upstream, annotation, input_metadata=asked)
+    loaded = capture(read_lake, upstream, annotation, input_metadata=asked)
     names = ["id", "m"] if annotation is pyiceberg.table.DataScan else ["m", "id"]  # a scan keeps the table's order
     assert (loaded.column_names, sorted(loaded.column("id").to_pylist())) == (names, list(range(1, 30, 3)))
     for limit, rows in {0: 0, 4: 4, 100: 10}.items():
-        limited = capture(lake, upstream, annotation, input_metadata={**asked, "iceberg/limit": limit})
+        limited = capture(read_lake, upstream, annotation, input_metadata={**asked, "iceberg/limit": limit})
         assert (limited.num_rows, set(limited.column("m").to_pylist())) == (rows, {1} if rows else set())
 
 
 @pytest.mark.full
 @BOTH_WAYS
-def test_a_filter_and_a_limit_apply_within_many_windows(lake: Lake, annotation: Any) -> None:
+def test_a_filter_and_a_limit_apply_within_many_windows(read_lake: Lake, annotation: Any) -> None:
     days = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-04-11", timezone="America/New_York")
     upstream = hours_asset(partitions_def=days, backfill_policy=SINGLE_RUN, value="hour(ts)")
-    lake.materialize_range(upstream, first="2013-01-01", last="2013-04-10")
+    read_lake.once(upstream, first="2013-01-01", last="2013-04-10")
     mapping = dg.SpecificPartitionsPartitionMapping(days.get_partition_keys()[::2])
     asked = {"iceberg/row_filter": "v < 2"}
-    assert capture(lake, upstream, annotation, partition_mapping=mapping, input_metadata=asked).num_rows == 100
+    assert capture(read_lake, upstream, annotation, partition_mapping=mapping, input_metadata=asked).num_rows == 100
     asked_less: dict[str, Any] = {**asked, "iceberg/limit": 30}
-    assert capture(lake, upstream, annotation, partition_mapping=mapping, input_metadata=asked_less).num_rows == 30
+    assert capture(read_lake, upstream, annotation, partition_mapping=mapping, input_metadata=asked_less).num_rows == 30
 
 
 @pytest.mark.full
@@ -238,15 +238,13 @@ class TestLazyFrames:
     """A polars LazyFrame reads what its query needs, of the snapshot that was the newest when it was loaded."""
 
     @pytest.fixture
-    def parts(self, lake: Lake) -> dg.AssetsDefinition:
-        upstream = frame_asset(
+    def parts(self) -> dg.AssetsDefinition:
+        return frame_asset(
             "t",
             "select id % 4 as part, id, cast(id as double) as d, concat('s', id) as s, "
             "timestamp_seconds(id * 86400) as ts, if(id > 35, null, id) as maybe from range(40)",
             metadata={"iceberg/partition_by": ["part"]},
         )
-        lake.materialize(upstream)
-        return upstream
 
     def query(self, lake: Lake, upstream: dg.AssetsDefinition, query: Any, **metadata: Any) -> pl.DataFrame:
         found: list[pl.DataFrame] = []
@@ -274,6 +272,7 @@ class TestLazyFrames:
     def test_files_that_the_filter_leaves_out_are_not_opened(
         self, lake: Lake, parts: dg.AssetsDefinition, keeps: pl.Expr
     ) -> None:
+        lake.materialize(parts)
         expected = lake.arrow("t")
         for task in lake.table("t").scan("part != 1").plan_files():
             Path(urlsplit(task.file.file_path).path).unlink()
@@ -303,16 +302,18 @@ class TestLazyFrames:
         ids=str,
     )
     def test_whatever_the_filter_the_rows_are_those_of_polars(
-        self, lake: Lake, parts: dg.AssetsDefinition, keeps: pl.Expr
+        self, read_lake: Lake, parts: dg.AssetsDefinition, keeps: pl.Expr
     ) -> None:
-        everything = pl.DataFrame(pl.from_arrow(lake.arrow("t")))
-        found = self.query(lake, parts, lambda t: t.filter(keeps).select("id", "s").collect())
+        read_lake.once(parts)
+        everything = pl.DataFrame(pl.from_arrow(read_lake.arrow("t")))
+        found = self.query(read_lake, parts, lambda t: t.filter(keeps).select("id", "s").collect())
         assert found.sort("id").equals(everything.filter(keeps).select("id", "s").sort("id"))
 
     @pytest.mark.full
     def test_only_the_columns_of_the_query_are_read(
-        self, lake: Lake, parts: dg.AssetsDefinition, monkeypatch: pytest.MonkeyPatch
+        self, read_lake: Lake, parts: dg.AssetsDefinition, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        read_lake.once(parts)
         asked = []
         scan = pyiceberg.table.Table.scan
 
@@ -321,19 +322,22 @@ class TestLazyFrames:
             return scan(self, **kwargs)
 
         monkeypatch.setattr(pyiceberg.table.Table, "scan", spy)
-        assert self.query(lake, parts, lambda t: t.filter(pl.col("id") > 37).select("s").collect()).height == 2
+        assert self.query(read_lake, parts, lambda t: t.filter(pl.col("id") > 37).select("s").collect()).height == 2
         assert sorted(asked[-1]) == ["id", "s"]
 
     @pytest.mark.full
-    def test_rows_are_counted_and_limited(self, lake: Lake, parts: dg.AssetsDefinition) -> None:
-        assert self.query(lake, parts, lambda t: t.select(pl.len()).collect()).item() == 40
-        assert self.query(lake, parts, lambda t: t.head(3).collect()).height == 3
-        assert self.query(lake, parts, lambda t: t.head(5).filter(pl.col("id") >= 0).collect()).height == 5
+    def test_rows_are_counted_and_limited(self, read_lake: Lake, parts: dg.AssetsDefinition) -> None:
+        read_lake.once(parts)
+        assert self.query(read_lake, parts, lambda t: t.select(pl.len()).collect()).item() == 40
+        assert self.query(read_lake, parts, lambda t: t.head(3).collect()).height == 3
+        assert self.query(read_lake, parts, lambda t: t.head(5).filter(pl.col("id") >= 0).collect()).height == 5
         asked = {"iceberg/limit": 5}
-        assert self.query(lake, parts, lambda t: t.filter(pl.col("id") >= 0).collect(), **asked).height == 5
+        assert self.query(read_lake, parts, lambda t: t.filter(pl.col("id") >= 0).collect(), **asked).height == 5
 
     @pytest.mark.full
     def test_it_stays_pinned_while_others_write(self, lake: Lake, parts: dg.AssetsDefinition) -> None:
+        lake.materialize(parts)
+
         def query(t: pl.LazyFrame) -> pl.DataFrame:
             lake.table("t").delete("id >= 0")
             return t.collect()

@@ -119,14 +119,15 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - one for each kind
 
 
 @pytest.mark.parametrize("annotation", ANNOTATIONS, ids=lambda item: f"{item.__module__}.{item.__name__}")
-def test_all_types_have_the_same_values_whatever_loads_them(lake: Lake, annotation: Any) -> None:
+def test_all_types_have_the_same_values_whatever_loads_them(read_lake: Lake, annotation: Any) -> None:
     metadata = {"iceberg/format_version": 3, "iceberg/table_properties": {"write.delete.mode": "merge-on-read"}}
-    upstream = frame_asset("t", MATRIX, metadata=metadata)
-    lake.materialize(upstream)
-    lake.session.sql("delete from lake.db.t where i = 4")
-    assert lake.summaries("t")[-1]["added-dvs"] == "1"
-    expected = arrow_of(lake.session.table("lake.db.t"))
-    loaded = capture(lake, upstream, annotation, schema=expected.schema)
+    upstream = frame_asset("matrix", MATRIX, metadata=metadata)
+    if not read_lake.exists("matrix"):
+        read_lake.materialize(upstream)
+        read_lake.session.sql("delete from lake.db.matrix where i = 4")
+    assert read_lake.summaries("matrix")[-1]["added-dvs"] == "1"
+    expected = arrow_of(read_lake.session.table("lake.db.matrix"))
+    loaded = capture(read_lake, upstream, annotation, schema=expected.schema)
     assert loaded.column_names == expected.column_names
     rows, wanted = ({row["i"]: plain(row) for row in table.to_pylist()} for table in (loaded, expected))
     for number, row in wanted.items():
@@ -140,10 +141,10 @@ def test_all_types_have_the_same_values_whatever_loads_them(lake: Lake, annotati
 @pytest.mark.each_engine("quick", "all")
 @pytest.mark.feature("inputs of each type")
 @pytest.mark.parametrize("annotation", ANNOTATIONS, ids=lambda item: f"{item.__module__}.{item.__name__}")
-def test_an_input_loads_as_its_annotation_says(lake: Lake, annotation: Any) -> None:
+def test_an_input_loads_as_its_annotation_says(read_lake: Lake, annotation: Any) -> None:
     upstream = frame_asset("types", TYPES)
-    lake.materialize(upstream)
-    (row,) = capture(lake, upstream, annotation).to_pylist()
+    read_lake.once(upstream)
+    (row,) = capture(read_lake, upstream, annotation).to_pylist()
     assert (row["i"], row["d"], row["s"], row["nothing"]) == (1, 2.5, "text", None)
     assert row["ts"] == dt.datetime(2013, 1, 2, 3, 4, 5, 678901, UTC)
     assert row["day"] == dt.date(2013, 1, 2)
@@ -213,49 +214,49 @@ class TestMappings:
     """Which rows each kind of partition mapping loads, by both ways of reading."""
 
     @pytest.fixture
-    def hours(self, lake: Lake) -> dg.AssetsDefinition:
+    def hours(self, read_lake: Lake) -> dg.AssetsDefinition:
         asset = hours_asset(partitions_def=DAYS, backfill_policy=SINGLE_RUN)
-        lake.materialize_range(asset, first="2013-01-30", last="2013-02-03")
+        read_lake.once(asset, first="2013-01-30", last="2013-02-03")
         return asset
 
     def days_of(self, table: pa.Table) -> dict[int, int]:
         starts = [(ts.astimezone(UTC) - dt.timedelta(hours=5)).day for ts in table.column("ts").to_pylist()]
         return {day: starts.count(day) for day in sorted(set(starts))}
 
-    def test_the_same_day(self, lake: Lake, hours: dg.AssetsDefinition, annotation: Any) -> None:
-        loaded = capture(lake, hours, annotation, partitions_def=DAYS, partition_key="2013-02-01")
+    def test_the_same_day(self, read_lake: Lake, hours: dg.AssetsDefinition, annotation: Any) -> None:
+        loaded = capture(read_lake, hours, annotation, partitions_def=DAYS, partition_key="2013-02-01")
         assert self.days_of(loaded) == {1: 24}
 
     @pytest.mark.full
-    def test_the_day_before(self, lake: Lake, hours: dg.AssetsDefinition, annotation: Any) -> None:
+    def test_the_day_before(self, read_lake: Lake, hours: dg.AssetsDefinition, annotation: Any) -> None:
         mapping = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
         loaded = capture(
-            lake, hours, annotation, partitions_def=DAYS, partition_mapping=mapping, partition_key="2013-02-01"
+            read_lake, hours, annotation, partitions_def=DAYS, partition_mapping=mapping, partition_key="2013-02-01"
         )
         assert self.days_of(loaded) == {31: 24}
 
-    def test_the_days_of_a_month(self, lake: Lake, hours: dg.AssetsDefinition, annotation: Any) -> None:
+    def test_the_days_of_a_month(self, read_lake: Lake, hours: dg.AssetsDefinition, annotation: Any) -> None:
         asked = {"iceberg/missing": "empty"}
         loaded = capture(
-            lake, hours, annotation, partitions_def=MONTHS, partition_key="2013-02-01", input_metadata=asked
+            read_lake, hours, annotation, partitions_def=MONTHS, partition_key="2013-02-01", input_metadata=asked
         )
         assert self.days_of(loaded) == {1: 24, 2: 24, 3: 24}
 
     @pytest.mark.full
-    def test_all_partitions(self, lake: Lake, hours: dg.AssetsDefinition, annotation: Any) -> None:
-        assert self.days_of(capture(lake, hours, annotation)) == {1: 24, 2: 24, 3: 24, 30: 24, 31: 24}
+    def test_all_partitions(self, read_lake: Lake, hours: dg.AssetsDefinition, annotation: Any) -> None:
+        assert self.days_of(capture(read_lake, hours, annotation)) == {1: 24, 2: 24, 3: 24, 30: 24, 31: 24}
 
     @pytest.mark.full
     def test_partitions_that_are_not_next_to_each_other(
-        self, lake: Lake, hours: dg.AssetsDefinition, annotation: Any
+        self, read_lake: Lake, hours: dg.AssetsDefinition, annotation: Any
     ) -> None:
         mapping = dg.SpecificPartitionsPartitionMapping(["2013-01-30", "2013-02-02"])
-        assert self.days_of(capture(lake, hours, annotation, partition_mapping=mapping)) == {2: 24, 30: 24}
+        assert self.days_of(capture(read_lake, hours, annotation, partition_mapping=mapping)) == {2: 24, 30: 24}
 
     @pytest.mark.full
-    def test_no_partition_at_all(self, lake: Lake, hours: dg.AssetsDefinition, annotation: Any) -> None:
+    def test_no_partition_at_all(self, read_lake: Lake, hours: dg.AssetsDefinition, annotation: Any) -> None:
         mapping = dg.SpecificPartitionsPartitionMapping([])
-        loaded = capture(lake, hours, annotation, partition_mapping=mapping)
+        loaded = capture(read_lake, hours, annotation, partition_mapping=mapping)
         assert (loaded.num_rows, set(loaded.column_names)) == (0, {"ts", "v"})
 
 
@@ -263,14 +264,16 @@ class TestMappings:
 @pytest.mark.parametrize(
     "annotation", [DataFrame, pa.Table, pa.RecordBatchReader], ids=lambda item: f"{item.__module__}.{item.__name__}"
 )
-def test_many_windows_that_are_not_next_to_each_other(lake: Lake, annotation: Any) -> None:
+def test_many_windows_that_are_not_next_to_each_other(read_lake: Lake, annotation: Any) -> None:
     """More terms than an engine should evaluate for each file."""
     days = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-04-11", timezone="America/New_York")
-    upstream = hours_asset(partitions_def=days, backfill_policy=SINGLE_RUN)
-    lake.materialize_range(upstream, first="2013-01-01", last="2013-04-10")
+    upstream = hours_asset("many_hours", partitions_def=days, backfill_policy=SINGLE_RUN)
+    read_lake.once(upstream, first="2013-01-01", last="2013-04-10")
     odd = days.get_partition_keys()[::2]
     mapping = dg.SpecificPartitionsPartitionMapping(odd)
-    loaded = capture(lake, upstream, annotation, partition_mapping=mapping, input_metadata={"columns": ["v", "ts"]})
+    loaded = capture(
+        read_lake, upstream, annotation, partition_mapping=mapping, input_metadata={"columns": ["v", "ts"]}
+    )
     assert loaded.column_names == ["v", "ts"]
     zone = ZoneInfo("America/New_York")
     found = collections.Counter(ts.astimezone(zone).date().isoformat() for ts in loaded.column("ts").to_pylist())
@@ -377,22 +380,22 @@ def cells_asset() -> dg.AssetsDefinition:
 
 @pytest.mark.full
 @pytest.mark.parametrize("annotation", [DataFrame, pa.Table], ids=["spark", "arrow"])
-def test_a_set_of_cells_that_is_no_product(lake: Lake, annotation: Any) -> None:
+def test_a_set_of_cells_that_is_no_product(read_lake: Lake, annotation: Any) -> None:
     upstream = cells_asset()
-    lake.materialize_range(upstream, first="x|1", last="it's|3")
+    read_lake.once(upstream, first="x|1", last="it's|3")
     picked = ["x|1", "y|2", "it's|3", "it's|1"]
     mapping = dg.SpecificPartitionsPartitionMapping(picked)
-    loaded = capture(lake, upstream, annotation, partition_mapping=mapping)
+    loaded = capture(read_lake, upstream, annotation, partition_mapping=mapping)
     assert sorted(f"{row['a']}|{row['b']}" for row in loaded.to_pylist()) == sorted(picked)
 
 
 @pytest.mark.parametrize(
     "annotation", [DataFrame, pa.Table, pd.DataFrame, pl.DataFrame], ids=lambda item: item.__module__
 )
-def test_columns_are_picked_in_order(lake: Lake, annotation: Any) -> None:
+def test_columns_are_picked_in_order(read_lake: Lake, annotation: Any) -> None:
     upstream = frame_asset("wide", "select 1 as a, 2 as `b.c`, 3 as `it's`")
-    lake.materialize(upstream)
-    loaded = capture(lake, upstream, annotation, input_metadata={"columns": ["it's", "b.c"]})
+    read_lake.once(upstream)
+    loaded = capture(read_lake, upstream, annotation, input_metadata={"columns": ["it's", "b.c"]})
     assert loaded.to_pylist() == [{"it's": 3, "b.c": 2}]
     assert loaded.column_names == ["it's", "b.c"]
 
