@@ -16,6 +16,7 @@ from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.document import document_of, snapshot_of
 from dagster_iceberg_spark.catalog.files import entries_in, files_of_either
 from dagster_iceberg_spark.catalog.garbage_collection import paused_collection
 from dagster_iceberg_spark.catalog.look import find_table, translated_answers
@@ -63,14 +64,7 @@ class Source:
     @property
     def origin(self) -> Snapshot:
         """The snapshot, with its summary."""
-        summary = self.head.summary
-        return Snapshot(
-            snapshot_id=self.head.snapshot_id,
-            parent_snapshot_id=self.head.parent_snapshot_id,
-            committed_at_ms=self.head.timestamp_ms,
-            operation=summary.operation.value if summary else "",
-            summary={} if summary is None else dict(summary.additional_properties),
-        )
+        return snapshot_of(document_of(self.head))
 
     def record(self, mode: MirrorMode) -> MirrorRecord:
         """Return what a mirror of the table says that it shows."""

@@ -182,10 +182,10 @@ def test_a_marker_column_cannot_have_another_use(needed: dict[str, Any]) -> None
         check_marker(asked, (), FRAME, subject="t")
 
 
-def test_required_columns_of_the_definition_apply_to_an_existing_table() -> None:
-    asked = options(required_columns=["id", "v"])
-    assert required_by_definition(asked, FRAME, table(STORED)) == ("v",)
-    assert required_by_definition(asked, FRAME, None) == ()
+@pytest.mark.parametrize("asked", [{"required_columns": ["id", "v"]}, {"identifier_fields": ["id", "v"]}], ids=str)
+def test_required_columns_of_the_definition_apply_to_an_existing_table(asked: dict[str, Any]) -> None:
+    assert required_by_definition(options(**asked), FRAME, table(STORED)) == ("v",)
+    assert required_by_definition(options(**asked), FRAME, None) == ()
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,13 @@ def test_settings_override_the_policy() -> None:
     assert parse_maintenance(False) is None
 
 
+@pytest.mark.parametrize("share", [0.01, 0.5, 1])
+def test_a_share_is_above_0_and_up_to_1(share: float) -> None:
+    settings = parse_maintenance({"delete_ratio": share})
+    assert settings is not None
+    assert MaintenancePolicy().overridden_by(settings).delete_ratio == share
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -29,6 +36,7 @@ def test_settings_override_the_policy() -> None:
         ({"older_than": -dt.timedelta(1)}, "which is negative in 'older_than'"),
         ({"retain_last": 0}, "found 0, which is not a whole number of at least 1 in 'retain_last'"),
         ({"retain_last": True}, "found True, which is not a whole number of at least 1 in 'retain_last'"),
+        ({"delete_ratio": 0}, "found 0, which is not a share above 0 and up to 1 in 'delete_ratio'"),
         ({"delete_ratio": 30}, "found 30, which is not a share above 0 and up to 1 in 'delete_ratio'"),
         ({"compact": "no"}, "found 'no', which is not true or false in 'compact'"),
         ({"orphans_older_than": "1 day"}, "expected at least 3 days, because a running write needs its files"),
