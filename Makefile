@@ -1,7 +1,7 @@
 # One way in: people, hooks and CI run these verbs. Each sets itself up in .venv; none needs an active environment.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-quick test-full test-servers test-cluster test-versions test-long check lint types format bench bench-comparison bench-memory bench-merging bench-mirroring bench-staging bench-sizes docs docs-serve dist lock clean distclean
+.PHONY: help setup demo ui test test-quick test-full test-local test-servers test-cluster test-versions test-long check lint types format bench bench-comparison bench-memory bench-merging bench-mirroring bench-staging bench-sizes docs docs-serve dist lock clean distclean
 
 BIN := .venv/bin
 
@@ -46,6 +46,9 @@ test-quick: setup ## Run the tests that need no JVM: half a minute
 test-full: setup ## Run the other cases of these tests: grids, crashes, and Spark Connect where engines differ
 	@$(BIN)/python $(LOCAL) -m "full and not slow and not server" $(ARGS)
 
+test-local: setup ## Run test and test-full as one, as CI does: the JVMs start once
+	@$(BIN)/python $(LOCAL) -m "not slow and not server" $(ARGS)
+
 test-servers: setup ## Run the tests against real catalogs and object stores only
 	@$(BIN)/python $(PYTEST) -m "server and not slow and not cluster" $(ARGS)
 
@@ -66,7 +69,7 @@ $(TEST_SPARKS): test-spark-%: setup
 test-long: setup ## Run what CI leaves out: all cases on both engines and all catalogs, long histories, many crashes
 	@$(BIN)/python $(PYTEST) -m slow $(ARGS)
 
-check: lint types docs test test-full test-servers test-cluster test-versions ## Run all that CI runs
+check: lint types docs test-local test-servers test-cluster test-versions ## Run all that CI runs
 
 lint: setup ## Check style, formatting and which room imports which
 	@$(BIN)/ruff check

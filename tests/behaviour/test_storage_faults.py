@@ -119,6 +119,7 @@ LOCKS: Final = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("lock", "operation"), [(lock, operation) for lock in LOCKS for operation in LOCKS[lock][1]])
 def test_a_catalog_that_stays_locked_is_asked_again_later(impatient_lake: Lake, lock: str, operation: str) -> None:
     trial = faults.tried(impatient_lake, LOCKS[lock][0], operation)

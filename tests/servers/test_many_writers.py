@@ -219,7 +219,7 @@ def test_every_row_of_an_append_is_there_once(classic_lake: Lake, writers: Seque
     assert classic_lake.rows("t", "id") == [ROWS * number + row for number in written for row in range(ROWS)]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_a_serial_order_explains_merges_of_overlapping_keys(classic_lake: Lake, writers: Sequence[Writer]) -> None:
     """Writer n merges the keys from n on: the last in the history that has a key has given it its value."""
     queries = [f"select id + {number} as id, {number} as writer from range({ROWS})" for number in range(WRITERS)]

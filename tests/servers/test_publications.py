@@ -1,4 +1,4 @@
-"""Ten runs that publish to five tables at the same time, on SQLite and on PostgreSQL."""
+"""Runs that publish to five tables at the same time, on SQLite and on PostgreSQL."""
 
 import threading
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.server, pytest.mark.spark, pytest.mark.timeout(600)]
 
 DAYS = dg.DailyPartitionsDefinition("2024-03-01", end_date="2024-04-01")
 TABLES: Final = [f"t{number}" for number in range(5)]
-RUNS: Final = 10
+FEW_OR_MANY: Final = pytest.mark.parametrize("runs", [4, pytest.param(10, marks=pytest.mark.slow)])
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -50,12 +50,13 @@ def run_together(lake: Lake, days: list[str], *, is_released: bool = False) -> l
         return list(pool.map(run, range(len(days))))
 
 
-def test_runs_of_different_days_all_publish_and_nothing_is_lost(lake: Lake) -> None:
-    assert run_together(lake, [f"2024-03-{day:02}" for day in range(1, RUNS + 1)]) == [""] * RUNS
+@FEW_OR_MANY
+def test_runs_of_different_days_all_publish_and_nothing_is_lost(lake: Lake, runs: int) -> None:
+    assert run_together(lake, [f"2024-03-{day:02}" for day in range(1, runs + 1)]) == [""] * runs
     for name in TABLES:
-        assert lake.rows(name, "v") == [number for number in range(RUNS) for _ in range(24)]
+        assert lake.rows(name, "v") == [number for number in range(runs) for _ in range(24)]
         keys = [summary.get("dagster.partition_keys") for summary in history(lake, name)]
-        assert sorted(map(str, keys)) == sorted(f"2024-03-{day:02}" for day in range(1, RUNS + 1))
+        assert sorted(map(str, keys)) == sorted(f"2024-03-{day:02}" for day in range(1, runs + 1))
         assert list(lake.table(name).metadata.refs) == ["main"]
 
 
@@ -67,10 +68,11 @@ def test_of_runs_of_the_same_day_each_table_shows_one(lake: Lake) -> None:
         assert len(history(lake, name)) == len({str(summary["dagster.run_id"]) for summary in history(lake, name)})
 
 
+@FEW_OR_MANY
 @pytest.mark.parametrize("is_same_day", [False, True], ids=["different days", "the same day"])
-def test_each_release_is_seen_in_all_tables_or_in_none(lake: Lake, *, is_same_day: bool) -> None:
+def test_each_release_is_seen_in_all_tables_or_in_none(lake: Lake, *, is_same_day: bool, runs: int) -> None:
     """Of runs of the same day that overlap, one is released, and the others are conflicts."""
-    days = ["2024-03-01"] * 3 if is_same_day else [f"2024-03-{day:02}" for day in range(1, RUNS + 1)]
+    days = [f"2024-03-{1 if is_same_day else day:02}" for day in range(1, runs + 1)]
     seen, is_over = list[int](), threading.Event()
 
     def watch() -> None:
@@ -85,7 +87,7 @@ def test_each_release_is_seen_in_all_tables_or_in_none(lake: Lake, *, is_same_da
         is_over.set()
         watching.result()
     done = errors.count("")
-    assert 1 <= done <= len(days) if is_same_day else done == RUNS
+    assert 1 <= done <= len(days) if is_same_day else done == runs
     assert all("CommitConflictError" in error for error in errors if error)
     assert (min(seen), [len(found) for found in runs_at_one_instant(lake)]) == (0, [done] * len(TABLES))
     for name in TABLES:
