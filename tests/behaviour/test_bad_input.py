@@ -41,19 +41,15 @@ def test_bad_metadata_is_named_and_creates_no_table(
     assert not classic_lake.exists("hours")
 
 
-@pytest.mark.parametrize(
-    ("value", "found"),
-    [(None, "annotate the asset `-> None`"), ([1], "builtins.list"), ("text", "builtins.str")],
-    ids=["none", "list", "text"],
-)
-def test_an_output_that_is_no_frame_says_what_it_is(classic_lake: Lake, value: Any, found: str) -> None:
+def test_an_output_that_is_no_frame_says_what_it_is(classic_lake: Lake) -> None:
     @dg.asset(io_manager_key="iceberg")
     def t() -> Any:
-        return value
+        return [1]
 
     error = classic_lake.failure(t)
     assert error.class_name == "OutputTypeError"
-    assert found in str(error)
+    assert "builtins.list" in str(error)
+    assert not classic_lake.exists("t")
 
 
 @pytest.mark.full

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 
-from dagster_iceberg_spark.errors import WriteFailedError
+from dagster_iceberg_spark.errors import OutputTypeError, WriteFailedError
 from dagster_iceberg_spark.spark import frames
 
 HELD: Any = SimpleNamespace(spark=None, catalog=SimpleNamespace(redact=str))
@@ -39,3 +39,20 @@ def test_spark_errors_in_the_user_s_generator_are_not_translated(monkeypatch: py
         frames.frame_to_write(batches(), lambda: HELD, subject="t"),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (None, "found None. Hint: annotate the asset `-> None` if it returns nothing on purpose"),
+        ([1], "found builtins.list. Hint: return one of these, or give the asset another IO manager"),
+        ([{"id": 1}], "found builtins.list"),
+        ("text", "found builtins.str"),
+    ],
+    ids=["none", "list", "dicts", "text"],
+)
+def test_an_output_that_is_no_frame_is_refused(value: Any, message: str) -> None:
+    with pytest.raises(OutputTypeError) as caught, frames.frame_to_write(value, lambda: HELD, subject="t"):
+        pass
+    assert str(caught.value).startswith("Cannot write t: expected a pyspark.sql.DataFrame, pyarrow.Table, ")
+    assert message in str(caught.value)
