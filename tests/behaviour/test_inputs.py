@@ -430,19 +430,6 @@ class TestInstants:
         assert self.value(lake, fixed) == 1
         assert self.value(lake, fixed, tags={"iceberg/ref": "main"}) == 3
 
-    @pytest.mark.full
-    def test_a_tag_that_is_none_is_refused(self, lake: Lake, ids: list[int]) -> None:
-        assert ids
-
-        @dg.asset
-        def reader(up: pa.Table) -> None: ...
-
-        error = lake.failure(
-            reader, frame_asset("up", "").to_source_asset(), selection=[reader], tags={"iceberg/asof": "x"}
-        )
-        assert "Cannot use the run's tags" in str(error)
-        assert "did you mean `iceberg/as_of`?" in str(error)
-
 
 class TestRunsRepeated:
     """`iceberg/as_of_run`: the very snapshots that an earlier run has read."""
@@ -520,14 +507,6 @@ class TestRunsRepeated:
             tags={"iceberg/as_of_run": run.run_id},
         )
         assert found == [0]
-
-    @pytest.mark.full
-    def test_a_run_that_nobody_knows_is_refused(self, lake: Lake, kept_instance: dg.DagsterInstance) -> None:
-        self.first(lake, kept_instance)
-        result = self.repeated(lake, kept_instance, "no-such-run", raise_on_error=False)
-        failure = next(event for event in result.all_events if event.is_step_failure)
-        assert "a record of what this step read of up in the run no-such-run" in str(failure)
-        assert lake.rows("total") == [1]
 
 
 class TestPartitionsOneByOne:
@@ -650,27 +629,6 @@ class TestPartitionsOneByOne:
         assert self.load(lake, annotation, []) == 0
         lake.session.sql("create or replace table lake.db.hours (ts timestamp, v int) using iceberg")
         assert self.load(lake, annotation | None, ["2013-01-01"]) is None
-
-    @pytest.mark.full
-    def test_an_asset_without_partitions_has_none_one_by_one(self, lake: Lake) -> None:
-        upstream = frame_asset("one", "select 1 as id")
-        lake.materialize(upstream)
-
-        @dg.asset
-        def reader(one: dict[str, pa.Table]) -> None: ...
-
-        error = lake.failure(reader, upstream.to_source_asset(), selection=[reader])
-        assert "Cannot load one: expected an asset with partitions" in str(error)
-
-    def test_a_limit_is_not_of_each(self, lake: Lake) -> None:
-        hours = hours_asset(partitions_def=DAYS)
-
-        @dg.asset(ins={"hours": dg.AssetIn(metadata={"iceberg/limit": 3})}, partitions_def=DAYS)
-        def reader(hours: dict[str, pa.Table]) -> None: ...
-
-        error = lake.failure(reader, hours.to_source_asset(), selection=[reader], partition_key="2013-01-01")
-        assert (error.class_name, error.allow_retries) == ("MetadataKeyError", False)
-        assert "expected no limit for an input by partition key, found 3" in str(error)
 
 
 @pytest.mark.full

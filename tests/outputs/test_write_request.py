@@ -6,10 +6,10 @@ import dagster as dg
 import pytest
 
 from dagster_iceberg_spark.addressing import partition_scope
-from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError
+from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.outputs.write_request import RUN_WITHOUT_STEP, write_request
 from dagster_iceberg_spark.plan.table_request import TableCreation
-from dagster_iceberg_spark.plan.write_request import RetryLimits
+from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.scope import PartitionScope
 from tests.table.samples import NEW_YORK
@@ -26,14 +26,18 @@ def output(**context: Any) -> dg.OutputContext:
     return dg.build_output_context(**{"asset_key": KEY, **context})
 
 
-def written(**context: Any) -> Any:
+def requested(context: dg.OutputContext) -> WriteRequest:
     return write_request(
-        output(**context),
+        context,
         namespace="db",
         configuration={},
         creation=TableCreation(),
         limits=RetryLimits(),
     )
+
+
+def written(**context: Any) -> WriteRequest:
+    return requested(output(**context))
 
 
 def test_a_write_request_has_the_table_and_options() -> None:
@@ -71,6 +75,43 @@ def test_an_output_of_a_partition_owns_its_window() -> None:
     request = written(partition_key="2013-01-01", asset_partitions_def=DAYS, definition_metadata=metadata)
     assert request.materialization.scope.keys == ("2013-01-01",)
     assert request.materialization.scope.dimensions[0].column == "scheduled_at"
+
+
+def test_an_output_of_a_partition_names_its_column() -> None:
+    with pytest.raises(PartitioningError, match="Cannot partition raw/nyc/flights: expected `partition_expr` with"):
+        written(partition_key="2013-01-01", asset_partitions_def=DAYS)
+
+
+def test_an_output_of_an_op_names_its_table() -> None:
+    with pytest.raises(MetadataKeyError) as caught:
+        written(asset_key=None, name="result", step_key="make")
+    assert "Cannot store the output 'result' of make: expected the table's name in its metadata" in str(caught.value)
+    assert 'Hint: use `Out(io_manager_key=..., metadata={"iceberg/table": ' in str(caught.value)
+
+
+@pytest.mark.parametrize("key", [None, ""])
+def test_a_run_without_partitions_writes_none(key: str | None) -> None:
+    errors: list[PartitioningError] = []
+
+    class Writes(dg.IOManager):
+        def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+            with pytest.raises(PartitioningError) as caught:
+                requested(context)
+            errors.append(caught.value)
+
+        def load_input(self, context: dg.InputContext) -> None: ...
+
+    @dg.asset(
+        io_manager_key="iceberg",
+        partitions_def=dg.StaticPartitionsDefinition(["a", ""]),
+        metadata={"partition_expr": "k"},
+    )
+    def t() -> int:
+        return 1
+
+    dg.materialize([t], resources={"iceberg": Writes()}, partition_key=key)
+    (error,) = errors
+    assert "Cannot write t: expected a run of some of the asset's partitions, found a run without" in str(error)
 
 
 def test_column_descriptions_become_docs() -> None:

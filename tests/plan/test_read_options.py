@@ -109,6 +109,7 @@ def test_the_run_s_choice_of_snapshot_replaces_the_definition_s(
     ("tags", "message"),
     [
         ({"iceberg/as_off": "x"}, "Cannot use the run's tags: expected a key of an input, found `iceberg/as_off`"),
+        ({"iceberg/asof": "x"}, "found `iceberg/asof`. Hint: did you mean `iceberg/as_of`?"),
         ({"iceberg/limit": "3"}, "found `iceberg/limit`"),
         ({"iceberg/as_of": "noon"}, "Cannot use `iceberg/as_of` of the run's tags"),
     ],

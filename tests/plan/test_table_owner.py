@@ -57,6 +57,11 @@ def test_a_table_belongs_to_one_asset_unless_both_name_it(
         check_ownership(request, owned(**properties))
 
 
+def test_the_output_of_an_op_is_told_to_name_another_table() -> None:
+    with pytest.raises(TableOwnershipError, match=r"expected a table of no asset, found .* Hint: write another table"):
+        check_ownership(asked_by(None), owned(**{OWNER_PROPERTY: "nyc/flights"}))
+
+
 def test_a_missing_table_has_no_owner() -> None:
     check_ownership(asked_by("eu/flights"), None)
 
