@@ -62,27 +62,15 @@ def test_fields_of_structs_are_added(lake: Lake) -> None:
     assert lake.arrow("t").sort_by("id").column("s").to_pylist() == [{"a": 1, "b": None}, {"a": 1, "b": "x"}]
 
 
-@pytest.mark.sample(3)
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("stored", "written", "found"),
-    [
-        ("1", "5000000000", "long"),
-        ("1", "'text'", "string"),
-        ("1.5D", "1.5", "decimal"),
-        ("timestamp '2013-01-01 00:00:00'", "timestamp_ntz '2013-01-01 00:00:00'", "timestamp"),
-        ("date '2013-01-01'", "timestamp '2013-01-01 00:00:00'", "timestamptz"),
-        ("cast(1 as decimal(10, 2))", "cast(1 as decimal(10, 3))", "decimal(10, 3)"),
-    ],
-)
-def test_what_would_lose_something_is_refused(lake: Lake, stored: str, written: str, found: str) -> None:
-    strict = {"iceberg/schema_evolution": "strict"}
-    lake.materialize(frame_asset("t", f"select {stored} as c, 1 as other"))
-    error = lake.failure(frame_asset("t", f"select {written} as c, 1 as other", metadata=strict))
+def test_what_would_lose_something_is_refused(lake: Lake) -> None:
+    lake.materialize(frame_asset("t", "select 1 as c, 1 as other"))
+    error = lake.failure(frame_asset("t", "select 'text' as c, 1 as other, 2 as new"))
     assert error.class_name == "SchemaMismatchError"
-    assert found in str(error)
+    assert "expected the column 'c' of type int, or of a narrower one, found type string" in str(error)
     assert not error.allow_retries
     assert len(lake.summaries("t")) == 1
+    assert lake.table("t").schema().column_names == ["c", "other"]
 
 
 EXTREMES: dict[str, tuple[str, ...]] = {
@@ -225,19 +213,10 @@ def test_strict_refuses_a_new_column_and_changes_nothing(lake: Lake) -> None:
     assert [field.name for field in lake.table("t").schema().fields] == ["a"]
 
 
-@pytest.mark.sample(3)
-@pytest.mark.parametrize(
-    "query",
-    [
-        "select 1 as a, 2 as A",
-        "select make_dt_interval(1) as a",
-        "select parse_json('1') as a",
-        "select null as a",
-    ],
-    ids=["case", "interval", "variant", "void"],
-)
-def test_a_frame_that_no_table_can_hold_creates_none(lake: Lake, query: str) -> None:
-    assert lake.failure(frame_asset("t", query)).class_name == "SchemaMismatchError"
+def test_a_frame_that_no_table_can_hold_creates_none(lake: Lake) -> None:
+    error = lake.failure(frame_asset("t", "select make_dt_interval(1) as a"))
+    assert error.class_name == "SchemaMismatchError"
+    assert "for the column 'a', found interval day to second" in str(error)
     assert not lake.exists("t")
 
 
@@ -345,14 +324,6 @@ def test_a_merge_keeps_the_fields_of_structs_that_the_batch_lacks(lake: Lake) ->
 
 
 @pytest.mark.full
-def test_a_merge_takes_whole_lists_and_maps_only(lake: Lake) -> None:
-    lake.materialize(frame_asset("t", "select 1 as id, array(named_struct('x', 1, 'y', 2)) as l"))
-    error = lake.failure(frame_asset("t", "select 1 as id, array(named_struct('x', 3)) as l", metadata=MERGE))
-    assert "expected all fields that the table has inside of the column 'l'" in str(error)
-    assert lake.rows("t", "l") == [[{"x": 1, "y": 2}]]
-
-
-@pytest.mark.full
 def test_full_keeps_the_columns_of_a_write_that_a_row_refuses(lake: Lake) -> None:
     days = dg.DailyPartitionsDefinition("2024-01-01")
     kwargs: dict[str, Any] = {"partitions_def": days, "metadata": {"partition_expr": "day", **FULL}}
@@ -381,14 +352,6 @@ def test_rows_that_are_carried_over_have_the_tables_columns_of_now(lake: Lake) -
     assert lake.arrow("t").sort_by("day").drop_columns(["day"]).to_pylist() == [
         {"renamed": 1, "b": None}, {"renamed": 2, "b": "new"},
     ]  # fmt: skip
-
-
-@pytest.mark.full
-def test_full_drops_no_partition_column(lake: Lake) -> None:
-    lake.materialize(frame_asset("t", "select 1 as a, 2 as b", metadata={"iceberg/partition_by": ["b"]}))
-    error = lake.failure(frame_asset("t", "select 1 as a", metadata=FULL))
-    assert "expected the column 'b', by which the table is partitioned" in str(error)
-    assert len(lake.table("t").snapshots()) == 1
 
 
 @pytest.mark.each_engine
@@ -445,10 +408,6 @@ def test_a_stored_column_that_the_definition_requires_refuses_null(lake: Lake) -
     error = lake.failure(frame_asset("t", "select cast(null as int) as a, 3 as b", metadata=metadata))
     assert error.class_name == "NullValueError"
     assert "'a'" in str(error)
-    error = lake.failure(frame_asset("t", "select 3 as b", metadata=metadata))
-    assert "expected the column 'a' of `iceberg/required_columns`" in str(error)
-    error = lake.failure(frame_asset("t", "select 1 as a, 3 as b", metadata={"iceberg/identifier_fields": ["a"]}))
-    assert "found 'a', which may hold NULL" in str(error)
     lake.materialize(frame_asset("t", "select 5 as a, 3 as b", metadata=metadata))
     assert lake.rows("t", "a") == [5]
 
@@ -472,20 +431,6 @@ def test_what_the_definition_says_of_an_older_table_is_done(lake: Lake) -> None:
     assert table.metadata.format_version == 3
     lake.materialize(frame_asset("t", "select 1 as a, 2 as b", metadata={"iceberg/sort_by": []}))
     assert lake.table("t").sort_order().fields == []
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("metadata", "found"),
-    [
-        ({"iceberg/format_version": 1}, "found version 2"),
-        ({"iceberg/location": "file:/elsewhere"}, "expected a table at file:/elsewhere"),
-    ],
-)
-def test_an_older_table_is_not_moved_or_downgraded(lake: Lake, metadata: dict[str, Any], found: str) -> None:
-    lake.materialize(frame_asset("t", "select 1 as a"))
-    assert found in str(lake.failure(frame_asset("t", "select 2 as a", metadata=metadata)))
-    assert lake.rows("t", "a") == [1]
 
 
 @pytest.mark.full

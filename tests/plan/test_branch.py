@@ -54,6 +54,15 @@ def test_a_branch_write_cannot_drop_or_rename_a_column_of_main() -> None:
     )
 
 
+def test_a_column_is_not_dropped_before_the_release() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        refuse_losses_of_main(options("main", publish="release"), state(), [DropColumn(("a",))], subject="t")
+    assert "until a release publishes its rows, found that it would drop column a. Hint: materialize" in str(
+        caught.value
+    )
+    assert "once with `iceberg/publish`: `step`" in str(caught.value)
+
+
 def request(branch: str = "audit", staging: Staging | None = None) -> TableRequest:
     return TableRequest(
         TableIdentifier(("db",), "t"),

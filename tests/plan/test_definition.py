@@ -118,8 +118,8 @@ def test_identifier_fields_are_required_columns_of_the_table() -> None:
         )
         == []
     )
-    for name in ("v", "no"):
-        with pytest.raises(ConfigurationError, match=f"found {name!r}"):
+    for name, found in {"v": "may hold NULL", "no": "it lacks"}.items():
+        with pytest.raises(ConfigurationError, match=f"`iceberg/identifier_fields`, found {name!r}, which {found}"):
             list(identifier_changes(options(identifier_fields=[name]), state, subject="t"))
 
 
@@ -137,15 +137,18 @@ def test_columns_used_by_the_layout_are_protected() -> None:
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
-        ({"format_version": 1}, "version 2"),
-        ({"location": "s3://elsewhere"}, "one at file:///lake/nyc/flights"),
-        ({"branch": "v1"}, "a tag of that name"),
+        ({"format_version": 1}, "a table of format version 1 (`iceberg/format_version`), found version 2"),
+        (
+            {"location": "s3://elsewhere"},
+            "a table at s3://elsewhere (`iceberg/location`), found one at file:///lake/nyc/flights",
+        ),
+        ({"branch": "v1"}, "a branch 'v1' (`iceberg/branch`), found a tag of that name"),
     ],
 )
 def test_another_location_or_an_older_format_is_refused(asked: dict[str, Any], found: str) -> None:
     state = table(STORED, snapshots=[snapshot(7)], refs={"main": 7, "v1": 7})
     check_place(options(location="file:/lake/nyc/flights/", format_version=2), state, subject="t")
-    with pytest.raises(ConfigurationError, match=found):
+    with pytest.raises(ConfigurationError, match=re.escape(f"Cannot write t: expected {found}")):
         check_place(options(**asked), state, subject="t")
 
 
@@ -162,24 +165,42 @@ def test_a_merge_stores_validity_columns_but_not_marker_columns() -> None:
     assert stored_columns(options(), FRAME) == FRAME
 
 
-@pytest.mark.parametrize(("column", "allowed"), [("valid_from", True), ("valid_to", False), ("now", False)])
-def test_a_frame_may_not_contain_columns_that_the_merge_fills(column: str, allowed: bool) -> None:
+@pytest.mark.parametrize(
+    ("column", "kind", "expected"),
+    [
+        ("valid_from", "timestamptz", None),
+        ("valid_from", "string", "a timestamp in 'valid_from'"),
+        ("valid_to", "timestamptz", "a DataFrame without the column 'valid_to'"),
+        ("now", "timestamptz", "a DataFrame without the column 'now'"),
+    ],
+)
+def test_a_frame_may_not_contain_columns_that_the_merge_fills(column: str, kind: str, expected: str | None) -> None:
     asked = options(**MERGE, merge={"strategy": "scd2", "is_current": "now"})
-    frame = Schema((*FRAME, *schema(**{column: "timestamptz"})))
-    if allowed:
+    frame = Schema((*FRAME, *schema(**{column: kind})))
+    if expected is None:
         check_validity(asked, frame, subject="t")
         return
-    with pytest.raises(ConfigurationError, match=column):
+    with pytest.raises(
+        ConfigurationError, match=f"Cannot merge into t: expected {expected}, .* found one of type {kind}"
+    ):
         check_validity(asked, frame, subject="t")
 
 
 @pytest.mark.parametrize(
-    "needed",
-    [{"merge_keys": ["gone"]}, {"sort_by": ["gone"]}, {"partition_by": ["gone"]}, {"required_columns": ["gone"]}],
+    ("needed", "key"),
+    [
+        ({"merge_keys": ["gone"]}, "iceberg/merge_keys"),
+        ({"sort_by": ["gone desc"]}, "iceberg/sort_by"),
+        ({"partition_by": ["gone"]}, "iceberg/partition_by"),
+        ({"required_columns": ["gone"]}, "iceberg/required_columns"),
+        ({"merge": {"hard_delete": "gone", "update_columns": ["Gone"]}}, "iceberg/merge: update_columns"),
+    ],
 )
-def test_a_marker_column_cannot_have_another_use(needed: dict[str, Any]) -> None:
+def test_a_marker_column_cannot_have_another_use(needed: dict[str, Any], key: str) -> None:
     asked = options(**{**MERGE, "merge": {"hard_delete": "gone"}, **needed})
-    with pytest.raises(ConfigurationError, match="found 'gone', which"):
+    with pytest.raises(
+        ConfigurationError, match=f"`hard_delete` of `iceberg/merge` .* found 'gone', which `{key}` names"
+    ):
         check_marker(asked, (), FRAME, subject="t")
 
 
@@ -190,9 +211,18 @@ def test_required_columns_of_the_definition_apply_to_an_existing_table(asked: di
 
 
 @pytest.mark.parametrize(
-    "named",
-    [{"identifier_fields": ["no"]}, {"required_columns": ["no"]}, {"sort_by": ["no"]}, {**MERGE, "merge_keys": ["no"]}],
+    ("named", "key"),
+    [
+        ({"identifier_fields": ["no"]}, "identifier_fields"),
+        ({"required_columns": ["no"]}, "required_columns"),
+        ({"sort_by": ["no"]}, "sort_by"),
+        ({**MERGE, "merge_keys": ["no"]}, "merge_keys"),
+        ({**MERGE, "merge": {"hard_delete": "no"}}, "merge: hard_delete"),
+        ({**MERGE, "merge": {"dedup_sort": "no desc"}}, "merge: dedup_sort"),
+        ({**MERGE, "merge": {"update_columns": ["no"]}}, "merge: update_columns"),
+    ],
 )
-def test_a_column_in_neither_frame_nor_table_is_named(named: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match="the column 'no'"):
+def test_a_column_in_neither_frame_nor_table_is_named(named: dict[str, Any], key: str) -> None:
+    found = f"the column 'no' of `iceberg/{key}`, found a DataFrame with the columns id, at, gone, v"
+    with pytest.raises(ConfigurationError, match=found):
         check_columns(options(**named), FRAME, table(STORED), subject="t")

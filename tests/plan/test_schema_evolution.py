@@ -144,6 +144,8 @@ def test_a_frame_adds_new_columns_and_widens_narrower_ones(
         ("timestamp", "date"),
         ("decimal(9,3)", "decimal(9,2)"),
         ("decimal(12,3)", "decimal(9,2)"),
+        ("decimal(2,1)", "double"),
+        ("timestamptz", "date"),
         ("long", "double"),
         ("boolean", "int"),
         (ListType(INT), "int"),
@@ -184,6 +186,15 @@ def test_a_new_column_of_type_void_is_refused_and_the_hint_is_a_cast() -> None:
         changes(schema(a="int", b="unknown"), schema(a="int"))
     assert "expected a type for the new column 'b'" in str(caught.value)
     assert '`.withColumn("b", lit(None).cast("string"))`' in str(caught.value)
+
+
+def test_a_new_column_of_type_variant_is_refused_and_the_hint_is_text() -> None:
+    with pytest.raises(SchemaMismatchError) as caught:
+        changes(schema(a="int", b="variant"), schema(a="int"))
+    assert "expected a type that every reader supports for the column 'b', found variant, which makes" in str(
+        caught.value
+    )
+    assert "Hint: store it as text with `to_json`, or as a struct." in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionSpec, parse_partition_field
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, In
-from dagster_iceberg_spark.table.schema import STRING, TIMESTAMPTZ, Field, Schema, parse_type
+from dagster_iceberg_spark.table.schema import STRING, TIMESTAMPTZ, Field, ListType, Schema, StructType, parse_type
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import TableState
 from dagster_iceberg_spark.table.updates import (
@@ -543,6 +543,21 @@ def test_a_sort_column_is_dropped_only_after_its_sort_order(transform: str) -> N
         planned(state, frame=narrow, schema_evolution="full")
     plan = planned(state, frame=narrow, schema_evolution="full", sort_by=[])
     assert plan.changes == (SetSortOrder((), is_partitioned=True),)
+
+
+def test_a_partition_column_is_not_dropped() -> None:
+    with pytest.raises(SchemaMismatchError, match="the column 'carrier', by which the table is partitioned, found"):
+        planned(existing(FRAME, "day(ts)", "carrier"), frame=schema(ts="timestamptz"), schema_evolution="full")
+
+
+def test_a_merge_takes_whole_lists_and_maps_only() -> None:
+    def columns(**fields: str) -> Schema:
+        return schema(ts="timestamptz", id="int", l=ListType(StructType(schema(**fields).fields)))
+
+    asked: dict[str, Any] = {"write_disposition": "merge", "merge_keys": ["id"]}
+    with pytest.raises(SchemaMismatchError, match="all fields that the table has inside of the column 'l', found type"):
+        planned(existing(columns(x="int", y="int")), frame=columns(x="int"), **asked)
+    assert planned(existing(columns(x="int")), frame=columns(x="int"), **asked).changes == ()
 
 
 def test_deferred_changes_apply_only_to_the_planned_columns() -> None:
