@@ -16,7 +16,8 @@ from dagster_iceberg_spark.catalog import look as look_module
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import look, open_catalog
 from dagster_iceberg_spark.config.sql_catalog import SqlCatalog
-from dagster_iceberg_spark.errors import InvestigationError, UpstreamMissingError
+from dagster_iceberg_spark.errors import ConfigurationError, InvestigationError, UpstreamMissingError
+from dagster_iceberg_spark.plan.incremental import Changes
 from dagster_iceberg_spark.plan.read import ReadPlan, plan_read
 from dagster_iceberg_spark.plan.read_options import ReadOptions
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -64,6 +65,32 @@ def test_reading_rows_may_take_longer_than_the_catalog_s_timeout(
 
 def no_spark(_: Any) -> Any:
     pytest.fail("only a changelog is read by Spark")
+
+
+ROWS, TABLE = "a type of rows", "pyiceberg.table.Table"
+
+
+@pytest.mark.parametrize(
+    ("path", "changes", "asked", "parts", "message"),
+    [
+        (TABLE, True, {}, 1, f"{ROWS}, for what is new, found {TABLE}"),
+        ("pyiceberg.table.DataScan", True, {}, 1, f"{ROWS}, for what is new, found pyiceberg.table.DataScan"),
+        (TABLE, False, {"limit": 1}, 1, f"no `columns`, row filter or limit for an input of type {TABLE}, found one"),
+        (TABLE, False, {"columns": ("n",)}, 1, f"no `columns`, row filter or limit for an input of type {TABLE}"),
+        (TABLE, False, {}, 2, f"{ROWS} for an input of each partition by its key, found {TABLE}, which is the whole"),
+    ],
+)
+def test_a_type_that_cannot_be_what_is_asked_for_is_refused(
+    remote_catalog: CatalogDescription, path: str, changes: bool, asked: Any, parts: int, message: str
+) -> None:
+    state = look(remote_catalog, NUMBERS)
+    assert state is not None
+    plan = plan_read(state, PartitionScope(), ReadOptions(**asked))
+    plan = replace(plan, changes=Changes("changes", None) if changes else None)
+    (known,) = [known for known in INPUT_TYPES if known.path == path]
+    with pytest.raises(ConfigurationError) as caught:
+        read(remote_catalog, {str(number): plan for number in range(parts)}, known, no_spark)
+    assert f"Cannot load db.numbers: expected {message}" in str(caught.value)
 
 
 def test_a_table_dropped_after_the_plan_is_missing(remote_catalog: CatalogDescription) -> None:

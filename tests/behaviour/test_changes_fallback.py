@@ -8,7 +8,7 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from tests.behaviour.test_changes import WAYS, consumed, copy_of, events, read_on, refused
+from tests.behaviour.test_changes import WAYS, consumed, copy_of, events, read_on
 from tests.lakes import Lake, annotation_of, dying, frame_asset, resuming
 
 HOURS = dg.HourlyPartitionsDefinition("2013-01-01-00:00", end_date="2013-01-04-00:00")
@@ -92,16 +92,3 @@ def test_a_replacement_that_died_after_its_commit_is_adopted(kept_lake: Lake, mo
     assert (lake.rows("copied"), len(lake.table("copied").snapshots())) == ([2], snapshots)
     read_on(lake, reader)
     assert lake.rows("copied") == [2, 3]
-
-
-@pytest.mark.full
-def test_what_cannot_replace_partitions_is_refused(classic_lake: Lake) -> None:
-    lake, asked = classic_lake, {"iceberg/changes_fallback": "partitions"}
-    lake.materialize(events("(1), (2)"))
-    merging = copy_of(pa.Table, {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}, asked=asked)
-    read_on(lake, merging)
-    lake.session.sql("delete from lake.db.events where id = 1")
-    error = refused(lake, merging)
-    assert (error.class_name, error.allow_retries) == ("ConfigurationError", False)
-    assert "expected the write disposition `append`, because events is read anew" in str(error)
-    assert lake.rows("copied") == [1, 2]

@@ -89,3 +89,19 @@ def test_an_input_of_a_script_has_no_position() -> None:
     request = read_request(context, namespace="db")
     with pytest.raises(MetadataKeyError, match=r"expected an input of an asset, .* found an op or a script"):
         read_position(context, request, [], lambda: UPSTREAM)
+
+
+def test_an_input_of_an_op_has_no_position() -> None:
+    @dg.op(out=dg.Out(io_manager_key="iceberg", metadata={"iceberg/table": "db.of_op"}))
+    def writing() -> int:
+        return 1
+
+    @dg.op(ins={"rows": dg.In(metadata={"iceberg/read": "changes"})})
+    def reading(rows: Any) -> None: ...
+
+    @dg.job(resource_defs={"iceberg": Reads(3, None)})
+    def job() -> None:
+        reading(writing())
+
+    (failure,) = [event for event in job.execute_in_process(raise_on_error=False).all_events if event.is_step_failure]
+    assert "only assets track their progress, found an op or a script" in str(failure.step_failure_data.error)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.incremental import (
     OutputTable,
     Position,
@@ -13,12 +14,21 @@ from dagster_iceberg_spark.plan.incremental import (
     furthest,
     may_delete,
     position_of,
+    refuse_loss,
+    replacing_what_was_read_anew,
     scan_of,
     snapshots_since,
 )
+from dagster_iceberg_spark.plan.options import WriteOptions, parse_write_options
 from dagster_iceberg_spark.plan.read_options import parse_read_options
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.lineage import UpstreamRead, has_all_reads, upstream_document, upstream_reads
+from dagster_iceberg_spark.table.lineage import (
+    Materialization,
+    UpstreamRead,
+    has_all_reads,
+    upstream_document,
+    upstream_reads,
+)
 from dagster_iceberg_spark.table.partitioning import PartitionSpec
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, PartitionSlice, share_of
@@ -294,3 +304,67 @@ def test_a_description_of_keys_covers_all_some_or_none() -> None:
 def test_the_furthest_read_is_the_latest_in_the_history(read: list[int], expected: int) -> None:
     assert furthest(line({}, {}, {}), read) == expected
     assert furthest(None, read) == read[0]
+
+
+OWN = TableIdentifier(("db",), "own")
+
+
+def options(disposition: str, merge: Any = None) -> WriteOptions:
+    metadata = {"iceberg/write_disposition": disposition, "iceberg/merge_keys": ["id"], "iceberg/merge": merge}
+    return parse_write_options(metadata, subject="own")
+
+
+def written_from(*reads: UpstreamRead) -> Materialization:
+    return Materialization("own", "run", "job", "step", PartitionScope(), None, reads, "replace", "token", "0.1")
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        (options("replace"), "'replace'"),
+        (options("overwrite_partitions"), "'overwrite_partitions'"),
+        (options("merge", {"sync": True}), "'merge' (upsert)"),
+        (options("merge", "delete_insert"), "'merge' (delete_insert)"),
+        (options("merge", {"strategy": "replace_where", "where": "id > 1"}), "'merge' (replace_where)"),
+        (options("append"), None),
+        (options("merge"), None),
+    ],
+)
+def test_a_write_that_would_replace_the_rows_of_earlier_changes_is_refused(
+    asked: WriteOptions, found: str | None
+) -> None:
+    if found is None:
+        refuse_loss(asked, written_from(read(7)), OWN)
+        return
+    with pytest.raises(ConfigurationError) as caught:
+        refuse_loss(asked, written_from(read(7)), OWN)
+    expected = "Cannot write db.own: expected an asset that adds to its table what it makes of the changes of up"
+    assert f"{expected}, found `iceberg/write_disposition` {found}, which removes what was" in str(caught.value)
+    own, whole = (UpstreamRead(name, f"db.{name}", 7, None) for name in ("own", "up"))
+    refuse_loss(asked, written_from(read(7), own), OWN)
+    refuse_loss(asked, written_from(read(7), whole), OWN)
+    refuse_loss(asked, written_from(whole), OWN)
+
+
+def test_rows_that_were_read_before_are_not_appended_again() -> None:
+    again = written_from(read(7, is_repeated=True))
+    with pytest.raises(ConfigurationError) as caught:
+        refuse_loss(options("append"), again, OWN)
+    assert "Cannot append to db.own: expected rows of up that are new, found all of its rows, as" in str(caught.value)
+    assert "of which some were read before" in str(caught.value)
+    refuse_loss(options("merge"), again, OWN)
+
+
+def test_only_an_append_replaces_what_was_made_of_rows_that_are_read_anew() -> None:
+    anew, plain = read(7, replaces=True), UpstreamRead("other", "db.other", 3, None)
+    replaced = replacing_what_was_read_anew(options("append"), [anew, plain], subject="own")
+    assert replaced == replace(options("append"), write_disposition="replace")
+    refuse_loss(replaced, written_from(anew), OWN)
+    assert replacing_what_was_read_anew(options("merge"), [read(7)], subject="own") == options("merge")
+    with pytest.raises(ConfigurationError) as caught:
+        replacing_what_was_read_anew(options("merge"), [anew], subject="own")
+    expected = "Cannot replace the partitions of own: expected the write disposition `append`, because up is read anew"
+    assert str(caught.value).startswith(f"{expected} (`iceberg/changes_fallback`), found `merge`. Hint: ")
+    found = r"all rows of each input, because up .*, found only the changes of other"
+    with pytest.raises(ConfigurationError, match=found):
+        replacing_what_was_read_anew(options("append"), [anew, replace(plain, kind="changes")], subject="own")

@@ -77,6 +77,10 @@ def test_each_key_sets_its_own_option(metadata: dict[str, Any], expected: ReadOp
     [
         ({"iceberg/as_of_run": "r", "iceberg/ref": "b"}, "expected `iceberg/as_of_run` alone"),
         ({"iceberg/limit": -1}, "expected a number of rows, found -1"),
+        (
+            {"iceberg/limit": 1, "iceberg/read": "changes"},
+            "expected no limit where `iceberg/read` is `changes`, found 1. Hint: leave it out: rows beyond a limit",
+        ),
         ({"iceberg/missing": "skip"}, "expected one of error, empty, found 'skip'"),
         ({"iceberg/row_filter": ""}, "expected a condition in SQL, found ''"),
     ],
