@@ -208,15 +208,6 @@ def test_rows_are_deleted_after_their_retention_and_readers_of_changes_go_on(lak
 
 
 @pytest.mark.full
-def test_an_asset_without_time_partitions_cannot_retain(classic_lake: Lake) -> None:
-    asset = frame_asset("t", "select 1 as id", metadata={"iceberg/retain": "30 days"})
-    classic_lake.materialize(asset)
-    error = error_of(run_job(classic_lake, asset))
-    assert (error.class_name, error.allow_retries) == ("MetadataKeyError", False)
-    assert "`iceberg/retain` of t: expected an asset with time partitions" in str(error)
-
-
-@pytest.mark.full
 def test_the_rows_of_other_assets_do_not_end_with_the_retention_of_one(classic_lake: Lake) -> None:
     shared = {"partition_expr": "ts", **APPEND, "iceberg/table": "db.shared"}
     first = hours_asset("first", partitions_def=DAYS, metadata={**shared, "iceberg/retain": "30 days"})

@@ -233,14 +233,6 @@ def test_without_a_mirror_nothing_is_mirrored_and_settings_are_refused(lake: Lak
     assert lake.rows("people") == [1]
 
 
-@pytest.mark.full
-@CLASSIC
-def test_an_invalid_setting_is_refused_before_anything_is_written(lake: Lake) -> None:
-    error = mirrored(lake).failure(people("select 1 as id", mirror={"mode": "registr"}))
-    assert (error.class_name, "did you mean 'register'" in str(error)) == ("MetadataKeyError", True)
-    assert not lake.exists("people")
-
-
 def test_a_failure_warns_and_the_next_materialization_catches_up(lake: Lake) -> None:
     (lake.directory / "deep").write_text("a file in the place of a directory")
     lake = mirrored(lake, "register")

@@ -134,13 +134,6 @@ def test_the_first_write_is_like_any_other(lake: Lake) -> None:
     assert lake.rows("t", "n") == [1]
 
 
-def test_a_condition_over_other_columns_is_refused(lake: Lake) -> None:
-    first(lake)
-    error = lake.failure(replacing("m = 1", "select 1 as n"))
-    assert (error.class_name, error.allow_retries) == ("MetadataKeyError", False)
-    assert "Cannot use `iceberg/merge: where` of db.t: expected one of the columns n, found `m`" in str(error)
-
-
 @pytest.mark.sample(3)
 @pytest.mark.full
 @pytest.mark.parametrize("where", ["n < 2", "n <= 1 or s = 's7'", "s < 's3'", "s > 's8' or s < 's0'"])

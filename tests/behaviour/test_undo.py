@@ -7,13 +7,7 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from dagster_iceberg_spark import (
-    CatalogUnavailableError,
-    CommitConflictError,
-    UpstreamMissingError,
-    build_release,
-    build_undo_op,
-)
+from dagster_iceberg_spark import CatalogUnavailableError, CommitConflictError, build_release, build_undo_op
 from dagster_iceberg_spark.catalog import undo as undos
 from dagster_iceberg_spark.undo import Undo, undo_run
 from tests.lakes import Lake, frame_asset, hours_asset
@@ -206,10 +200,3 @@ def test_an_undo_whose_answer_is_lost_keeps_its_files(lake: Lake, monkeypatch: p
     with pytest.raises(CatalogUnavailableError):
         undo(lake, run)
     assert seen(lake) == ([1, 5], [2, 10])
-
-
-@pytest.mark.full
-def test_an_unknown_run_is_refused(lake: Lake) -> None:
-    both(lake, "1")
-    with pytest.raises(UpstreamMissingError, match="Cannot undo the run nothing"):
-        undo(lake, "nothing")

@@ -21,6 +21,16 @@ def test_the_default_is_no_mirror() -> None:
     assert io_manager.mirror_of(dg.AssetSpec("flights")) is None
 
 
+def test_settings_without_a_mirror_are_refused() -> None:
+    NoMirror().mirror_of(FLIGHTS, MirrorSettings(is_excluded=True), subject="flights")
+    with pytest.raises(MetadataKeyError) as caught:
+        NoMirror().mirror_of(FLIGHTS, MirrorSettings(mode="view"), subject="flights")
+    assert "Cannot use `iceberg/mirror` of flights: expected an IO manager with a `mirror`, found none" in str(
+        caught.value
+    )
+    assert "Hint: set `mirror=DuckLakeMirror(catalog=...)` of the IO manager." in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("catalog", "kind", "address"),
     [

@@ -48,8 +48,11 @@ def test_tables_with_unusual_names_keep_directories_of_their_own() -> None:
     ],
 )
 def test_a_template_that_could_place_two_tables_in_one_directory_is_refused(template: str) -> None:
-    with pytest.raises(ConfigurationError, match="`table_location`"):
+    with pytest.raises(ConfigurationError) as caught:
         LocationTemplate(template)
+    expected = "Cannot place tables by `table_location`: expected a template with `{namespace}`, a slash and `{table}`"
+    assert str(caught.value).startswith(expected)
+    assert str(caught.value).endswith(f"found {template!r}.")
 
 
 def test_a_relative_template_needs_a_warehouse() -> None:

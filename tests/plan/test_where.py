@@ -129,6 +129,13 @@ def test_decimal_ranges_have_exact_bounds() -> None:
         assert [matches(scope, row) for row in rows] == expected
 
 
+def test_another_column_is_refused_by_the_option_s_name() -> None:
+    with pytest.raises(MetadataKeyError) as caught:
+        where_scope("m = 1", SCHEMA, subject="db.t")
+    expected = "Cannot use `iceberg/merge: where` of db.t: expected one of the columns n, s, d, t, p, f, b, found `m`"
+    assert expected in str(caught.value)
+
+
 def test_too_many_combinations_are_refused() -> None:
     many = " AND ".join(["(n = 1 OR s = 'a')"] * 12)
     with pytest.raises(MetadataKeyError):
