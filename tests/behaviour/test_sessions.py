@@ -22,7 +22,6 @@ from dagster_iceberg_spark import (
     resource,
 )
 from dagster_iceberg_spark.resource import SESSIONS
-from dagster_iceberg_spark.spark.java import require_java
 from dagster_iceberg_spark.spark.session import attach_catalog, launch_conf
 from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME, SQLITE_JDBC
 from tests.lakes import CONNECT_CONF, SPARK_CONF, Lake, frame_asset, free_port
@@ -236,28 +235,6 @@ def test_a_connect_server_that_is_not_there_is_found_in_seconds(tmp_path: Path) 
     with pytest.raises(CatalogUnavailableError, match=r"sc://127\.0\.0\.1") as caught:
         _ = spark.spark_session
     assert "hush-hush" not in str(caught.value)
-
-
-JAVAS = {
-    "none": (None, "no `java`"),
-    "old": ('openjdk version "11.0.2" 2019-01-15', "Java 11"),
-    "ancient": ('java version "1.8.0_292"', "Java 8"),
-}
-
-
-@pytest.mark.parametrize(("banner", "found"), JAVAS.values(), ids=list(JAVAS))
-def test_java_that_is_missing_or_too_old_is_named(
-    banner: str | None, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    if banner is not None:
-        java = tmp_path / "bin" / "java"
-        java.parent.mkdir()
-        java.write_text(f"#!/bin/sh\necho '{banner}' >&2\n")
-        java.chmod(0o755)
-    with pytest.raises(SparkEnvironmentError, match=found) as caught:
-        require_java()
-    assert "openjdk-17" in str(caught.value)
 
 
 @pytest.mark.full
