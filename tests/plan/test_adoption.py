@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark.errors import CommitOutcomeUnknownError, DuplicateCommitError, OrphanedCommitError
-from dagster_iceberg_spark.plan.adoption import Adoption, Record, TokenCandidate, decide_adoption, refuse_twins
+from dagster_iceberg_spark.plan.adoption import (
+    Adoption,
+    Record,
+    TokenCandidate,
+    decide_adoption,
+    displaced_snapshots,
+    refuse_twins,
+)
 from dagster_iceberg_spark.table.lineage import Materialization, commit_token
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
@@ -283,3 +290,33 @@ def test_only_the_target_branch_is_searched() -> None:
         state, [candidate(RUN)], materialization(), branch="audit", disposition="replace", record_of=lambda _: "none"
     )
     assert found == Adoption()
+
+
+@pytest.mark.parametrize(
+    ("refs", "expected"),
+    [
+        ({"main": S}, [S + 2]),
+        ({"main": S + 2}, []),
+        ({"main": 1}, []),
+        ({"main": S, "audit": S + 2}, []),
+        ({"main": S, "audit": S + 1}, [S + 2]),
+        ({"audit": S}, []),
+    ],
+    ids=str,
+)
+def test_snapshots_that_a_commit_has_taken_out_of_the_history_are_found(
+    refs: dict[str, int], expected: list[int]
+) -> None:
+    """Two others have followed the commit, before Iceberg moved the branch back to it."""
+    history = chain(snapshot(1), commit(S), snapshot(S + 1), snapshot(S + 2))
+    state, known = table(snapshots=history, refs=refs), frozenset({1})
+    found = displaced_snapshots(state, history[1], known, branch="main")
+    assert [item.snapshot_id for item in found] == expected
+
+
+def test_a_snapshot_beside_the_commit_is_not_displaced_by_it() -> None:
+    beside = dataclasses.replace(snapshot(S + 1), parent_snapshot_id=1)
+    history = (*chain(snapshot(1), commit(S)), beside)
+    assert (
+        displaced_snapshots(table(snapshots=history, refs={"main": S}), history[1], frozenset({1}), branch="main") == ()
+    )
