@@ -106,6 +106,7 @@ def test_the_command_line_lists_and_drops_staged_branches(lake: Lake, version: i
     assert list(staged_branches.staged_branches(definitions)) == []
 
 
+@pytest.mark.each_engine
 @pytest.mark.sample(3)
 @pytest.mark.full
 @pytest.mark.parametrize(
