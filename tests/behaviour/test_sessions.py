@@ -24,7 +24,7 @@ from dagster_iceberg_spark import (
 from dagster_iceberg_spark.resource import SESSIONS
 from dagster_iceberg_spark.spark.session import attach_catalog, launch_conf
 from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME, SQLITE_JDBC
-from tests.lakes import CONNECT_CONF, SPARK_CONF, Lake, frame_asset, free_port
+from tests.lakes import CONNECT_CONF, SPARK_CONF, Lake, frame_asset, free_port, release
 
 pytestmark = pytest.mark.spark
 
@@ -275,6 +275,21 @@ def test_what_the_jvm_starts_with_follows_from_the_configuration(tmp_path: Path)
     assert conf["spark.sql.catalog.lake.clients"] == "3"
     assert conf["spark.sql.catalog.lake.cache-enabled"] == "false"
     assert conf.items() >= {"spark.master": "local[2]", "spark.sql.session.timeZone": "Asia/Tokyo"}.items()
+
+
+def test_a_setting_that_spark_completes_is_set(
+    classic_lake: Lake, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark puts the scheme in front of its warehouse. The other setting came too late for the JVM."""
+    warehouse = classic_lake.session.conf.get("spark.sql.warehouse.dir")
+    assert warehouse is not None
+    assert warehouse.startswith("file:")
+    for value, is_late in {warehouse.removeprefix("file:"): False, str(tmp_path): True}.items():
+        conf = {**SPARK_CONF, "spark.sql.warehouse.dir": value}
+        spark = IcebergSparkResource(catalog=classic_lake.spark.catalog, spark_config=conf, jars="provided")
+        assert spark.spark_session is not None
+        assert ("`spark.sql.warehouse.dir` stays as it was set" in caplog.text) == is_late
+        release(spark)
 
 
 def test_provided_jars_add_no_coordinates(tmp_path: Path) -> None:
