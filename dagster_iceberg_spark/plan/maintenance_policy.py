@@ -20,7 +20,7 @@ _LONG_ENOUGH: Final = f"at least {duration_text(MINIMUM_ORPHAN_AGE)}, because a 
 class MaintenancePolicy:
     """What maintenance keeps, and the thresholds of its actions.
 
-    In metadata, durations are texts such as `12 hours` or `7 days`.
+    Durations may be texts such as `12 hours` or `7 days`, as they are in metadata.
 
     Args:
         compact: Whether to compact data files.
@@ -67,14 +67,16 @@ class MaintenancePolicy:
     keep_lineage: bool = True
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
-        if self.orphans_older_than < MINIMUM_ORPHAN_AGE:
-            raise ConfigurationError.refusing(
-                "use",
-                "`orphans_older_than` of the maintenance policy",
-                expected=_LONG_ENOUGH,
-                found=duration_text(self.orphans_older_than),
-            )
+        """Parse the values as those in metadata."""
+        for name, parse in _PARSERS.items():
+            value = getattr(self, name)
+            if value is None and _FIELDS[name].default is None:
+                continue
+            try:
+                object.__setattr__(self, name, parse(value))
+            except NotationError as error:
+                subject = f"`{name}` of the maintenance policy"
+                raise ConfigurationError.refusing("use", subject, expected=error.expected, found=error.found) from error
 
     def overridden_by(self, settings: Mapping[str, Any]) -> "MaintenancePolicy":
         """Return the policy with the settings of an asset, as `parse_maintenance` returns them."""
@@ -103,13 +105,20 @@ def _parser_of(name: str, default: Any) -> Callable[[Any], Any]:
     if isinstance(default, dt.timedelta):
         return duration
     if isinstance(default, tuple):
-        return names
+        return _columns
     return _share if isinstance(default, float) else _whole_number
+
+
+def _columns(value: Any) -> tuple[str, ...]:
+    try:
+        return names(value)
+    except TypeError as error:
+        raise NotationError("a list of columns", repr(value)) from error
 
 
 def _whole_number(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{value!r}, which is not a whole number of at least 1")
+        raise NotationError("a whole number of at least 1", repr(value))
     return value
 
 
@@ -122,7 +131,7 @@ def _age_of_orphans(value: Any) -> dt.timedelta:
 
 def _share(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-        raise ValueError(f"{value!r}, which is not a share above 0 and up to 1")
+        raise NotationError("a share above 0 and up to 1", repr(value))
     return float(value)
 
 

@@ -37,7 +37,7 @@ def names(value: Any) -> tuple[str, ...]:
 def boolean(value: Any) -> bool:
     """Parse a boolean."""
     if not isinstance(value, bool):
-        raise TypeError(f"{value!r}, which is not true or false")
+        raise NotationError("true or false", repr(value))
     return value
 
 
@@ -62,7 +62,7 @@ def duration(value: Any) -> dt.timedelta:
             raise NotationError("a duration, such as `12 hours` or `7 days`", repr(value))
         found = dt.timedelta(**{f"{parts['unit'].lower()}s": int(parts["number"])})
     if found < dt.timedelta():
-        raise ValueError(f"{value!r}, which is negative")
+        raise NotationError("a duration that is not negative", repr(value))
     return found
 
 

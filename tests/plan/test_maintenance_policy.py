@@ -28,26 +28,53 @@ def test_a_share_is_above_0_and_up_to_1(share: float) -> None:
     assert MaintenancePolicy().overridden_by(settings).delete_ratio == share
 
 
+OUT_OF_RANGE = [
+    ({"older_than": "soon"}, "expected a duration, such as `12 hours` or `7 days`", "found 'soon'"),
+    ({"older_than": -dt.timedelta(1)}, "expected a duration that is not negative", "found datetime.timedelta(days=-1)"),
+    ({"retain_last": 0}, "expected a whole number of at least 1", "found 0"),
+    ({"retain_last": True}, "expected a whole number of at least 1", "found True"),
+    ({"target_file_bytes": "1"}, "expected a whole number of at least 1", "found '1'"),
+    ({"delete_ratio": 0}, "expected a share above 0 and up to 1", "found 0"),
+    ({"delete_ratio": 30}, "expected a share above 0 and up to 1", "found 30"),
+    ({"compact": "no"}, "expected true or false", "found 'no'"),
+    ({"zorder_by": 1}, "expected a list of columns", "found 1"),
+    (
+        {"orphans_older_than": "1 day"},
+        "expected at least 3 days, because a running write needs its files",
+        "found 1 day",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "expected", "found"), OUT_OF_RANGE, ids=str)
+def test_settings_out_of_range_are_refused(given: dict[str, Any], expected: str, found: str) -> None:
+    """By a policy as in an asset's metadata."""
+    (name,) = given
+    with pytest.raises(MetadataKeyError) as of_asset:
+        read_metadata(MaintenanceOptions, {"iceberg/maintenance": given}, subject="flights")
+    assert f"Cannot use `iceberg/maintenance` of flights: {expected} in {name!r}, {found}." in str(of_asset.value)
+    with pytest.raises(ConfigurationError) as of_policy:
+        MaintenancePolicy(**given)
+    assert f"Cannot use `{name}` of the maintenance policy: {expected}, {found}." in str(of_policy.value)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"older_then": "1 day"}, "found 'older_then'. Hint: did you mean 'older_than'?"),
-        ({"older_than": "soon"}, "expected a duration, such as `12 hours` or `7 days` in 'older_than', found 'soon'"),
-        ({"older_than": -dt.timedelta(1)}, "which is negative in 'older_than'"),
-        ({"retain_last": 0}, "found 0, which is not a whole number of at least 1 in 'retain_last'"),
-        ({"retain_last": True}, "found True, which is not a whole number of at least 1 in 'retain_last'"),
-        ({"delete_ratio": 0}, "found 0, which is not a share above 0 and up to 1 in 'delete_ratio'"),
-        ({"delete_ratio": 30}, "found 30, which is not a share above 0 and up to 1 in 'delete_ratio'"),
-        ({"compact": "no"}, "found 'no', which is not true or false in 'compact'"),
-        ({"orphans_older_than": "1 day"}, "expected at least 3 days, because a running write needs its files"),
         ("7 days", "expected a dict of settings, or false, found '7 days'"),
         (True, "expected a dict of settings, or false, found True"),
     ],
 )
-def test_settings_that_do_not_exist_or_make_no_sense_are_refused(given: Any, message: str) -> None:
+def test_settings_that_do_not_exist_are_refused(given: Any, message: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         read_metadata(MaintenanceOptions, {"iceberg/maintenance": given}, subject="flights")
     assert message in str(error.value)
+
+
+def test_a_policy_takes_the_texts_of_metadata() -> None:
+    policy = MaintenancePolicy(older_than="30 days", zorder_by=["a"])  # type: ignore[arg-type]
+    assert (policy.older_than, policy.zorder_by) == (dt.timedelta(days=30), ("a",))
 
 
 def test_the_metadata_is_checked_where_it_is_built() -> None:

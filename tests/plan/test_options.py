@@ -167,7 +167,7 @@ def test_foreign_keys_and_reported_keys_are_ignored() -> None:
         ("iceberg/merge", {"update_columns": 3}, "expected a list of columns for `update_columns`, found 3"),
         ("iceberg/merge", {"exclude_columns": [3]}, "expected a list of columns for `exclude_columns`, found 3"),
         ("iceberg/merge", {"when_matched": True}, "SQL over `source` and `target` for `when_matched`, found True"),
-        ("iceberg/merge", {"sync": "yes"}, "expected true or false for `sync`, found 'yes', which is not true or"),
+        ("iceberg/merge", {"sync": "yes"}, "expected true or false for `sync`, found 'yes'"),
         ("iceberg/merge", {"strategy": "scd2", "boundary": "2024-01-31"}, "which has no zone"),
         ("iceberg/merge", {"strategy": "scd2", "retire": "some"}, "one of never, partitions, all for `retire`"),
         ("iceberg/merge", {"strategy": "scd2", "valid_from": ""}, "the name of a column for `valid_from`"),
