@@ -12,12 +12,13 @@ from dagster_iceberg_spark.plan.incremental import (
     Changes,
     Position,
     has_delete_files,
-    may_delete,
     may_have_rows,
     scan_of,
+    snapshots_since,
 )
 from dagster_iceberg_spark.plan.read import ReadPlan, at_snapshot, new_snapshots, schemas_at
 from dagster_iceberg_spark.plan.read_options import CHANGES_FALLBACK
+from dagster_iceberg_spark.table.change import may_remove_rows
 from dagster_iceberg_spark.table.lineage import RUN_ID, ReadKind
 from dagster_iceberg_spark.table.schema import is_orderable
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
@@ -59,7 +60,7 @@ def _changes_since(
     state: TableState, plan: ReadPlan, kind: ReadKind, since: int, *, is_head: bool, catalog: CatalogDescription
 ) -> Changes | str:
     """Return the changes since a snapshot, or why they cannot be determined."""
-    snapshots = new_snapshots(state, plan, since, is_head=is_head)
+    snapshots = new_snapshots(state, plan, since, kind, is_head=is_head)
     if snapshots is None:
         return (
             f"a history without snapshot {since}, which was read last: it has expired, was rolled back, or is on "
@@ -68,7 +69,7 @@ def _changes_since(
     obstacle = _obstacle(plan, kind, snapshots, catalog)
     if obstacle is not None:
         return obstacle
-    scan = scan_of(kind, snapshots)
+    scan = scan_of(kind, snapshots, of_all=snapshots_since(state, since, plan.snapshot_id) or ())
     stored = schemas_at(state, snapshots) if scan == "files" else ()
     return Changes(kind, since, tuple(snapshot.snapshot_id for snapshot in snapshots), stored, scan)
 
@@ -92,7 +93,7 @@ def _obstacle(plan: ReadPlan, kind: ReadKind, snapshots: Sequence[Snapshot], cat
         unclear = next((item for item in snapshots if has_delete_files(item)), None)
         reason = "has delete files, which Iceberg's changelog does not support"
     else:
-        unclear = next((item for item in snapshots if may_delete(item) and _deletes(plan, item, catalog)), None)
+        unclear = next((item for item in snapshots if may_remove_rows(item) and _deletes(plan, item, catalog)), None)
         reason = "removed or rewrote rows that the input reads"
     if unclear is None:
         return None

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from dagster_iceberg_spark.plan.values import duration, duration_text, names
 from dagster_iceberg_spark.table.audit import Audit, AuditSeverity, Condition, NotNull, Unique
+from dagster_iceberg_spark.table.change import is_news
 from dagster_iceberg_spark.table.identifier import quote_part
 from dagster_iceberg_spark.table.literal import text_literal
 from dagster_iceberg_spark.table.notation import NotationError, nearest_of
@@ -52,7 +53,7 @@ class Freshness:
 
     def result(self, snapshots: Iterable[Snapshot], now: dt.datetime) -> SummaryResult:
         """Return the result for a table with these snapshots, newest first."""
-        newest = next(_changes(snapshots), None)
+        newest = next(filter(is_news, snapshots), None)
         if newest is None:
             return SummaryResult(passed=False, found={"newest snapshot": "none"})
         hours = round((now - newest.committed_at).total_seconds() / 3600, 2)
@@ -78,18 +79,14 @@ class Change:
     def result(self, snapshots: Iterable[Snapshot], now: dt.datetime) -> SummaryResult:  # noqa: ARG002 - as Freshness
         """Return the result for a table with these snapshots, newest first. The first snapshot passes."""
         figure_of = _FIGURES[self.figure]
-        newest, *earlier = [figure_of(item) for item in islice(_changes(snapshots), COMPARED_SNAPSHOTS + 1)] or [0]
+        newest, *earlier = [figure_of(item) for item in islice(filter(is_news, snapshots), COMPARED_SNAPSHOTS + 1)] or [
+            0
+        ]
         if not earlier:
             return SummaryResult(passed=True, found={self.figure: newest, "earlier snapshots": 0})
         median = statistics.median(earlier)
         found = {self.figure: newest, "median": median, "earlier snapshots": len(earlier)}
         return SummaryResult(passed=abs(newest - median) <= self.share * median, found=found)
-
-
-def _changes(snapshots: Iterable[Snapshot]) -> Iterator[Snapshot]:
-    """Return the snapshots that have changed rows."""
-    changing = ("added-data-files", "deleted-data-files", "added-delete-files")
-    return (item for item in snapshots if not item.is_compaction and any(item.count(key) for key in changing))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,13 @@ from dagster_iceberg_spark.plan import history_refusals
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile, within_file
+from dagster_iceberg_spark.table.change import may_change_rows
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import (
     ASSET_KEY,
     PARTITION_DIGEST,
     PARTITION_KEYS,
-    RETENTION,
     UPSTREAM,
-    WRITE_DISPOSITION,
     Materialization,
     ReadKind,
     UpstreamRead,
@@ -33,9 +32,6 @@ from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 CHANGE_COLUMNS: Final = ("_change_type", "_change_ordinal", "_commit_snapshot_id")
 """The columns that Iceberg's changelog scan adds to each row."""
 INSERT: Final = "INSERT"
-
-_DELETIONS: Final = ("deleted-records", "deleted-data-files", "added-delete-files")
-"""The counts in a snapshot's summary that show that rows were removed (Iceberg spec, "Snapshot summary")."""
 
 Scan: TypeAlias = Literal["rows", "nothing", "appends", "inserts", "files", "changelog"]
 
@@ -185,32 +181,25 @@ def furthest(state: TableState | None, snapshot_ids: Sequence[int]) -> int:
     return found
 
 
-def may_delete(snapshot: Snapshot) -> bool:
-    """Return whether the snapshot may have removed rows. Compaction only moves them.
-
-    The end of their retention is no change that a reader of later rows has to know.
-    """
-    if snapshot.operation == "append" or snapshot.is_compaction:
-        return False
-    if snapshot.summary.get(WRITE_DISPOSITION) == RETENTION:
-        return False
-    return snapshot.operation == "delete" or any(snapshot.count(key) for key in _DELETIONS)
-
-
 def may_have_rows(scope: BoundScope, files: Sequence[DataFile]) -> bool:
     """Return whether one of the files may have rows of the scope."""
     return any(within_file(scope, file).boxes for file in files)
 
 
-def scan_of(kind: ReadKind, snapshots: Sequence[Snapshot]) -> Scan:
-    """Return the scan that reads the changes of snapshots. For `changes`, none of them has removed rows."""
+def scan_of(kind: ReadKind, snapshots: Sequence[Snapshot], of_all: Sequence[Snapshot]) -> Scan:
+    """Return the scan that reads the changes of snapshots. For `changes`, none of them has removed rows.
+
+    `of_all` are these and those between them without news, such as the end of a retention. The scan `inserts` would
+    read what they had to write again.
+    """
     if not snapshots:
         return "nothing"
     if kind == "changelog":
         return "changelog"
     if all(snapshot.operation == "append" for snapshot in snapshots):
         return "appends"
-    return "files" if any(has_delete_files(snapshot) for snapshot in snapshots) else "inserts"
+    has_others = any(may_change_rows(snapshot) for snapshot in of_all if snapshot not in snapshots)
+    return "files" if has_others or any(map(has_delete_files, snapshots)) else "inserts"
 
 
 def has_delete_files(snapshot: Snapshot) -> bool:

@@ -20,8 +20,9 @@ from dagster_iceberg_spark.plan.binding import BoundScope, bind_scope
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile, within_file
 from dagster_iceberg_spark.plan.renames import StoredNames
-from dagster_iceberg_spark.plan.staging import Staging, is_empty_start
+from dagster_iceberg_spark.plan.staging import Staging
 from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.change import is_empty_start
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState

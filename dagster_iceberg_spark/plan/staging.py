@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN
+from dagster_iceberg_spark.table.change import is_empty_start
 from dagster_iceberg_spark.table.scope import PartitionScope
-from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+from dagster_iceberg_spark.table.snapshot import TableState
 from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, DropBranch
 
 _PREFIX: Final = "dagster_"
@@ -65,12 +65,6 @@ class Staging:
             return state.refs[self.branch] == state.refs[self.target]
         head = state.head(self.branch)
         return head is not None and is_empty_start(head)
-
-
-def is_empty_start(snapshot: Snapshot) -> bool:
-    """Return whether a snapshot is the one that Iceberg adds to a branch of a table that has none."""
-    has_lineage = COMMIT_TOKEN in snapshot.summary
-    return snapshot.parent_snapshot_id is None and not has_lineage and not snapshot.count("total-records")
 
 
 def staged_branch(*, root_run_id: str, output: str, scope: PartitionScope | None, target: str) -> str:

@@ -1,11 +1,13 @@
 """What is new in a table that others write, since a sensor looked last."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from typing_extensions import Self
 
-from dagster_iceberg_spark.table.lineage import ASSET_KEY, COMMIT_TOKEN, PARTITION_KEYS, UPSTREAM, upstream_reads
+from dagster_iceberg_spark.table.change import is_news, runs_behind
+from dagster_iceberg_spark.table.lineage import ASSET_KEY, PARTITION_KEYS, UPSTREAM, upstream_reads
 from dagster_iceberg_spark.table.scope import share_of
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
 
@@ -14,12 +16,16 @@ Event: TypeAlias = Literal["written", "rolled back", "recreated", "history expir
 snapshot that was seen last has expired."""
 
 
+NO_TABLE: Final = ""
+"""The identity of a table that does not exist yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What a sensor has seen of a table.
 
     Args:
-        uuid: The identity of the table.
+        uuid: The identity of the table, or `NO_TABLE`.
         snapshot_id: The newest snapshot of the branch, or None without any.
         pointer: The location of the metadata file, if the catalog tells it cheaply.
     """
@@ -29,9 +35,9 @@ class Seen:
     pointer: str | None = None
 
     @classmethod
-    def of(cls, state: TableState, branch: str, pointer: str | None) -> Self:
+    def of(cls, state: TableState | None, branch: str, pointer: str | None) -> Self:
         """Return what is to be seen now."""
-        return cls(state.uuid, state.refs.get(branch), pointer)
+        return cls(NO_TABLE, None) if state is None else cls(state.uuid, state.refs.get(branch), pointer)
 
     @classmethod
     def parse(cls, document: Any) -> Self:
@@ -59,12 +65,22 @@ class News:
     snapshots: tuple[Snapshot, ...] = ()
 
 
-def news_of(state: TableState, seen: Seen, branch: str = MAIN_BRANCH, *, has_own: bool = False) -> News | None:
-    """Return what is new, or None. Compaction is no news. The package's own snapshots are only if `has_own` is set."""
+def news_of(
+    state: TableState,
+    seen: Seen,
+    branch: str = MAIN_BRANCH,
+    *,
+    is_known_run: Callable[[str], bool] = lambda _: False,
+) -> News | None:
+    """Return what is new, or None.
+
+    The snapshots of known runs, and their undos, are no news: this Dagster instance has recorded them itself. Those of
+    another instance are, although they have a lineage too.
+    """
     head = state.head(branch)
     if head is None:
         return None
-    if seen.uuid != state.uuid:
+    if seen.uuid not in (state.uuid, NO_TABLE):
         return News("recreated", head)
     if head.snapshot_id == seen.snapshot_id:
         return None
@@ -80,7 +96,7 @@ def news_of(state: TableState, seen: Seen, branch: str = MAIN_BRANCH, *, has_own
             was_ahead = any(item.snapshot_id == head.snapshot_id for item in state.history(seen.snapshot_id))
             return News("rolled back" if was_ahead else "history expired", head)
     found = tuple(
-        item for item in reversed(passed) if not item.is_compaction and (has_own or COMMIT_TOKEN not in item.summary)
+        item for item in reversed(passed) if is_news(item) and not any(map(is_known_run, runs_behind(state, item)))
     )
     return News("written", head, found) if found else None
 

@@ -24,7 +24,6 @@ from dagster_iceberg_spark.plan.merge_settings import (
     MergeSize,
     merge_settings,
 )
-from dagster_iceberg_spark.plan.staging import is_empty_start
 from dagster_iceberg_spark.plan.write_plan import Merge, WritePlan
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.batch import Batch, marked, stage
@@ -55,6 +54,7 @@ from dagster_iceberg_spark.spark.scd2 import VersionDiff
 from dagster_iceberg_spark.spark.session import IcebergSession, configured
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.spark.versions.spark_4_1 import MergeWriter
+from dagster_iceberg_spark.table.change import may_change_rows
 from dagster_iceberg_spark.table.commit import RowCounts
 from dagster_iceberg_spark.table.lineage import COUNTED_ROWS
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, all_of
@@ -119,7 +119,7 @@ def _require_unmoved(session: IcebergSession, plan: WritePlan, action: Merge) ->
     for snapshot in state.base_ancestors(plan.branch) if state else ():
         if state and snapshot.snapshot_id == action.base_snapshot_id:
             return state.base(plan.branch)
-        if not (snapshot.is_compaction or is_empty_start(snapshot)) and (
+        if may_change_rows(snapshot) and (
             action.scope == EVERY_ROW or not leaves_alone(snapshot, action.materialization)
         ):
             break

@@ -126,8 +126,8 @@ class _Tick:
         if sight is None:
             return {}, None
         state, now = sight.state, sight.now
-        news = None if sight.before is None else news_of(state, sight.before, table.branch, has_own=True)
-        if news is None:
+        news = None if state is None or sight.before is None else news_of(state, sight.before, table.branch)
+        if state is None or news is None:
             return {}, now
         if news.event != "written":
             self.context.log.warning(

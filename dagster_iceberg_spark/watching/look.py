@@ -53,8 +53,9 @@ def look_at_each(
     for table in tables:
         try:
             found, seen = look_at(table, cursor.get(table.name))
-        except IcebergSparkError as error:
-            context.log.warning(f"The sensor could not look at {table.identifier}. {error}")
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other tables are looked at
+            known = "" if isinstance(error, IcebergSparkError) else f"{type(error).__name__}: "
+            context.log.warning(f"The sensor could not look at {table.identifier}. {known}{error}")
             continue
         results.append(found)
         cursor |= {} if seen is None else {table.name: seen.document()}
@@ -66,18 +67,18 @@ class Sight:
     """What a sensor sees of a table.
 
     Args:
-        state: The state of the table.
+        state: The state of the table, or None if there is no table or branch yet.
         before: What it has seen before, or None at the first look.
         now: What there is to see now.
     """
 
-    state: TableState
+    state: TableState | None
     before: Seen | None
     now: Seen
 
 
 def look_again(catalog: CatalogDescription, table: WatchedTable, recorded: Any) -> Sight | None:
-    """Return the table, or None if it does not exist, has no snapshot, or has not changed.
+    """Return the table, or None if it has not changed since. A table that is gone has not changed.
 
     Args:
         catalog: The catalog.
@@ -95,5 +96,5 @@ def look_again(catalog: CatalogDescription, table: WatchedTable, recorded: Any) 
         return None
     state = look(catalog, table.identifier)
     if state is None or table.branch not in state.refs:
-        return None
+        return None if before is not None else Sight(None, None, Seen.of(state, table.branch, pointer))
     return Sight(state, before, Seen.of(state, table.branch, pointer))

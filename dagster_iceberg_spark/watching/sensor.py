@@ -36,9 +36,9 @@ def build_table_sensor(
     """Build a sensor that records a materialization whenever others have written a table.
 
     A materialization moves freshness policies and automation conditions, which an observation does not. It is recorded
-    for each partition that the new files belong to, as far as these tell. Compaction, and the snapshots of this
-    package, are no news. A table or branch that does not exist yet is waited for. The error of a table does not keep
-    the sensor from looking at the others.
+    for each partition that the new files belong to, as far as these tell. Compaction, the end of a retention, and what
+    this Dagster instance has recorded itself are no news. The first rows of a table or branch that did not exist are.
+    The error of a table does not keep the sensor from looking at the others.
 
     A tick reads the metadata file of each table, or only its location if a SQL catalog shows that the table has not
     changed. It starts no Spark session.
@@ -94,6 +94,8 @@ class _Tick:
         if sight is None:
             return [], None
         state, seen = sight.state, sight.before
+        if state is None:
+            return [], sight.now
         stray = stray_snapshot(state)
         if stray is not None:
             self.context.log.warning(
@@ -102,7 +104,8 @@ class _Tick:
             )
         if seen is None and not self.reports_first_look:
             return [], sight.now
-        news = news_of(state, seen or Seen(state.uuid, None), table.branch)
+        known = self.context.instance.has_run
+        news = news_of(state, seen or Seen(state.uuid, None), table.branch, is_known_run=known)
         return ([] if news is None else self._events(table, state, news)), sight.now
 
     def _events(self, table: WatchedTable, state: TableState, news: News) -> list[dg.AssetMaterialization]:

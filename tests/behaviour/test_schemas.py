@@ -354,6 +354,19 @@ def test_rows_that_are_carried_over_have_the_tables_columns_of_now(lake: Lake) -
     ]  # fmt: skip
 
 
+@pytest.mark.full
+def test_rows_that_are_carried_over_keep_the_columns_that_the_new_rows_lack(lake: Lake) -> None:
+    days = dg.DailyPartitionsDefinition("2024-01-01")
+    loose = {"partition_expr": "day", "iceberg/partition_by": []}
+    query = "select explode(sequence(date '2024-01-01', date '2024-01-02')) as day, 1 as a, 'kept' as b"
+    both = frame_asset("t", query, partitions_def=days, metadata=loose, backfill_policy=dg.BackfillPolicy.single_run())
+    lake.materialize_range(both, first="2024-01-01", last="2024-01-02")
+    narrow = frame_asset("t", "select 2 as a, date '{key}' as day", partitions_def=days, metadata=loose)
+    result = lake.materialize(narrow, partition_key="2024-01-02")
+    assert metadata_of(result, "t")["iceberg/carried_over_rows"] == 1
+    assert lake.rows("t", "a", "b") == [(1, "kept"), (2, None)]
+
+
 @pytest.mark.each_engine
 def test_a_column_is_renamed_with_its_values(lake: Lake) -> None:
     days = dg.DailyPartitionsDefinition("2024-01-01")

@@ -13,7 +13,7 @@ from dagster_iceberg_spark.plan.branch_diff import (
     own_snapshots,
     refuse_rolled_back,
 )
-from tests.table.samples import TABLE, chain, snapshot, table
+from tests.table.samples import EMPTY_START, TABLE, chain, snapshot, table
 
 OLD: list[dict[str, Any]] = [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 3, "v": None}]
 NEW: list[dict[str, Any]] = [{"id": 1, "v": "a"}, {"id": 2, "v": "x"}, {"id": 4, "v": "d"}]
@@ -50,7 +50,7 @@ def test_a_branch_has_the_snapshots_that_main_has_not() -> None:
     line = chain(*(snapshot(number, commit_token=f"{number}") for number in (1, 2, 3, 4)))
     assert own_snapshots(table(snapshots=line, refs={"main": 2, "env_pr": 4}), "env_pr") == line[2:]
     assert own_snapshots(table(snapshots=line, refs={"main": 4, "env_pr": 2}), "env_pr") == ()
-    of_a_new_table = (snapshot(9, operation="append"), snapshot(10, parent=9, commit_token="x"))
+    of_a_new_table = (EMPTY_START, snapshot(10, parent=9, commit_token="x"))
     assert own_snapshots(table(snapshots=of_a_new_table, refs={"env_pr": 10}), "env_pr") == of_a_new_table[1:]
 
 

@@ -12,7 +12,6 @@ from dagster_iceberg_spark.plan.incremental import (
     Position,
     agreed,
     furthest,
-    may_delete,
     position_of,
     refuse_loss,
     replacing_what_was_read_anew,
@@ -24,6 +23,7 @@ from dagster_iceberg_spark.plan.read_options import parse_read_options
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import (
     Materialization,
+    ReadKind,
     UpstreamRead,
     has_all_reads,
     upstream_document,
@@ -264,31 +264,23 @@ def snapshot(operation: str, **summary: str) -> Snapshot:
     return Snapshot(1, None, 0, operation, {key.replace("_", "-"): value for key, value in summary.items()})
 
 
-@pytest.mark.parametrize(
-    ("item", "deletes"),
-    [
-        (snapshot("append", added_records="3"), False),
-        (snapshot("replace", deleted_records="3", added_records="3"), False),
-        (snapshot("overwrite", added_records="3"), False),
-        (snapshot("overwrite", added_records="3", deleted_records="1"), True),
-        (snapshot("overwrite", deleted_data_files="1"), True),
-        (snapshot("overwrite", added_delete_files="1"), True),
-        (snapshot("delete"), True),
-    ],
-)
-def test_snapshots_that_may_have_removed_rows_are_recognized(item: Snapshot, deletes: bool) -> None:
-    assert may_delete(item) is deletes
-
-
 def test_the_scan_is_chosen_by_the_snapshots_in_the_range() -> None:
     clean = {"total_delete_files": "0"}
     append, overwrite = snapshot("append", **clean), snapshot("overwrite", **clean)
-    assert scan_of("changes", []) == scan_of("changelog", []) == "nothing"
-    assert scan_of("changelog", [append]) == "changelog"
-    assert scan_of("changes", [append, snapshot("append", total_delete_files="1")]) == "appends"
-    assert scan_of("changes", [append, overwrite]) == "inserts"
-    assert scan_of("changes", [overwrite, snapshot("append", total_delete_files="1")]) == "files"
-    assert scan_of("changes", [snapshot("overwrite")]) == "files"
+
+    def scan(kind: ReadKind, *snapshots: Snapshot, beside: Snapshot | None = None) -> str:
+        return scan_of(kind, snapshots, of_all=snapshots if beside is None else (*snapshots, beside))
+
+    assert scan("changes") == scan("changelog") == "nothing"
+    assert scan("changelog", append) == "changelog"
+    assert scan("changes", append, snapshot("append", total_delete_files="1")) == "appends"
+    assert scan("changes", append, overwrite) == "inserts"
+    assert scan("changes", overwrite, snapshot("append", total_delete_files="1")) == "files"
+    assert scan("changes", snapshot("overwrite")) == "files"
+    compaction, retention = snapshot("replace", **clean), snapshot("overwrite", deleted_data_files="1")
+    assert scan("changes", append, overwrite, beside=compaction) == "inserts"
+    assert scan("changes", append, overwrite, beside=retention) == "files"
+    assert scan("changes", append, beside=retention) == "appends"
 
 
 def test_a_description_of_keys_covers_all_some_or_none() -> None:

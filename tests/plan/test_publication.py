@@ -24,7 +24,7 @@ from dagster_iceberg_spark.plan.staging import Staging
 from dagster_iceberg_spark.table.audit import Audit, AuditResult, Condition, NotNull
 from dagster_iceberg_spark.table.lineage import Materialization, UpstreamRead
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
-from tests.table.samples import TABLE, chain, keyed, schema, snapshot, table
+from tests.table.samples import EMPTY_START, TABLE, chain, keyed, schema, snapshot, table
 
 STAGING = Staging("staged", "main")
 SCOPE = keyed("AA")
@@ -44,7 +44,6 @@ def rows_of(*snapshots: Snapshot, target: str = "main") -> StagedRows:
     return StagedRows(Staging("staged", target), snapshots, OWNED, None)
 
 
-EMPTY_START = snapshot(9, operation="append")
 LINE = chain(*(snapshot(number, commit_token=f"other {number}") for number in (1, 2, 3)))
 
 

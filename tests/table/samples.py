@@ -3,7 +3,7 @@
 import datetime as dt
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -87,6 +87,10 @@ def snapshot(snapshot_id: int, *, parent: int | None = None, operation: str = "o
         operation=operation,
         summary={f"dagster.{key}": value for key, value in summary.items() if value is not None},
     )
+
+
+EMPTY_START: Final = Snapshot(9, None, 9000, "append", {"total-records": "0", "total-data-files": "0"})
+"""What Iceberg adds to the first branch of a table that has no snapshot."""
 
 
 def chain(*snapshots: Snapshot) -> tuple[Snapshot, ...]:

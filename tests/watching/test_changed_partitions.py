@@ -113,6 +113,25 @@ def test_the_partitions_of_new_and_of_late_rows_are_requested_once(table: Table,
     assert watch.tick() == ["2013-11-01"], "rows that have gone are a change, too"
 
 
+def test_the_end_of_a_retention_requests_nothing(table: Table, watch: Watch) -> None:
+    """What was made of the rows stays, although they are gone."""
+    table.append(rows(1, 2))
+    watch.tick()
+    ended = {"dagster.write_disposition": "retention", "dagster.commit_token": "t"}
+    table.delete("ts < '2013-11-02T00:00:00+00:00'", snapshot_properties=ended)
+    assert watch.tick() == []
+
+
+def test_the_first_rows_of_a_table_that_did_not_exist_are_requested(
+    catalog: PyIcebergSqlCatalog, watch: Watch
+) -> None:
+    assert watch.tick() == []
+    made = catalog.create_table(("raw", "sensors"), SCHEMA, partition_spec=DAILY)
+    assert watch.tick() == []
+    made.append(rows(1, 2))
+    assert watch.tick() == ["2013-11-01", "2013-11-02"]
+
+
 def test_what_a_partition_was_made_from_already_is_not_requested(
     catalog: PyIcebergSqlCatalog, table: Table, watch: Watch
 ) -> None:

@@ -135,14 +135,26 @@ def test_without_a_partition_column_the_event_has_no_partition(
     assert watch.partitions() == [None]
 
 
-def test_compaction_and_the_package_s_own_snapshots_are_no_news(table: Table, watch: Watch) -> None:
+def test_what_this_instance_has_recorded_is_no_news(table: Table, watch: Watch, instance: dg.DagsterInstance) -> None:
+    """Another instance that uses this package is somebody else."""
+    run_id = dg.materialize([dg.asset(name="own")(lambda: None)], instance=instance).run_id
     table.append(rows(1))
     watch.tick()
-    table.append(rows(2), snapshot_properties={"dagster.commit_token": "t", "dagster.run_id": "r"})
+    table.append(rows(2), snapshot_properties={"dagster.commit_token": "t", "dagster.run_id": run_id})
+    own = table.history()[-1].snapshot_id
     assert watch.tick() == []
-    table.append(rows(3))
+    table.append(rows(3), snapshot_properties={"dagster.commit_token": "u", "dagster.run_id": "of another instance"})
     [event] = watch.tick()
     assert event.metadata["iceberg/added_rows"].value == 1
+    table.delete("id = 2", snapshot_properties={"dagster.undoes": f"[{own}]", "dagster.run_id": "undo-1"})
+    assert watch.tick() == []
+
+
+def test_the_end_of_a_retention_is_no_news(table: Table, watch: Watch) -> None:
+    table.append(rows(1, 2))
+    watch.tick()
+    table.delete("id = 1", snapshot_properties={"dagster.write_disposition": "retention"})
+    assert watch.tick() == []
 
 
 def test_a_table_that_is_not_there_yet_is_waited_for(catalog: PyIcebergSqlCatalog, watch: Watch) -> None:
@@ -150,7 +162,8 @@ def test_a_table_that_is_not_there_yet_is_waited_for(catalog: PyIcebergSqlCatalo
     made = catalog.create_table(("raw", "sensors"), SCHEMA)
     assert watch.tick() == [], "it has no snapshot"
     made.append(rows(1))
-    assert watch.tick() == [], "the first look only remembers"
+    [event] = watch.tick()
+    assert (event.description, event.metadata["iceberg/added_rows"].value) == ("Written by others.", 1)
     made.append(rows(2))
     assert len(watch.tick()) == 1
 
