@@ -34,6 +34,7 @@ from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.publication import touches
 from dagster_iceberg_spark.plan.release import PublishedSnapshot
 from dagster_iceberg_spark.plan.undo import TableUndo
+from dagster_iceberg_spark.table.change import may_change_rows
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import UNDONE_PROPERTY
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
@@ -116,7 +117,7 @@ def _refuse_changes_of_others(description: CatalogDescription, undo: TableUndo, 
     changes = file_changes(description, state, later, tuple(owned.columns))
     for snapshot in later:
         appends = undo.appends and snapshot.operation == "append"
-        if not snapshot.is_compaction and not appends and touches(changes[snapshot.snapshot_id], owned):
+        if may_change_rows(snapshot) and not appends and touches(changes[snapshot.snapshot_id], owned):
             raise undo_refusals.other_writer(state.identifier, snapshot)
     head = state.head()
     kept = [item for item in (head, *undo.snapshots) if item is not None]

@@ -6,6 +6,7 @@ from typing import Any
 
 from dagster_iceberg_spark.plan.history import HistoryEntry
 from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.change import reason_of
 from dagster_iceberg_spark.table.lineage import UpstreamRead, has_all_reads, undone_by, upstream_reads
 from dagster_iceberg_spark.table.scope import listed_keys, share_of
 from dagster_iceberg_spark.table.snapshot import Snapshot, ancestry
@@ -51,7 +52,7 @@ class TableHistory:
             if snapshot.snapshot_id == read.since:
                 break
             undone |= undone_by(snapshot.summary)
-            if snapshot.is_compaction or snapshot.snapshot_id in undone or lineage.UNDOES in snapshot.summary:
+            if snapshot.snapshot_id in undone or reason_of(snapshot) in ("start", "compaction", "undo"):
                 continue
             described = snapshot.summary.get(lineage.PARTITION_KEYS)
             keys = None if described is None else self.listed(described)
