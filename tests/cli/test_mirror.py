@@ -45,11 +45,16 @@ def run(directory: Path, *arguments: str) -> Result:
 
 @pytest.mark.full
 def test_mirrors_are_brought_up_to_date(mirrors: Mirrors, tmp_path: Path) -> None:
-    mirrors.create("u", NUMBERS).append(numbers(2))
+    other = mirrors.create("u", NUMBERS)
+    other.append(numbers(2))
+    head = other.current_snapshot()
     result = run(tmp_path, "--json")
     assert result.exit_code == 0, result.output
-    found = {item["table"]: (item["mirror"], item["mode"], item["has_changed"]) for item in json.loads(result.output)}
-    assert found == {"db.t": ("db.t", "register", True), "db.u": ("other.u", "copy", True)}
+    found = {item["table"]: item for item in json.loads(result.output)}
+    told = {name: (item["mirror"], item["mode"], item["has_changed"]) for name, item in found.items()}
+    assert told == {"db.t": ("db.t", "register", True), "db.u": ("other.u", "copy", True)}
+    assert head is not None
+    assert found["db.u"]["snapshot_id"] == str(head.snapshot_id)
     assert (mirrors.shown("t"), mirrors.query("from m.other.u")) == (mirrors.written("t"), [(2, "a")])
     result = run(tmp_path, "--table", "db.t")
     assert "was current" in result.output
