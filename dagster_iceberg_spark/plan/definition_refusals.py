@@ -78,13 +78,6 @@ def column_not_in_frame(subject: str, column: str, key: str, columns: Sequence[s
     )
 
 
-def no_columns(subject: str) -> ConfigurationError:
-    """A table would be created without columns."""
-    return ConfigurationError.refusing(
-        "create", subject, expected="at least one column", found="a DataFrame without columns"
-    )
-
-
 def tag_for_branch(subject: str, name: str) -> ConfigurationError:
     """The branch has the name of a tag."""
     return _cannot_write(

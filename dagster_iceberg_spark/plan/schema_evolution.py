@@ -157,6 +157,12 @@ def refuse_repeated_columns(frame: Schema, table: Schema | None = None, *, subje
             raise schema_refusals.repeated_path(subject, other, path)
 
 
+def refuse_no_columns(frame: Schema, *, subject: str) -> None:
+    """Reject a DataFrame without columns, such as an empty one of pandas: it would drop all columns of the table."""
+    if not frame.fields:
+        raise schema_refusals.no_columns(subject)
+
+
 def refuse_reserved_columns(frame: Schema, *, subject: str) -> None:
     """Reject reserved names of columns, with which Spark could no longer read the table."""
     for name in frame.names:

@@ -25,6 +25,16 @@ def strict_difference(subject: str, difference: str) -> SchemaMismatchError:
     )
 
 
+def no_columns(subject: str) -> SchemaMismatchError:
+    """The DataFrame has no columns."""
+    return _cannot_write(
+        subject,
+        expected="at least one column",
+        found="a DataFrame without columns",
+        hint="return a DataFrame with the table's columns, also where it has no rows.",
+    )
+
+
 def repeated_name(subject: str, names: tuple[str, str], parent: Sequence[str]) -> SchemaMismatchError:
     """Two columns, or two fields of the struct `parent`, have the same name."""
     one, other = names

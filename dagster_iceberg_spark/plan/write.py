@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dagster_iceberg_spark.plan import definition, definition_refusals, schema_refusals
+from dagster_iceberg_spark.plan import definition, schema_refusals
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
 from dagster_iceberg_spark.plan.branch import new_branch, refuse_losses_of_main, refuse_outdated_branch
 from dagster_iceberg_spark.plan.column_metrics import advice, whole_bounds
@@ -35,6 +35,7 @@ from dagster_iceberg_spark.plan.schema_evolution import (
     is_promotion,
     lacks_fields_of_structs_only,
     plan_schema_changes,
+    refuse_no_columns,
     refuse_repeated_columns,
     refuse_reserved_columns,
     with_docs,
@@ -235,13 +236,15 @@ def draft_write(
     options, scope = request.options, materialization.scope
     branches = new_branch(request, state) if request.staging is None else ()
     state, staging = (state, ()) if request.staging is None else request.staging.begun(state)
+    frame = definition.stored_columns(options, given)
+    for columns in (given, frame):
+        refuse_no_columns(columns, subject=subject)
     refuse_repeated_columns(given, state.schema if state else None, subject=subject)
     refuse_reserved_columns(given, subject=subject)
     refuse_loss(options, materialization, request.identifier)
     definition.check_columns(options, given, state, subject=subject)
     definition.check_validity(options, given, subject=subject)
     definition.check_marker(options, [dimension.column for dimension in scope.dimensions], given, subject=subject)
-    frame = definition.stored_columns(options, given)
     check_ownership(request, state)
     definition.refuse_any_schema(options, state, subject=subject)
     is_layout_kept = state is not None and request.environment is not None
@@ -300,8 +303,6 @@ def _creation(
     if not request.creation.creates_table:
         columns = ", ".join(f"{field.name} {field.type}" for field in frame)
         raise missing_table(request.identifier, columns)
-    if not frame.fields:
-        raise definition_refusals.no_columns(str(request.identifier))
     fields = tuple(dict.fromkeys(fields))
     unnamed = tuple(field for field in fields if field.name is None)
     refuse_redundant_fields(unnamed, subject=str(request.identifier))

@@ -575,9 +575,12 @@ def test_deferred_changes_apply_only_to_the_planned_columns() -> None:
     assert plan_finish(request(), schema(at="int"), existing(now), planned_on) == ()
 
 
-def test_a_frame_without_columns_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="expected at least one column, found a DataFrame without columns"):
-        planned(scope=PartitionScope(), frame=Schema(()))
+@pytest.mark.parametrize("evolution", ["add_columns", "full"])
+@pytest.mark.parametrize("has_table", [False, True])
+def test_a_frame_without_columns_is_refused(has_table: bool, evolution: str) -> None:
+    state = existing() if has_table else None
+    with pytest.raises(SchemaMismatchError, match="expected at least one column, found a DataFrame without columns"):
+        planned(state, scope=PartitionScope(), frame=Schema(()), schema_evolution=evolution)
 
 
 def test_the_frame_must_have_the_partition_column_even_if_the_table_has_it() -> None:

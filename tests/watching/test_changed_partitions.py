@@ -122,9 +122,7 @@ def test_the_end_of_a_retention_requests_nothing(table: Table, watch: Watch) -> 
     assert watch.tick() == []
 
 
-def test_the_first_rows_of_a_table_that_did_not_exist_are_requested(
-    catalog: PyIcebergSqlCatalog, watch: Watch
-) -> None:
+def test_the_first_rows_of_a_table_that_did_not_exist_are_requested(catalog: PyIcebergSqlCatalog, watch: Watch) -> None:
     assert watch.tick() == []
     made = catalog.create_table(("raw", "sensors"), SCHEMA, partition_spec=DAILY)
     assert watch.tick() == []
