@@ -93,10 +93,15 @@ class HistoryEntry:
 
 def few_partitions(described: str) -> str:
     """Return the partitions that a summary describes in a short form, or an empty text for the whole table."""
-    keys = sorted(listed_keys(described) or ()) if described else []
-    if len(keys) > _FEW_KEYS:
-        return f"{keys[0]}..{keys[-1]} ({len(keys)})"
-    return ", ".join(keys) or described
+    return few_keys(listed_keys(described) or () if described else ()) or described
+
+
+def few_keys(keys: Iterable[str]) -> str:
+    """Return partition keys in a short form: a few keys, or the first and the last with the count."""
+    ordered = sorted(keys)
+    if len(ordered) > _FEW_KEYS:
+        return f"{ordered[0]}..{ordered[-1]} ({len(ordered)})"
+    return ", ".join(ordered)
 
 
 def entries_as_markdown(entries: Iterable[HistoryEntry]) -> str:

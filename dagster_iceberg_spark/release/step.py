@@ -21,6 +21,7 @@ from dagster_iceberg_spark.errors import (
 )
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan import release_refusals
+from dagster_iceberg_spark.plan.history import few_keys
 from dagster_iceberg_spark.plan.mirror_options import MIRROR_STATE
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.publication import StagedRows, published_snapshot, rows_of_scope
@@ -86,7 +87,7 @@ class _StagedAsset:
             {
                 "table": str(self.identifier),
                 "asset": self.definition.name,
-                "partitions": _shown(self.recorded.partitions),
+                "partitions": few_keys(self.recorded.partitions),
                 "publication": how,
                 "added_rows": snapshot.count("added-records"),
                 "deleted_rows": snapshot.count("deleted-records"),
@@ -226,14 +227,6 @@ class ReleaseStep:
         unaudited = {name: results for name, results in found.items() if results}
         if unaudited:
             raise release_refusals.unaudited(self._name, unaudited)
-
-
-def _shown(partitions: Sequence[str]) -> str:
-    """Return partition keys in one line of a table."""
-    ordered = sorted(partitions)
-    if len(ordered) <= 1:
-        return "".join(ordered)
-    return f"{ordered[0]}..{ordered[-1]} ({len(ordered)})"
 
 
 def _assets_of(checks: frozenset[dg.AssetCheckKey]) -> frozenset[dg.AssetKey]:
