@@ -84,6 +84,10 @@ class FailureKind(Enum):
         "the DataFrame's own Python functions to return",
         "see the error's cause for where it was raised.",
     )
+    QUERY_TABLE_MISSING = _misconfigured(
+        "every table and view that the DataFrame reads",
+        "create it before the asset runs, and keep temporary views until the rows are written.",
+    )
 
     # The commit
     COMMIT_CONFLICT = (CommitConflictError, "no other writer to change the table meanwhile", "run the asset again.")

@@ -14,6 +14,7 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, EngineFailure, inspect_failure
+from dagster_iceberg_spark.table.identifier import TableIdentifier, split_parts
 
 OUTSIDE_MARKER: Final = "dagster-iceberg-spark: row outside of the partition "
 OUTSIDE_END: Final = " (end of the row)"
@@ -26,6 +27,7 @@ _OUTSIDE = re.compile(
     rf"{re.escape(OUTSIDE_MARKER)}(?P<partitions>.*?): (?P<row>.*?){re.escape(OUTSIDE_END)}", re.DOTALL
 )
 _INSTANT = re.compile(rf"(?<==)(-?\d+|NULL){MICROSECONDS}")
+_MISSING = re.compile(r"The table or view (?P<name>`.+`) cannot be found")
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
@@ -296,6 +298,8 @@ def translated(error: Exception, *, action: str, subject: str, redact: Callable[
     """Return the package's error for an engine's error, which is its cause."""
     failure = inspect_failure(error)
     kind = kind_of(failure)
+    if kind is FailureKind.TABLE_VANISHED and action == "write" and _misses_another_table(failure, subject):
+        kind = FailureKind.QUERY_TABLE_MISSING
     found = _outside_row(failure) if kind is FailureKind.ROW_OUTSIDE_PARTITION else failure.summary
     return kind.refusal(action, subject, redact(found))
 
@@ -317,6 +321,15 @@ def kind_of(failure: EngineFailure) -> FailureKind:
 def is_unanswered(error: Exception) -> bool:
     """Return whether the Spark Connect server, not the catalog, did not respond."""
     return kind_of(inspect_failure(error)) is FailureKind.CONNECTION_LOST
+
+
+def _misses_another_table(failure: EngineFailure, subject: str) -> bool:
+    """Return whether the missing table is another one than the subject, with its branches."""
+    match = _MISSING.search(failure.text)
+    if match is None:
+        return False
+    missing, own = split_parts(match["name"]), TableIdentifier.parse(subject).parts
+    return own not in (missing[first : first + len(own)] for first in range(len(missing)))
 
 
 def _outside_row(failure: EngineFailure) -> str:

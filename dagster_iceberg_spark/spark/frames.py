@@ -73,11 +73,18 @@ def _noting(parts: Iterator[Any], errors: list[Exception]) -> Iterator[Any]:
         raise
 
 
+_RESOLVED: Final = "resolved"
+
+
 @contextmanager
 def in_session(frame: DataFrame, spark: SparkSession, *, subject: str) -> Iterator[DataFrame]:
-    """Yield the DataFrame in the session, because a write goes to the catalog of the DataFrame's session."""
+    """Yield the DataFrame in the session, because a write goes to the catalog of the DataFrame's session.
+
+    A classic writer resolves the text of a query again. The views that stood for DataFrames in it, as in
+    `spark.sql("SELECT * FROM {df}", df=df)`, are gone by then. An alias keeps what they were resolved to.
+    """
     if frame.sparkSession is spark:
-        yield frame
+        yield frame if is_connect(spark) else frame.alias(_RESOLVED)
         return
     if is_connect(spark) or is_connect(frame.sparkSession):
         raise OutputTypeError.refusing(

@@ -232,3 +232,10 @@ def test_every_disposition_carries_the_whole_lineage(lake: Lake, disposition: st
         f'[{{"asset":"source","table":"db.source","snapshot_id":{source_id},"scope":null}}]'
     )
     assert {"dagster.commit_token", "dagster.partition_digest", "dagster_iceberg_spark.version"} <= set(summary)
+
+
+@pytest.mark.each_engine
+def test_a_query_may_name_dataframes(lake: Lake) -> None:
+    """pyspark drops the views that stand for them as soon as it has the result."""
+    lake.materialize(frame_asset("t", lambda spark: spark.sql("select id from {rows}", rows=spark.range(3))))
+    assert lake.rows("t") == [0, 1, 2]

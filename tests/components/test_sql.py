@@ -143,6 +143,24 @@ def test_queries_read_the_partitions_of_their_inputs_and_replace_their_own(lake:
 
 
 @pytest.mark.spark
+@pytest.mark.each_engine
+def test_queries_without_partitions_read_one_another(lake: Lake, tmp_path: Path) -> None:
+    files = {
+        "base": "select id from range(4)",
+        "whole": "select id from base",
+        "log": "/* ---\niceberg/write_disposition: append\n--- */\nselect id from base where id > 2",
+        "merged": "/* ---\niceberg/write_disposition: merge\niceberg/merge_keys: [id]\n--- */\nselect id from base",
+        "audited": "/* ---\niceberg/audits: {some: count(*) > 0}\n--- */\nselect id from base",
+    }
+    definitions = component_of(tmp_path, files)
+    for _ in range(2):
+        lake.materialize(*(definitions.assets or ()))
+    found = {name: lake.rows(name) for name in files}
+    every = [0, 1, 2, 3]
+    assert found == {"base": every, "whole": every, "log": [3, 3], "merged": every, "audited": every}
+
+
+@pytest.mark.spark
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("header", "select", "message"),

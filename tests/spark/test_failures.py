@@ -489,6 +489,23 @@ def test_an_engine_error_becomes_an_error_of_the_package(
     assert type(translated(error, action="write", subject="db.t")) is becomes
 
 
+@pytest.mark.parametrize(
+    ("missing", "becomes"),
+    [
+        ("`lake`.`db`.`t`", errors.CommitConflictError),
+        ("`lake`.`db`.`t`.`branch_audit`", errors.CommitConflictError),
+        ("`lake`.`db`.`t2`", errors.ConfigurationError),
+        ("`t`", errors.ConfigurationError),
+        ("`other`.`db``s`.`t`", errors.ConfigurationError),
+    ],
+)
+def test_only_the_written_table_can_have_vanished(missing: str, becomes: type[errors.IcebergSparkError]) -> None:
+    text = f"The table or view {missing} cannot be found. Verify the spelling."
+    error = spark("TABLE_OR_VIEW_NOT_FOUND", text, AnalysisException)
+    found = translated(error, action="write", subject="db.t")
+    assert (type(found), missing in str(found)) == (becomes, True)
+
+
 def test_every_recognizer_applies_to_a_listed_error() -> None:
     first = {next((it for it in RECOGNISERS if it.recognises(inspect_failure(error))), None) for _, error, _ in CASES}
     assert first == {*RECOGNISERS, None}
