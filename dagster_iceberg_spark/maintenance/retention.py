@@ -1,7 +1,6 @@
 """The rows that `iceberg/retain` no longer keeps: those of partitions whose time window ended long ago."""
 
 import datetime as dt
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -17,9 +16,10 @@ from dagster_iceberg_spark.plan.adoption import RemoteAttempt
 from dagster_iceberg_spark.plan.binding import Intervals, bind_scope
 from dagster_iceberg_spark.plan.incremental import may_have_rows
 from dagster_iceberg_spark.plan.options import RETAIN
+from dagster_iceberg_spark.plan.table_owner import others_on
 from dagster_iceberg_spark.plan.values import duration_text
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
-from dagster_iceberg_spark.table.lineage import RETENTION, SHARERS_PROPERTY, Materialization, commit_token
+from dagster_iceberg_spark.table.lineage import RETENTION, Materialization, commit_token
 from dagster_iceberg_spark.table.scope import PartitionScope, PartitionSlice, TimeWindow
 from dagster_iceberg_spark.table.snapshot import TableState
 
@@ -47,13 +47,13 @@ class Retention:
         Raises:
             MetadataKeyError: The partition column is neither a date nor a timestamp, or other assets write the table.
         """
-        sharers = json.loads(state.properties.get(SHARERS_PROPERTY, "[]"))
-        if sharers:
+        others = others_on(state, self.asset)
+        if others:
             raise MetadataKeyError.of_value(
                 RETAIN,
                 self.asset,
                 expected="a table that no other asset writes, because their rows would be deleted too",
-                found=f"{state.identifier}, which {', '.join(sharers)} writes",
+                found=f"{state.identifier}, which {', '.join(others)} writes",
                 hint="delete old rows in an asset of your own.",
             )
         head = state.head()

@@ -105,6 +105,17 @@ def replaced_by_some_changes(subject: str, anew: str, partial: str) -> Configura
     )
 
 
+def replaced_with_others(subject: str, asset: str, others: Sequence[str]) -> ConfigurationError:
+    """Another asset appends to the same partitions, and its rows would be replaced too."""
+    return ConfigurationError.refusing(
+        "replace the partitions of",
+        subject,
+        expected=f"a table that no other asset writes, because {asset} is read anew (`{CHANGES_FALLBACK}`)",
+        found=f"rows of {', '.join(others)} too",
+        hint="give each asset a table of its own.",
+    )
+
+
 def repeated_rows(subject: str, asset: str) -> ConfigurationError:
     """Rows that were read before would be appended again."""
     return ConfigurationError.refusing(

@@ -3,10 +3,11 @@
 import json
 from collections.abc import Sequence
 
-from dagster_iceberg_spark.plan import definition_refusals
+from dagster_iceberg_spark.plan import definition_refusals, history_refusals
 from dagster_iceberg_spark.plan.renames import lost_columns
 from dagster_iceberg_spark.plan.table_request import TableRequest
 from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.snapshot import TableState
 from dagster_iceberg_spark.table.updates import TableUpdate
 
@@ -41,14 +42,29 @@ def refuse_disagreement(
 
     An asset that does not own the table cannot change its layout, and none of them can drop or rename a column.
     """
-    owner, sharers = owner_of(request, state), _sharers(state)
-    others = sorted({*sharers, *filter(None, [owner])} - {request.asset_key})
+    owner, others = owner_of(request, state), others_on(state, request.asset_key, request.options.takes_over)
     losses = lost_columns(request.options.renames, state.schema, after, subject=str(request.identifier))
     refused = [*([] if owner in (None, request.asset_key) else layout), *losses]
     if others and refused:
         raise definition_refusals.change_of_a_shared_table(
             str(request.identifier), request.asset_key, owner, others, refused[0]
         )
+
+
+def others_on(state: TableState, asset: str | None, former: str | None = None) -> tuple[str, ...]:
+    """Return the assets that write the table besides an asset, whose former key is its own too."""
+    writers = {state.properties.get(lineage.OWNER_PROPERTY), *_sharers(state)}
+    return tuple(sorted(str(item) for item in writers - {None, asset, former}))
+
+
+def refuse_replacing_others(request: TableRequest, materialization: Materialization, state: TableState | None) -> None:
+    """Reject an asset that appends and now replaces its partitions, where another asset's rows would go too."""
+    anew = next((read for read in materialization.upstream if read.replaces), None)
+    if anew is None or state is None:
+        return
+    others = others_on(state, request.asset_key, request.options.takes_over)
+    if others:
+        raise history_refusals.replaced_with_others(str(request.identifier), anew.asset_key, others)
 
 
 def _sharers(state: TableState) -> tuple[str, ...]:

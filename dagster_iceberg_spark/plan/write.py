@@ -40,7 +40,7 @@ from dagster_iceberg_spark.plan.schema_evolution import (
     refuse_reserved_columns,
     with_docs,
 )
-from dagster_iceberg_spark.plan.table_owner import check_ownership, refuse_disagreement
+from dagster_iceberg_spark.plan.table_owner import check_ownership, refuse_disagreement, refuse_replacing_others
 from dagster_iceberg_spark.plan.table_request import TableRequest, missing_table
 from dagster_iceberg_spark.plan.touched import with_columns
 from dagster_iceberg_spark.plan.where import where_scope
@@ -246,6 +246,7 @@ def draft_write(
     definition.check_validity(options, given, subject=subject)
     definition.check_marker(options, [dimension.column for dimension in scope.dimensions], given, subject=subject)
     check_ownership(request, state)
+    refuse_replacing_others(request, materialization, state)
     definition.refuse_any_schema(options, state, subject=subject)
     is_layout_kept = state is not None and request.environment is not None
     wanted_fields = None if is_layout_kept else wanted_partition_fields(request, scope, frame, state)

@@ -4,17 +4,27 @@ from typing import Any
 
 import pytest
 
-from dagster_iceberg_spark.errors import TableOwnershipError
+from dagster_iceberg_spark.errors import ConfigurationError, TableOwnershipError
 from dagster_iceberg_spark.plan.options import parse_write_options
-from dagster_iceberg_spark.plan.table_owner import check_ownership, owner_of, refuse_disagreement, shared_by
+from dagster_iceberg_spark.plan.table_owner import (
+    check_ownership,
+    others_on,
+    owner_of,
+    refuse_disagreement,
+    refuse_replacing_others,
+    shared_by,
+)
 from dagster_iceberg_spark.plan.table_request import TableRequest
 from dagster_iceberg_spark.table.lineage import (
     NAMED_EXPLICITLY,
     OWNER_PROPERTY,
     SHARED_PROPERTY,
     SHARERS_PROPERTY,
+    Materialization,
+    UpstreamRead,
 )
 from dagster_iceberg_spark.table.partitioning import parse_partition_field
+from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import TableState
 from dagster_iceberg_spark.table.updates import AddPartitionField, DropColumn
 from tests.table.samples import TABLE, schema, table
@@ -100,3 +110,41 @@ def test_columns_of_a_shared_table_are_not_dropped(asset_key: str) -> None:
 def test_a_table_knows_the_assets_that_share_it(asset_key: str | None, sharers: str, recorded: str | None) -> None:
     state = owned(**SHARED, **{SHARERS_PROPERTY: sharers})
     assert shared_by(asked_by(asset_key, named=True), state).get(SHARERS_PROPERTY) == recorded
+
+
+@pytest.mark.parametrize(
+    ("asset", "former", "sharers", "others"),
+    [
+        ("nyc/flights", None, "[]", ()),
+        ("nyc/flights", None, '["eu/flights", "us/flights"]', ("eu/flights", "us/flights")),
+        ("eu/flights", None, '["eu/flights"]', ("nyc/flights",)),
+        ("new/flights", "nyc/flights", "[]", ()),
+        ("nyc/flights", None, "what somebody else has written", ()),
+    ],
+)
+def test_the_other_assets_of_a_table_are_its_owner_and_those_that_share_it(
+    asset: str, former: str | None, sharers: str, others: tuple[str, ...]
+) -> None:
+    assert others_on(owned(**SHARED, **{SHARERS_PROPERTY: sharers}), asset, former) == others
+
+
+def test_partitions_are_not_replaced_with_the_rows_of_others() -> None:
+    """By an asset that appends, and reads an input anew because its changes are unclear."""
+    state = owned(**SHARED, **{SHARERS_PROPERTY: '["eu/flights"]'})
+
+    def written(asset: str, *, replaces: bool) -> None:
+        read = UpstreamRead("up", "db.up", 7, None, kind="changes", replaces=replaces)
+        made = Materialization(asset, "run", "job", "step", PartitionScope(), None, (read,), "replace", "token", "0.1")
+        refuse_replacing_others(asked_by(asset, named=True), made, state)
+
+    for asset, other in (("nyc/flights", "eu/flights"), ("eu/flights", "nyc/flights")):
+        written(asset, replaces=False)
+        with pytest.raises(ConfigurationError) as caught:
+            written(asset, replaces=True)
+        expected = "expected a table that no other asset writes, because up is read anew (`iceberg/changes_fallback`)"
+        assert f"{expected}, found rows of {other} too. Hint: give each asset" in str(caught.value)
+    refuse_replacing_others(
+        asked_by("nyc/flights"),
+        Materialization("nyc/flights", "run", "job", "step", PartitionScope(), None, (), "append", "token", "0.1"),
+        state,
+    )
