@@ -24,7 +24,7 @@ _LONG_AGO: Final = dt.datetime(1970, 1, 2, tzinfo=dt.timezone.utc)
 def remove_orphans(session: IcebergSession, state: TableState, *, older_than_ms: int, run_id: str) -> Mapping[str, Any]:
     """List the files that belong to no snapshot. Remove those that an earlier run has listed too."""
     older_than = sql.instant(older_than_ms)
-    found = _procedure(session, state, older_than=older_than, dry_run="true", prefix_listing=_lists_by_prefix(state))
+    found = _procedure(session, state, older_than=older_than, dry_run="true", prefix_listing=lists_by_prefix(state))
     recorded = rows_about(session, ORPHAN_FILES, state)
     earlier = {} if recorded is None else {row["path"]: row for row in recorded.collect()}
     removable = [path for path in found if path in earlier and earlier[path]["run_id"] != run_id]
@@ -59,7 +59,7 @@ def _removed(session: IcebergSession, state: TableState, paths: Sequence[str], o
         session.spark.catalog.dropTempView(_VIEW)
 
 
-def _lists_by_prefix(state: TableState) -> str:
+def lists_by_prefix(state: TableState) -> str:
     """Return whether the catalog's own client lists the files. Hadoop knows local files and HDFS."""
     return str(urlsplit(state.location).scheme not in ("", "file", *HDFS_SCHEMES)).lower()
 
