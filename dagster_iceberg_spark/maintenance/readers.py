@@ -18,12 +18,11 @@ from dagster_iceberg_spark.dagster_private import (
 from dagster_iceberg_spark.errors import IcebergSparkError, NotAnIcebergTableError
 from dagster_iceberg_spark.inputs.read_log import incremental_reads
 from dagster_iceberg_spark.plan.health import milliseconds
-from dagster_iceberg_spark.plan.maintenance import OrphanGuards
+from dagster_iceberg_spark.plan.maintenance import OrphanGuards, orphan_obstacle
 from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
 from dagster_iceberg_spark.plan.pins import Need, RunNeed, needs_of_readers, needs_of_table
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import OWNER_PROPERTY
-from dagster_iceberg_spark.table.location import directory_place
 from dagster_iceberg_spark.table.snapshot import TableState
 
 
@@ -131,16 +130,7 @@ class Readers:
 
     def orphan_guards(self, state: TableState) -> OrphanGuards:
         """Return what protects files that belong to no snapshot of a table."""
-        return OrphanGuards(self._orphan_obstacle(state), self._oldest_run_ms)
-
-    def _orphan_obstacle(self, state: TableState) -> str | None:
-        if state.properties.get("gc.enabled", "true").lower() == "false":
-            return "the table has `gc.enabled` = `false`"
-        place = directory_place(state.location)
-        for other in self.states.values():
-            if other.identifier != state.identifier and directory_place(other.location).startswith(place):
-                return f"the table {other.identifier} is inside of its location"
-        return None
+        return OrphanGuards(orphan_obstacle(state, self.states.values(), self.unread), self._oldest_run_ms)
 
 
 def _need_of(run: RecentRun, why: str) -> RunNeed:

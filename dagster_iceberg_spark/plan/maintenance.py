@@ -1,7 +1,7 @@
 """Plans the maintenance of a table: which actions are due, and who needs the old snapshots that stay."""
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, ClassVar, Final, Literal, TypeAlias
@@ -19,6 +19,7 @@ from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
 from dagster_iceberg_spark.plan.pins import Need, Pins, is_pin, planned_pins, refs_in_words
 from dagster_iceberg_spark.plan.table_files import PartitionFiles, TableFiles
 from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.location import directory_place, places_of
 from dagster_iceberg_spark.table.partitioning import PartitionField
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
 from dagster_iceberg_spark.table.updates import SetTag
@@ -196,6 +197,27 @@ class OrphanGuards:
 
     obstacle: str | None = None
     run_ms: int | None = None
+
+
+def orphan_obstacle(state: TableState, others: Iterable[TableState], unread: Sequence[str]) -> str | None:
+    """Return why no file of a table's location must be removed because it belongs to no snapshot, or None.
+
+    Args:
+        state: The table.
+        others: The tables of the catalog. Their files must not lie inside of the location.
+        unread: The tables of the catalog that could not be read. Nobody knows where their files are.
+    """
+    if state.properties.get(_GC_ENABLED, "true").lower() == "false":
+        return f"the table has `{_GC_ENABLED}` = `false`"
+    location = directory_place(state.location)
+    for other in others:
+        if other.identifier == state.identifier:
+            continue
+        for place in places_of(other.location, other.properties):
+            if directory_place(place).startswith(location):
+                where = "is" if place == other.location else "has files"
+                return f"the table {other.identifier} {where} inside of its location"
+    return f"nobody knows where the files of {', '.join(unread)} are" if unread else None
 
 
 def plan_maintenance(
