@@ -5,7 +5,8 @@ The processes of runs are short, so that nobody can scrape them. Each adds what 
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ from dagster_iceberg_spark.metrics.providers import deltas
 
 _UNITS: Final = {"ms": "milliseconds", "By": "bytes"}
 """The suffixes of units (OpenTelemetry specification, "Prometheus and OpenMetrics compatibility")."""
+_OWN: Final = re.compile(rb"^# TYPE (dagster_)?iceberg_", re.MULTILINE)
+"""A line in a file of this package."""
 _logger = logging.getLogger(__name__)
 
 Sample = tuple[str, tuple[tuple[str, str], ...]]
@@ -72,8 +75,7 @@ class TextFileExporter(MetricExporter):
         """Do nothing: no file is open."""
 
     def _add(self, measured: Iterable[Measured]) -> None:
-        text = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
-        families = {family.name: family for family in text_string_to_metric_families(text)}
+        families = {family.name: family for family in self._families()}
         for metric in measured:
             added = _family(metric)
             families[added.name] = _sum(families[added.name], added) if added.name in families else added
@@ -82,6 +84,19 @@ class TextFileExporter(MetricExporter):
         draft = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         draft.write_bytes(generate_latest(registry))
         draft.replace(self._path)
+
+    def _families(self) -> Sequence[Metric]:
+        """Return the metrics in the file. A broken file of this package is put aside; another one is an error."""
+        content = self._path.read_bytes() if self._path.exists() else b""
+        try:
+            return [*text_string_to_metric_families(content.decode())]
+        except ValueError as error:
+            if not _OWN.search(content):
+                raise
+            aside = self._path.with_name(f"{self._path.name}.broken")
+            self._path.replace(aside)
+            _logger.warning("Counting from zero in %s: it is broken (%s) and is now %s.", self._path, error, aside)
+            return ()
 
 
 class _Families(Collector):

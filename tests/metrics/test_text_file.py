@@ -63,6 +63,23 @@ def test_the_file_of_somebody_else_stays(tmp_path: Path, caplog: pytest.LogCaptu
     assert f"Cannot add metrics to {path}" in caplog.text
 
 
+@pytest.mark.parametrize("damage", [b"\niceberg_scan{", b"\xff\xfe", b'\niceberg_x{a="'])
+def test_a_broken_file_is_put_aside_and_counting_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: bytes
+) -> None:
+    path = tmp_path / "iceberg.prom"
+    instruments = instruments_of(path)
+    for _ in range(2):
+        instruments.record_planning("lake.db.t", 1.0)
+        instruments.flush()
+        path.write_bytes(broken := path.read_bytes() + damage)
+    instruments.record_planning("lake.db.t", 1.0)
+    instruments.flush()
+    assert samples(path)["iceberg_scan_planning_duration_milliseconds_count[('iceberg_table_name', 'lake.db.t')]"] == 1
+    assert (tmp_path / "iceberg.prom.broken").read_bytes() == broken
+    assert f"Counting from zero in {path}: it is broken" in caplog.text
+
+
 def test_a_directory_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     instruments = instruments_of(tmp_path / "file" / "iceberg.prom")
