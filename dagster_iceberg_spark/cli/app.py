@@ -10,26 +10,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from dagster_iceberg_spark.check.findings import CheckReport, Finding, Outcome
 from dagster_iceberg_spark.check.steps import THREAD_NAME
 from dagster_iceberg_spark.cli.lineage import history, impact, why
 from dagster_iceberg_spark.cli.locations import (
-    TEXT_WIDTH,
     catalog_options,
     catalog_resource,
     definitions_of,
     in_locations,
     location_options,
-    minute,
-    print_table,
     usage_errors,
 )
 from dagster_iceberg_spark.cli.maintenance import health, maintain
 from dagster_iceberg_spark.cli.mirror import mirror
 from dagster_iceberg_spark.cli.replay import replay
+from dagster_iceberg_spark.cli.terminal import minute, open_console, print_table, say, shown
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.timeouts import STEP_SECONDS
@@ -78,7 +75,7 @@ def check(as_json: bool, strict: bool, **options: Any) -> None:  # noqa: FBT001 
       dagster-iceberg-spark check --kind rest --uri https://catalog.example.com \\
           --set authentication.kind=bearer --set authentication.token=env:CATALOG_TOKEN
     """  # noqa: D301 - click needs the character \b
-    console = Console(stderr=as_json, width=None if sys.stdout.isatty() else TEXT_WIDTH, highlight=False)
+    console = open_console(stderr=as_json)
     try:
         report = _shown(_findings(**options), console)
     except IcebergSparkError as error:
@@ -173,7 +170,7 @@ def env_diff(*, name: str, by_key: bool, as_json: bool, as_markdown: bool, **opt
         click.echo(json.dumps([diff.document() for diff in found], indent=2))
         return
     if as_markdown:
-        click.echo(markdown(found))
+        say(markdown(found))
         return
     columns = ("table", "partition", "added rows", "removed rows")
     rows = [
@@ -184,10 +181,10 @@ def env_diff(*, name: str, by_key: bool, as_json: bool, as_markdown: bool, **opt
     print_table(columns, rows, empty="No table differs.")
     for diff in found:
         if diff.has_deletes:
-            click.echo(f"{diff.table}: delete files change more rows.")
+            say(f"{diff.table}: delete files change more rows.")
         if diff.keys is not None:
             keys = diff.keys
-            click.echo(f"{diff.table}: {keys.added} new keys, {keys.removed} removed, {keys.changed} changed.")
+            say(f"{diff.table}: {keys.added} new keys, {keys.removed} removed, {keys.changed} changed.")
 
 
 @env.command("promote")
@@ -198,7 +195,7 @@ def env_promote(name: str, **options: Any) -> None:
     from dagster_iceberg_spark.environments import promote_environment
 
     with usage_errors():
-        found = in_locations(options, partial(promote_environment, name=name, report=click.echo))
+        found = in_locations(options, partial(promote_environment, name=name, report=say))
     rows = [
         (item.member.asset, item.how, str(item.published.snapshot_id), "yes" if release.is_atomic else "no")
         for release in found
@@ -217,7 +214,7 @@ def env_drop(name: str, **options: Any) -> None:
     with usage_errors():
         dropped = in_locations(options, partial(drop_environment, name=name))
     for branch in dropped:
-        click.echo(f"Dropped {branch.branch} of {branch.table}.")
+        say(f"Dropped {branch.branch} of {branch.table}.")
 
 
 @app.command()
@@ -240,7 +237,7 @@ def undo(*, run_id: str, dry_run: bool, cascade: bool, as_json: bool, **options:
     from dagster_iceberg_spark.undo import undo_run
 
     with usage_errors(), home_instance() as instance:
-        report = partial(click.echo, err=True)
+        report = partial(say, err=True)
         undone = partial(undo_run, run_id=run_id, dry_run=dry_run, cascade=cascade, instance=instance, report=report)
         done = in_locations(options, lambda each: [undone(each)])
     tables = [table for each in done for table in each.tables]
@@ -260,7 +257,7 @@ def undo(*, run_id: str, dry_run: bool, cascade: bool, as_json: bool, **options:
     ]
     print_table(("table", "how", "undone snapshots", "partitions", "runs"), rows, empty="Nothing to undo.")
     for each in done:
-        click.echo("Nothing was changed." if dry_run else f"Undo this with: undo --run {each.by}")
+        say("Nothing was changed." if dry_run else f"Undo this with: undo --run {each.by}")
 
 
 def _shown(findings: Iterator[Finding], console: Console) -> CheckReport:
@@ -269,7 +266,7 @@ def _shown(findings: Iterator[Finding], console: Console) -> CheckReport:
     with console.status("..."):
         for finding in findings:
             if not known or known[-1].subject != finding.subject:
-                console.print(f"[bold]{escape(finding.subject)}[/]")
+                console.print(f"[bold]{shown(finding.subject)}[/]")
             known.append(finding)
             console.print(_line(finding))
     return CheckReport(tuple(known))
@@ -282,9 +279,9 @@ def _line(finding: Finding) -> Table:
     line.add_column(width=7, justify="right")
     line.add_column(ratio=1, overflow="fold")
     seconds = f"{finding.seconds:.1f} s" if finding.outcome != "not tried" else ""
-    setting = f"\n[bold]Check:[/] {escape(finding.setting)}." if finding.setting else ""
+    setting = f"\n[bold]Check:[/] {shown(finding.setting)}." if finding.setting else ""
     line.add_row(
-        f" [{_STYLES[finding.outcome]}]{finding.outcome}[/]", finding.step, seconds, escape(finding.found) + setting
+        f" [{_STYLES[finding.outcome]}]{finding.outcome}[/]", finding.step, seconds, shown(finding.found) + setting
     )
     return line
 

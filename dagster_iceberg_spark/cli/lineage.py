@@ -13,9 +13,9 @@ from dagster_iceberg_spark.cli.locations import (
     catalog_resource,
     definitions_of,
     location_options,
-    print_table,
     usage_errors,
 )
+from dagster_iceberg_spark.cli.terminal import print_table, say
 
 if TYPE_CHECKING:
     from dagster_iceberg_spark.lineage.catalogs import LakeTables
@@ -53,7 +53,7 @@ def history(*, table: str, limit: int, as_json: bool, as_markdown: bool, **optio
     if as_json:
         click.echo(json.dumps([entry.document() for entry in entries], indent=2))
     elif as_markdown:
-        click.echo(entries_as_markdown(entries))
+        say(entries_as_markdown(entries))
     else:
         rows = [(*entry.cells(), _short(entry.run_id)) for entry in entries]
         print_table(COLUMNS, rows, numbers=COLUMNS[4:6], empty="The table has no snapshot.")
@@ -137,9 +137,9 @@ def why(*, table: str, where: str, is_deep: bool, limit: int, as_json: bool, **o
         click.echo(json.dumps([origin.document() for origin in origins], indent=2))
         return
     if not origins:
-        click.echo(f"No row of {table} matches.")
+        say(f"No row of {table} matches.")
     for origin in origins:
-        click.echo("\n".join(_lines(origin)))
+        say("\n".join(_lines(origin)))
 
 
 @contextmanager

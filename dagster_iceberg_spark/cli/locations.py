@@ -1,28 +1,21 @@
-"""What all commands share: the code locations that options name, errors, and tables of text."""
+"""What all commands share: the code locations that options name, and errors."""
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
+from dagster_iceberg_spark.cli.terminal import printable
 from dagster_iceberg_spark.errors import IcebergSparkError, UpstreamMissingError
 
 if TYPE_CHECKING:
-    import datetime as dt
-
     from dagster import Definitions
 
     from dagster_iceberg_spark.resource import IcebergSparkResource
 
 _ItemT = TypeVar("_ItemT")
-TEXT_WIDTH: Final = 120
-"""Characters in a line if the output is not a terminal."""
 
 _LOCATION_OPTIONS: Final = (
     click.option(
@@ -147,22 +140,4 @@ def usage_errors() -> Iterator[None]:
     try:
         yield
     except IcebergSparkError as error:
-        raise click.UsageError(str(error)) from error
-
-
-def print_table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str, numbers: Sequence[str] = ()
-) -> None:
-    """Print rows of text, or a sentence if there are none. The columns of numbers are aligned to the right."""
-    shown = Table(box=None, padding=(0, 2, 0, 0))
-    for column in columns:
-        shown.add_column(column, overflow="fold", justify="right" if column in numbers else "left")
-    for row in rows:
-        shown.add_row(*map(escape, row))
-    console = Console(width=None if sys.stdout.isatty() else TEXT_WIDTH, highlight=False)
-    console.print(shown if rows else empty)
-
-
-def minute(instant: "dt.datetime | None") -> str:
-    """Return an instant up to its minute, or an empty text."""
-    return "" if instant is None else f"{instant:%Y-%m-%d %H:%M}"
+        raise click.UsageError(printable(str(error))) from error

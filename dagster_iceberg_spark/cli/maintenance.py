@@ -11,9 +11,9 @@ from dagster_iceberg_spark.cli.locations import (
     catalog_resource,
     definitions_of,
     location_options,
-    print_table,
     usage_errors,
 )
+from dagster_iceberg_spark.cli.terminal import print_table, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +91,7 @@ def _print(found: "list[CheckedTable]") -> None:
     print_table(_COLUMNS, rows, numbers=_COLUMNS[1:], empty="There is no table.")
     for item in found:
         for line in item.lines():
-            click.echo(f"{item.table}: {line}")
+            say(f"{item.table}: {line}")
 
 
 @click.command()
@@ -131,7 +131,7 @@ def _maintained(tables: tuple[str, ...], options: dict[str, Any], *, dry_run: bo
     from dagster_iceberg_spark.maintenance.location import maintain_location
 
     def report(line: str) -> None:
-        click.echo(line, err=True)
+        say(line, err=True)
 
     with usage_errors(), home_instance() as instance:
         return [
@@ -143,18 +143,18 @@ def _maintained(tables: tuple[str, ...], options: dict[str, Any], *, dry_run: bo
 
 def _print_plans(planned: "list[Maintained]") -> None:
     for item in planned:
-        click.echo(f"{item.table}:")
+        say(f"{item.table}:")
         if item.waits_for is not None:
-            click.echo(f"  is left for the next time: {item.waits_for}")
+            say(f"  is left for the next time: {item.waits_for}")
         if item.plan is None:
             continue
         for line in (*map(str, item.plan.actions), *item.plan.notes):
-            click.echo(f"  {line}")
+            say(f"  {line}")
         for kept in item.plan.kept:
             needed_by = "; ".join(kept.needed_by)
-            click.echo(f"  keep snapshot {kept.snapshot_id} of {kept.committed_at:%Y-%m-%d %H:%M}: {needed_by}")
+            say(f"  keep snapshot {kept.snapshot_id} of {kept.committed_at:%Y-%m-%d %H:%M}: {needed_by}")
     if not planned:
-        click.echo("There is no table.")
+        say("There is no table.")
 
 
 def _print_done(done: "list[Maintained]") -> None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_iceberg_spark.cli.locations import definitions_of, location_options, print_table, usage_errors
+from dagster_iceberg_spark.cli.locations import definitions_of, location_options, usage_errors
+from dagster_iceberg_spark.cli.terminal import print_table, say
 
 if TYPE_CHECKING:
     from dagster_iceberg_spark.mirrors import SynchronizedMirror
@@ -45,7 +46,7 @@ def mirror_sync(*, tables: tuple[str, ...], as_json: bool, **options: Any) -> No
         print_table(("table", "mirror", "mode", "snapshot", ""), rows, empty="No table is mirrored.")
         for item in found:
             if item.error is not None:
-                click.echo(f"{item.table}: {item.error}", err=True)
+                say(f"{item.table}: {item.error}", err=True)
     sys.exit(1 if any(item.error is not None for item in found) else 0)
 
 

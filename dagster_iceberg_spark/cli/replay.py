@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from dagster_iceberg_spark.cli.locations import in_locations, location_options, print_table, usage_errors
+from dagster_iceberg_spark.cli.locations import in_locations, location_options, usage_errors
+from dagster_iceberg_spark.cli.terminal import print_table, say
 
 
 @click.command()
@@ -32,7 +33,7 @@ def replay(*, run_id: str, compare: bool, keep: bool, as_json: bool, **options: 
     from dagster_iceberg_spark.plan.history import few_partitions
 
     with usage_errors(), home_instance() as instance:
-        report = partial(click.echo, err=True)
+        report = partial(say, err=True)
         replayed = in_locations(
             options, partial(replay_run, run_id=run_id, compare=compare, keep=keep, instance=instance, report=report)
         )
@@ -51,6 +52,6 @@ def replay(*, run_id: str, compare: bool, keep: bool, as_json: bool, **options: 
         ]
         print_table(columns, rows, numbers=("rows then", "rows now"), empty="The run has stored nothing.")
         if keep or not compare:
-            click.echo(f"The rows are in the branch {replayed[0].branch} of each table.")
+            say(f"The rows are in the branch {replayed[0].branch} of each table.")
     if compare and not all(table.is_same for table in replayed):
         sys.exit(1)

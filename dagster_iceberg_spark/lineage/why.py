@@ -1,5 +1,7 @@
 """Why a row is as it is: the snapshot that wrote it last, its run, and what that run has read."""
 
+import datetime as dt
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -25,6 +27,8 @@ from dagster_iceberg_spark.table.snapshot import TableState
 WHERE: Final = "--where"
 ROW_LINEAGE_VERSION: Final = 3
 """The format version in which rows have ids (Iceberg spec, "Row Lineage")."""
+_EXACT_INTEGERS: Final = 2**53
+"""The largest integer up to which readers of JSON that have floating-point numbers only are exact."""
 _EXPIRED: Final = "The snapshot has expired, and no ledger of maintenance tells of it."
 
 
@@ -87,8 +91,28 @@ class Origin:
         return {**document, **({"rows": rows} if rows else {}), "inputs": [item.document() for item in self.inputs]}
 
 
-def _as_json(value: Any) -> Any:
-    return value if isinstance(value, bool | int | float | str | None) else str(value)
+def _as_json(value: Any) -> Any:  # noqa: PLR0911 - one for each kind
+    """Return a value for JSON, as the Iceberg spec has it ("JSON single-value serialization").
+
+    Integers that many readers of JSON would round are texts, as ids are, and so is what JSON has no number for.
+    """
+    match value:
+        case bool() | str() | None:
+            return value
+        case int():
+            return value if abs(value) <= _EXACT_INTEGERS else str(value)
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case dt.datetime() | dt.date() | dt.time():
+            return value.isoformat()
+        case bytes() | bytearray():
+            return value.hex()
+        case Mapping():
+            return {str(name): _as_json(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_as_json(item) for item in value]
+        case _:
+            return str(value)
 
 
 @dataclass(frozen=True)
