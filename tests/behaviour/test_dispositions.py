@@ -235,6 +235,7 @@ def test_every_disposition_carries_the_whole_lineage(lake: Lake, disposition: st
 
 
 @pytest.mark.each_engine
+@pytest.mark.since("4.0", "connect")
 def test_a_query_may_name_dataframes(lake: Lake) -> None:
     """pyspark drops the views that stand for them as soon as it has the result."""
     lake.materialize(frame_asset("t", lambda spark: spark.sql("select id from {rows}", rows=spark.range(3))))
