@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dagster_iceberg_spark.arrow.outputs import OUTPUT_TYPES, arrow_rows, type_name
 from dagster_iceberg_spark.errors import OutputTypeError
+from dagster_iceberg_spark.plan.schema_evolution import OWN_PREFIX
 from dagster_iceberg_spark.spark.arrow_frames import frame_of
 from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
@@ -73,7 +74,8 @@ def _noting(parts: Iterator[Any], errors: list[Exception]) -> Iterator[Any]:
         raise
 
 
-_RESOLVED: Final = "resolved"
+_RESOLVED: Final = f"{OWN_PREFIX}resolved"
+"""The alias of a DataFrame that is written. No struct column has the name, so it takes no field's place."""
 
 
 @contextmanager
