@@ -336,18 +336,24 @@ def test_full_keeps_the_columns_of_a_write_that_a_row_refuses(lake: Lake) -> Non
     assert lake.rows("t", "a") == [1]
 
 
+def days_in_one_file(lake: Lake, columns: str) -> dict[str, Any]:
+    """Write two days into a file, so that a write of one carries the other over. Return the definition of the asset."""
+    days = dg.DailyPartitionsDefinition("2024-01-01")
+    definition = {"partitions_def": days, "metadata": {"partition_expr": "day", "iceberg/partition_by": []}}
+    query = f"select explode(sequence(date '2024-01-01', date '2024-01-02')) as day, {columns}"
+    both = frame_asset("t", query, backfill_policy=dg.BackfillPolicy.single_run(), **definition)
+    lake.materialize_range(both, first="2024-01-01", last="2024-01-02")
+    return definition
+
+
 @pytest.mark.full
 def test_rows_that_are_carried_over_have_the_tables_columns_of_now(lake: Lake) -> None:
     """Between the last snapshot and this write columns were dropped, renamed and added again under an old name."""
-    days = dg.DailyPartitionsDefinition("2024-01-01")
-    loose = {"partition_expr": "day", "iceberg/partition_by": []}
-    query = "select explode(sequence(date '2024-01-01', date '2024-01-02')) as day, 1 as a, 'old' as b"
-    both = frame_asset("t", query, partitions_def=days, metadata=loose, backfill_policy=dg.BackfillPolicy.single_run())
-    lake.materialize_range(both, first="2024-01-01", last="2024-01-02")
+    loose = days_in_one_file(lake, "1 as a, 'old' as b")
     lake.session.sql("alter table lake.db.t drop column b")
     lake.session.sql("alter table lake.db.t rename column a to renamed")
     query = "select date '{key}' as day, 2 as renamed, 'new' as b"
-    result = lake.materialize(frame_asset("t", query, partitions_def=days, metadata=loose), partition_key="2024-01-02")
+    result = lake.materialize(frame_asset("t", query, **loose), partition_key="2024-01-02")
     assert metadata_of(result, "t")["iceberg/carried_over_rows"] == 1
     assert lake.arrow("t").sort_by("day").drop_columns(["day"]).to_pylist() == [
         {"renamed": 1, "b": None}, {"renamed": 2, "b": "new"},
@@ -356,12 +362,8 @@ def test_rows_that_are_carried_over_have_the_tables_columns_of_now(lake: Lake) -
 
 @pytest.mark.full
 def test_rows_that_are_carried_over_keep_the_columns_that_the_new_rows_lack(lake: Lake) -> None:
-    days = dg.DailyPartitionsDefinition("2024-01-01")
-    loose = {"partition_expr": "day", "iceberg/partition_by": []}
-    query = "select explode(sequence(date '2024-01-01', date '2024-01-02')) as day, 1 as a, 'kept' as b"
-    both = frame_asset("t", query, partitions_def=days, metadata=loose, backfill_policy=dg.BackfillPolicy.single_run())
-    lake.materialize_range(both, first="2024-01-01", last="2024-01-02")
-    narrow = frame_asset("t", "select 2 as a, date '{key}' as day", partitions_def=days, metadata=loose)
+    loose = days_in_one_file(lake, "1 as a, 'kept' as b")
+    narrow = frame_asset("t", "select 2 as a, date '{key}' as day", **loose)
     result = lake.materialize(narrow, partition_key="2024-01-02")
     assert metadata_of(result, "t")["iceberg/carried_over_rows"] == 1
     assert lake.rows("t", "a", "b") == [(1, "kept"), (2, None)]
