@@ -198,7 +198,7 @@ def scan_of(kind: ReadKind, snapshots: Sequence[Snapshot], of_all: Sequence[Snap
         return "changelog"
     if all(snapshot.operation == "append" for snapshot in snapshots):
         return "appends"
-    has_others = any(may_change_rows(snapshot) for snapshot in of_all if snapshot not in snapshots)
+    has_others = sum(map(may_change_rows, of_all)) > len(snapshots)
     return "files" if has_others or any(map(has_delete_files, snapshots)) else "inserts"
 
 
