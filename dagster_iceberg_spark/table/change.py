@@ -1,4 +1,4 @@
-"""What a snapshot has changed, and why, as its summary tells. Nothing else in the package decides it."""
+"""What a snapshot has changed, and why, as its summary tells."""
 
 from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias

@@ -126,8 +126,10 @@ class _Tick:
         if sight is None:
             return {}, None
         state, now = sight.state, sight.now
-        news = None if state is None or sight.before is None else news_of(state, sight.before, table.branch)
-        if state is None or news is None:
+        if state is None or sight.before is None:
+            return {}, now
+        news = news_of(state, sight.before, table.branch)
+        if news is None:
             return {}, now
         if news.event != "written":
             self.context.log.warning(
