@@ -440,10 +440,10 @@ def _latest(step: Any, records: dg.AssetKey | dg.AssetRecordsFilter) -> dg.Asset
     return found[0].asset_materialization if found else None
 
 
-def snapshot_of(event: dg.AssetMaterialization | None) -> int | None:
-    """Return the snapshot that a materialization has recorded, or None if this package has not stored it."""
+def snapshot_of(event: dg.AssetMaterialization | dg.AssetCheckEvaluation | None) -> int | None:
+    """Return the snapshot that a materialization or a check has recorded, or None if it has recorded none."""
     value = None if event is None else event.metadata.get(SNAPSHOT_ID)
-    return None if value is None else int(str(value.value))
+    return int(text) if value is not None and (text := str(value.value)).isdecimal() else None
 
 
 def _step_context(context: dg.OutputContext | dg.InputContext) -> Any:

@@ -31,7 +31,7 @@ from dagster_iceberg_spark.plan.mirror_options import MIRROR_STATE
 from dagster_iceberg_spark.plan.options import OUTPUT_KEYS, MaintenanceOptions, mirror_settings
 from dagster_iceberg_spark.plan.placement import LocationTemplate
 from dagster_iceberg_spark.plan.replay import NEW_COLUMNS, REPLAYED_RUN, replay_environment
-from dagster_iceberg_spark.plan.staging import RETENTION_DAYS, PublishedBy
+from dagster_iceberg_spark.plan.staging import RETENTION_DAYS, PublishedBy, staged_branch
 from dagster_iceberg_spark.plan.table_request import TableCreation, TableRequest, missing_namespace, missing_table
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.resource import IcebergSparkResource, require_pyspark
@@ -39,7 +39,7 @@ from dagster_iceberg_spark.table.audit import Audit, AuditResult
 from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.schema import Schema, folded
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
 
 
 class IcebergPySparkIOManager(dg.ConfigurableIOManager):
@@ -280,30 +280,40 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             return None
         return mirror_table(mirror, self.spark.catalog_description, self.table_of(spec), report=report, warn=warn)
 
-    def table_state(self, spec: dg.AssetSpec) -> tuple[TableState | None, str]:
+    def table_state(self, spec: dg.AssetSpec, *, root_run_id: str | None = None) -> tuple[TableState | None, str]:
         """Return the current state of the table of an asset, or None if it does not exist, and the asset's branch.
 
         Args:
             spec: The spec of the asset, from `AssetsDefinition.specs`.
+            root_run_id: The first of the runs that execute the same run again. If they have staged rows for a release,
+                the branch is the staged one.
 
         Raises:
             MetadataKeyError: A metadata key or its value is invalid.
             CatalogUnavailableError: The catalog does not respond.
         """
         request = self.definition_of(spec).request
-        return self._look(request), request.options.branch
+        state, branch = self._look(request), request.options.branch
+        if state is not None and root_run_id is not None:
+            staged = staged_branch(root_run_id=root_run_id, output="/".join(spec.key.path), scope=None, target=branch)
+            branch = staged if staged in state.refs else branch
+        return state, branch
 
-    def audit_table(self, spec: dg.AssetSpec, audits: Sequence[Audit]) -> Mapping[str, AuditResult] | None:
-        """Evaluate audits on the rows that are published in the table of an asset. Nothing is written.
+    def audit_table(
+        self, spec: dg.AssetSpec, audits: Sequence[Audit], state: TableState, snapshot: Snapshot
+    ) -> Mapping[str, AuditResult]:
+        """Evaluate audits on the rows of a snapshot of the table of an asset. Nothing is written.
 
         This starts a session only for audits that the metadata of the table does not determine.
 
         Args:
             spec: The spec of the asset, from `AssetsDefinition.specs`.
             audits: The audits to evaluate.
+            state: The state of the table.
+            snapshot: One of its snapshots.
 
         Returns:
-            The results by the names of the audits, or None if the table does not exist or has no snapshot.
+            The results by the names of the audits.
 
         Raises:
             MetadataKeyError: An audit cannot be evaluated on the columns of the table.
@@ -311,12 +321,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         """
         from dagster_iceberg_spark.catalog.audits import audited_rows, evaluated
 
-        request = self.definition_of(spec).request
-        state = self._look(request)
-        snapshot = None if state is None else state.base(request.options.branch)
-        if state is None or snapshot is None:
-            return None
-        rows = audited_rows(state, snapshot, Schema(()), request.options.renames)
+        rows = audited_rows(state, snapshot, Schema(()), self.definition_of(spec).request.options.renames)
 
         def scanned(others: Sequence[Audit]) -> dict[str, AuditResult]:
             require_pyspark()

@@ -6,11 +6,12 @@ import dagster as dg
 
 from dagster_iceberg_spark.addressing import plain_metadata
 from dagster_iceberg_spark.asset_tables import StoredAsset, stored_assets_in
-from dagster_iceberg_spark.dagster_private import recorded_evaluations
+from dagster_iceberg_spark.dagster_private import recorded_evaluations, root_run_of
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.outputs.audits import evaluation_of
 from dagster_iceberg_spark.plan.options import AUDITS, parse_key
 from dagster_iceberg_spark.table.audit import Audit
+from dagster_iceberg_spark.table.snapshot import TableState
 
 
 def build_audit_checks(assets: Iterable[dg.AssetsDefinition]) -> Sequence[dg.AssetChecksDefinition]:
@@ -58,20 +59,28 @@ def _audit_checks(stored: StoredAsset, audits: Sequence[Audit]) -> dg.AssetCheck
         chosen = [audit for audit in audits if audit.name in left]
         if chosen:
             hint = "build audit checks for assets that it stores only."
-            yield from audited(stored.io_manager(context.resources, action="check", hint=hint), spec, chosen)
+            io_manager = stored.io_manager(context.resources, action="check", hint=hint)
+            state, branch = io_manager.table_state(spec, root_run_id=root_run_of(context.run))
+            yield from audited(io_manager, spec, chosen, state, branch)
 
     return audit_checks
 
 
 def audited(
-    io_manager: IcebergPySparkIOManager, spec: dg.AssetSpec, audits: Sequence[Audit]
+    io_manager: IcebergPySparkIOManager,
+    spec: dg.AssetSpec,
+    audits: Sequence[Audit],
+    state: TableState | None,
+    branch: str,
 ) -> Iterator[dg.AssetCheckResult]:
-    """Yield the results of audits on the rows that the table of an asset shows."""
-    results = io_manager.audit_table(spec, audits)
-    if results is None:
+    """Yield the results of audits on the rows that a branch of the table of an asset shows."""
+    snapshot = None if state is None else state.base(branch)
+    if state is None or snapshot is None:
         yield from _nothing_to_audit(spec.key, audits)
-    else:
-        yield from (_shown(evaluation_of(spec.key, results[audit.name], snapshot_id=None)) for audit in audits)
+        return
+    results = io_manager.audit_table(spec, audits, state, snapshot)
+    for audit in audits:
+        yield _shown(evaluation_of(spec.key, results[audit.name], snapshot_id=snapshot.snapshot_id))
 
 
 def _shown(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:

@@ -8,9 +8,11 @@ import dagster as dg
 
 from dagster_iceberg_spark.asset_checks.audits import audited
 from dagster_iceberg_spark.asset_tables import StoredAsset, stored_assets_in
+from dagster_iceberg_spark.dagster_private import root_run_of
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.data_checks import Bounds, Change, DataChecks, Freshness, parse_data_checks
 from dagster_iceberg_spark.table.audit import AuditSeverity
+from dagster_iceberg_spark.table.lineage import SNAPSHOT_ID
 from dagster_iceberg_spark.table.snapshot import TableState
 
 
@@ -93,12 +95,11 @@ def _data_checks(
         io_manager = stored.io_manager(context.resources, action="check", hint=hint)
         selected = {key.name for key in context.selected_asset_check_keys}
         audits = [audit for audit in checks.audits if audit.name in selected]
+        state, branch = io_manager.table_state(spec, root_run_id=root_run_of(context.run))
         if audits:
-            yield from audited(io_manager, spec, audits)
+            yield from audited(io_manager, spec, audits, state, branch)
         summaries = [check for check in checks.summaries if check.name in selected]
-        if summaries:
-            state, branch = io_manager.table_state(spec)
-            yield from (_result(spec.key, check, state, branch, severity) for check in summaries)
+        yield from (_result(spec.key, check, state, branch, severity) for check in summaries)
 
     return data_checks
 
@@ -106,8 +107,9 @@ def _data_checks(
 def _result(
     key: dg.AssetKey, check: Freshness | Change, state: TableState | None, branch: str, severity: AuditSeverity
 ) -> dg.AssetCheckResult:
-    snapshots = () if state is None else state.base_ancestors(branch)
+    snapshots = [] if state is None else list(state.base_ancestors(branch))
     result = check.result(snapshots, dt.datetime.now(dt.timezone.utc))
+    shown = {SNAPSHOT_ID: str(snapshots[0].snapshot_id)} if snapshots else {}
     found = ", ".join(f"{name} = {value}" for name, value in result.found.items())
     return dg.AssetCheckResult(
         passed=result.passed,
@@ -115,5 +117,5 @@ def _result(
         check_name=check.name,
         severity=dg.AssetCheckSeverity.ERROR if severity == "error" else dg.AssetCheckSeverity.WARN,
         description=None if result.passed else f"Expected {check}, found {found}.",
-        metadata={"iceberg/rule": str(check), **result.found, "iceberg/evaluated_by": "metadata"},
+        metadata={"iceberg/rule": str(check), **result.found, **shown, "iceberg/evaluated_by": "metadata"},
     )

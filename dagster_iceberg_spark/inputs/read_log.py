@@ -1,8 +1,8 @@
 """Records what a step reads: for the lineage of what it writes, and in its run's event log."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import dagster as dg
 
@@ -14,6 +14,9 @@ from dagster_iceberg_spark.plan.incremental import Changes, share_read
 from dagster_iceberg_spark.plan.read import chosen_read
 from dagster_iceberg_spark.plan.read_options import AS_OF_RUN
 from dagster_iceberg_spark.table.lineage import UpstreamRead
+
+StepInput: TypeAlias = tuple[str, str, str]
+"""A run, one of its steps, and the key of an asset that the step has read, with slashes between its parts."""
 
 _STEP: Final = "iceberg/step"
 _READ: Final = {
@@ -76,6 +79,17 @@ def recorded_read(context: dg.InputContext, request: ReadRequest, run_id: str) -
     return chosen_read(
         reads, [read for read in reads if share_read(read, request.upstream_read, request.scope.keys) == "all"]
     )
+
+
+def snapshots_read(instance: dg.DagsterInstance, run_ids: Iterable[str]) -> Mapping[StepInput, frozenset[int]]:
+    """Return the snapshots of each asset that each step of the runs has read, from the runs' event logs."""
+    found: dict[StepInput, frozenset[int]] = {}
+    for run_id in run_ids:
+        for event in engine_events(instance, run_id):
+            if _STEP in event and event[_READ["snapshot_id"]]:
+                step = (run_id, event[_STEP], event[_READ["asset_key"]])
+                found[step] = found.get(step, frozenset()) | {int(event[_READ["snapshot_id"]])}
+    return found
 
 
 def incremental_reads(instance: dg.DagsterInstance, run_id: str) -> list[UpstreamRead]:

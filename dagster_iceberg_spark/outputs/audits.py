@@ -9,6 +9,7 @@ import dagster as dg
 from dagster_iceberg_spark.dagster_private import record_evaluation
 from dagster_iceberg_spark.errors import AuditFailedError
 from dagster_iceberg_spark.table.audit import AuditResult
+from dagster_iceberg_spark.table.lineage import SNAPSHOT_ID
 
 
 @contextmanager
@@ -51,7 +52,7 @@ def _metadata(result: AuditResult, snapshot_id: int | None) -> dict[str, Any]:
     values = {name: value if isinstance(value, int | float) else str(value) for name, value in result.found.items()}
     optional = {
         "iceberg/failing_rows": dg.MetadataValue.table(sample, dg.TableSchema(columns)) if sample else None,
-        "iceberg/snapshot_id": None if snapshot_id is None else str(snapshot_id),
+        SNAPSHOT_ID: None if snapshot_id is None else str(snapshot_id),
     }
     return {
         "iceberg/rule": str(result.audit.rule),

@@ -20,7 +20,9 @@ def unaudited(release: str, checks: Mapping[str, Iterable[str]]) -> UnauditedRel
         release,
         expected="every blocking check of its assets to have passed on the rows that this run has staged",
         found=found,
-        hint="select these checks with the assets and the release, and execute the run again.",
+        hint="select these checks with the assets and the release, and execute the run again. A check looks at the "
+        "staged rows if it loads the asset as a parameter. If it finds them in another way, it names their snapshot in "
+        "its metadata, as `iceberg/snapshot_id`.",
     )
 
 

@@ -19,6 +19,7 @@ from dagster_iceberg_spark.errors import (
     UnauditedReleaseError,
     UpstreamMissingError,
 )
+from dagster_iceberg_spark.inputs.read_log import snapshots_read
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan import release_refusals
 from dagster_iceberg_spark.plan.history import few_keys
@@ -174,10 +175,8 @@ class ReleaseStep:
 
     def _staged(self) -> list[_StagedAsset]:
         """Return the assets that the run, or a run that it executes again, has materialized."""
-        context = self.context
-        recorded = staged_materializations(
-            recorded_events(context.instance, runs_of_root(context.instance, context.run))
-        )
+        instance, runs = self.context.instance, runs_of_root(self.context.instance, self.context.run)
+        recorded = staged_materializations(recorded_events(instance, runs), snapshots_read(instance, runs))
         staged = [
             self._asset(definition, recorded[definition.spec.key])
             for definition in self.definitions

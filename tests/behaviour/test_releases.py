@@ -8,7 +8,7 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from dagster_iceberg_spark import HadoopCatalog, build_release, staged_branches
+from dagster_iceberg_spark import HadoopCatalog, build_data_checks, build_release, staged_branches
 from dagster_iceberg_spark.catalog import release as releases
 from tests.lakes import Lake, error_of, frame_asset, hours_asset, metadata_of, open_lake, resuming
 
@@ -138,6 +138,32 @@ def test_a_release_needs_every_blocking_check(lake: Lake) -> None:
     results.append(dg.AssetCheckResult(passed=False, severity=dg.AssetCheckSeverity.WARN))
     lake.materialize(*everything, partition_key=DAY)
     assert seen(lake) == [[1], [2]]
+
+
+def test_a_release_counts_only_checks_that_have_looked_at_its_staged_rows(lake: Lake) -> None:
+    passes = dg.AssetCheckResult(passed=True)
+
+    @dg.asset_check(asset="hours", blocking=True)
+    def elsewhere() -> dg.AssetCheckResult:
+        return passes
+
+    def run(value: str, *checks: dg.AssetChecksDefinition, raises: bool = True) -> dg.ExecuteInProcessResult:
+        members = [hours(value, **{"iceberg/format_version": 2})]
+        data = build_data_checks(members[0], not_null=["v"], row_count=(24, 24), fresh="1 hour", blocking=True)
+        release = build_release("release", members)
+        return lake.materialize(*members, data, *checks, release, partition_key=DAY, raise_on_error=raises)
+
+    assert not run("CAST(NULL AS INT)", raises=False).success
+    assert lake.rows("hours") == []
+    staged = run("1")
+    looked_at = {item.metadata["iceberg/snapshot_id"].value for item in staged.get_asset_check_evaluations()}
+    assert looked_at == {metadata_of(staged, "hours")["iceberg/snapshot_id"]}
+    assert not run("CAST(NULL AS INT)", raises=False).success
+    assert set(lake.rows("hours", "v")) == {1}
+    assert "`elsewhere` does not say which snapshot it has looked at" in str(
+        error_of(run("2", elsewhere, raises=False))
+    )
+    assert set(lake.rows("hours", "v")) == {1}
 
 
 @pytest.mark.full

@@ -1,8 +1,12 @@
 """What Dagster has recorded of the assets of a release."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import dagster as dg
 
 from dagster_iceberg_spark.dagster_private import RecordedEvent
+from dagster_iceberg_spark.inputs.read_log import StepInput
 from dagster_iceberg_spark.release.record import StagedMaterialization, staged_materializations
 
 KEY = dg.AssetKey("t")
@@ -14,15 +18,24 @@ def stored(snapshot_id: int, partition: str | None = None, *, run: str = "r1", s
 
 
 def checked(
-    name: str, *, passed: bool = True, warns: bool = False, run: str = "r1", step: str = "check"
+    name: str, snapshot_id: int | None = None, *, passed: bool = True, warns: bool = False, step: str = "check"
 ) -> RecordedEvent:
     severity = dg.AssetCheckSeverity.WARN if warns else dg.AssetCheckSeverity.ERROR
-    evaluation = dg.AssetCheckEvaluation(KEY, name, passed=passed, metadata={}, severity=severity)
-    return RecordedEvent(run, step, evaluation)
+    metadata = {} if snapshot_id is None else {"iceberg/snapshot_id": str(snapshot_id)}
+    evaluation = dg.AssetCheckEvaluation(KEY, name, passed=passed, metadata=metadata, severity=severity)
+    return RecordedEvent("r1", step, evaluation)
 
 
-def recorded(*events: RecordedEvent) -> StagedMaterialization:
-    return staged_materializations(events)[KEY]
+def recorded(
+    *events: RecordedEvent, reads: Mapping[StepInput, frozenset[int]] = MappingProxyType({})
+) -> StagedMaterialization:
+    return staged_materializations(events, reads)[KEY]
+
+
+def unaudited(*events: RecordedEvent, **reads: int) -> tuple[str, ...]:
+    """Return what is wrong with the check `c`. `reads` has the snapshot that each step has read of the asset."""
+    read = {("r1", step, "t"): frozenset({snapshot_id}) for step, snapshot_id in reads.items()}
+    return recorded(*events, reads=read).unaudited(["c"])
 
 
 def test_partitions_of_one_snapshot_are_collected() -> None:
@@ -30,19 +43,32 @@ def test_partitions_of_one_snapshot_are_collected() -> None:
     assert (found.snapshot_id, found.token, found.partitions) == (2, "token 2", ("a", "b"))
 
 
-def test_checks_count_after_the_materialization_or_within_its_step() -> None:
-    assert recorded(checked("early"), stored(1), checked("late")).checks == {"late": True}
-    assert recorded(checked("within", step="t"), stored(1)).checks == {"within": True}
-    assert recorded(checked("within", step="t", run="r0"), stored(1)).checks == {}
-    assert recorded(stored(1), checked("before"), stored(2)).checks == {}
-    assert recorded(stored(1), checked("again", passed=False), checked("again", run="r2")).checks == {"again": True}
+def test_a_check_counts_if_its_step_has_read_or_staged_the_snapshot_or_if_its_metadata_names_it() -> None:
+    assert unaudited(stored(1), checked("c"), check=1) == ()
+    assert unaudited(checked("c", step="t"), stored(1)) == ()
+    assert unaudited(stored(1), checked("c", 1)) == ()
+
+
+def test_a_check_that_has_looked_at_other_rows_does_not_count() -> None:
+    assert unaudited(stored(2)) == ("`c` has not been evaluated",)
+    assert unaudited(stored(2), checked("c")) == ("`c` does not say which snapshot it has looked at",)
+    assert unaudited(stored(2), checked("c", 1)) == ("`c` has looked at snapshot 1",)
+    assert unaudited(stored(1), checked("c"), stored(2), check=1) == ("`c` has looked at snapshot 1",)
+    assert unaudited(stored(2), checked("c"), other=2) == ("`c` does not say which snapshot it has looked at",)
+
+
+def test_the_newest_evaluation_of_the_snapshot_counts() -> None:
+    failed = checked("c", 1, passed=False)
+    assert unaudited(stored(1), failed) == ("`c` has failed",)
+    assert unaudited(stored(1), failed, checked("c", 1)) == ()
+    assert unaudited(stored(1), checked("c", 1), failed) == ("`c` has failed",)
+    assert unaudited(stored(1), failed, checked("c")) == ("`c` has failed",)
+    assert unaudited(stored(1), checked("c"), checked("c", 1)) == ()
 
 
 def test_a_warning_does_not_keep_the_release_back() -> None:
-    found = recorded(stored(1), checked("warned", passed=False, warns=True), checked("failed", passed=False))
-    assert found.unaudited(["warned"]) == ()
-    assert found.unaudited(["missing", "failed"]) == ("`failed` has failed", "`missing` has not been evaluated")
+    assert unaudited(stored(1), checked("c", 1, passed=False, warns=True)) == ()
 
 
 def test_materializations_of_other_io_managers_are_ignored() -> None:
-    assert staged_materializations([RecordedEvent("r1", "t", dg.AssetMaterialization(KEY))]) == {}
+    assert staged_materializations([RecordedEvent("r1", "t", dg.AssetMaterialization(KEY))], {}) == {}
