@@ -72,20 +72,20 @@ def partition_scope(
     subject: str,
 ) -> PartitionScope:
     """Return the partitions of these keys, in any combination, and the columns that hold them."""
-    definitions = _by_dimension(partitions_def)
+    definitions = by_dimension(partitions_def)
     names = tuple(definitions)
     parts: list[Mapping[Any, str]]
     if isinstance(partitions_def, dg.MultiPartitionsDefinition):
         parts = [partitions_def.get_partition_key_from_str(str(key)).keys_by_dimension for key in keys]
     else:
         parts = [{None: key} for key in keys]
-    by_dimension = _columns_by_dimension(names, columns, subject=subject)
+    column_of = _columns_by_dimension(names, columns, subject=subject)
     slices = {
         name: {key: _slice(definitions[name], key) for key in dict.fromkeys(part[name] for part in parts)}
         for name in names
     }
     return PartitionScope(
-        dimensions=tuple(Dimension(name, by_dimension[name], _calendar(definitions[name])) for name in names),
+        dimensions=tuple(Dimension(name, column_of[name], _calendar(definitions[name])) for name in names),
         partitions=tuple(tuple(slices[name][part[name]] for name in names) for part in parts),
         keys=tuple(str(key) for key in keys),
     )
@@ -97,7 +97,7 @@ def partition_columns(
     """Return the columns that hold the partitions of an asset, or none for an asset without partitions."""
     if partitions_def is None:
         return ()
-    names = tuple(_by_dimension(partitions_def))
+    names = tuple(by_dimension(partitions_def))
     columns = parse_key(PARTITION_EXPR, metadata, subject=subject)
     return tuple(_columns_by_dimension(names, columns, subject=subject).values())
 
@@ -123,7 +123,7 @@ def _slice(partitions_def: dg.PartitionsDefinition, key: str) -> PartitionSlice:
     return PartitionSlice(key, TimeWindow(window.start, window.end))
 
 
-def _by_dimension(partitions_def: dg.PartitionsDefinition) -> dict[str | None, dg.PartitionsDefinition]:
+def by_dimension(partitions_def: dg.PartitionsDefinition) -> dict[str | None, dg.PartitionsDefinition]:
     """Return the definition of each dimension by name. The name of a single dimension is None."""
     if isinstance(partitions_def, dg.MultiPartitionsDefinition):
         return {item.name: item.partitions_def for item in partitions_def.partitions_defs}

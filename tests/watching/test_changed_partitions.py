@@ -14,7 +14,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform
-from pyiceberg.types import LongType, NestedField, TimestamptzType
+from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestamptzType
 
 from dagster_iceberg_spark import (
     ConfigurationError,
@@ -169,6 +169,51 @@ def test_a_partition_mapping_leads_from_the_upstream_partitions(
     assert [watch.tick() for watch in both] == [[], []]
     table.append(rows(3))
     assert [watch.tick() for watch in both] == [["2013-11-03", "2013-11-04"], ["2013-11-01"]]
+
+
+def test_rows_outside_of_every_partition_hide_no_other_row(
+    catalog: PyIcebergSqlCatalog, tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    """Dates at the ends of the calendar and NULL are in no partition. The other rows of their snapshot are."""
+    watch = Watch(tmp_path, instance, means, FOREIGN)
+    table = catalog.create_table(("raw", "sensors"), Schema(NestedField(1, "ts", DateType())))
+    table.append(pa.table({"ts": [dt.date(2013, 11, 1)]}))
+    watch.tick()
+    for days in ([dt.date.min], [dt.date.max], [None, None], [dt.date(2013, 11, 3)], [dt.date(2013, 11, 5), None]):
+        table.append(pa.table({"ts": pa.array(days, pa.date32())}))
+    assert watch.tick() == ["2013-11-03", "2013-11-05"]
+
+
+def test_days_in_texts_are_told(catalog: PyIcebergSqlCatalog, tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    watch = Watch(tmp_path, instance, means, FOREIGN)
+    table = catalog.create_table(("raw", "sensors"), Schema(NestedField(1, "ts", StringType())))
+    table.append(pa.table({"ts": ["2013-11-01"]}))
+    watch.tick()
+    table.append(pa.table({"ts": ["2013-11-07", "2013-11-08"]}))
+    assert watch.tick() == ["2013-11-07", "2013-11-08"]
+
+
+@pytest.mark.filterwarnings("ignore:Non-compliant tag keys:DeprecationWarning")  # Dagster's own tags
+def test_few_of_many_combinations_are_told(
+    catalog: PyIcebergSqlCatalog, tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    days = dg.DailyPartitionsDefinition("2000-01-01", end_date="2013-12-01")
+    both = dg.MultiPartitionsDefinition({"day": days, "region": dg.StaticPartitionsDefinition(["eu", "us"])})
+    assert both.get_num_partitions() > 2 * 5_000
+    columns = {"day": "ts", "region": "r"}
+
+    @dg.asset(io_manager_key="iceberg", partitions_def=both, metadata={"partition_expr": columns})
+    def regional(sensors: pa.Table) -> None: ...
+
+    upstream = foreign_table("sensors", table="raw.sensors", partitions_def=both, partition_expr=columns)
+    watch = Watch(tmp_path, instance, regional, upstream)
+    table = catalog.create_table(
+        ("raw", "sensors"), Schema(NestedField(1, "ts", DateType()), NestedField(2, "r", StringType()))
+    )
+    table.append(pa.table({"ts": [dt.date(2013, 11, 1)], "r": ["eu"]}))
+    watch.tick()
+    table.append(pa.table({"ts": [dt.date(2013, 11, 2)], "r": ["us"]}))
+    assert watch.tick() == ["2013-11-02|us"]
 
 
 def test_a_rollback_requests_nothing(table: Table, watch: Watch) -> None:
