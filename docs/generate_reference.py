@@ -136,7 +136,6 @@ PROPERTIES: Final = {
     "to name the same table may then write to it too",
     lineage.SHARERS_PROPERTY: "the other assets that have written to the table, as a JSON list",
     lineage.MAINTAINED_PROPERTY: "when the package [maintained](maintenance.md) the table last",
-    lineage.UNDONE_PROPERTY: "the newest [undos](undo.md) that moved `main` back, as a JSON list",
     **{
         name: f"`{value}`, for a table that the package creates, unless `iceberg/table_properties` sets another value"
         for name, value in {**CREATION_PROPERTIES, **whole_bounds(["<partition column>"])}.items()

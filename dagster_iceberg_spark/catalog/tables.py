@@ -1,6 +1,6 @@
 """Lists the tables of a catalog."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from pyiceberg.catalog import Catalog
@@ -8,9 +8,11 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.typedef import Identifier
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.look import call_catalog, open_catalog
+from dagster_iceberg_spark.catalog.look import call_catalog, look, open_catalog
 from dagster_iceberg_spark.catalog.nessie import is_nessie
+from dagster_iceberg_spark.errors import IcebergSparkError, NotAnIcebergTableError
 from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.snapshot import TableState
 
 _S3_TABLES: Final = "s3tables"
 """The service in the signatures of requests to AWS S3 Tables."""
@@ -32,6 +34,34 @@ def tables_of(
 
     found = call_catalog(description, listed, action="list the tables of")
     return tuple(TableIdentifier(parts[:-1], parts[-1]) for parts in sorted(set(found)))
+
+
+def readable_tables(
+    description: CatalogDescription, known: Mapping[TableIdentifier, TableState], warn: Callable[[str], None]
+) -> tuple[dict[TableIdentifier, TableState], list[str]]:
+    """Return the current state of each table of a catalog, and the names of those that cannot be read.
+
+    Args:
+        description: The catalog.
+        known: The tables whose state is known already.
+        warn: Called with a sentence about each table that cannot be read.
+
+    Raises:
+        CatalogUnavailableError: The catalog does not respond.
+    """
+    found, unread = dict[TableIdentifier, TableState](), list[str]()
+    for identifier in tables_of(description):
+        try:
+            state = known.get(identifier) or look(description, identifier)
+        except NotAnIcebergTableError:
+            continue
+        except IcebergSparkError as error:
+            warn(f"Nobody knows what {identifier} still needs, or was made from. {error}")
+            unread.append(str(identifier))
+            continue
+        if state is not None:
+            found[identifier] = state
+    return found, unread
 
 
 def manages_files(description: CatalogDescription) -> bool:

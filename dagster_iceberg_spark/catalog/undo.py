@@ -1,13 +1,13 @@
-"""Undoes snapshots through pyiceberg: `main` moves back, or a new snapshot takes the files back."""
+"""Undoes snapshots through pyiceberg: a new snapshot takes the files back."""
 
-import datetime as dt
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from typing import Any
 
 from pyiceberg.manifest import DataFile as ManifestDataFile
 from pyiceberg.table import Table
-from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate, TableUpdate
+from pyiceberg.table.update import AssertTableUUID, TableRequirement, TableUpdate
 
 from dagster_iceberg_spark.catalog.branches import can_commit
 from dagster_iceberg_spark.catalog.description import CatalogDescription
@@ -26,7 +26,6 @@ from dagster_iceberg_spark.catalog.transaction import (
     commit_table,
     commit_tables,
     discard_all,
-    discard_nothing,
     is_transactional,
 )
 from dagster_iceberg_spark.plan import undo_refusals
@@ -36,7 +35,7 @@ from dagster_iceberg_spark.plan.release import PublishedSnapshot
 from dagster_iceberg_spark.plan.undo import TableUndo
 from dagster_iceberg_spark.table.change import may_change_rows
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.lineage import UNDONE_PROPERTY
+from dagster_iceberg_spark.table.lineage import UNDONE_BRANCH
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
 
 
@@ -44,13 +43,14 @@ def undo_snapshots(
     description: CatalogDescription,
     undos: Sequence[tuple[TableUndo, BoundScope]],
     *,
-    run_id: str,
     by: str,
+    dry_run: bool,
     report: Callable[[str], None],
 ) -> tuple[dict[TableIdentifier, int], bool]:
     """Undo the snapshots of each table, whose rows are given. Return the new heads, and whether this was one commit.
 
-    If the catalog commits several tables at one instant, it undoes all of them or none.
+    If the catalog commits several tables at one instant, it undoes all of them or none. A dry run prepares the commits,
+    and discards them.
 
     Raises:
         CommitConflictError: Another writer has changed the same rows since, or commits at the same moment.
@@ -59,8 +59,10 @@ def undo_snapshots(
     commits = list[TableCommit]()
     with ExitStack() as stack:
         for undo, owned in undos:
-            commits.append(_commit(description, undo, owned, run_id=run_id, by=by))
+            commits.append(_commit(description, undo, owned, by=by))
             stack.callback(commits[-1].discard)
+        if dry_run:
+            return {}, False
         stack.pop_all()  # the catalog may make a commit whose answer is lost
     is_atomic = is_transactional(description)
     if is_atomic:
@@ -77,38 +79,39 @@ def undo_snapshots(
     return heads, is_atomic
 
 
-def _commit(
-    description: CatalogDescription, undo: TableUndo, owned: BoundScope, *, run_id: str, by: str
-) -> TableCommit:
+def _commit(description: CatalogDescription, undo: TableUndo, owned: BoundScope, *, by: str) -> TableCommit:
+    """Prepare the commit of a snapshot that takes the files back."""
     state = undo.state
     table = known_table(description, state.identifier, action="undo a run in")
     if not can_commit(description, table.metadata.format_version):
         raise undo_refusals.needs_engine(state.identifier)
-    requirements = (AssertTableUUID(uuid=table.metadata.table_uuid), as_seen(MAIN_BRANCH, state))
-    if undo.target_id is None:
-        snapshot_id, updates, discard = _reverted(description, table, undo, owned, by=by)
-    else:
-        snapshot_id, discard = undo.target_id, discard_nothing
-        record = undo.record(run_id, by, dt.datetime.now(dt.timezone.utc))
-        updates = (SetPropertiesUpdate(updates={UNDONE_PROPERTY: record}),)
-    published = {state.refs[MAIN_BRANCH]: PublishedSnapshot(snapshot_id, is_moved=True)}
-    moved = (*updates, move_of(table, MAIN_BRANCH, snapshot_id))
-    return TableCommit(state.identifier, table, requirements, moved, published, discard)
-
-
-def _reverted(
-    description: CatalogDescription, table: Table, undo: TableUndo, owned: BoundScope, *, by: str
-) -> tuple[int, tuple[TableUpdate, ...], Callable[[], None]]:
-    """Prepare the snapshot that takes the files back. Return its id, its updates, and what discards it."""
-    state = undo.state
     _refuse_changes_of_others(description, undo, owned)
-    transaction = table.transaction()
-    with translated_answers(description, action=f"read the manifests of {state.identifier} in"):
+    requirements: tuple[TableRequirement, ...] = (
+        AssertTableUUID(uuid=table.metadata.table_uuid),
+        as_seen(MAIN_BRANCH, state),
+    )
+    producers = list[Any]()
+    with translated_answers(description, action=f"read the manifests of {state.identifier} in"), ExitStack() as stack:
+        discard = partial(discard_manifests, producers)
+        stack.callback(discard)
+        transaction = table.transaction()
         added, removed = _net_files(table, undo)
         producer = add_snapshot(transaction, MAIN_BRANCH, undo.properties(by), removed, added, kind="overwrite")
-    if producer is None:
-        raise undo_refusals.needs_engine(state.identifier)
-    return producer.snapshot_id, added_snapshots(transaction), partial(discard_manifests, [producer])
+        if producer is None:
+            raise undo_refusals.needs_engine(state.identifier)
+        producers.append(producer)
+        keeper = None
+        if UNDONE_BRANCH not in state.refs:
+            keeper = add_snapshot(transaction, UNDONE_BRANCH, {}, [], [], kind="append")
+            producers.append(keeper)
+        stack.pop_all()
+    moved: list[TableUpdate] = [move_of(table, MAIN_BRANCH, producer.snapshot_id)]
+    if keeper is not None:
+        requirements += (as_seen(UNDONE_BRANCH, state),)
+        moved.append(move_of(table, UNDONE_BRANCH, keeper.snapshot_id))
+    published = {state.refs[MAIN_BRANCH]: PublishedSnapshot(producer.snapshot_id, is_moved=True)}
+    changes = (*added_snapshots(transaction), *moved)
+    return TableCommit(state.identifier, table, requirements, changes, published, discard)
 
 
 def _refuse_changes_of_others(description: CatalogDescription, undo: TableUndo, owned: BoundScope) -> None:

@@ -221,9 +221,10 @@ def env_drop(name: str, **options: Any) -> None:
 @click.option("--run", "run_id", required=True, help="The run to undo, or the id of an undo.")
 @location_options
 @click.option("--dry-run", is_flag=True, help="Show what would be undone, and change nothing.")
-@click.option("--cascade", is_flag=True, help="Undo also what was made from the run's rows, or has replaced them.")
+@click.option("--cascade", is_flag=True, help="Also undo what was made from the run's rows, or has replaced them.")
+@click.option("--partial", "is_partial", is_flag=True, help="Leave out what cannot be undone.")
 @click.option("--json", "as_json", is_flag=True, help="Print the tables as JSON.")
-def undo(*, run_id: str, dry_run: bool, cascade: bool, as_json: bool, **options: Any) -> None:
+def undo(*, run_id: str, dry_run: bool, cascade: bool, is_partial: bool, as_json: bool, **options: Any) -> None:
     """Take the tables of a run back to what they were before it, all of them or none where the catalog can.
 
     With DAGSTER_HOME set, Dagster records what is current again.
@@ -238,25 +239,32 @@ def undo(*, run_id: str, dry_run: bool, cascade: bool, as_json: bool, **options:
 
     with usage_errors(), home_instance() as instance:
         report = partial(say, err=True)
-        undone = partial(undo_run, run_id=run_id, dry_run=dry_run, cascade=cascade, instance=instance, report=report)
-        done = in_locations(options, lambda each: [undone(each)])
+        how = {"dry_run": dry_run, "cascade": cascade, "partial": is_partial}
+        done = in_locations(options, lambda each: [undo_run(each, run_id, **how, instance=instance, report=report)])
     tables = [table for each in done for table in each.tables]
     if as_json:
-        document = [{"by": each.by, "tables": [table.document() for table in each.tables]} for each in done]
+        document = [
+            {"by": each.by, "tables": [table.document() for table in each.tables], "left_out": list(each.left_out)}
+            for each in done
+        ]
         click.echo(json.dumps(document, indent=2))
         return
     rows = [
         (
             str(table.table),
-            table.how,
             "\n".join(map(str, table.undone)),
             "\n".join(table.partitions),
             "\n".join(table.runs),
         )
         for table in tables
     ]
-    print_table(("table", "how", "undone snapshots", "partitions", "runs"), rows, empty="Nothing to undo.")
+    print_table(("table", "undone snapshots", "partitions", "runs"), rows, empty="Nothing to undo.")
+    for table in tables:
+        if table.lost_columns:
+            say(f"{table.table} does not get back the columns {', '.join(table.lost_columns)}.")
     for each in done:
+        for left in each.left_out:
+            say(f"Not undone: {left}.")
         say("Nothing was changed." if dry_run else f"Undo this with: undo --run {each.by}")
 
 

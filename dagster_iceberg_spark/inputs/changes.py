@@ -14,9 +14,9 @@ from dagster_iceberg_spark.plan.incremental import (
     has_delete_files,
     may_have_rows,
     scan_of,
-    snapshots_since,
+    to_be_read,
 )
-from dagster_iceberg_spark.plan.read import ReadPlan, at_snapshot, new_snapshots, schemas_at
+from dagster_iceberg_spark.plan.read import ReadPlan, at_snapshot, passed_snapshots, schemas_at
 from dagster_iceberg_spark.plan.read_options import CHANGES_FALLBACK
 from dagster_iceberg_spark.table.change import may_remove_rows
 from dagster_iceberg_spark.table.lineage import RUN_ID, ReadKind
@@ -60,16 +60,17 @@ def _changes_since(
     state: TableState, plan: ReadPlan, kind: ReadKind, since: int, *, is_head: bool, catalog: CatalogDescription
 ) -> Changes | str:
     """Return the changes since a snapshot, or why they cannot be determined."""
-    snapshots = new_snapshots(state, plan, since, kind, is_head=is_head)
-    if snapshots is None:
+    passed = passed_snapshots(state, plan, since, is_head=is_head)
+    if passed is None:
         return (
             f"a history without snapshot {since}, which was read last: it has expired, was rolled back, or is on "
             "another branch"
         )
+    snapshots = to_be_read(passed, kind)
     obstacle = _obstacle(plan, kind, snapshots, catalog)
     if obstacle is not None:
         return obstacle
-    scan = scan_of(kind, snapshots, of_all=snapshots_since(state, since, plan.snapshot_id) or ())
+    scan = scan_of(kind, snapshots, passed)
     stored = schemas_at(state, snapshots) if scan == "files" else ()
     return Changes(kind, since, tuple(snapshot.snapshot_id for snapshot in snapshots), stored, scan)
 

@@ -15,7 +15,6 @@ from dagster_iceberg_spark.dagster_private import (
     resumable_runs,
     runs_in_progress,
 )
-from dagster_iceberg_spark.errors import IcebergSparkError, NotAnIcebergTableError
 from dagster_iceberg_spark.inputs.read_log import incremental_reads
 from dagster_iceberg_spark.plan.health import milliseconds
 from dagster_iceberg_spark.plan.maintenance import OrphanGuards, orphan_obstacle
@@ -57,22 +56,9 @@ class Readers:
 
     @cached_property
     def _found(self) -> tuple[dict[TableIdentifier, TableState], list[str]]:
-        from dagster_iceberg_spark.catalog.look import look
-        from dagster_iceberg_spark.catalog.tables import tables_of
+        from dagster_iceberg_spark.catalog.tables import readable_tables
 
-        found, unread = dict[TableIdentifier, TableState](), list[str]()
-        for identifier in tables_of(self.catalog):
-            try:
-                state = look(self.catalog, identifier)
-            except NotAnIcebergTableError:
-                continue
-            except IcebergSparkError as error:
-                self.warn(f"Nobody knows what {identifier} still needs. {error}")
-                unread.append(str(identifier))
-                continue
-            if state is not None:
-                found[identifier] = state
-        return found, unread
+        return readable_tables(self.catalog, {}, self.warn)
 
     @cached_property
     def in_progress(self) -> Sequence[RecentRun]:

@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 from dagster_iceberg_spark.plan import history_refusals
 from dagster_iceberg_spark.plan.options import WriteDisposition
 from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.change import with_undone
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.scope import share_of
@@ -81,9 +82,11 @@ def decide_adoption(
     if since_ms is None:
         return Adoption()
     younger: list[Snapshot] = []
-    for snapshot in state.ancestors(branch):
+    for snapshot, is_undone in with_undone(state.ancestors(branch)):
         if snapshot.committed_at_ms < since_ms:
             break
+        if is_undone:
+            continue
         token = snapshot.summary.get(lineage.COMMIT_TOKEN)
         candidate = next((candidate for candidate in candidates if candidate.token == token), None)
         if candidate is None:

@@ -12,7 +12,7 @@ from dagster_iceberg_spark.plan import history_refusals
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile, within_file
-from dagster_iceberg_spark.table.change import may_change_rows
+from dagster_iceberg_spark.table.change import is_news, may_change_rows, reason_of, with_undone
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import (
     ASSET_KEY,
@@ -23,6 +23,7 @@ from dagster_iceberg_spark.table.lineage import (
     ReadKind,
     UpstreamRead,
     has_all_reads,
+    undone_by,
     upstream_reads,
 )
 from dagster_iceberg_spark.table.schema import Schema
@@ -127,8 +128,9 @@ def position_in(snapshot: Snapshot, table: OutputTable, now: UpstreamRead, keys:
         return same[0] if len(same) == len(reads) == 1 else None
     if not reads and not has_all_reads(snapshot.summary.get(UPSTREAM, "")):
         return f"snapshot {snapshot.snapshot_id} of the asset, which has too many inputs to list"
-    # A read of a table that did not exist, or had no snapshot, read nothing.
-    recorded = (read for read in reads if read.snapshot_id is not None)
+    # A read of a table that did not exist, or had no snapshot, read nothing. After an undo, nothing counts as read.
+    is_undo = reason_of(snapshot) == "undo"
+    recorded = (read for read in reads if is_undo or read.snapshot_id is not None)
     read = next((read for read in recorded if share_read(read, now, keys) != "none"), None)
     if read is None:
         return None
@@ -186,20 +188,37 @@ def may_have_rows(scope: BoundScope, files: Sequence[DataFile]) -> bool:
     return any(within_file(scope, file).boxes for file in files)
 
 
-def scan_of(kind: ReadKind, snapshots: Sequence[Snapshot], of_all: Sequence[Snapshot]) -> Scan:
+def to_be_read(passed: Sequence[Snapshot], kind: ReadKind) -> tuple[Snapshot, ...]:
+    """Return the snapshots that have something to read, of those that have been made since, oldest first.
+
+    A changelog has every change. What was undone since, and what undid it, is otherwise as if it had never been.
+    """
+    if kind == "changelog":
+        return tuple(filter(may_change_rows, passed))
+    ids, left = {snapshot.snapshot_id for snapshot in passed}, list[Snapshot]()
+    for snapshot, is_undone in with_undone(reversed(passed)):
+        undone = undone_by(snapshot.summary)
+        has_effect = not is_undone and not (undone and undone <= ids)
+        if has_effect and is_news(snapshot):
+            left.append(snapshot)
+    return tuple(reversed(left))
+
+
+def scan_of(kind: ReadKind, snapshots: Sequence[Snapshot], passed: Sequence[Snapshot]) -> Scan:
     """Return the scan that reads the changes of snapshots. For `changes`, none of them has removed rows.
 
-    `of_all` are these and those between them without news, such as the end of a retention. The scan `inserts` would
-    read what they had to write again.
+    `passed` are these and the others between them, such as the end of a retention. The scans `appends` and `inserts`
+    would read what those have written.
     """
     if not snapshots:
         return "nothing"
     if kind == "changelog":
         return "changelog"
-    if all(snapshot.operation == "append" for snapshot in snapshots):
+    own = {snapshot.snapshot_id for snapshot in snapshots}
+    others = [item for item in passed if item.snapshot_id not in own and may_change_rows(item)]
+    if all(item.operation == "append" for item in snapshots) and all(item.operation != "append" for item in others):
         return "appends"
-    has_others = sum(map(may_change_rows, of_all)) > len(snapshots)
-    return "files" if has_others or any(map(has_delete_files, snapshots)) else "inserts"
+    return "files" if others or any(map(has_delete_files, snapshots)) else "inserts"
 
 
 def has_delete_files(snapshot: Snapshot) -> bool:

@@ -6,8 +6,8 @@ from typing import Any
 
 from dagster_iceberg_spark.plan.history import HistoryEntry
 from dagster_iceberg_spark.table import lineage
-from dagster_iceberg_spark.table.change import reason_of
-from dagster_iceberg_spark.table.lineage import UpstreamRead, has_all_reads, undone_by, upstream_reads
+from dagster_iceberg_spark.table.change import reason_of, with_undone
+from dagster_iceberg_spark.table.lineage import UpstreamRead, has_all_reads, upstream_reads
 from dagster_iceberg_spark.table.scope import listed_keys, share_of
 from dagster_iceberg_spark.table.snapshot import Snapshot, ancestry
 
@@ -47,12 +47,11 @@ class TableHistory:
         A snapshot that replaces partitions hides what older ones have written to them.
         """
         wanted = None if read.scope is None else self.listed(read.scope)
-        found, hidden, undone = list[Snapshot](), set[str](), set[int]()
-        for snapshot in self.line(read.snapshot_id):
+        found, hidden = list[Snapshot](), set[str]()
+        for snapshot, is_undone in with_undone(self.line(read.snapshot_id)):
             if snapshot.snapshot_id == read.since:
                 break
-            undone |= undone_by(snapshot.summary)
-            if snapshot.snapshot_id in undone or reason_of(snapshot) in ("start", "compaction", "undo"):
+            if is_undone or reason_of(snapshot) in ("start", "compaction", "undo"):
                 continue
             described = snapshot.summary.get(lineage.PARTITION_KEYS)
             keys = None if described is None else self.listed(described)

@@ -12,9 +12,8 @@ from dagster_iceberg_spark.plan.incremental import Changes, snapshots_since
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile
 from dagster_iceberg_spark.plan.partition_files import partition_files
 from dagster_iceberg_spark.plan.read_options import ROW_FILTER, ReadOptions
-from dagster_iceberg_spark.table.change import is_news, may_change_rows
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.lineage import RUN_ID, STEP_KEY, UPSTREAM, ReadKind, UpstreamRead, upstream_reads
+from dagster_iceberg_spark.table.lineage import RUN_ID, STEP_KEY, UPSTREAM, UpstreamRead, upstream_reads
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, Predicate, all_of
 from dagster_iceberg_spark.table.schema import Field, Schema, are_same_columns
 from dagster_iceberg_spark.table.scope import PartitionScope
@@ -161,21 +160,15 @@ def chosen_read(reads: Sequence[UpstreamRead], same: Sequence[UpstreamRead]) -> 
     return chosen[0] if len({(read.snapshot_id, read.since) for read in chosen}) == 1 else None
 
 
-def new_snapshots(
-    state: TableState, plan: ReadPlan, since: int, kind: ReadKind, *, is_head: bool
-) -> tuple[Snapshot, ...] | None:
-    """Return the snapshots after `since` that have something to read, up to the plan's snapshot, oldest first.
-
-    A changelog also tells which rows were removed at the end of their retention.
+def passed_snapshots(state: TableState, plan: ReadPlan, since: int, *, is_head: bool) -> tuple[Snapshot, ...] | None:
+    """Return the snapshots after `since` up to the plan's snapshot, oldest first.
 
     Return None if `since` is not an ancestor of that snapshot: the head of a branch or a tag may be older than it after
     a rollback. An input that itself selects an older snapshot is an error.
     """
     if not is_head and plan.snapshot_id != since and snapshots_since(state, plan.snapshot_id or 0, since) is not None:
         raise read_refusals.earlier_than_read(str(state.identifier), plan.snapshot_id, since)
-    snapshots = snapshots_since(state, since, plan.snapshot_id)
-    has_changes = may_change_rows if kind == "changelog" else is_news
-    return None if snapshots is None else tuple(filter(has_changes, snapshots))
+    return snapshots_since(state, since, plan.snapshot_id)
 
 
 def reads_everything(plan: ReadPlan) -> bool:

@@ -1,23 +1,18 @@
 """Decides how the snapshots of a run are undone, and which others were made from them."""
 
-import datetime as dt
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, Final, Literal, TypeAlias
 
 from dagster_iceberg_spark.plan import undo_refusals
 from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.change import reason_of, with_undone
 from dagster_iceberg_spark.table.lineage import UpstreamRead, upstream_reads
 from dagster_iceberg_spark.table.scope import listed_keys, share_of
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
-
-How: TypeAlias = Literal["rollback", "revert", "restore"]
-"""`main` moves back; a new snapshot takes the files back; or `main` moves forward again, which undoes an undo."""
-_KEPT_RECORDS: Final = 20
+from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +21,31 @@ class TableUndo:
 
     Args:
         snapshots: The snapshots, newest first.
-        target_id: The snapshot that `main` moves to, or None for a revert.
         later: The snapshots of `main` that stay and are newer than one of these, newest first. Those that are undone
             already are left out, and so is what undid them: together they have changed nothing.
     """
 
     state: TableState
     snapshots: tuple[Snapshot, ...]
-    how: How
-    target_id: int | None = None
     later: tuple[Snapshot, ...] = ()
 
     @property
     def appends(self) -> bool:
         """Whether the snapshots have only appended rows."""
         return all(snapshot.summary.get(lineage.WRITE_DISPOSITION) == "append" for snapshot in self.snapshots)
+
+    @property
+    def has_base(self) -> bool:
+        """Whether the files before the snapshots are still there, or there were none."""
+        oldest = self.snapshots[-1]
+        is_first = oldest.count("total-data-files") == oldest.count("added-data-files")
+        return oldest.parent_snapshot_id in self.state.snapshots or (oldest.parent_snapshot_id is None and is_first)
+
+    def lost_columns(self) -> tuple[str, ...]:
+        """Return the columns that the table had before the snapshots and lacks now: dropped or renamed ones."""
+        before = self.state.snapshots.get(self.snapshots[-1].parent_snapshot_id or 0)
+        schema = None if before is None or before.schema_id is None else self.state.schemas.get(before.schema_id)
+        return tuple(name for name in (schema.names if schema else ()) if self.state.schema.field(name) is None)
 
     def restored(self) -> Snapshot | None:
         """Return the newest snapshot of exactly these partitions before those that are undone, if there is one."""
@@ -52,36 +57,50 @@ class TableUndo:
         )
 
     def properties(self, by: str) -> dict[str, str]:
-        """Return the lineage of the snapshot that reverts. The restored rows keep their inputs.
+        """Return the lineage of the snapshot that undoes. The restored rows keep their inputs.
 
-        Raises:
-            ConfigurationError: The snapshots are the first that read an input incrementally. A snapshot cannot record
-                that nothing has been read.
+        An input that these snapshots were the first to read incrementally counts as not read.
         """
         newest, restored = self.snapshots[0].summary, self.restored()
-        read = {item.input_name for snapshot in self.snapshots for item in _incremental_reads(snapshot)}
-        if not read <= {item.input_name for item in _incremental_reads(restored)}:
-            raise undo_refusals.first_read(self.state.identifier)
+        known = {item.input_name for item in _incremental_reads(restored)}
+        first = {
+            item.input_name: item
+            for snapshot in self.snapshots
+            for item in _incremental_reads(snapshot)
+            if item.input_name not in known
+        }
         kept = (lineage.ASSET_KEY, lineage.PARTITION_KEYS, lineage.PARTITION_DIGEST)
         ids = [snapshot.snapshot_id for snapshot in self.snapshots]
+        upstream = "" if restored is None else restored.summary.get(lineage.UPSTREAM, "")
         return {
             **{key: newest[key] for key in kept if key in newest},
             lineage.RUN_ID: by,
             lineage.WRITE_DISPOSITION: lineage.UNDO,
             lineage.UNDOES: json.dumps(ids, separators=(",", ":")),
-            lineage.UPSTREAM: "[]" if restored is None else restored.summary.get(lineage.UPSTREAM, "[]"),
+            lineage.UPSTREAM: lineage.with_forgotten_reads(upstream, first.values()),
         }
 
-    def record(self, run_id: str, by: str, at: dt.datetime) -> str:
-        """Return the table property that records the move of `main`, with the records before it."""
-        own = {
-            "run": run_id,
-            "by": by,
-            "at": at.isoformat(timespec="seconds"),
-            "from": self.state.refs.get(MAIN_BRANCH),
-            "to": self.target_id,
-        }
-        return json.dumps([*records_of(self.state), own][-_KEPT_RECORDS:], separators=(",", ":"))
+
+@dataclass(frozen=True, slots=True)
+class UndoPlan:
+    """The tables in which a run is undone, dependents first, and in words what is left out."""
+
+    tables: tuple[TableUndo, ...]
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSnapshot:
+    """A snapshot that Dagster has recorded of a run.
+
+    Args:
+        asset: The asset, with slashes between the parts of its key.
+        token: The commit token, if the rows waited for a release, which may have published them in another snapshot.
+    """
+
+    snapshot_id: int
+    asset: str
+    token: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,82 +133,122 @@ class _Line:
 
     @classmethod
     def of(cls, state: TableState) -> "_Line":
-        """Read the line. A revert that is undone itself has no effect."""
-        snapshots, undone, undoing = tuple(state.ancestors()), set[int](), set[int]()
-        for snapshot in snapshots:
-            ids = snapshot.summary.get(lineage.UNDOES)
-            if ids is not None and snapshot.snapshot_id not in undone:
-                undone |= set(json.loads(ids))
-                undoing.add(snapshot.snapshot_id)
-        places = {snapshot.snapshot_id: place for place, snapshot in enumerate(snapshots)}
-        return cls(snapshots, places, frozenset(undone & places.keys()), frozenset(undone | undoing))
+        """Read the line."""
+        passed = tuple(with_undone(state.ancestors()))
+        places = {snapshot.snapshot_id: place for place, (snapshot, _) in enumerate(passed)}
+        undone = frozenset(snapshot.snapshot_id for snapshot, is_undone in passed if is_undone)
+        undoing = frozenset(snapshot.snapshot_id for snapshot, _ in passed if reason_of(snapshot) == "undo")
+        return cls(tuple(snapshot for snapshot, _ in passed), places, undone, undone | undoing)
+
+    @property
+    def oldest_of_a_cut(self) -> Snapshot | None:
+        """The oldest snapshot, if older ones have expired."""
+        oldest = self.snapshots[-1] if self.snapshots else None
+        return None if oldest is None or oldest.parent_snapshot_id is None else oldest
 
 
-def records_of(state: TableState) -> list[Mapping[str, Any]]:
-    """Return the records of undos that moved `main` back."""
-    try:
-        records = json.loads(state.properties.get(lineage.UNDONE_PROPERTY, "[]"))
-    except ValueError:  # somebody else has set the property
-        return []
-    return [item for item in records if isinstance(item, dict)] if isinstance(records, list) else []
+def plan_undo(
+    states: Sequence[TableState],
+    run_id: str,
+    *,
+    others: Sequence[TableState] = (),
+    unread: Sequence[str] = (),
+    recorded: Sequence[RecordedSnapshot] | None = None,
+    cascade: bool = False,
+    partial: bool = False,
+) -> UndoPlan:
+    """Plan the undo of a run in these tables, dependents first.
 
-
-def plan_undo(states: Sequence[TableState], run_id: str, *, cascade: bool = False) -> tuple[TableUndo, ...]:
-    """Plan the undo of a run in these tables, dependents first. `cascade` also undoes what was made from its rows.
+    Args:
+        states: The tables of the code location.
+        run_id: The run, or the id of an undo.
+        others: The other tables of the catalog.
+        unread: The tables that could not be read.
+        recorded: What Dagster has recorded of the run, or None if it does not know the run.
+        cascade: Whether to undo as well what was made from the run's rows, or has replaced them.
+        partial: Whether to leave out what cannot be undone.
 
     Raises:
-        UpstreamMissingError: No table has a snapshot of the run, or it is undone already.
+        UpstreamMissingError: No table has a snapshot of the run that is not undone, or a part of it cannot be undone.
         CommitConflictError: Other snapshots were made from those of the run, or have replaced their rows.
     """
-    tables = {str(state.identifier): state for state in states}
+    tables = {str(state.identifier): state for state in (*states, *others)}
     lines = {name: _Line.of(state) for name, state in tables.items()}
-    chosen = {
-        name: {
-            item.snapshot_id
-            for item in line.snapshots
-            if item.summary.get(lineage.RUN_ID) == run_id and item.snapshot_id not in line.undone
-        }
-        for name, line in lines.items()
-    }
-    restored = [undo for state in states if (undo := _restored(state, run_id)) is not None]
-    if not any(chosen.values()) and not restored:
-        raise undo_refusals.unknown_run(run_id)
+    own = {str(state.identifier) for state in states}
+    chosen = {name: _made_by(run_id, line) for name, line in lines.items()}
+    left_out = [
+        *(
+            f"{name}, which no asset of this code location stores"
+            for name in chosen
+            if chosen[name] and name not in own
+        ),
+        *_unaccounted(run_id, tables, own, lines, chosen, recorded),
+        *(f"{name}, which cannot be read and may have been made from the rows" for name in unread),
+    ]
+    chosen = {name: ids if name in own else set() for name, ids in chosen.items()}
     while found := list(_dependents(lines, chosen)):
         if not cascade:
             raise undo_refusals.has_dependents(run_id, found[0].source, list(map(str, found)))
         for dependent in found:
+            if dependent.table not in own:
+                raise undo_refusals.foreign_dependent(run_id, dependent.source, str(dependent))
             chosen[dependent.table].add(dependent.snapshot.snapshot_id)
-    for undo in restored:
-        if chosen[str(undo.state.identifier)]:
-            raise undo_refusals.cannot_restore(undo.state.identifier, undo.target_id or 0, 0)
-    undone = [_of_table(tables[name], lines[name], ids) for name, ids in chosen.items() if ids]
-    return (*restored, *_dependents_first(undone))
+    undos = [_of_table(tables[name], lines[name], ids) for name, ids in chosen.items() if ids]
+    left_out += [
+        f"{undo.state.identifier}: the snapshot before {undo.snapshots[-1].snapshot_id}, which it would go back to, "
+        "has expired"
+        for undo in undos
+        if not undo.has_base
+    ]
+    undos = [undo for undo in undos if undo.has_base]
+    if left_out and not (partial and undos):
+        raise undo_refusals.incomplete(run_id, left_out)
+    if not undos:
+        raise undo_refusals.unknown_run(run_id)
+    return UndoPlan(tuple(_dependents_first(undos)), tuple(left_out))
 
 
-def _restored(state: TableState, run_id: str) -> TableUndo | None:
-    """Return the undo of an undo that moved `main` back."""
-    record = next((item for item in reversed(records_of(state)) if item.get("by") == run_id), None)
-    if record is None:
-        return None
-    undone, target = record.get("from"), record.get("to")
-    if not isinstance(undone, int) or state.refs.get(MAIN_BRANCH) != target or undone not in state.snapshots:
-        raise undo_refusals.cannot_restore(state.identifier, undone, target)
-    return TableUndo(state, (), "restore", undone)
+def _made_by(run_id: str, line: _Line) -> set[int]:
+    """Return the snapshots of a line that a run has made and that are not undone."""
+    made = (item.snapshot_id for item in line.snapshots if item.summary.get(lineage.RUN_ID) == run_id)
+    return {snapshot_id for snapshot_id in made if snapshot_id not in line.undone}
+
+
+def _unaccounted(
+    run_id: str,
+    tables: Mapping[str, TableState],
+    own: Collection[str],
+    lines: Mapping[str, _Line],
+    chosen: Mapping[str, AbstractSet[int]],
+    recorded: Sequence[RecordedSnapshot] | None,
+) -> Iterator[str]:
+    """Yield in words what the run has written, or may have written, and no history of a `main` has any longer."""
+    found = [lines[name].snapshots[lines[name].places[item]] for name, ids in chosen.items() for item in ids]
+    began_ms = min((item.committed_at_ms for item in found), default=0)
+    tokens = {item.summary.get(lineage.COMMIT_TOKEN) for line in lines.values() for item in line.snapshots}
+    for item in recorded or ():
+        is_known = any(item.snapshot_id in state.snapshots for state in tables.values())
+        if not is_known and (item.token is None or item.token not in tokens):
+            yield f"snapshot {item.snapshot_id} of {item.asset}, which no table of the catalog has any longer"
+    for name, line in lines.items():
+        begins, state = line.oldest_of_a_cut, tables[name]
+        if begins is None:
+            continue
+        was_current = {snapshot_id for _, snapshot_id in state.snapshot_log} - line.places.keys()
+        below = (state.snapshots[item] for item in was_current if item in state.snapshots)
+        for snapshot in below:
+            is_of_run = snapshot.summary.get(lineage.RUN_ID) == run_id
+            if is_of_run and snapshot.committed_at_ms <= begins.committed_at_ms:
+                yield f"snapshot {snapshot.snapshot_id} of {name}, after which snapshots have expired"
+        if not recorded and name in own and found and begins.committed_at_ms > began_ms:
+            yield f"{name}, whose history begins with snapshot {begins.snapshot_id}, after the run"
 
 
 def _of_table(state: TableState, line: _Line, chosen: AbstractSet[int]) -> TableUndo:
     snapshots = tuple(item for item in line.snapshots if item.snapshot_id in chosen)
-    oldest = snapshots[-1]
-    target = oldest.parent_snapshot_id
-    is_first = target is None and oldest.count("total-data-files") == oldest.count("added-data-files")
-    if target not in state.snapshots and not is_first:
-        raise undo_refusals.expired(state.identifier, oldest.snapshot_id)
-    if snapshots == line.snapshots[: len(snapshots)] and target is not None:
-        return TableUndo(state, snapshots, "rollback", target)
-    newer = line.snapshots[: line.places[oldest.snapshot_id]]
+    newer = line.snapshots[: line.places[snapshots[-1].snapshot_id]]
     left_out = chosen | line.without_effect
-    later = tuple(item for item in newer if item.snapshot_id not in left_out)
-    return TableUndo(state, snapshots, "revert", later=later)
+    return TableUndo(state, snapshots, tuple(item for item in newer if item.snapshot_id not in left_out))
 
 
 def _dependents_first(undos: Sequence[TableUndo]) -> list[TableUndo]:

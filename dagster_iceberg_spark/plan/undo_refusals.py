@@ -32,25 +32,26 @@ def has_dependents(run_id: str, source: str, dependents: Sequence[str]) -> Commi
     )
 
 
-def cannot_restore(identifier: TableIdentifier, undone: object, target: object) -> CommitConflictError:
-    """The table has moved since `main` was moved back."""
+def foreign_dependent(run_id: str, source: str, dependent: str) -> CommitConflictError:
+    """A table of another code location was made from the rows."""
     return CommitConflictError.refusing(
         "undo",
-        f"the undo in {identifier}",
-        expected=f"snapshot {target} as the newest of `main`, and snapshot {undone}, which was undone",
-        found="later commits, or none of that id, because it has expired",
-        hint="run the assets again instead.",
+        f"the run {run_id}",
+        expected=f"what was made from its rows of {source} to be in this code location",
+        found=dependent,
+        hint="undo that run in its own code location first.",
     )
 
 
-def expired(identifier: TableIdentifier, snapshot_id: int) -> UpstreamMissingError:
-    """The snapshot before those of the run has expired, and its files may be gone."""
+def incomplete(run_id: str, left_out: Sequence[str]) -> UpstreamMissingError:
+    """A part of the run cannot be undone."""
+    more = f"; and {len(left_out) - _SHOWN} more" if len(left_out) > _SHOWN else ""
     return UpstreamMissingError.refusing(
         "undo",
-        str(identifier),
-        expected=f"the snapshot before {snapshot_id}, which the table would go back to",
-        found="none: it has expired",
-        hint="run the assets again instead.",
+        f"the run {run_id}",
+        expected="all that it has written in the history of `main` of the tables of this code location",
+        found=f"{'; '.join(left_out[:_SHOWN])}{more}",
+        hint="run the assets again instead, or undo the rest with `--partial`.",
     )
 
 
@@ -74,17 +75,6 @@ def needs_engine(identifier: TableIdentifier) -> ConfigurationError:
         found="a table of format 3, in a directory or with delete files, a new partition spec, or files that "
         "compaction has rewritten",
         hint="run the assets again instead, or roll the table back with `CALL system.rollback_to_snapshot`.",
-    )
-
-
-def first_read(identifier: TableIdentifier) -> ConfigurationError:
-    """The snapshots are the first that read an input incrementally."""
-    return ConfigurationError.refusing(
-        "undo",
-        str(identifier),
-        expected="an earlier snapshot of the asset, which says how far its incremental input was read",
-        found="none, and later snapshots of others on top of it",
-        hint="undo the later runs first.",
     )
 
 

@@ -1,6 +1,6 @@
 """What a snapshot has changed, and why, as its summary tells."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, Literal, TypeAlias
 
 from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN, RETENTION, RUN_ID, UNDOES, WRITE_DISPOSITION, undone_by
@@ -72,6 +72,19 @@ def is_news(snapshot: Snapshot) -> bool:
 def _is_counted(snapshot: Snapshot) -> bool:
     """Return whether the writer has counted files. It leaves out counts of zero, but no total."""
     return "total-data-files" in snapshot.summary
+
+
+def with_undone(line: Iterable[Snapshot]) -> Iterator[tuple[Snapshot, bool]]:
+    """Yield each snapshot of a line, newest first, and whether a later one has undone it.
+
+    An undo that is undone itself undoes nothing.
+    """
+    undone = set[int]()
+    for snapshot in line:
+        is_undone = snapshot.snapshot_id in undone
+        if not is_undone:
+            undone |= undone_by(snapshot.summary)
+        yield snapshot, is_undone
 
 
 def runs_behind(state: TableState, snapshot: Snapshot) -> Iterable[str]:

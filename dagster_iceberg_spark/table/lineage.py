@@ -7,8 +7,8 @@ import datetime as dt
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from dagster_iceberg_spark.table.scope import PartitionScope
@@ -46,8 +46,13 @@ MAINTAINED_PROPERTY: Final = "dagster.maintained_at"
 """Table property: when the package maintained the table last, in ISO 8601."""
 RETENTION: Final = "retention"
 """The write disposition of a snapshot that deletes rows of partitions that are not retained any longer."""
-UNDONE_PROPERTY: Final = "dagster.undone"
-"""Table property: the newest undos that moved `main` back, which adds no snapshot, as a JSON list."""
+UNDONE_BRANCH: Final = "dagster_undone"
+"""The branch of a table in which runs were undone. It holds an empty snapshot, which `main` does not have.
+
+An undo adds files that an earlier snapshot has removed. When that snapshot expires, `IncrementalFileCleanup` of Iceberg
+1.12 deletes what it removed, whoever has it now. Iceberg uses `ReachableFileCleanup`, which looks at all snapshots, if
+one of them is no ancestor of `main` (`RemoveSnapshots.hasNonMainSnapshots`).
+"""
 
 EXPIRED_SNAPSHOTS_TABLE: Final = "dagster_expired_snapshots"
 """The table of each namespace in which maintenance keeps the summaries of expired snapshots."""
@@ -228,6 +233,14 @@ def with_published_reads(document: str, published: Mapping[int, int]) -> str:
         if row["snapshot_id"] in published:
             row["staged_snapshot_id"] = row["snapshot_id"]
             row["snapshot_id"] = published[row["snapshot_id"]]
+    return json.dumps(written, separators=(",", ":"))
+
+
+def with_forgotten_reads(document: str, reads: Iterable[UpstreamRead]) -> str:
+    """Return the inputs of a summary, and others of which nothing counts as read."""
+    written = json.loads(document) if document else []
+    rows = written if isinstance(written, list) else written.setdefault("changes", [])
+    rows += [replace(read, snapshot_id=None, since=None, is_repeated=False).document() for read in reads]
     return json.dumps(written, separators=(",", ":"))
 
 

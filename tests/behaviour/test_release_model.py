@@ -77,7 +77,6 @@ class ReleaseMachine(RuleBasedStateMachine):
         self.keys: dict[str, str] = {}
         self.undoes: dict[str, str] = {}
         self.lines: dict[str, list[str]] = {"a": [], "b": []}
-        self.rollbacks: dict[str, tuple[Entry, dict[str, list[str]]]] = {}
 
     @initialize(layout=st.sampled_from(LAYOUTS), version=st.sampled_from([1, 2]))
     def start(self, *, layout: list[str], version: int) -> None:
@@ -150,7 +149,6 @@ class ReleaseMachine(RuleBasedStateMachine):
     def undone(self, pick: int, dies: str) -> None:
         """A run or an undo is undone, unless a later one has written its key."""
         entry = [*self.entries.values()][pick % len(self.entries)]
-        is_newest = {name: line[-1] == entry.by for name, line in self.lines.items()}
         later = [by for line in self.lines.values() for by in line[line.index(entry.by) + 1 :]]
         left = [by for by in later if by not in self._without_effect()]
         is_free = entry.key not in map(self.keys.get, left) and entry.after[1] == self.foreign[entry.key]
@@ -170,29 +168,12 @@ class ReleaseMachine(RuleBasedStateMachine):
         except CatalogUnavailableError:
             self.steps["crashed undos"] += 1
             if dies == "after":
-                self._undo(entry, "", is_newest)
+                self._undo(entry, "")
         else:
             assert is_free
-            self._undo(entry, by, is_newest)
+            self._undo(entry, by)
         finally:
             self.patches.undo()
-        self._check()
-
-    @precondition(lambda self: self.rollbacks)
-    @rule(pick=st.integers(0, 99))
-    def restored(self, pick: int) -> None:
-        """An undo that moved `main` back is undone, unless somebody has committed since."""
-        by = [*self.rollbacks][pick % len(self.rollbacks)]
-        entry, lines = self.rollbacks[by]
-        try:
-            undo_run(self._definitions(), by, report=lambda _: None)
-        except CommitConflictError:
-            assert lines != self.lines or self.is_maintained, "what was undone may have expired"
-        else:
-            assert lines == self.lines
-            del self.rollbacks[by]
-            self._apply(entry)
-            self.steps["restored"] += 1
         self._check()
 
     @precondition(lambda self: self.exists)
@@ -201,29 +182,17 @@ class ReleaseMachine(RuleBasedStateMachine):
         self._meanwhile(action, key, key)
         self._check()
 
-    def _undo(self, entry: Entry, by: str, is_newest: dict[str, bool]) -> None:
-        """Move `main` back in the tables where the entry is the newest, and revert it in the others."""
+    def _undo(self, entry: Entry, by: str) -> None:
+        """Go back to the rows before the entry, by a snapshot of each table."""
         own = by or f"unknown {len(self.lines['b'])}"
-        for name, is_rollback in is_newest.items():
-            if is_rollback:
-                self.lines[name].pop()
-            else:
-                self.lines[name].append(own)
+        for line in self.lines.values():
+            line.append(own)
         (self.values[entry.key], self.foreign[entry.key]) = entry.before
         self.keys[own] = entry.key
         self.undoes[own] = entry.by
-        if is_newest["b"]:
-            del self.entries[entry.by]
-        if all(is_newest.values()):
-            self.steps["rollbacks"] += 1
-            if by:
-                self.rollbacks[by] = (entry, {name: list(line) for name, line in self.lines.items()})
-        elif any(is_newest.values()):  # its undo is not drawn: it is in the line of one table
-            self.steps["mixed undos"] += 1
-        else:
-            self.steps["reverts"] += 1
-            if by:
-                self.entries[by] = Entry(by, entry.key, entry.after, entry.before)
+        self.steps["undos"] += 1
+        if by:
+            self.entries[by] = Entry(by, entry.key, entry.after, entry.before)
 
     def _without_effect(self) -> set[str]:
         """Return what is undone in the lines, and what has undone it. An undo that is undone has no effect."""

@@ -1,13 +1,20 @@
 """Undo: the tables of a run go back to what they were before it."""
 
-import json
+import time
 from typing import Any
 
 import dagster as dg
 import polars as pl
 import pytest
 
-from dagster_iceberg_spark import CatalogUnavailableError, CommitConflictError, build_release, build_undo_op
+from dagster_iceberg_spark import (
+    CatalogUnavailableError,
+    CommitConflictError,
+    ConfigurationError,
+    UpstreamMissingError,
+    build_release,
+    build_undo_op,
+)
 from dagster_iceberg_spark.catalog import undo as undos
 from dagster_iceberg_spark.undo import Undo, undo_run
 from tests.lakes import Lake, frame_asset, hours_asset
@@ -44,33 +51,101 @@ def both(lake: Lake, value: str, day: str = DAY) -> str:
 
 @pytest.mark.each_engine
 @pytest.mark.feature("runs are undone")
-def test_a_run_at_the_head_of_its_tables_is_rolled_back_and_restored(lake: Lake) -> None:
+def test_a_run_is_undone_and_its_undo_too(lake: Lake) -> None:
     both(lake, "1")
     run = both(lake, "3")
     planned = undo(lake, run, dry_run=True)
     assert (planned.is_atomic, seen(lake)) == (None, ([3], [6]))
     done = undo(lake, run)
-    assert [(str(table.table), table.how) for table in done.tables] == [
-        ("db.doubled", "rollback"),
-        ("db.hours", "rollback"),
-    ]
-    assert (done.is_atomic, seen(lake)) == (True, ([1], [2]))
-    (record,) = json.loads(lake.table("hours").properties["dagster.undone"])
-    assert (record["run"], record["by"], record["to"]) == (run, done.by, lake.head("hours").snapshot_id)
-    undo(lake, done.by)
+    assert [str(table.table) for table in done.tables] == ["db.doubled", "db.hours"]
+    assert (done.is_atomic, done.left_out, seen(lake)) == (True, (), ([1], [2]))
+    summary = lake.summaries("hours")[-2]  # the last one is the empty one
+    assert (summary["dagster.run_id"], summary["dagster.partition_keys"]) == (done.by, DAY)
+    again = undo(lake, done.by)
     assert seen(lake) == ([3], [6])
-    with pytest.raises(CommitConflictError, match="expected snapshot"):
+    with pytest.raises(UpstreamMissingError, match="is undone already"):
         undo(lake, done.by)
+    undo(lake, again.by)
+    assert seen(lake) == ([1], [2])
 
 
 @pytest.mark.full
-def test_a_run_below_others_is_reverted_and_its_undo_too(lake: Lake) -> None:
+@pytest.mark.parametrize("expires_all", [False, True])
+def test_files_that_are_back_outlive_the_snapshot_that_removed_them(classic_lake: Lake, *, expires_all: bool) -> None:
+    """Iceberg's own expiry, which Trino and Flink call, deletes what the expired snapshots have removed."""
+    lake = classic_lake
+    both(lake, "1")
+    run = both(lake, "3")
+    undo(lake, run)
+    if not expires_all:
+        both(lake, "5", OTHER_DAY)
+    java: Any = classic_lake.session
+    name = f"{lake.spark.catalog_description.name}.db.hours"
+    table = java._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(java._jsparkSession, name)
+    table.expireSnapshots().expireOlderThan(time.time_ns() // 1_000_000 + 1).retainLast(1).commit()
+    assert seen(lake) == (([1], [2]) if expires_all else ([1, 5], [2, 10]))
+    assert len(lake.table("hours").snapshots()) == 2, "the newest one, and the empty one"
+
+
+@pytest.mark.full
+def test_columns_that_do_not_come_back_are_named(lake: Lake) -> None:
+    def run(query: str) -> str:
+        asset = frame_asset("t", query, metadata={"iceberg/schema_evolution": "full"})
+        return str(lake.materialize(asset).run_id)
+
+    run("select 1 as id, 'x' as name")
+    undone = run("select 2 as id, 3 as more")
+    definitions = dg.Definitions([frame_asset("t", "")], resources=lake.resources)
+    done = undo_run(definitions, undone, report=lambda _: None)
+    assert (lake.arrow("t").to_pylist(), done.tables[0].lost_columns) == ([{"id": 1, "more": None}], ("name",))
+
+
+@pytest.mark.full
+def test_an_undo_sees_what_other_code_locations_have_made_of_the_rows(lake: Lake) -> None:
+    both(lake, "1")
+    run = str(lake.materialize(hours("3"), partition_key=DAY).run_id)
+    lake.materialize(hours(), doubled, partition_key=DAY, selection=[doubled])
+    alone = dg.Definitions([hours()], resources=lake.resources)
+    with pytest.raises(CommitConflictError, match=r"snapshot \d+ of db\.doubled by run"):
+        undo_run(alone, run, dry_run=True)
+
+
+@pytest.mark.full
+def test_a_dry_run_refuses_what_the_undo_refuses(lake: Lake) -> None:
+    append = {"write_disposition": "append"}
+    lake.materialize(hours("1", **append), partition_key=DAY)
+    run = str(lake.materialize(hours("3", **append), partition_key=DAY).run_id)
+    lake.materialize(hours("4", **append), partition_key=OTHER_DAY)
+    name = f"{lake.spark.catalog_description.name}.system"
+    lake.session.sql(f"call {name}.rewrite_data_files(table => 'db.hours', options => map('rewrite-all', 'true'))")
+    definitions = dg.Definitions([hours(**append)], resources=lake.resources)
+    for dry_run in (True, False):
+        with pytest.raises(ConfigurationError, match="files that compaction has rewritten"):
+            undo_run(definitions, run, dry_run=dry_run, report=lambda _: None)
+
+
+@pytest.mark.full
+def test_a_part_of_a_run_is_undone_only_on_demand(lake: Lake) -> None:
+    both(lake, "1")
+    run = both(lake, "3")
+    name = lake.spark.catalog_description.name
+    lake.materialize(hours("5"), partition_key=OTHER_DAY)
+    lake.session.sql(f"call {name}.system.expire_snapshots(table => 'db.hours', older_than => now(), retain_last => 1)")
+    with pytest.raises(UpstreamMissingError, match=r"snapshot \d+ of hours, which no table of the catalog has"):
+        undo(lake, run)
+    done = undo(lake, run, partial=True)
+    assert ([str(table.table) for table in done.tables], len(done.left_out)) == (["db.doubled"], 1)
+    assert seen(lake) == ([3, 5], [2])
+
+
+@pytest.mark.full
+def test_a_run_below_others_is_undone_and_its_undo_too(lake: Lake) -> None:
     both(lake, "1")
     run = both(lake, "3")
     both(lake, "5", OTHER_DAY)
     done = undo(lake, run)
-    assert ({table.how for table in done.tables}, seen(lake)) == ({"revert"}, ([1, 5], [2, 10]))
-    summary = lake.summaries("hours")[-1]
+    assert seen(lake) == ([1, 5], [2, 10])
+    summary = lake.summaries("hours")[-2]  # the last one is the empty one
     assert (summary["dagster.run_id"], summary["dagster.partition_keys"]) == (done.by, DAY)
     assert summary["dagster.undoes"] == f"[{done.tables[1].undone[0]}]"
     again = undo(lake, done.by)
@@ -135,7 +210,7 @@ def test_rows_that_another_tool_has_changed_are_not_taken_back(lake: Lake) -> No
 def test_the_first_run_leaves_an_empty_table(lake: Lake) -> None:
     run = both(lake, "1")
     done = undo(lake, run)
-    assert ({table.how for table in done.tables}, seen(lake)) == ({"revert"}, ([], []))
+    assert seen(lake) == ([], [])
     undo(lake, done.by)
     assert seen(lake) == ([1], [2])
 

@@ -391,11 +391,11 @@ def undo(*arguments: str) -> Result:
 def test_a_run_is_undone_and_the_undo_too(written: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     planned = undo("--run", "run-2", "-f", written, "--dry-run")
-    assert planned.stdout.splitlines()[1].split()[:2] == ["db.flights", "rollback"]
+    assert planned.stdout.splitlines()[1].split()[0] == "db.flights"
     assert planned.stdout.splitlines()[-1] == "Nothing was changed."
     assert rows_of(written) == [1, 2]
     (done,) = json.loads(undo("--run", "run-2", "-f", written, "--json").stdout)
-    assert ([table["how"] for table in done["tables"]], rows_of(written)) == (["rollback"], [1])
+    assert ([table["lost_columns"] for table in done["tables"]], done["left_out"], rows_of(written)) == ([[]], [], [1])
     assert "Undo this with: undo --run undo-" in undo("--run", done["by"], "-f", written).stdout
     assert rows_of(written) == [1, 2]
 

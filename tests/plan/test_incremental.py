@@ -1,5 +1,6 @@
 """How far an asset has read, according to its own table's snapshots, and which scan finds the new rows."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ from dagster_iceberg_spark.plan.incremental import (
     replacing_what_was_read_anew,
     scan_of,
     snapshots_since,
+    to_be_read,
 )
 from dagster_iceberg_spark.plan.options import WriteOptions, parse_write_options
 from dagster_iceberg_spark.plan.read_options import parse_read_options
@@ -260,8 +262,11 @@ def test_a_range_of_snapshots_follows_the_ancestors() -> None:
     assert snapshots_since(state, 1, None) is None
 
 
+IDS = itertools.count(1)
+
+
 def snapshot(operation: str, **summary: str) -> Snapshot:
-    return Snapshot(1, None, 0, operation, {key.replace("_", "-"): value for key, value in summary.items()})
+    return Snapshot(next(IDS), None, 0, operation, {key.replace("_", "-"): value for key, value in summary.items()})
 
 
 def test_the_scan_is_chosen_by_the_snapshots_in_the_range() -> None:
@@ -269,7 +274,7 @@ def test_the_scan_is_chosen_by_the_snapshots_in_the_range() -> None:
     append, overwrite = snapshot("append", **clean), snapshot("overwrite", **clean)
 
     def scan(kind: ReadKind, *snapshots: Snapshot, beside: Snapshot | None = None) -> str:
-        return scan_of(kind, snapshots, of_all=snapshots if beside is None else (*snapshots, beside))
+        return scan_of(kind, snapshots, snapshots if beside is None else (*snapshots, beside))
 
     assert scan("changes") == scan("changelog") == "nothing"
     assert scan("changelog", append) == "changelog"
@@ -281,6 +286,22 @@ def test_the_scan_is_chosen_by_the_snapshots_in_the_range() -> None:
     assert scan("changes", append, overwrite, beside=compaction) == "inserts"
     assert scan("changes", append, overwrite, beside=retention) == "files"
     assert scan("changes", append, beside=retention) == "appends"
+    assert scan("changes", append, beside=snapshot("append")) == "files", "one that is undone"
+
+
+def test_what_was_undone_since_is_as_if_it_had_never_been() -> None:
+    def undo(of: Snapshot) -> Snapshot:
+        made = snapshot("overwrite")
+        return replace(made, summary={"dagster.undoes": f"[{of.snapshot_id}]"})
+
+    first, second, retention = (snapshot("append") for _ in range(3))
+    retention = replace(retention, summary={"dagster.write_disposition": "retention"})
+    undone = undo(second)
+    again = undo(undone)
+    assert to_be_read([first, second, retention, undone], "changes") == (first,)
+    assert to_be_read([first, undone], "changes") == (first, undone), "the rows that it took back were read"
+    assert to_be_read([first, second, undone, again], "changes") == (first, second)
+    assert to_be_read([first, second, retention, undone], "changelog") == (first, second, retention, undone)
 
 
 def test_a_description_of_keys_covers_all_some_or_none() -> None:
