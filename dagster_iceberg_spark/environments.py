@@ -19,9 +19,10 @@ from dagster_iceberg_spark.plan.branch_diff import (
     TableDiff,
     compared_rows,
     own_snapshots,
+    refuse_expired_start,
     refuse_rolled_back,
 )
-from dagster_iceberg_spark.plan.environment import Environment, is_environment_branch
+from dagster_iceberg_spark.plan.environment import Environment, branch_start, is_environment_branch
 from dagster_iceberg_spark.plan.publication import StagedRows, rows_of_scope
 from dagster_iceberg_spark.plan.release import Member
 from dagster_iceberg_spark.plan.staging import Staging
@@ -75,7 +76,8 @@ class _Table:
         own, catalog, identifier = self.own, self.io_manager.spark.catalog_description, self.state.identifier
         if not own:
             return TableDiff(identifier)
-        before, after = own[0].parent_snapshot_id, own[-1].snapshot_id
+        refuse_expired_start(self.state, self.branch)
+        before, after = branch_start(self.state, self.branch), own[-1].snapshot_id
         files = differing_files(catalog, identifier, before, after)
         names = sorted({file.partition for file in (*files.added, *files.removed)})
         partitions = {name: (_rows_in(files.added, name), _rows_in(files.removed, name)) for name in names}

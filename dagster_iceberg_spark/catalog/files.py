@@ -217,6 +217,14 @@ def differing_files(
     )
 
 
+def files_between(
+    table: Table, before_id: int | None, after_id: int
+) -> tuple[list[ManifestDataFile], list[ManifestDataFile]]:
+    """Return the data and delete files that only the first snapshot has, and those that only the second has."""
+    both = (() if item is None else _known_snapshot(table, item).manifests(table.io) for item in (before_id, after_id))
+    return files_of_either(table, *both)
+
+
 def _partition_files(table: Table, files: Iterable[ManifestDataFile]) -> Iterator[PartitionFile]:
     specs, schema = table.specs(), table.schema()
     for file in files:

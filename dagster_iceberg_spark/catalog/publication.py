@@ -24,7 +24,7 @@ from pyiceberg.table.update import (
 
 from dagster_iceberg_spark.catalog.branches import can_commit, removal_of, retention_of
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.files import description_of, entries_of
+from dagster_iceberg_spark.catalog.files import description_of, entries_of, files_between
 from dagster_iceberg_spark.catalog.look import known_table, translated_answers
 from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table, discard_nothing
 from dagster_iceberg_spark.errors import CommitConflictError
@@ -191,17 +191,20 @@ def file_changes(
                 found="none of that name: another writer has renamed or dropped one",
                 hint="run the asset again.",
             ) from error
-        return {snapshot.snapshot_id: _changes_of(table, snapshot.snapshot_id, described) for snapshot in snapshots}
+        return {snapshot.snapshot_id: _changes_of(table, snapshot, described) for snapshot in snapshots}
 
 
-def _changes_of(table: Table, snapshot_id: int, described: Callable[[ManifestDataFile], DataFile]) -> FileChanges:
-    added, removed, spec_ids = list[DataFile](), list[DataFile](), set[int]()
-    for entry in entries_of(table, snapshot_id):
-        is_added = entry.status == ManifestEntryStatus.ADDED
-        (added if is_added else removed).append(described(entry.data_file))
-        if is_added:
-            spec_ids.add(entry.data_file.spec_id)
-    return FileChanges(tuple(added), tuple(removed), frozenset(spec_ids))
+def _changes_of(table: Table, snapshot: Snapshot, described: Callable[[ManifestDataFile], DataFile]) -> FileChanges:
+    """Return the files that differ from the parent. It is an earlier snapshot than its own if that has expired."""
+    known = table.snapshot_by_id(snapshot.snapshot_id)
+    if known is not None and known.parent_snapshot_id != snapshot.parent_snapshot_id:
+        removed, added = files_between(table, snapshot.parent_snapshot_id, snapshot.snapshot_id)
+    else:
+        entries = [*entries_of(table, snapshot.snapshot_id)]
+        added = [entry.data_file for entry in entries if entry.status == ManifestEntryStatus.ADDED]
+        removed = [entry.data_file for entry in entries if entry.status == ManifestEntryStatus.DELETED]
+    spec_ids = frozenset(file.spec_id for file in added)
+    return FileChanges(tuple(map(described, added)), tuple(map(described, removed)), spec_ids)
 
 
 def _commit_of(

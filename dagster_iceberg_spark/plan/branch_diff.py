@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagster_iceberg_spark.errors import CommitConflictError
+from dagster_iceberg_spark.plan.environment import branch_start
 from dagster_iceberg_spark.plan.markdown import cell, markdown_table
 from dagster_iceberg_spark.table.change import is_empty_start
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -99,29 +100,45 @@ def compared_rows(
 
 
 def own_snapshots(state: TableState, branch: str) -> tuple[Snapshot, ...]:
-    """Return the snapshots of a branch that `main` does not have, oldest first.
+    """Return the snapshots of a branch that `main` does not have and never had, oldest first.
 
     The empty snapshot that Iceberg adds to the first branch of a new table is left out: it changes nothing.
     """
+    start, own = branch_start(state, branch), []
     of_main = {snapshot.snapshot_id for snapshot in state.ancestors(MAIN_BRANCH)}
-    own = []
     for snapshot in state.ancestors(branch):
-        if snapshot.snapshot_id in of_main or is_empty_start(snapshot):
+        if snapshot.snapshot_id == start or snapshot.snapshot_id in of_main or is_empty_start(snapshot):
             break
         own.append(snapshot)
     return tuple(own[::-1])
 
 
+def refuse_expired_start(state: TableState, branch: str) -> None:
+    """Reject a branch if the snapshot that it began at has expired: nobody knows what it has changed."""
+    start = branch_start(state, branch)
+    if start is not None and start not in state.snapshots:
+        raise CommitConflictError.refusing(
+            "compare",
+            f"the branch {branch!r} of {state.identifier}",
+            expected=f"snapshot {start} of `main`, which it began at",
+            found="none: it has expired",
+            hint="drop the environment, and run it again.",
+        )
+
+
 def refuse_rolled_back(state: TableState, branch: str, own: Sequence[Snapshot]) -> None:
-    """Reject a branch that began at a snapshot which `main` has lost since, because it was rolled back or undone."""
+    """Reject a branch that began at a snapshot which `main` has lost since, because it was rolled back."""
     once_current = {snapshot_id for _, snapshot_id in state.snapshot_log}
     lost = [snapshot.snapshot_id for snapshot in own if snapshot.snapshot_id in once_current]
+    start, line = branch_start(state, branch), list(state.ancestors(MAIN_BRANCH))
+    if start is not None and line and line[-1].parent_snapshot_id is None:
+        lost += [] if any(snapshot.snapshot_id == start for snapshot in line) else [start]
     if lost:
         raise CommitConflictError.refusing(
             "publish",
             str(state.identifier),
             expected=f"a branch {branch!r} that began at a snapshot of `main`",
-            found=f"one that has snapshot {lost[0]}, which `main` had before it was rolled back or a run was undone",
+            found=f"one that has snapshot {lost[0]}, which `main` had before it was rolled back",
             hint="drop the environment, and run it again.",
         )
 

@@ -10,7 +10,8 @@ from typing import Final
 
 from dagster_iceberg_spark.plan import definition_refusals
 from dagster_iceberg_spark.plan.options import WriteOptions
-from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
+from dagster_iceberg_spark.table.lineage import BRANCH_START
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
 
 _PREFIX: Final = "env_"
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
@@ -50,6 +51,28 @@ class Environment:
             options = replace(options, schema_evolution="strict" if policy == "strict" else "add_columns")
             options = replace(options, publish="step", on_failure="drop")
         return replace(options, branch=self.branch)
+
+
+def branch_start(state: TableState, branch: str) -> int | None:
+    """Return the snapshot of `main` that a branch begins or began at, or None if it had none or that is unknown.
+
+    The snapshots of an environment record it. Another branch began at the newest snapshot that `main` has too.
+    """
+    if branch not in state.refs:
+        return state.refs.get(MAIN_BRANCH)
+    of_main = {snapshot.snapshot_id for snapshot in state.ancestors(MAIN_BRANCH)}
+    for snapshot in state.ancestors(branch):
+        if snapshot.snapshot_id in of_main:
+            return snapshot.snapshot_id
+        if BRANCH_START in snapshot.summary:
+            return int(snapshot.summary[BRANCH_START])
+    return None
+
+
+def start_properties(state: TableState | None, branch: str) -> dict[str, str]:
+    """Return what a snapshot of an environment records of the beginning of its branch."""
+    start = branch_start(state, branch) if state is not None and is_environment_branch(branch) else None
+    return {} if start is None else {BRANCH_START: str(start)}
 
 
 def is_environment_branch(name: str) -> bool:

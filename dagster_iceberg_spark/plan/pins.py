@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dagster_iceberg_spark.plan.environment import is_environment_branch
+from dagster_iceberg_spark.plan.environment import branch_start, is_environment_branch
 from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
 from dagster_iceberg_spark.plan.staging import is_staged_branch
 from dagster_iceberg_spark.table.lineage import (
@@ -98,7 +98,7 @@ def needs_of_readers(states: Iterable[TableState], policy: MaintenancePolicy, no
 
 def needs_of_table(state: TableState, runs: Sequence[RunNeed] = ()) -> list[Need]:
     """Return the snapshots of a table that its own assets and the runs need."""
-    needs = [*_own_positions(state), *_append_tokens(state)]
+    needs = [*_own_positions(state), *_append_tokens(state), *_branch_starts(state)]
     history = sorted(state.snapshot_log)
     for run in runs if history else ():
         # If the table is younger than the run, the run may read any of its snapshots.
@@ -213,6 +213,14 @@ def _append_tokens(state: TableState) -> Iterator[Need]:
             continue
         known.add(str(asset))
         yield Need(snapshot.snapshot_id, f"{asset}, whose newest append it is", is_owner=True)
+
+
+def _branch_starts(state: TableState) -> Iterator[Need]:
+    """Yield where the branches of environments began: what they change is told in comparison with it."""
+    for branch in sorted(filter(is_environment_branch, state.refs)):
+        start = branch_start(state, branch)
+        if start is not None:
+            yield Need(start, f"the environment's branch {branch!r}, which began at it")
 
 
 def _changes(state: TableState, pinned: Collection[int], now_ms: int) -> Iterator[SetTag | DropTag]:

@@ -12,7 +12,7 @@ wrote them. A partition without files has none to be missed: only what others ha
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from dagster_iceberg_spark.plan import publication_refusals
@@ -124,7 +124,8 @@ def passed_snapshots(state: TableState, rows: StagedRows) -> tuple[Snapshot, ...
     """Return the snapshots that the target has had since the staged branch began, newest first.
 
     The newest snapshot of the branch must be that of the rows, which has been audited. A target that does not exist yet
-    has none.
+    has none. If some have expired, the oldest one that is left stands for all of them: its parent is where the branch
+    began.
     """
     staging, begin_id = rows.staging, rows.start_id
     if state.refs.get(staging.branch) != rows.snapshot.snapshot_id:
@@ -138,7 +139,9 @@ def passed_snapshots(state: TableState, rows: StagedRows) -> tuple[Snapshot, ...
         passed.append(snapshot)
     else:  # the target began without a snapshot too
         began = begins_empty or _is_first(rows.snapshots[0])
-        if not began or (passed and not _is_first(passed[-1])):
+        if begin is not None and passed and passed[-1].parent_snapshot_id not in (None, *state.snapshots):
+            passed[-1] = replace(passed[-1], operation="overwrite", parent_snapshot_id=begin_id)
+        elif not began or (passed and not _is_first(passed[-1])):
             raise publication_refusals.other_history(state.identifier, staging)
     return tuple(passed) if staging.target in state.refs else ()
 

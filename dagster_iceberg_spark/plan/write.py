@@ -8,6 +8,7 @@ from dagster_iceberg_spark.plan import definition, schema_refusals
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
 from dagster_iceberg_spark.plan.branch import new_branch, refuse_losses_of_main, refuse_outdated_branch
 from dagster_iceberg_spark.plan.column_metrics import advice, whole_bounds
+from dagster_iceberg_spark.plan.environment import start_properties
 from dagster_iceberg_spark.plan.incremental import refuse_loss
 from dagster_iceberg_spark.plan.merging import MergeRules
 from dagster_iceberg_spark.plan.options import WriteOptions
@@ -186,6 +187,7 @@ class WriteDraft:
             write_options=_write_options(options, action, materialization.scope, state),
             snapshot_properties={
                 **materialization.properties(),
+                **start_properties(state, options.branch),
                 **({CARRIES_OVER: "true"} if carries_over else {}),
                 **history,
             },

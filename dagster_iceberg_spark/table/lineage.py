@@ -38,6 +38,8 @@ MERGED_ROWS: Final = "spark.merge-into.num-target-rows-{}"
 COUNTED_ROWS: Final = "dagster_iceberg_spark.merge_{}_rows"
 """On the snapshot of a MERGE of an older Spark: the numbers of rows that it `inserted` and `updated`."""
 
+BRANCH_START: Final = "dagster.branch_start"
+"""On a snapshot of an environment: the snapshot of `main` that its branch began at. Histories lose that by expiry."""
 UNDOES: Final = "dagster.undoes"
 """On a snapshot that undoes others: the ids of these, as a JSON list."""
 UNDO: Final = "undo"

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 
-from dagster_iceberg_spark import IcebergPySparkIOManager, build_release
+from dagster_iceberg_spark import CommitConflictError, IcebergPySparkIOManager, build_release
 from dagster_iceberg_spark.cli.app import app
 from dagster_iceberg_spark.environments import (
     drop_environment,
@@ -110,6 +110,30 @@ def test_an_environment_is_promoted_with_all_of_its_snapshots(lake: Lake, *, mai
     assert set(lake.table("hours").metadata.refs) == {"main"}
     lake.materialize(hours("6"), doubled, partition_key=OTHER_DAY)
     assert values(lake, "doubled") == [2, 12]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("day", [DAY, "2013-01-05"], ids=["the same day", "another day"])
+def test_an_environment_outlives_the_history_of_main(lake: Lake, day: str) -> None:
+    for number in (3, 4):
+        lake.materialize(hours(), partition_key=f"2013-01-0{number}")
+    review = lake.with_options(environment="pr")
+    review.materialize(hours("3"), partition_key=DAY)
+    own = environment_diff(definitions(lake), "pr")
+    for value in ("7", "8", "9"):
+        lake.materialize(hours(value), partition_key=day)
+    lake.session.sql(
+        f"call {lake.spark.catalog_description.name}.system.expire_snapshots("
+        "table => 'db.hours', older_than => now(), retain_last => 1)"
+    )
+    assert len(list(lake.table("hours").metadata.snapshots)) == 4, "main has one, the environment three"
+    assert environment_diff(definitions(lake), "pr") == own
+    if day == DAY:
+        with pytest.raises(CommitConflictError, match="which has added or removed some of them since"):
+            promote_environment(definitions(lake), "pr")
+    else:
+        promote_environment(definitions(lake), "pr", report=lambda _: None)
+        assert values(lake, "hours") == [1, 3, 9]
 
 
 @pytest.mark.full

@@ -1,5 +1,6 @@
 """What a branch changes, by partition and by key."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,10 +12,13 @@ from dagster_iceberg_spark.plan.branch_diff import (
     compared_rows,
     markdown,
     own_snapshots,
+    refuse_expired_start,
     refuse_rolled_back,
 )
+from dagster_iceberg_spark.plan.environment import branch_start, start_properties
 from tests.table.samples import EMPTY_START, TABLE, chain, snapshot, table
 
+STARTED = {"dagster.branch_start": "2"}
 OLD: list[dict[str, Any]] = [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 3, "v": None}]
 NEW: list[dict[str, Any]] = [{"id": 1, "v": "a"}, {"id": 2, "v": "x"}, {"id": 4, "v": "d"}]
 
@@ -52,6 +56,36 @@ def test_a_branch_has_the_snapshots_that_main_has_not() -> None:
     assert own_snapshots(table(snapshots=line, refs={"main": 4, "env_pr": 2}), "env_pr") == ()
     of_a_new_table = (EMPTY_START, snapshot(10, parent=9, commit_token="x"))
     assert own_snapshots(table(snapshots=of_a_new_table, refs={"env_pr": 10}), "env_pr") == of_a_new_table[1:]
+
+
+def test_a_branch_whose_start_main_has_lost_by_expiry_keeps_its_own_snapshots() -> None:
+    first, second, third = chain(*(snapshot(number, commit_token=f"{number}") for number in (1, 2, 3)))
+    own = [replace(snapshot(number, parent=parent), summary=STARTED) for number, parent in ((4, 2), (5, 4))]
+    current = replace(snapshot(7, commit_token="7"), parent_snapshot_id=6)
+    given = table(snapshots=(first, second, *own, current), refs={"main": 7, "env_pr": 5})
+    assert branch_start(given, "env_pr") == 2
+    assert own_snapshots(given, "env_pr") == tuple(own)
+    refuse_rolled_back(given, "env_pr", own)
+    refuse_expired_start(given, "env_pr")
+    lost = replace(given, snapshots={number: item for number, item in given.snapshots.items() if number > 2})
+    assert own_snapshots(lost, "env_pr") == tuple(own)
+    with pytest.raises(CommitConflictError, match="expected snapshot 2 of `main`, which it began at, found none"):
+        refuse_expired_start(lost, "env_pr")
+    back = table(snapshots=(first, second, third, *own), refs={"main": 1, "env_pr": 5})
+    with pytest.raises(CommitConflictError, match="has snapshot 2, which `main` had before it was rolled back"):
+        refuse_rolled_back(back, "env_pr", own)
+
+
+def test_a_snapshot_of_an_environment_records_where_its_branch_began() -> None:
+    line = chain(*(snapshot(number, commit_token=f"{number}") for number in (1, 2)))
+    own = replace(snapshot(3, parent=1), summary=STARTED)
+    assert start_properties(table(snapshots=line, refs={"main": 2}), "env_pr") == STARTED
+    assert start_properties(table(snapshots=(*line, own), refs={"main": 2, "env_pr": 3}), "env_pr") == STARTED
+    assert start_properties(table(snapshots=line, refs={"main": 2, "env_pr": 1}), "env_pr") == {
+        "dagster.branch_start": "1"
+    }
+    for given, branch in ((None, "env_pr"), (table(), "env_pr"), (table(snapshots=line, refs={"main": 2}), "audit")):
+        assert start_properties(given, branch) == {}
 
 
 def test_a_branch_that_began_at_a_snapshot_which_main_has_lost_is_refused() -> None:

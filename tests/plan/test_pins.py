@@ -45,6 +45,13 @@ def test_the_newest_materialization_of_each_partition_keeps_its_inputs() -> None
     assert needed(*line) == {3: False, 2: False}
 
 
+def test_where_the_branch_of_an_environment_began_is_needed() -> None:
+    line = chain(made(1), made(2))
+    own = replace(made(3), parent_snapshot_id=1 * DAY, summary={"dagster.branch_start": f"{DAY}"})
+    given = table(snapshots=(*line, own), refs={"main": 2 * DAY, "env_pr": 3 * DAY})
+    assert needs_of_table(given) == [Need(DAY, "the environment's branch 'env_pr', which began at it")]
+
+
 def test_a_recent_materialization_keeps_its_inputs_although_it_was_replaced() -> None:
     line = [made(94, "daily", "a", read(1)), made(95, "daily", "a", read(2)), made(99, "daily", "a", read(3))]
     assert needed(*line) == {3: False, 2: False, 1: False}

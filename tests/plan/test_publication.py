@@ -122,6 +122,12 @@ class TestLine:
         with pytest.raises(CommitConflictError, match="found another history"):
             passed_snapshots(expired, rows_of(own))
 
+    def test_if_some_have_expired_since_the_oldest_stands_for_all(self) -> None:
+        given = state(staged(1))
+        expired = replace(given, snapshots={number: given.snapshots[number] for number in (1, 3, 10)})
+        (stand_in,) = passed_snapshots(expired, rows_of(staged(1)))
+        assert (stand_in.snapshot_id, stand_in.parent_snapshot_id, stand_in.operation) == (3, 1, "overwrite")
+
     def test_snapshots_before_the_start_may_expire(self) -> None:
         given = state(staged(2))
         expired = replace(given, snapshots={number: given.snapshots[number] for number in (2, 3, 10)})
