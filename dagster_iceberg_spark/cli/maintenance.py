@@ -104,7 +104,8 @@ def maintain(*, tables: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool
     """Maintain the tables of code locations: compact, rewrite manifests, expire snapshots, remove orphan files.
 
     The command shows its plan first, and asks. Snapshots that a downstream asset, a run or a branch still needs stay.
-    With DAGSTER_HOME set, the runs of that instance count.
+    With DAGSTER_HOME set, the runs of that instance count. An error of a table does not stop the others: the exit code
+    is 2 then.
 
     \b
     Examples:
@@ -124,6 +125,10 @@ def maintain(*, tables: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool
         click.echo(json.dumps([item.document() for item in done], indent=2))
     elif not dry_run:
         _print_done(done)
+    failed = [item for item in done if item.error is not None]
+    for item in failed:
+        say(f"{item.table}: {item.error}", err=True)
+    sys.exit(_CANNOT_TELL if failed else 0)
 
 
 def _maintained(tables: tuple[str, ...], options: dict[str, Any], *, dry_run: bool) -> "list[Maintained]":
@@ -146,6 +151,8 @@ def _print_plans(planned: "list[Maintained]") -> None:
         say(f"{item.table}:")
         if item.waits_for is not None:
             say(f"  is left for the next time: {item.waits_for}")
+        if item.error is not None:
+            say(f"  cannot be maintained: {item.error}")
         if item.plan is None:
             continue
         for line in (*map(str, item.plan.actions), *item.plan.notes):

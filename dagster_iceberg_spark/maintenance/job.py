@@ -1,6 +1,7 @@
 """Builds the job, the schedule and the asset checks that maintain the tables of assets."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
 from dagster_iceberg_spark.plan.options import TABLE
 
 POOL: Final = "iceberg_maintenance"
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,9 @@ def build_maintenance(
 ) -> Maintenance:
     """Build a job that maintains the tables of assets, its schedule, and checks that show the health of the tables.
 
-    The job has a step for each table, in the pool `iceberg_maintenance`. A step plans first, and does what is due:
-    it compacts closed partitions, rewrites manifests, expires snapshots that nobody needs, and removes files that
-    belong to no snapshot. A table that a run is writing waits for the next time.
+    The job finds the tables, and has a step for each, in the pool `iceberg_maintenance`. A step plans first, and does
+    what is due: it compacts closed partitions, rewrites manifests, expires snapshots that nobody needs, and removes
+    files that belong to no snapshot. A table that a run is writing waits for the next time.
 
     Args:
         assets: Assets that an `IcebergPySparkIOManager` stores, or specs with its key (`with_io_manager_key`).
@@ -68,9 +70,8 @@ def build_maintenance(
         'iceberg_maintenance'
     """
     chosen, specs = policy or MaintenancePolicy(), stored_assets_in(assets)
-    ops = [_maintenance_op(group, chosen) for group in _by_table(specs).values()]
-    graph = dg.GraphDefinition(name=name, node_defs=ops, description="Maintains the Iceberg tables of assets.")
-    job = graph.to_job()
+    keys = {spec.io_manager_key for spec in specs}
+    job = _job(name, lambda _: specs, keys, chosen, description="Maintains the Iceberg tables of assets.")
     return Maintenance(
         job=job,
         schedule=dg.ScheduleDefinition(job=job, cron_schedule=schedule, execution_timezone=timezone),
@@ -93,56 +94,45 @@ def build_location_maintenance(
         name: The name of the job.
     """
 
-    def groups(context: dg.OpExecutionContext) -> Mapping[str, Sequence[StoredAsset]]:
-        members = stored_assets_in(location_assets(context))
-        found = _by_table([member for member in members if member.io_manager_key == io_manager_key])
-        named = dict[str, Sequence[StoredAsset]]()
-        for group in found.values():
-            name = _op_name(group[0].spec.key)
-            while name in named:  # keys such as `a/b` and `a__b`
-                name += "_"
-            named[name] = group
-        return named
+    def members(context: dg.OpExecutionContext) -> list[StoredAsset]:
+        return [item for item in stored_assets_in(location_assets(context)) if item.io_manager_key == io_manager_key]
+
+    job = _job(
+        name, members, {io_manager_key}, policy, description="Maintains the Iceberg tables of the code location."
+    )
+    cron = dg.ScheduleDefinition(job=job, cron_schedule=schedule, execution_timezone=timezone)
+    return dg.Definitions(jobs=[job], schedules=[cron])
+
+
+def _job(
+    name: str,
+    members: Callable[[dg.OpExecutionContext], Sequence[StoredAsset]],
+    io_manager_keys: set[str],
+    policy: MaintenancePolicy,
+    *,
+    description: str,
+) -> dg.JobDefinition:
+    """Return a job with a step for each table of the members. An error in one step does not stop the others."""
 
     @dg.op(out=dg.DynamicOut(str), description="Finds the tables of the assets.")
     def find_tables(context: dg.OpExecutionContext) -> Iterator[dg.DynamicOutput[str]]:
-        for table in groups(context):
+        for table in _by_table(members(context)):
             yield dg.DynamicOutput(table, mapping_key=table)
 
     @dg.op(
         description="Maintains a table.",
         pool=POOL,
-        required_resource_keys={io_manager_key},
-        config_schema=_CONFIG,
+        required_resource_keys=io_manager_keys,
+        config_schema={"dry_run": dg.Field(bool, default_value=False, description="Only plan, and change nothing.")},
     )
     def maintain_table(context: dg.OpExecutionContext, table: str) -> None:
-        _maintain(context, groups(context)[table], policy)
+        _maintain(context, _by_table(members(context))[table], policy)
 
-    @dg.job(name=name, description="Maintains the Iceberg tables of the code location.")
+    @dg.job(name=name, description=description)
     def job() -> None:
         find_tables().map(maintain_table)
 
-    cron = dg.ScheduleDefinition(job=job, cron_schedule=schedule, execution_timezone=timezone)
-    return dg.Definitions(jobs=[job], schedules=[cron])
-
-
-_CONFIG: Final = {"dry_run": dg.Field(bool, default_value=False, description="Only plan, and change nothing.")}
-
-
-def _maintenance_op(group: Sequence[StoredAsset], policy: MaintenancePolicy) -> dg.OpDefinition:
-    first, keys = group[0], tuple(item.spec.key for item in group)
-
-    @dg.op(
-        name=f"maintain__{_op_name(first.spec.key)}",
-        description=f"Maintains the table of {', '.join(key.to_user_string() for key in keys)}.",
-        pool=POOL,
-        required_resource_keys={first.io_manager_key},
-        config_schema=_CONFIG,
-    )
-    def maintain(context: dg.OpExecutionContext) -> None:
-        _maintain(context, group, policy)
-
-    return maintain
+    return job
 
 
 def _maintain(context: dg.OpExecutionContext, group: Sequence[StoredAsset], policy: MaintenancePolicy) -> None:
@@ -176,14 +166,16 @@ def _maintain(context: dg.OpExecutionContext, group: Sequence[StoredAsset], poli
         context.log_event(dg.AssetObservation(item.spec.key, description=what, metadata=metadata))
 
 
-def _by_table(assets: Iterable[StoredAsset]) -> Mapping[Any, list[StoredAsset]]:
-    """Return the assets of each table, as far as their definitions tell."""
+def _by_table(assets: Iterable[StoredAsset]) -> Mapping[str, list[StoredAsset]]:
+    """Return the assets of each table, as far as their definitions tell, by the name of the table's step."""
     groups: dict[Any, list[StoredAsset]] = {}
     for asset in assets:
         place = (asset.io_manager_key, asset.spec.metadata.get(TABLE) or asset.spec.key)
         groups.setdefault(place, []).append(asset)
-    return groups
-
-
-def _op_name(key: dg.AssetKey) -> str:
-    return "__".join(key.path).replace("-", "_").replace(".", "_")
+    named: dict[str, list[StoredAsset]] = {}
+    for group in groups.values():
+        name = _NOT_IN_NAMES.sub("_", "__".join(group[0].spec.key.path))
+        while name in named:  # keys such as `a/b` and `a__b`
+            name += "_"
+        named[name] = group
+    return named

@@ -1,13 +1,13 @@
 """Maintains the tables of a code location by hand."""
 
-import socket
-import uuid
 from collections.abc import Callable, Collection, Iterator
 
 import dagster as dg
 
 from dagster_iceberg_spark.asset_tables import stored_members, tables_of_assets
 from dagster_iceberg_spark.dagster_private import children_in
+from dagster_iceberg_spark.errors import IcebergSparkError
+from dagster_iceberg_spark.maintenance.lock import process_name
 from dagster_iceberg_spark.maintenance.readers import Readers
 from dagster_iceberg_spark.maintenance.table import Maintained, table_maintenance
 from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
@@ -32,19 +32,24 @@ def maintain_location(
         report: Writes a line about progress.
         policy: What is kept, and the thresholds.
 
+    An error of a table does not stop the others: it is in what was done.
+
     Raises:
         ConfigurationError: The code location has no IO manager of this package.
-        CommitConflictError: Another run maintains a table.
     """
-    run_id = f"cli-{socket.gethostname()}-{uuid.uuid4()}"
+    run_id = process_name()
     with stored_members(definitions, action="maintain the tables of") as members:
         readers: dict[object, Readers] = {}
         downstream = children_in(definitions.resolve_asset_graph())
         for table in tables_of_assets(members, tables):
             catalog = table.io_manager.spark.catalog_description
             known = readers.setdefault(catalog.identity, Readers(catalog, instance, downstream=downstream, warn=report))
-            maintenance = table_maintenance(
-                table.io_manager, table.specs, policy or MaintenancePolicy(), known, run_id=run_id, report=report
-            )
-            if maintenance is not None:
-                yield maintenance.maintain(dry_run=dry_run)
+            try:
+                maintenance = table_maintenance(
+                    table.io_manager, table.specs, policy or MaintenancePolicy(), known, run_id=run_id, report=report
+                )
+                if maintenance is not None:
+                    yield maintenance.maintain(dry_run=dry_run)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the other tables are maintained
+                known_kind = "" if isinstance(error, IcebergSparkError) else f"{type(error).__name__}: "
+                yield Maintained(table.identifier, error=f"{known_kind}{error}")

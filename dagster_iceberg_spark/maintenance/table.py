@@ -16,6 +16,7 @@ from dagster_iceberg_spark.dagster_private import has_ended
 from dagster_iceberg_spark.errors import CommitConflictError, IcebergSparkError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.maintenance.health import policy_of
+from dagster_iceberg_spark.maintenance.lock import has_process_ended, is_process
 from dagster_iceberg_spark.maintenance.readers import Readers
 from dagster_iceberg_spark.maintenance.retention import Retention, retention_of
 from dagster_iceberg_spark.plan.health import TableHealth, milliseconds, table_health
@@ -83,6 +84,7 @@ class Maintained:
         before: The health of the table before.
         after: The health afterwards, or None if nothing was done.
         waits_for: Why the table was left alone, or None.
+        error: Why its maintenance failed, or None.
     """
 
     table: TableIdentifier
@@ -91,12 +93,14 @@ class Maintained:
     before: TableHealth | None = None
     after: TableHealth | None = None
     waits_for: str | None = None
+    error: str | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the maintenance for JSON."""
         return {
             "table": str(self.table),
             "waits_for": self.waits_for,
+            "error": self.error,
             "plan": None if self.plan is None else self.plan.document(),
             "done": [
                 {
@@ -285,6 +289,8 @@ class TableMaintenance:
         return look(self.readers.catalog, self.identifier)
 
     def _has_ended(self, run_id: str) -> bool:
+        if is_process(run_id):
+            return has_process_ended(run_id)
         return self.readers.instance is not None and has_ended(self.readers.instance, run_id)
 
     def _change_tags(self, changes: Sequence[SetTag | DropTag | SetProperties]) -> None:

@@ -44,8 +44,8 @@ def run_job(lake: Lake, *assets: Any, policy: MaintenancePolicy = AT_ONCE, **con
     )
     built = build_maintenance(assets, policy=policy).definitions
     job = dg.Definitions.merge(definitions, built).resolve_job_def("iceberg_maintenance")
-    ops = {node.name: {"config": config} for node in job.graph.nodes}
-    return job.execute_in_process(instance=lake.instance, run_config={"ops": ops}, raise_on_error=False)
+    run_config = {"ops": {"maintain_table": {"config": config}}}
+    return job.execute_in_process(instance=lake.instance, run_config=run_config, raise_on_error=False)
 
 
 def done(metadata: Mapping[str, Any]) -> dict[str, str]:

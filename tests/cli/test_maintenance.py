@@ -29,6 +29,11 @@ catalog = SqlCatalog(uri="sqlite:///%(path)s/catalog.db", warehouse="%(path)s/wh
 io_manager = IcebergPySparkIOManager(spark=IcebergSparkResource(catalog=catalog), namespace="db")
 defs = dg.Definitions(assets=[flights], resources={"iceberg": io_manager})
 """
+BROKEN = """
+@dg.asset(io_manager_key="iceberg")
+def broken(): ...
+
+defs = dg.Definitions(assets=[broken, flights"""
 SCHEMA = Schema(NestedField(1, "ts", TimestamptzType()), NestedField(2, "id", LongType()))
 DAILY = PartitionSpec(PartitionField(1, 1000, DayTransform(), "ts_day"))
 
@@ -135,6 +140,19 @@ def test_the_command_asks_and_does_nothing_without_an_answer(flights: Table, tmp
 def test_an_excluded_table_is_left_alone(flights: Table, tmp_path: Path) -> None:
     result = run("maintain", "-f", location(tmp_path, maintenance=False), "--dry-run")
     assert (result.exit_code, result.output) == (0, "There is no table.\n")
+
+
+def test_the_error_of_a_table_does_not_stop_the_others(flights: Table, tmp_path: Path) -> None:
+    flights.catalog.create_table(("db", "broken"), SCHEMA)
+    with sqlite3.connect(tmp_path / "catalog.db") as database:
+        database.execute("update iceberg_tables set metadata_location = '/nowhere' where table_name = 'broken'")
+    path = Path(location(tmp_path))
+    path.write_text(path.read_text().replace("defs = dg.Definitions(assets=[flights", BROKEN))
+    result = run("maintain", "-f", str(path), "--dry-run")
+    assert result.exit_code == 2, result.output
+    lines = [line.strip() for line in result.output.splitlines()]
+    assert lines[lines.index("db.broken:") + 1].startswith("cannot be maintained: Cannot")
+    assert lines[lines.index("db.flights:") + 1] == "compact ts_day=2026-11-01"
 
 
 def test_nothing_expires_while_a_table_cannot_be_read(flights: Table, tmp_path: Path) -> None:
