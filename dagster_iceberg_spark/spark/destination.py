@@ -17,6 +17,18 @@ def target(session: IcebergSession, plan: WritePlan) -> str:
     return sql.table_name(session.catalog.name, plan.identifier, plan.branch)
 
 
+def stored_rows(session: IcebergSession, plan: WritePlan, base_snapshot_id: int | None) -> DataFrame:
+    """Return the rows of the table or branch as they are, with its current columns.
+
+    Spark answers `spark.table(...)` from what the user has cached, and Spark 4.1 with the table as it was then. It does
+    not keep a table of a version. The head of a branch has the current columns, which a snapshot has not
+    (`SnapshotUtil.schemaFor` of Iceberg 1.12).
+    """
+    if base_snapshot_id is None:  # a branch without a snapshot has no version
+        return session.spark.table(target(session, plan))
+    return session.spark.sql(sql.rows_of_branch(session.catalog.name, plan.identifier, plan.branch))
+
+
 def writer_to(
     session: IcebergSession, plan: WritePlan, frame: DataFrame, options: Mapping[str, str] = MappingProxyType({})
 ) -> DataFrameWriterV2:

@@ -21,7 +21,7 @@ from dagster_iceberg_spark.spark.columns import (
     reshaped,
     schema_of,
 )
-from dagster_iceberg_spark.spark.destination import target
+from dagster_iceberg_spark.spark.destination import stored_rows
 from dagster_iceberg_spark.spark.session import IcebergSession, active
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table.schema import Field, Schema
@@ -79,7 +79,7 @@ class MergeDiff:
     def __init__(self, session: IcebergSession, plan: WritePlan, action: Merge, batch: Batch) -> None:
         self.session, self.plan, self.action, self.batch = session, plan, action, batch
         self.functions: Functions = functions_of(session.spark)
-        self.stored = session.spark.table(target(session, plan))
+        self.stored = stored_rows(session, plan, action.base_snapshot_id)
         self.given = self._schema_of(batch.frame)
         self.columns = self._schema_of(self.stored)
         self.is_alike = names_alike(is_case_sensitive=session.is_case_sensitive)

@@ -21,7 +21,7 @@ from dagster_iceberg_spark.spark.columns import column_of, functions_of
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.spark.failures import translated, translating
 from dagster_iceberg_spark.spark.session import IcebergSession
-from dagster_iceberg_spark.spark.tables import refresh
+from dagster_iceberg_spark.spark.tables import added_between, refresh
 from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.snapshot import TableState
 from dagster_iceberg_spark.table.updates import DropBranch
@@ -123,8 +123,7 @@ class _StagedSnapshot:
         name = sql.table_name(session.catalog.name, self.request.identifier)
         with translating(session.catalog, action="publish", subject=str(self.request.identifier)):
             if are_appended and since is not None:
-                ends = {"start-snapshot-id": str(since), "end-snapshot-id": str(snapshot.snapshot_id)}
-                return session.spark.read.options(**ends).table(name)
+                return added_between(session, self.request.identifier, since, snapshot.snapshot_id)
             rows = session.spark.sql(sql.rows_at(name, snapshot.snapshot_id))
             predicate = self.rows.owned.predicate()
             return rows.where(column_of(functions_of(session.spark), predicate, catalog=session.catalog.name))

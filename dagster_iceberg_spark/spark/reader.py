@@ -12,7 +12,7 @@ from dagster_iceberg_spark.spark import expressions, sql
 from dagster_iceberg_spark.spark.columns import column_of, functions_of, named_column, projected
 from dagster_iceberg_spark.spark.failures import translating
 from dagster_iceberg_spark.spark.session import IcebergSession
-from dagster_iceberg_spark.spark.tables import refresh
+from dagster_iceberg_spark.spark.tables import added_between, refresh
 
 
 def read(session: IcebergSession, plan: ReadPlan) -> DataFrame:
@@ -47,13 +47,12 @@ def _rows(session: IcebergSession, plan: ReadPlan) -> DataFrame:
         frame = session.spark.sql(sql.rows_at(name, plan.snapshot_id))
         frame = projected(frame, plan.stored, plan.schema, is_current=plan.is_current)
         return _as_insertions(frame, plan.snapshot_id) if is_changelog else frame
-    ends = {"start-snapshot-id": str(changes.since), "end-snapshot-id": str(plan.snapshot_id)}
     if scan == "changelog":
+        ends = {"start-snapshot-id": str(changes.since), "end-snapshot-id": str(plan.snapshot_id)}
         return _changelog(session, plan, ends)
-    reader = session.spark.read.options(**ends)
     if scan == "appends":
-        return reader.table(name)
-    inserts = reader.table(f"{name}.changes")
+        return added_between(session, plan.identifier, changes.since, plan.snapshot_id)
+    inserts = added_between(session, plan.identifier, changes.since, plan.snapshot_id, view=".changes")
     change = functions.expr(expressions.held_back(CHANGE_COLUMNS[0]))  # Iceberg cannot evaluate the filter
     return inserts.where(change == INSERT).drop(*CHANGE_COLUMNS)
 

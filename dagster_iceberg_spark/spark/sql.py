@@ -63,6 +63,11 @@ def rows_at(table: str, snapshot_id: int) -> str:
     return f"SELECT * FROM {table} VERSION AS OF {snapshot_id}"
 
 
+def rows_of_branch(catalog: str, identifier: TableIdentifier, branch: str) -> str:
+    """Return the query of the rows of a branch, with the current columns of the table."""
+    return f"SELECT * FROM {table_name(catalog, identifier)} VERSION AS OF {text(branch)}"
+
+
 def delete_rows(catalog: str, identifier: TableIdentifier, branch: str) -> str:
     """Return the statement that deletes all rows of a branch."""
     return f"DELETE FROM {table_name(catalog, identifier, branch)} WHERE TRUE"

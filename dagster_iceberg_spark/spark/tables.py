@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from pyspark.sql import DataFrame
+
 from dagster_iceberg_spark.catalog.damage import forget_unmade, lone_creation
 from dagster_iceberg_spark.catalog.look import find_table
 from dagster_iceberg_spark.errors import CommitConflictError, InvestigationError
@@ -10,6 +12,7 @@ from dagster_iceberg_spark.plan.table_request import TableCreation
 from dagster_iceberg_spark.plan.write_plan import WritePlan
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.branches import change_branches
+from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.failures import translating
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.versions import version_of
@@ -96,3 +99,18 @@ def refresh(session: IcebergSession, identifier: TableIdentifier) -> None:
     if session.may_be_stale:
         with translating(session.catalog, action="read", subject=str(identifier)):
             session.spark.sql(sql.refresh(session.catalog.name, identifier))
+
+
+def added_between(
+    session: IcebergSession, identifier: TableIdentifier, since: int, until: int, *, view: str = ""
+) -> DataFrame:
+    """Return the rows that were added after a snapshot up to another one, or a view of the table such as `.changes`.
+
+    Spark 4.1 reads the state in which the user has cached a table, which may not have these snapshots.
+    """
+    name, spark = sql.table_name(session.catalog.name, identifier), session.spark
+    has_caches = is_connect(spark) or not spark._jsparkSession.sharedState().cacheManager().isEmpty()
+    if has_caches and spark.catalog.isCached(name):
+        spark.sql(sql.refresh(session.catalog.name, identifier))
+    ends = {"start-snapshot-id": str(since), "end-snapshot-id": str(until)}
+    return spark.read.options(**ends).table(f"{name}{view}")

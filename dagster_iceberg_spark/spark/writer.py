@@ -6,7 +6,7 @@ from dagster_iceberg_spark.plan.write_plan import Append, AppendAlone, Guard, Me
 from dagster_iceberg_spark.spark import expressions
 from dagster_iceberg_spark.spark.columns import as_stored, column_of, functions_of, schema_of, with_all_fields
 from dagster_iceberg_spark.spark.counts import Counters
-from dagster_iceberg_spark.spark.destination import append, append_alone, target, writer_to
+from dagster_iceberg_spark.spark.destination import append, append_alone, stored_rows, target, writer_to
 from dagster_iceberg_spark.spark.execution import TaggedWork
 from dagster_iceberg_spark.spark.failures import NULL_MARKER
 from dagster_iceberg_spark.spark.guard import refusal
@@ -43,7 +43,7 @@ def write(session: IcebergSession, plan: WritePlan, frame: DataFrame, work: Tagg
 def _overwrite(session: IcebergSession, plan: WritePlan, action: Overwrite, frame: DataFrame) -> None:
     complete, extra = frame, {}
     if action.coverage.carries_over:
-        stored = session.spark.table(target(session, plan))
+        stored = stored_rows(session, plan, action.base_snapshot_id)
         fitted = as_stored(frame, stored, is_case_sensitive=session.is_case_sensitive, subject=str(plan.identifier))
         complete = fitted.unionByName(_carried_rows(session, stored, action), allowMissingColumns=True)
         extra = {"validate-from-snapshot-id": str(action.base_snapshot_id), "isolation-level": "serializable"}
