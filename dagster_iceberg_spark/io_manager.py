@@ -35,7 +35,7 @@ from dagster_iceberg_spark.plan.staging import RETENTION_DAYS, PublishedBy, stag
 from dagster_iceberg_spark.plan.table_request import TableCreation, TableRequest, missing_namespace, missing_table
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.resource import IcebergSparkResource, require_pyspark
-from dagster_iceberg_spark.table.audit import Audit, AuditResult
+from dagster_iceberg_spark.table.audit import SHOWN_ROWS, Audit, AuditResult
 from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.schema import Schema, folded
@@ -117,6 +117,12 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         ge=1,
         description="Days for which staged rows that are not published stay in their branch. After that, the expiry "
         "of snapshots removes the branch.",
+    )
+    audit_samples: int = Field(
+        default=SHOWN_ROWS,
+        ge=0,
+        description="How many rows that fail an audit are shown in the error and in Dagster's event log, each with the "
+        "columns of the audit, of the partitions and of the merge keys. 0 for none.",
     )
     environment: str | None = Field(
         default=None,
@@ -321,7 +327,9 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         """
         from dagster_iceberg_spark.catalog.audits import audited_rows, evaluated
 
-        rows = audited_rows(state, snapshot, Schema(()), self.definition_of(spec).request.options.renames)
+        rows = audited_rows(
+            state, snapshot, Schema(()), self.definition_of(spec).request.options, samples=self.audit_samples
+        )
 
         def scanned(others: Sequence[Audit]) -> dict[str, AuditResult]:
             require_pyspark()
@@ -415,6 +423,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
             ),
             limits=RetryLimits(self.commit_attempts, self.commit_seconds),
             staged_retention_days=self.staged_retention_days,
+            audit_samples=self.audit_samples,
             environment=self._environment_of(context),
         )
         return self.spark.catalog_description, request

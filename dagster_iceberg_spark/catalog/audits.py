@@ -7,6 +7,7 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import file_metrics
 from dagster_iceberg_spark.plan.audit_metrics import FileMetrics, MetricsAudit, metrics_audit
 from dagster_iceberg_spark.plan.binding import EVERYTHING, BoundScope, bind_scope
+from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.overwrite_filter import within_file
 from dagster_iceberg_spark.plan.read import schemas_at
 from dagster_iceberg_spark.plan.renames import StoredNames
@@ -25,6 +26,8 @@ class AuditedRows:
         columns: The table's columns, by the asset's names.
         scope: The rows, by the table's names.
         are_added: Whether these are the rows of the files that the snapshot added.
+        keys: The merge keys, by the asset's names.
+        samples: How many rows that fail an audit are shown.
     """
 
     state: TableState
@@ -32,6 +35,8 @@ class AuditedRows:
     columns: Schema
     scope: BoundScope
     are_added: bool
+    keys: tuple[str, ...]
+    samples: int
 
     @property
     def stored(self) -> Mapping[str, str]:
@@ -54,16 +59,17 @@ def audited_rows(
     state: TableState,
     snapshot: Snapshot,
     given: Schema,
-    renames: Mapping[str, str],
+    options: WriteOptions,
     *,
+    samples: int,
     scope: PartitionScope | None = None,
 ) -> AuditedRows:
     """Return the rows of a run's partitions in the snapshot that it wrote, or all rows of a snapshot.
 
-    `given` has the columns of the run's DataFrame, and `renames` is the asset's option.
+    `given` has the columns of the run's DataFrame, and `options` are the asset's.
     """
     subject = str(state.identifier)
-    names = StoredNames.of(renames, given, state.schema, subject=subject)
+    names = StoredNames.of(options.renames, given, state.schema, subject=subject)
     is_replaced = snapshot.summary.get(WRITE_DISPOSITION) == "replace" and CARRIES_OVER not in snapshot.summary
     return AuditedRows(
         state=state,
@@ -71,6 +77,8 @@ def audited_rows(
         columns=names.of_asset(state.schema),
         scope=EVERYTHING if scope is None else bind_scope(names.of_scope(scope), state.schema, subject=subject),
         are_added=scope is not None and is_replaced,
+        keys=options.merge_keys,
+        samples=samples,
     )
 
 

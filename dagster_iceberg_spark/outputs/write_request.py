@@ -24,6 +24,7 @@ from dagster_iceberg_spark.plan.options import parse_write_options
 from dagster_iceberg_spark.plan.staging import RETENTION_DAYS, Staging, staged_branch
 from dagster_iceberg_spark.plan.table_request import TableCreation
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
+from dagster_iceberg_spark.table.audit import SHOWN_ROWS
 from dagster_iceberg_spark.table.lineage import Materialization, commit_token
 
 RUN_WITHOUT_STEP: Final = "no-run"
@@ -38,6 +39,7 @@ def write_request(
     creation: TableCreation,
     limits: RetryLimits,
     staged_retention_days: int = RETENTION_DAYS,
+    audit_samples: int = SHOWN_ROWS,
     environment: Environment | None = None,
 ) -> WriteRequest:
     """Return the write request of an output. `configuration` has the IO manager's fields that metadata may override.
@@ -106,6 +108,7 @@ def write_request(
         report=context.log.info,
         announce=partial(announce, facts, str(identifier)),
         earlier_attempts=partial(earlier_attempts, facts, candidates),
+        audit_samples=audit_samples,
     )
 
 

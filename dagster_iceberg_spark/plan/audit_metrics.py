@@ -188,9 +188,9 @@ def aggregates_of(rule: Condition) -> tuple[str, ...]:
 
 
 def columns_of(rule: Condition) -> tuple[str, ...]:
-    """Return the columns that a condition names, each once."""
+    """Return the columns that a condition names, each once. A field of a struct is named by its column."""
     parsed = _parsed(rule)
-    return () if parsed is None else tuple(dict.fromkeys(item.name for item in parsed.find_all(syntax.Column)))
+    return () if parsed is None else tuple(dict.fromkeys(item.parts[0].name for item in parsed.find_all(syntax.Column)))
 
 
 def _sql(node: syntax.Expr) -> str:

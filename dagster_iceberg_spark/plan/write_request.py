@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from dagster_iceberg_spark.plan.adoption import RecordCheck, RemoteAttempt, TokenCandidate
 from dagster_iceberg_spark.plan.table_request import TableRequest
+from dagster_iceberg_spark.table.audit import SHOWN_ROWS
 from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
@@ -33,6 +34,7 @@ class WriteRequest:
         announce: Records the session on a Spark Connect server in which this attempt writes.
         earlier_attempts: Returns the sessions in which earlier attempts wrote.
         base_snapshot_id: The only snapshot that the write may start from, or None for any.
+        audit_samples: How many rows that fail an audit are shown.
     """
 
     table: TableRequest
@@ -44,6 +46,7 @@ class WriteRequest:
     announce: Announce
     earlier_attempts: Callable[[], Sequence[RemoteAttempt]]
     base_snapshot_id: int | None = None
+    audit_samples: int = SHOWN_ROWS
 
     @property
     def identifier(self) -> TableIdentifier:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark.catalog.audits import AuditedRows
@@ -32,9 +32,9 @@ Expressions: TypeAlias = Mapping[str, Mapping[str, str]]
 Results: TypeAlias = dict[str, AuditResult]
 """The results of audits by name."""
 
-_SHOWN_ROWS: Final = 3
 _PLAIN_NAME: Final = re.compile(r"[\w.`]+", re.ASCII)
-_SHOWN_COLUMNS: Final = 6
+_DATA_EXCEPTION: Final = "22"
+"""The class of SQLSTATE of an error that values have caused, such as a division by zero (ISO/IEC 9075)."""
 _SHOWN_CHARACTERS: Final = 80
 _FAILING_ROWS: Final = "failing rows"
 _REPEATED_ROWS: Final = "repeated rows"
@@ -81,12 +81,21 @@ def scan(session: IcebergSession, audits: Sequence[Audit], rows: AuditedRows, ex
     """Evaluate audits in one aggregate, and sample the rows that fail. `expressions` are those of `evaluable`."""
     frame, functions, subject = _frame(session, rows), functions_of(session.spark), str(rows.state.identifier)
     meanings = {audit: expressions.get(audit.name) or _evaluable(session, frame, audit, subject) for audit in audits}
+    known = {audit.name: texts for audit, texts in meanings.items()}
     columns = [
         functions.expr(text).alias(f"a{index}_{position}")
         for index, texts in enumerate(meanings.values())
         for position, text in enumerate(texts.values())
     ]
-    (row,) = frame.groupBy().agg(*columns).collect()
+    try:
+        (row,) = frame.groupBy().agg(*columns).collect()
+    except PySparkException as error:
+        if not _is_of_values(error):
+            raise
+        if len(audits) > 1:
+            return {audit.name: scan(session, [audit], rows, known)[audit.name] for audit in audits}
+        reason = session.catalog.redact(inspect_failure(error).summary)
+        return {audit.name: AuditResult(audit, passed=False, found={"error": reason}) for audit in audits}
     results = {}
     for index, (audit, texts) in enumerate(meanings.items()):
         found = {name: row[f"a{index}_{position}"] for position, name in enumerate(texts)}
@@ -94,6 +103,12 @@ def scan(session: IcebergSession, audits: Sequence[Audit], rows: AuditedRows, ex
         sample = () if passed or _PASSED in texts else _sample(frame, audit, rows)
         results[audit.name] = AuditResult(audit, passed=passed, found=found, sample=sample)
     return results
+
+
+def _is_of_values(error: PySparkException) -> bool:
+    """Return whether values have caused the error."""
+    state_of = getattr(error, "getSqlState", None)
+    return str(state_of() if state_of else "").startswith(_DATA_EXCEPTION)
 
 
 def _frame(session: IcebergSession, rows: AuditedRows) -> DataFrame:
@@ -152,7 +167,7 @@ def _meanings(audit: Audit) -> list[dict[str, str]]:
 
 
 def _sample(frame: DataFrame, audit: Audit, rows: AuditedRows) -> tuple[Mapping[str, str], ...]:
-    """Return some rows that fail an audit of each row."""
+    """Return some rows that fail an audit of each row, if there is a column to show."""
     functions = functions_of(frame.sparkSession)
     match audit.rule:
         case Unique(columns):
@@ -166,18 +181,22 @@ def _sample(frame: DataFrame, audit: Audit, rows: AuditedRows) -> tuple[Mapping[
         case Condition(text) as rule:
             failing = frame.where(f"NOT {_enclosed(text)}")
             shown = _shown_columns(failing, columns_of(rule), rows)
+    if not shown or not rows.samples:
+        return ()
     texts = [
         functions.expr(f"left(CAST({sql.quote(name)} AS STRING), {_SHOWN_CHARACTERS})").alias(name) for name in shown
     ]
-    found = failing.select(*texts).limit(_SHOWN_ROWS).collect()
+    found = failing.select(*texts).limit(rows.samples).collect()
     return tuple({name: "NULL" if row[name] is None else row[name] for name in shown} for row in found)
 
 
 def _shown_columns(frame: DataFrame, named: Sequence[str], rows: AuditedRows) -> list[str]:
-    """Return the columns of a sample: those of the rule and of the partitions, then the first others."""
-    first = {rows.columns.exact(name) for name in (*named, *rows.scope.columns)}
-    ordered = [name for name in frame.columns if name in first] + [name for name in frame.columns if name not in first]
-    return ordered[:_SHOWN_COLUMNS]
+    """Return the columns of a sample: those of the rule, the partitions and the merge keys.
+
+    Others may hold personal data, and the event log keeps what it has for ever.
+    """
+    known = {rows.columns.exact(name) for name in (*named, *rows.scope.columns, *rows.keys)}
+    return [name for name in frame.columns if name in known]
 
 
 def _enclosed(condition: str) -> str:
@@ -197,7 +216,7 @@ def query_of(
     keys: tuple[str, ...] = ()
     if not rows.has_renames:
         match result.audit.rule:
-            case Condition(text) if result.sample:
+            case Condition(text) if _FAILING_ROWS in result.found:
                 conditions.append(f"NOT {_enclosed(text)}")
             case NotNull(columns):
                 conditions.append(" OR ".join(f"{sql.quote(item)} IS NULL" for item in columns))

@@ -73,7 +73,7 @@ class StagedWrite:
         """
         began, request, staged = time.monotonic(), self.request, commit.snapshot
         options, scope = request.table.options, request.materialization.scope
-        rows = audited_rows(state, staged, self.given, options.renames, scope=scope)
+        rows = audited_rows(state, staged, self.given, options, samples=request.audit_samples, scope=scope)
         results = self._results(rows)
         if is_published(state, self.staging, staged):
             if self.staging.branch in state.refs:  # an attempt was interrupted before it dropped the branch

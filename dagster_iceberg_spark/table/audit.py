@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 AuditSeverity: TypeAlias = Literal["error", "warn"]
+SHOWN_ROWS: Final = 3
+"""How many rows that fail an audit are shown by default."""
 
 
 @dataclass(frozen=True, slots=True)

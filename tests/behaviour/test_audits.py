@@ -221,3 +221,31 @@ def test_a_key_may_have_any_name(lake: Lake) -> None:
     metadata = {"iceberg/audits": {"key": {"unique": ["rows"]}}}
     query = "select 1 as rows from range(2)"
     assert lake.failure(frame_asset("t", query, metadata=metadata)).class_name == "AuditFailedError"
+
+
+@pytest.mark.full
+def test_a_sample_has_only_the_columns_that_tell_which_rows_fail(lake: Lake) -> None:
+    metadata = {
+        "iceberg/write_disposition": "merge",
+        "iceberg/merge_keys": ["id"],
+        "iceberg/audits": {"positive": "v > 5"},
+    }
+    asset = frame_asset("people", "select 7 as id, 1 as v, 'ssn 123' as secret", metadata=metadata)
+    assert "failing rows = 1, such as (id=7, v=1)" in str(lake.failure(asset))
+    error = str(lake.with_options(audit_samples=0).failure(asset))
+    assert "failing rows = 1. Hint:" in error
+    assert "WHERE NOT (v > 5)" in error
+
+
+@pytest.mark.full
+def test_an_audit_that_cannot_be_computed_fails_alone(lake: Lake) -> None:
+    audits = {"ratio": "10 / v > 1", "known": "v >= 0 OR v IS NULL", "positive": "v > 5"}
+    asset = frame_asset("t", "select 0 as v", metadata={"iceberg/audits": audits})
+    error = str(lake.failure(asset))
+    assert "`ratio` (10 / v > 1): error = [DIVIDE_BY_ZERO] Division by zero" in error
+    assert "`positive` (v > 5): failing rows = 1, such as (v=0)" in error
+    assert "known" not in error
+    warned = {name: {"condition": rule, "severity": "warn"} for name, rule in audits.items()}
+    asset = frame_asset("t", "select 0 as v", metadata={"iceberg/audits": warned})
+    lake.materialize(asset)
+    assert lake.rows("t", "v") == [0]

@@ -19,6 +19,7 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import look, open_catalog
 from dagster_iceberg_spark.errors import CommitConflictError
 from dagster_iceberg_spark.plan.binding import EVERYTHING
+from dagster_iceberg_spark.plan.options import WriteOptions, parse_write_options
 from dagster_iceberg_spark.table.audit import Audit, Condition, NotNull, Unique
 from dagster_iceberg_spark.table.scope import PartitionScope
 from tests.table.samples import TABLE, keyed, schema
@@ -55,6 +56,10 @@ def rows(carrier: str | None, *values: int | None) -> pa.Table:
     return pa.table(columns, COLUMNS)
 
 
+def options(renames: Mapping[str, str] | None = None) -> WriteOptions:
+    return parse_write_options({"iceberg/renames": renames}, subject="flights")
+
+
 def audited(
     catalog: CatalogDescription,
     scope: PartitionScope | None = None,
@@ -66,7 +71,7 @@ def audited(
     assert state is not None
     snapshot = state.head() if snapshot_id is None else state.snapshots[snapshot_id]
     assert snapshot is not None
-    return audited_rows(state, snapshot, schema(), renames or {}, scope=scope)
+    return audited_rows(state, snapshot, schema(), options(renames), samples=0, scope=scope)
 
 
 def results(catalog: CatalogDescription, conditions: Iterable[str], found: AuditedRows) -> dict[str, bool]:
@@ -170,7 +175,8 @@ def test_deleted_rows_need_a_scan_unless_the_files_are_new(catalog: CatalogDescr
             found.state,
             type(found.snapshot)(found.snapshot.snapshot_id, None, 0, "append", kept),
             schema(),
-            {},
+            options(),
+            samples=0,
             scope=PartitionScope() if found.are_added else None,
         )
         assert results(catalog, ["count(*) = 1"], changed) == expected
@@ -242,7 +248,7 @@ def test_an_expired_snapshot_is_refused(catalog: CatalogDescription) -> None:
     found = audited(catalog)
     gone = type(found.snapshot)(7, None, 0, "append", found.snapshot.summary)
     with pytest.raises(CommitConflictError, match="none of that id: it has expired"):
-        results(catalog, ["count(*) > 0"], audited_rows(found.state, gone, schema(), {}))
+        results(catalog, ["count(*) > 0"], audited_rows(found.state, gone, schema(), options(), samples=0))
 
 
 def test_a_column_that_was_widened_keeps_its_bounds(catalog: CatalogDescription) -> None:
