@@ -115,6 +115,7 @@ def test_a_killed_step_that_its_policy_retries_commits_once(crash: Crash, point:
 
 
 @pytest.mark.each_engine
+@pytest.mark.sample(5)
 @pytest.mark.feature("a killed run is executed again")
 @pytest.mark.parametrize(
     ("engine", "point"),

@@ -155,8 +155,8 @@ FULL: Final = {faults.FULL_DISK: ("append", "merge"), faults.FULL_CATALOG_DISK: 
 
 
 @pytest.fixture(scope="module")
-def trials(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trial]:
-    """What a process whom permissions bind has tried."""
+def trials(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trial]:
+    """What a process whom permissions bind has tried, for the tests of this run."""
     directory = tmp_path_factory.mktemp("unprivileged")
     disk = directory / "disk"
     disk.mkdir()
@@ -165,7 +165,11 @@ def trials(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trial]:
         "directory": str(directory),
         "disk": str(disk) if has_disk else None,
         "answer": str(directory / "answer.json"),
-        "cases": cases(FORBIDDEN, INVISIBLE, FULL),
+        "cases": [
+            (item.callspec.params["fault"], item.callspec.params["operation"])
+            for item in request.session.items
+            if isinstance(item, pytest.Function) and "trials" in item.fixturenames
+        ],
     }
     answer = subprocess.run(
         [*command, sys.executable, "-m", faults.__name__],

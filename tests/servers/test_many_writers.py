@@ -157,7 +157,7 @@ def assert_committed_once_or_failed_retryably(lake: Lake, table: str, done: Sequ
     return successes
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_disjoint_partitions_of_a_new_table_are_all_there(classic_lake: Lake, writers: Sequence[Writer]) -> None:
     query = f"select {{start}} + make_interval(0, 0, 0, 0, int(id)) as ts, id from range({ROWS})"
     for month in ("01", "02"):
@@ -208,6 +208,7 @@ def test_of_one_partition_the_content_is_one_writers(classic_lake: Lake, writers
     assert classic_lake.rows("t", "id") == [winner] * ROWS
 
 
+@pytest.mark.sample(2)
 def test_every_row_of_an_append_is_there_once(classic_lake: Lake, writers: Sequence[Writer]) -> None:
     works = [Work("t", f"select id + {ROWS * number} as id from range({ROWS})", "append") for number in range(WRITERS)]
     first, *rest = works

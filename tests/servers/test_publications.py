@@ -22,7 +22,7 @@ TABLES: Final = [f"t{number}" for number in range(5)]
 FEW_OR_MANY: Final = pytest.mark.parametrize("runs", [4, pytest.param(10, marks=pytest.mark.slow)])
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["postgresql", "sqlite"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
     if request.param == "sqlite":
         catalog: Any = SqlCatalog(uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh"))
@@ -60,6 +60,7 @@ def test_runs_of_different_days_all_publish_and_nothing_is_lost(lake: Lake, runs
         assert list(lake.table(name).metadata.refs) == ["main"]
 
 
+@pytest.mark.sample(1)
 def test_of_runs_of_the_same_day_each_table_shows_one(lake: Lake) -> None:
     assert "" in run_together(lake, ["2024-03-01"] * 4)
     for name in TABLES:
@@ -69,6 +70,7 @@ def test_of_runs_of_the_same_day_each_table_shows_one(lake: Lake) -> None:
 
 
 @FEW_OR_MANY
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("is_same_day", [False, True], ids=["different days", "the same day"])
 def test_each_release_is_seen_in_all_tables_or_in_none(lake: Lake, *, is_same_day: bool, runs: int) -> None:
     """Of runs of the same day that overlap, one is released, and the others are conflicts."""
