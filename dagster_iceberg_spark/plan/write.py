@@ -195,6 +195,7 @@ class WriteDraft:
             listed_partitions=partitions if are_listed else (),
             owned=owned,
             staging=self.staging,
+            is_sampled=_is_sampled(options, state),
             advice=advice(owned, state.schema, state.properties, self.request.identifier)
             if state and carries_over
             else None,
@@ -426,9 +427,7 @@ def _write_options(
     options: WriteOptions, action: WriteAction, scope: PartitionScope, state: TableState | None
 ) -> dict[str, str]:
     """Return the engine's write options. For one partition, a size lets the engine split its rows over tasks."""
-    stored = state.properties if state else {}
-    kept = {key: value for key, value in stored.items() if key not in options.table_properties}
-    properties = {**kept, **definition.wanted_properties(options)}
+    properties = _properties(options, state)
     automatic: dict[str, str] = {}
     user_decides = "write.distribution-mode" in properties or "distribution-mode" in options.write_options
     if len(scope.keys) == 1 and not user_decides:
@@ -440,6 +439,23 @@ def _write_options(
         # By Iceberg's default, an isolation level checks all snapshots for conflicts.
         automatic["validate-from-snapshot-id"] = str(base_id)
     return {**automatic, **options.write_options}
+
+
+def _properties(options: WriteOptions, state: TableState | None) -> dict[str, str]:
+    """Return the properties of the table that is written."""
+    stored = state.properties if state else {}
+    kept = {key: value for key, value in stored.items() if key not in options.table_properties}
+    return {**kept, **definition.wanted_properties(options)}
+
+
+def _is_sampled(options: WriteOptions, state: TableState | None) -> bool:
+    """Return whether Spark distributes the rows by ranges (`SparkWriteConf.distributionMode` of Iceberg 1.12)."""
+    if options.write_options.get("use-table-distribution-and-ordering", "true").lower() == "false":
+        return False
+    stored = state.sort_order if state is not None else ()
+    is_sorted = bool(stored if options.sort_by is None else options.sort_by)
+    asked = options.write_options.get("distribution-mode", _properties(options, state).get("write.distribution-mode"))
+    return is_sorted if asked is None else asked.lower() == "range"
 
 
 def _partitions_to_count(

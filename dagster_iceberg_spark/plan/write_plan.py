@@ -114,6 +114,7 @@ class WritePlan:
         listed_partitions: Partitions whose row counts are in the new files' metadata: each file belongs to one.
         owned: The rows that the write replaces, updates or deletes.
         staging: What creates the staged branch, after the changes. Other writers' commits do not conflict with it.
+        is_sampled: Whether Spark evaluates the rows twice, first to find the ranges in which it distributes them.
     """
 
     identifier: TableIdentifier
@@ -132,6 +133,7 @@ class WritePlan:
     advice: str | None = None
     owned: BoundScope = EVERYTHING
     staging: tuple[BranchUpdate, ...] = ()
+    is_sampled: bool = False
 
     @property
     def carries_over(self) -> bool:

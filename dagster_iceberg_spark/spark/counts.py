@@ -28,6 +28,18 @@ class Counters:
         """Return the DataFrame, whose rows are counted when they are written."""
         return frame.observe(self._observation, *self._aggregates) if self._observation is not None else frame
 
+    def evaluated_once(self, frame: DataFrame) -> DataFrame:
+        """Return the observed DataFrame, whose rows are counted once although Spark samples them before it writes.
+
+        The rows are shuffled first: the sample and the write both read what the shuffle has stored.
+        """
+        if self._observation is None or not self._plan.is_sampled:
+            return frame
+        spark = frame.sparkSession
+        if spark.conf.get("spark.sql.adaptive.enabled") == "true":
+            return frame.hint("rebalance")
+        return frame.repartition(int(str(spark.conf.get("spark.sql.shuffle.partitions"))))
+
     def counts(self) -> RowCounts:
         """Return the counts. Call this only after the write has succeeded: after a failure they are incomplete."""
         if self._observation is None:

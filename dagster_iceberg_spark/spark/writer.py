@@ -30,6 +30,7 @@ def write(session: IcebergSession, plan: WritePlan, frame: DataFrame, work: Tagg
         frame = frame.where(expressions.refusal_of_nulls(column, f"{NULL_MARKER}{column!r}"))
     counters = Counters(session.spark, plan)
     guarded = counters.observed(frame) if plan.guard is None else _guarded(plan.guard, frame, counters)
+    guarded = counters.evaluated_once(guarded)
     match plan.action:
         case Overwrite() as action:
             _overwrite(session, plan, action, guarded)

@@ -1,6 +1,7 @@
 """Replacing a partition: the rows of the run's partitions and no other, in one snapshot."""
 
 import datetime as dt
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
@@ -500,3 +501,25 @@ def test_a_table_may_have_any_name(lake: Lake, name: str) -> None:
     for key in ("x", "y", "x"):
         lake.materialize(asset, partition_key=key)
     assert lake.rows(name, "my key", "a.b", 'It\'s "q"', "t`k") == [("x", 1, 3, 4), ("y", 1, 3, 4)]
+
+
+@pytest.mark.full
+@pytest.mark.each_engine
+def test_rows_that_are_sampled_before_they_are_written_are_counted_once(lake: Lake) -> None:
+    days = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-10")
+    metadata = {
+        "partition_expr": "d",
+        "iceberg/partition_by": [],
+        "iceberg/sort_by": ["id"],
+        "iceberg/rows_outside_partition": "drop",
+    }
+    rows = "select date'2024-01-01' + cast(id % 3 as int) as d, id from range(12)"
+    options: dict[str, Any] = {"partitions_def": days, "metadata": metadata}
+    one = frame_asset("one", rows, **options)
+    found = metadata_of(lake.materialize(one, partition_key="2024-01-02"), "one")
+    assert (found["iceberg/dropped_rows"], found["dagster/partition_row_count"]) == (8, 4)
+    two = frame_asset("two", rows, backfill_policy=dg.BackfillPolicy.single_run(), **options)
+    ends = {"dagster/asset_partition_range_start": "2024-01-01", "dagster/asset_partition_range_end": "2024-01-02"}
+    result = lake.materialize(two, tags=ends)
+    for key in ends.values():
+        assert metadata_of(result, "two", key)["dagster/partition_row_count"] == 4

@@ -386,6 +386,26 @@ def test_a_replace_validates_against_the_snapshot_it_was_planned_on(
 
 
 @pytest.mark.parametrize(
+    ("options", "is_sorted", "is_sampled"),
+    [
+        ({}, False, False),
+        ({}, True, True),
+        ({"sort_by": []}, True, False),
+        ({"sort_by": ["ts"]}, False, True),
+        ({"sort_by": ["ts"], "write_options": {"distribution-mode": "hash"}}, False, False),
+        ({"write_options": {"distribution-mode": "RANGE"}}, False, True),
+        ({"table_properties": {"write.distribution-mode": "range"}}, False, True),
+        ({"sort_by": ["ts"], "write_options": {"use-table-distribution-and-ordering": "false"}}, False, False),
+    ],
+)
+def test_spark_samples_the_rows_that_it_distributes_by_ranges(
+    options: dict[str, Any], *, is_sorted: bool, is_sampled: bool
+) -> None:
+    order = (SortField("ts"),) if is_sorted else ()
+    assert planned(replace(existing(), sort_order=order), **options).is_sampled == is_sampled
+
+
+@pytest.mark.parametrize(
     ("count", "counted"),
     [(0, 0), (1, 0), (2, 2), (MAXIMUM_COUNTED_PARTITIONS, 50), (MAXIMUM_COUNTED_PARTITIONS + 1, 0)],
 )
