@@ -110,9 +110,11 @@ def stage(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
     """
     guard, schema = plan.guard, schema_of(frame, subject=str(plan.identifier))
     is_marked = marked(action, schema)
-    for column in plan.required:
+    start = schema.field(action.rules.valid_from) if action.rules.validity else None
+    for column in plan.required if start is None else (*plan.required, start.name):
         refused = expressions.refusal_of_nulls(column, f"{NULL_MARKER}{column!r}")
-        frame = frame.where(f"CASE WHEN {is_marked} THEN TRUE ELSE {refused} END")
+        is_exempt = is_marked if start is None or column != start.name else "FALSE"
+        frame = frame.where(f"CASE WHEN {is_exempt} THEN TRUE ELSE {refused} END")
     with active(session.spark):
         guarded = frame if guard is None or guard.drops else frame.where(refusal(frame, guard))
         complete = version_of(session.spark).checkpointed(guarded)

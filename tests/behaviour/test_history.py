@@ -132,6 +132,9 @@ def test_rows_that_say_when_they_begin_find_their_place(lake: Lake) -> None:
     assert versions(lake) == [
         (1, "a", 1, 3), (1, "B", 3, 5), (1, "c", 5, None), (2, "x", 5, 7), (2, "x", 7, None),
     ]  # fmt: skip
+    error = lake.failure(history("select 3 as id, 'c' as n, cast(null as timestamp) as valid_from"))
+    assert "expected no NULL in a required column" in str(error)
+    assert "valid_from" in str(error)
 
 
 @pytest.mark.full
