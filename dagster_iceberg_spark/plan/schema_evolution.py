@@ -25,7 +25,7 @@ from dagster_iceberg_spark.table.schema import (
     all_paths,
     folded,
     parts_of,
-    walk,
+    types_within,
     walk_paths,
     with_parts,
 )
@@ -292,9 +292,10 @@ def _differences(frame: Schema, table: Sequence[Field], *, path: tuple[str, ...]
 
 
 def _addition(field: Field, path: tuple[str, ...], *, subject: str) -> AddColumn:
-    if _VARIANT in (nested.type for _, nested in walk([field])):
+    within = frozenset(types_within(field.type))
+    if _VARIANT in within:
         raise schema_refusals.variant(subject, path)
-    if field.type == _UNKNOWN:
+    if _UNKNOWN in within:
         raise schema_refusals.untyped(subject, path, field)
     return AddColumn(path, field.type, field.doc)
 

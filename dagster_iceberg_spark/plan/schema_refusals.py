@@ -8,7 +8,7 @@ from functools import partial
 
 from dagster_iceberg_spark.errors import SchemaMismatchError
 from dagster_iceberg_spark.table.identifier import quote_part
-from dagster_iceberg_spark.table.schema import TIMESTAMP, TIMESTAMPTZ, Field, IcebergType
+from dagster_iceberg_spark.table.schema import TIMESTAMP, TIMESTAMPTZ, Field, IcebergType, parts_of
 
 Path = tuple[str, ...]
 
@@ -127,12 +127,15 @@ def variant(subject: str, path: Path) -> SchemaMismatchError:
 
 
 def untyped(subject: str, path: Path, field: Field) -> SchemaMismatchError:
-    """A new column has no type, because it holds only NULL."""
+    """A new column, or a part of it, has no type, because it holds only NULL."""
+    is_nested = bool(parts_of(field.type))
+    found = f"{field.type}, in which unknown stands for nothing but NULL" if is_nested else "nothing but NULL (void)"
+    kind = "array<string>" if is_nested else "string"
     return _cannot_write(
         subject,
         expected=f"a type for the new column {'.'.join(path)!r}",
-        found="a column of nothing but NULL (void)",
-        hint=f'cast it, for example `.withColumn("{field.name}", lit(None).cast("string"))`.',
+        found=found,
+        hint=f'cast it, for example `.withColumn("{field.name}", lit(None).cast("{kind}"))`.',
     )
 
 

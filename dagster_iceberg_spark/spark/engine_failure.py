@@ -80,7 +80,8 @@ def _first_line(text: str) -> str:
     azure = _AZURE_SAYS.search(text)
     if azure is not None:
         return f"{azure[1]}: {azure[2]}"
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+    first, *others = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    return f"{first} {others[0]}" if others and first.endswith(":") else first  # which announces the next one
 
 
 def _text_of(error: Exception) -> str:

@@ -188,6 +188,20 @@ def test_a_new_column_of_type_void_is_refused_and_the_hint_is_a_cast() -> None:
     assert '`.withColumn("b", lit(None).cast("string"))`' in str(caught.value)
 
 
+IN_STRUCT = StructType((Field("x", VOID),))
+
+
+@pytest.mark.parametrize("kind", [ListType(VOID), MapType(STRING, VOID), IN_STRUCT, ListType(IN_STRUCT)], ids=str)
+def test_nothing_but_null_within_a_new_column_is_refused_too(kind: IcebergType) -> None:
+    with pytest.raises(SchemaMismatchError, match=r"a type for the new column 'b', found .*, in which unknown stands"):
+        changes(schema(a="int", b=kind), schema(a="int"))
+
+
+def test_a_variant_within_a_list_is_refused() -> None:
+    with pytest.raises(SchemaMismatchError, match="found variant"):
+        changes(schema(a="int", b=ListType(parse_type("variant"))), schema(a="int"))
+
+
 def test_a_new_column_of_type_variant_is_refused_and_the_hint_is_text() -> None:
     with pytest.raises(SchemaMismatchError) as caught:
         changes(schema(a="int", b="variant"), schema(a="int"))

@@ -562,6 +562,12 @@ def test_the_error_of_a_python_function_is_in_the_message(traceback: str, found:
     assert found in str(translated(wrapped, action="write", subject="db.t"))
 
 
+def test_a_line_that_announces_the_next_one_is_summarized_by_both() -> None:
+    null = "[NOT_NULL_ASSERT_VIOLATION] NULL value appeared in non-nullable field:\n- field (class: int, name: id)"
+    found = inspect_failure(PythonException(null)).summary
+    assert found.endswith("NULL value appeared in non-nullable field: - field (class: int, name: id)")
+
+
 def test_a_grpc_error_is_summarized_by_its_details() -> None:
     summary = inspect_failure(SparkConnectGrpcException(UNAVAILABLE)).summary
     assert summary == "UNAVAILABLE: failed to connect to all addresses; last error: Socket closed"
