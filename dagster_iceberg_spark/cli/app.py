@@ -89,7 +89,7 @@ def _findings(*, namespace: str | None, seconds: float, **options: Any) -> Itera
     # Loading Dagster takes longer than showing the help.
     from dagster_iceberg_spark.asset_tables import check_assets
 
-    with catalog_resource(options) as resource:
+    with catalog_resource(options, creates=True) as resource:
         if resource is not None:
             yield from resource.findings(namespace=namespace, seconds=seconds)
             return

@@ -77,8 +77,11 @@ def catalog_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
-def catalog_resource(options: dict[str, Any]) -> "Iterator[IcebergSparkResource | None]":
-    """Yield the resource of the catalog that options describe, or None without one. Its options are removed."""
+def catalog_resource(options: dict[str, Any], *, creates: bool = False) -> "Iterator[IcebergSparkResource | None]":
+    """Yield the resource of the catalog that options describe, or None without one. Its options are removed.
+
+    A file that the catalog needs must exist, unless the command may create it.
+    """
     from dagster_iceberg_spark.cli.settings import assignments, literal_secrets_allowed, resource_of
 
     given = {name: options.pop(name) for name in _CATALOG_NAMES}
@@ -89,6 +92,9 @@ def catalog_resource(options: dict[str, Any]) -> "Iterator[IcebergSparkResource 
         raise click.UsageError("Name one of: --workspace, --module, --python-file, --kind.")
     catalog = {name: given[name] for name in ("kind", "uri", "warehouse") if given[name] is not None}
     catalog |= assignments(given["fields"], flag="--set")
+    file = str(catalog.get("uri", "")).partition("?")[0].removeprefix("sqlite:///")
+    if not creates and str(catalog.get("uri", "")).startswith("sqlite:///") and not Path(file).exists():
+        raise click.UsageError(f"There is no SQLite file {file}.")
     with literal_secrets_allowed():
         yield resource_of(
             catalog=catalog, spark_config=given["spark_config"], remote=given["remote"], jars=given["jars"]

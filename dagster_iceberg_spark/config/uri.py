@@ -12,6 +12,8 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _USER_SECRET: Final = re.compile(r"(://[^:@]*):.*@")
 _NO_PORT: Final = re.compile(r"(://[^:/?#@\[\]]*):(?!\d{0,5}(?:[/?#,]|$))[^@]*$")
 """If the user forgets the host, the password stands in the place of the port."""
+_MISSPELT_LOGIN: Final = re.compile(r"^((?:[A-Za-z][A-Za-z0-9+.-]*:?/{1,3})?).*:.*@")
+"""A login in a text that lacks the `://` of a URI."""
 _QUERY_SECRET: Final = re.compile(r"((?:secret|password|passwd|pwd|token|credential)\w*=)[^&]*", re.IGNORECASE)
 
 
@@ -44,6 +46,8 @@ def holds_login(uri: str) -> bool:
 def without_password(uri: str) -> str:
     """Return the URI, well-formed or not, with a placeholder for everything that may be a password."""
     hidden = _NO_PORT.sub(rf"\1:{HIDDEN}", _USER_SECRET.sub(rf"\1:{HIDDEN}@", uri))
+    if "://" not in hidden:
+        hidden = _MISSPELT_LOGIN.sub(rf"\1{HIDDEN}@", hidden)
     return _QUERY_SECRET.sub(rf"\1{HIDDEN}", hidden)
 
 

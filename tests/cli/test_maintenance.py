@@ -103,6 +103,14 @@ def test_the_health_of_a_catalog_is_shown_and_of_what_cannot_be_read(flights: Ta
     assert "db.flights: needs compaction" in result.output
 
 
+def test_a_file_that_does_not_exist_is_not_created(tmp_path: Path) -> None:
+    for command in ("health", "history"):
+        table = ["db.flights"] if command == "history" else []
+        result = run(command, *table, "--kind", "sql", "--uri", f"sqlite:///{tmp_path}/typo/c.db", "--warehouse", "wh")
+        assert (result.exit_code, f"There is no SQLite file {tmp_path}/typo/c.db" in result.output) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_branch_shows_what_it_keeps(flights: Table, tmp_path: Path) -> None:
     first = flights.snapshots()[0].snapshot_id
     flights.manage_snapshots().create_tag(first, "audit").commit()
