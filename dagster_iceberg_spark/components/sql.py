@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import dagster as dg
 from dagster.components.component_scaffolding import scaffold_component
 
+from dagster_iceberg_spark.addressing import partition_columns
 from dagster_iceberg_spark.asset_checks.data import build_data_checks
 from dagster_iceberg_spark.components.models import described
 from dagster_iceberg_spark.components.sql_file import CHECKS, SqlFile, referenced_key
@@ -79,6 +80,9 @@ class SparkSqlComponent(dg.Component, dg.Resolvable, dg.Model):
 
     def _asset(self, file: SqlFile, own: Mapping[str, dg.AssetKey]) -> dg.AssetsDefinition:
         parse_write_options(file.attributes.get("metadata", {}), None, {}, subject=str(file.path))
+        partition_columns(
+            file.attributes.get("partitions_def"), file.attributes.get("metadata", {}), subject=str(file.path)
+        )
         tables = {table.parts: _upstream(table.parts, own) for table in file.query().tables}
         inputs = {
             f"input_{number}": key

@@ -23,8 +23,14 @@ from dagster_iceberg_spark.plan.options import PARTITION_EXPR, SCHEMA
 from dagster_iceberg_spark.plan.sql_query import SqlQuery, parse_query
 from dagster_iceberg_spark.table.notation import NotationError
 
-_HEADER: Final = re.compile(r"\A\s*/\*\s*---[^\S\n]*\n(.*?)\n\s*---\s*\*/", re.DOTALL)
-"""A comment that begins and ends with three dashes."""
+_BEGINNING: Final = r"/\*\s*---"
+_HEADER: Final = re.compile(
+    rf"\A(?:\s|--[^\n]*\n|/\*(?!\s*---).*?\*/)*{_BEGINNING}[^\S\n]*\n(.*?)\n\s*---\s*\*/", re.DOTALL
+)
+"""A comment that begins and ends with three dashes. Other comments may stand before it, such as a license."""
+_HEADERS: Final = re.compile(_BEGINNING)
+_PARTITION: Final = dict.fromkeys(("start", "end", "key", "keys"), "NULL")
+"""Stands for the values of a partition where only the tables of the query matter."""
 _REFERENCE: Final = "ref "
 """Begins the name of a table that stands for `ref('key')`."""
 _METADATA_KEYS: Final = (PARTITION_EXPR, SCHEMA)
@@ -58,8 +64,15 @@ class SqlFile:
         Raises:
             ConfigurationError: The header is wrong. The message has the line.
         """
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         header = _HEADER.match(text)
+        if len(_HEADERS.findall(text)) > (header is not None):
+            raise ConfigurationError.refusing(
+                "use",
+                str(path),
+                expected="one header before the query: a comment that begins with `/* ---` and ends with `--- */`",
+                found="a comment that begins so, and ends otherwise or stands elsewhere",
+            )
         if header is None:
             return cls(path, text, {})
         lines = "\n" * text[: header.start(1)].count("\n")
@@ -77,7 +90,7 @@ class SqlFile:
         Raises:
             ConfigurationError: The template or the query is wrong.
         """
-        values = _Anything() if partition is None else partition
+        values = _PARTITION if partition is None else partition
         try:
             text = _ENVIRONMENT.from_string(self.template).render(ref=_reference, partition=values)
             return parse_query(text)
@@ -104,21 +117,6 @@ def referenced_key(parts: Sequence[str]) -> str | None:
 
 def _reference(key: str) -> str:
     return f"`{_REFERENCE}{key.replace('`', '``')}`"
-
-
-class _Anything:
-    """Stands for the values of a partition where only the tables of the query matter."""
-
-    def __getattr__(self, name: str) -> "_Anything":
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self
-
-    def __getitem__(self, name: object) -> "_Anything":
-        return self
-
-    def __str__(self) -> str:
-        return "NULL"
 
 
 _ENVIRONMENT: Final = Environment(undefined=StrictUndefined, autoescape=False)  # noqa: S701 - the text is SQL

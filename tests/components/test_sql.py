@@ -78,8 +78,34 @@ def test_a_wrong_header_is_refused_with_its_line(tmp_path: Path, text: str, mess
 
 
 @pytest.mark.parametrize(
+    "before", ["\ufeff", "-- sqlfluff:dialect:sparksql\n", "/* Copyright */\n\n-- a\n  -- b\n", "\n\n  ", "/**/"]
+)
+def test_other_comments_may_stand_before_the_header(tmp_path: Path, before: str) -> None:
+    file = read(tmp_path, f"{before}/* ---\ngroup_name: a\n--- */\nselect {{{{ nothing }}}},")
+    assert file.attributes["group_name"] == "a"
+    wrong = read(tmp_path, f"{before}/* ---\ngroup_name: a\n--- */\nselect {{{{")
+    with pytest.raises(ConfigurationError, match=f"in line {before.count(chr(10)) + 4}"):
+        wrong.query()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select 1\n/* ---\ngroup_name: a\n--- */",
+        "/* ---\ngroup_name: a\n*/\nselect 1",
+        "/* --- group_name: a --- */\nselect 1",
+        "/* ---\ngroup_name: a\n--- */\n/* ---\ngroup_name: b\n--- */\nselect 1",
+    ],
+)
+def test_a_header_that_would_not_be_read_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigurationError, match="expected one header before the query"):
+        read(tmp_path, text)
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("select {{ partition.begin }}", "has no attribute 'begin'"),
         ("/* ---\ndescription: x\n--- */\nselect {{ nothing }}", "found 'nothing' is undefined"),
         ("/* ---\ndescription: x\n--- */\nselect {{", "in line 4"),
         ("/* ---\ndescription: x\n--- */\nselect from where", "Line 4"),
@@ -103,6 +129,9 @@ def test_a_folder_without_queries_and_unknown_metadata_are_refused(tmp_path: Pat
     with pytest.raises(ComponentTreeException) as raised:
         component_of(tmp_path, {"a": "/* ---\niceberg/partition_bye: [x]\n--- */\nselect 1 as x"})
     assert "did you mean `iceberg/partition_by`" in str(raised.value.__cause__)
+    with pytest.raises(ComponentTreeException) as raised:
+        component_of(tmp_path, {"a": f"/* ---\n{BERLIN}\n--- */\nselect 1 as x"})
+    assert "expected `partition_expr` with the name of the column" in str(raised.value.__cause__)
 
 
 def test_a_header_may_have_checks(tmp_path: Path) -> None:
