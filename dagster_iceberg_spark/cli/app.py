@@ -88,6 +88,7 @@ def check(as_json: bool, strict: bool, **options: Any) -> None:  # noqa: FBT001 
 def _findings(*, namespace: str | None, seconds: float, **options: Any) -> Iterator[Finding]:
     # Loading Dagster takes longer than showing the help.
     from dagster_iceberg_spark.asset_tables import check_assets
+    from dagster_iceberg_spark.release.check import check_releases
 
     with catalog_resource(options, creates=True) as resource:
         if resource is not None:
@@ -95,6 +96,7 @@ def _findings(*, namespace: str | None, seconds: float, **options: Any) -> Itera
             return
     for definitions in definitions_of(**options, others=("--kind",)):
         yield from check_assets(definitions, namespace=namespace, seconds=seconds)
+        yield from check_releases(definitions)
 
 
 @app.command()

@@ -1,13 +1,18 @@
 """Builds the asset that publishes what its run has staged."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import dagster as dg
 
+from dagster_iceberg_spark.addressing import plain_metadata
 from dagster_iceberg_spark.asset_tables import StoredAsset, stored_assets_in
 from dagster_iceberg_spark.final_errors import final_errors
 from dagster_iceberg_spark.plan import release_refusals
+from dagster_iceberg_spark.plan.options import PUBLISH, parse_key
+
+MEMBERS: Final = "iceberg/released_assets"
+"""Key of the metadata of a release: the assets that it publishes."""
 
 
 def build_release(
@@ -40,7 +45,8 @@ def build_release(
         automation_condition: When Dagster materializes it.
 
     Raises:
-        ConfigurationError: The assets have different partitions definitions.
+        ConfigurationError: The assets have different partitions definitions, or one of them sets `iceberg/publish` to
+            `step`.
 
     Example:
         >>> import dagster as dg
@@ -52,6 +58,9 @@ def build_release(
     """
     released = tuple(assets)
     members = tuple(stored_assets_in(released))
+    for member in members:
+        if parse_key(PUBLISH, plain_metadata(member.spec.metadata), subject=member.name) == "step":
+            raise release_refusals.step_publishes(dg.AssetKey.from_coercible(key).to_user_string(), member.name)
     given = frozenset(spec.key for check in checks for spec in check.check_specs if spec.blocking)
 
     @dg.asset(
@@ -63,6 +72,7 @@ def build_release(
         group_name=group_name,
         description=description or "Publishes the rows that its run has staged in the tables of the upstream assets.",
         kinds={"iceberg"},
+        metadata={MEMBERS: [member.name for member in members]},
         owners=owners,
         tags=tags,
         automation_condition=automation_condition,
