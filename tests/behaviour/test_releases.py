@@ -429,7 +429,7 @@ def test_changes_are_read_on_after_releases(lake: Lake, monkeypatch: pytest.Monk
 
 @pytest.mark.full
 def test_an_unfit_release_is_refused(lake: Lake) -> None:
-    members = [hours(**{"iceberg/publish": "step"})]
+    members = [hours_asset("hours", "1", partitions_def=DAYS, metadata={"partition_expr": "ts"})]
     error = lake.failure(*members, build_release("release", members), partition_key=DAY)
     assert error.class_name == "MetadataKeyError"
     assert "expected `iceberg/publish`: `release` on hours" in str(error)
