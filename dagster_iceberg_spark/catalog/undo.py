@@ -11,7 +11,8 @@ from pyiceberg.table.update import AssertTableUUID, TableRequirement, TableUpdat
 
 from dagster_iceberg_spark.catalog.branches import can_commit
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.look import known_table, translated_answers
+from dagster_iceberg_spark.catalog.look import known_table, open_catalog, translated_answers
+from dagster_iceberg_spark.catalog.nessie import is_nessie
 from dagster_iceberg_spark.catalog.publication import (
     add_snapshot,
     added_snapshots,
@@ -101,7 +102,7 @@ def _commit(description: CatalogDescription, undo: TableUndo, owned: BoundScope,
             raise undo_refusals.needs_engine(state.identifier)
         producers.append(producer)
         keeper = None
-        if UNDONE_BRANCH not in state.refs:
+        if UNDONE_BRANCH not in state.refs and not is_nessie(open_catalog(description)):
             keeper = add_snapshot(transaction, UNDONE_BRANCH, {}, [], [], kind="append")
             producers.append(keeper)
         stack.pop_all()

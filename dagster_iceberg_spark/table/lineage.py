@@ -53,7 +53,8 @@ UNDONE_BRANCH: Final = "dagster_undone"
 
 An undo adds files that an earlier snapshot has removed. When that snapshot expires, `IncrementalFileCleanup` of Iceberg
 1.12 deletes what it removed, whoever has it now. Iceberg uses `ReachableFileCleanup`, which looks at all snapshots, if
-one of them is no ancestor of `main` (`RemoveSnapshots.hasNonMainSnapshots`).
+one of them is no ancestor of `main` (`RemoveSnapshots.hasNonMainSnapshots`). Nessie, which has no Iceberg branches,
+collects garbage itself.
 """
 
 EXPIRED_SNAPSHOTS_TABLE: Final = "dagster_expired_snapshots"
