@@ -122,8 +122,8 @@ class _Line:
     """The snapshots of `main`, newest first, with the place of each, from 0.
 
     Args:
-        undone: Those that a revert has undone.
-        without_effect: These, and the reverts.
+        undone: Those that a later one has undone.
+        without_effect: These, and those that have undone some.
     """
 
     snapshots: tuple[Snapshot, ...]
