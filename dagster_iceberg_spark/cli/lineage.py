@@ -32,8 +32,7 @@ _SNAPSHOT: Final = "@"
 @catalog_options
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Number of snapshots.")
 @click.option("--json", "as_json", is_flag=True, help="Print the snapshots as JSON.")
-@click.option("--markdown", "as_markdown", is_flag=True, help="Print them as a table in Markdown.")
-def history(*, table: str, limit: int, as_json: bool, as_markdown: bool, **options: Any) -> None:
+def history(*, table: str, limit: int, as_json: bool, **options: Any) -> None:
     """Show the newest snapshots of a table: when, by which run, which partitions, and what changed.
 
     Snapshots that have expired are shown if maintenance has kept their summaries. This starts no Spark session.
@@ -45,15 +44,13 @@ def history(*, table: str, limit: int, as_json: bool, as_markdown: bool, **optio
       dagster-iceberg-spark history nyc.flights --kind sql --uri sqlite:///lake/catalog.db --warehouse lake
     """  # noqa: D301 - click needs the character \b
     from dagster_iceberg_spark.lineage.catalogs import table_named
-    from dagster_iceberg_spark.plan.history import COLUMNS, entries_as_markdown
+    from dagster_iceberg_spark.plan.history import COLUMNS
 
     with usage_errors(), _lakes(options, action="show the history of") as lakes:
         lake, state = table_named(lakes, table, action="show the history of")
         entries = list(islice(lake.history_of(state).entries(), limit))
     if as_json:
         click.echo(json.dumps([entry.document() for entry in entries], indent=2))
-    elif as_markdown:
-        say(entries_as_markdown(entries))
     else:
         rows = [(*entry.cells(), _short(entry.run_id)) for entry in entries]
         print_table(COLUMNS, rows, numbers=COLUMNS[4:6], empty="The table has no snapshot.")

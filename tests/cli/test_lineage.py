@@ -80,10 +80,6 @@ def test_the_history_is_a_table_of_snapshots(snapshots: list[int], tmp_path: Pat
     text = run(tmp_path, "history", "db.flights", "--limit", "1").output
     assert f"{snapshots[3]}  replace  2013-01-01      1        0  flights  5d0f3c1e" in text
     assert "2013-01-02" not in text
-    markdown = run(tmp_path, "history", "db.flights", "--markdown").output.splitlines()
-    assert markdown[2].endswith(
-        f"| {snapshots[3]} | replace | 2013-01-01 | 1 | 0 | flights | [5d0f3c1e](/runs/{RUN}4) |"
-    )
 
 
 def test_the_impact_of_a_snapshot_is_what_was_made_of_its_rows(snapshots: list[int], tmp_path: Path) -> None:
