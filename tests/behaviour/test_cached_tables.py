@@ -45,7 +45,7 @@ def test_rows_of_others_are_carried_over(lake: Lake, cached: Any, branch: str) -
 @pytest.mark.parametrize(
     "rules",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.full),
         pytest.param({"strategy": "insert_only"}, marks=pytest.mark.full),
         pytest.param({"strategy": "delete_insert"}, marks=pytest.mark.full),
         pytest.param({"sync": True}, marks=pytest.mark.full),
@@ -65,6 +65,7 @@ def test_a_row_that_another_writer_has_deleted_is_inserted_again(
     assert lake.rows("t", "id") == [1, 2]
 
 
+@pytest.mark.full
 def test_rows_that_another_writer_has_added_are_read(lake: Lake, cached: Any) -> None:
     append = {"iceberg/write_disposition": "append"}
     source = frame_asset("source", "select 1 as id", metadata=append)

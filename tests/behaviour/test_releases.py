@@ -140,6 +140,7 @@ def test_a_release_needs_every_blocking_check(lake: Lake) -> None:
     assert seen(lake) == [[1], [2]]
 
 
+@pytest.mark.full
 def test_a_release_counts_only_checks_that_have_looked_at_its_staged_rows(lake: Lake) -> None:
     passes = dg.AssetCheckResult(passed=True)
 
