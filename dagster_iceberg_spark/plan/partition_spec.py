@@ -1,6 +1,8 @@
 """The partition spec that a table gets: the default transforms, the definition's fields, and how a spec evolves."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from itertools import count
 from typing import Final
 from urllib.parse import quote_plus
 
@@ -55,6 +57,40 @@ def refuse_taken_names(
         taken[name] = field
 
 
+def with_free_names(
+    wanted: Sequence[PartitionField], current: Sequence[PartitionField], columns: Sequence[Field]
+) -> tuple[PartitionField, ...]:
+    """Return the fields, with a name for each new one without, if its derived name is already in use."""
+    taken = {".".join(path) for path in all_paths(columns)} | {field.name for field in (*wanted, *current)}
+    found = []
+    for field in wanted:
+        is_known = any(field.same_partitioning_as(other) for other in current)
+        is_of_column = field.transform.name == "identity" and field.derived_name == field.column
+        if field.name is None and not is_known and not is_of_column and field.derived_name in taken:
+            field = replace(field, name=_free(field.derived_name, taken))  # noqa: PLW2901 - the same field
+        taken.add(field.name or field.derived_name)
+        found.append(field)
+    return tuple(found)
+
+
+def names_to_free(
+    spec: PartitionSpec, wanted: Sequence[PartitionField] | None, added: Sequence[str], columns: Sequence[Field]
+) -> tuple[TableUpdate, ...]:
+    """Return new names for the fields whose names new columns have, unless the definition gives them these names."""
+    taken = {".".join(path) for path in all_paths(columns)} | {field.name for field in spec.fields}
+    given = {field.name for field in wanted or ()}
+    return tuple(
+        RenamePartitionField(field, _free(field.name, taken))
+        for field in spec.live_fields
+        if field.name is not None and field.name in added and field.name not in given
+    )
+
+
+def _free(name: str, taken: Collection[str | None]) -> str:
+    """Return a name that is not in use: this one with a number."""
+    return next(free for number in count(2) if (free := f"{name}_{number}") not in taken)
+
+
 def check_transforms(fields: Iterable[PartitionField], schema: Schema, *, subject: str) -> tuple[PartitionField, ...]:
     """Return the fields with the exact names of their columns, whose types the transforms must accept."""
     checked = tuple(_checked_transform(field, schema, subject=subject) for field in fields)
@@ -88,10 +124,13 @@ def wanted_partition_fields(
     subject = str(request.identifier)
     if request.options.partition_by is not None:
         others = (field for field in (state.schema if state else ()) if frame.field(field.name) is None)
-        return check_transforms(request.options.partition_by, frame.like((*frame, *others)), subject=subject)
+        columns = frame.like((*frame, *others))
+        fields = check_transforms(request.options.partition_by, columns, subject=subject)
+        return with_free_names(fields, state.spec.live_fields if state else (), columns.fields)
     if state is not None:
         return None
-    return tuple(default_partition_field(dimension, frame) for dimension in scope.dimensions)
+    fields = tuple(dict.fromkeys(default_partition_field(dimension, frame) for dimension in scope.dimensions))
+    return with_free_names(fields, (), frame.fields)
 
 
 def default_partition_field(dimension: Dimension, schema: Schema) -> PartitionField:

@@ -10,11 +10,13 @@ from dagster_iceberg_spark.errors import PartitioningError
 from dagster_iceberg_spark.plan.partition_spec import (
     check_transforms,
     default_partition_field,
+    names_to_free,
     plan_spec_changes,
     refuse_redundant_fields,
     refuse_taken_names,
+    with_free_names,
 )
-from dagster_iceberg_spark.table.partitioning import PartitionField, parse_partition_field
+from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec, parse_partition_field
 from dagster_iceberg_spark.table.scope import Dimension
 from dagster_iceberg_spark.table.updates import (
     AddPartitionField,
@@ -111,6 +113,31 @@ def test_a_redundant_partition_field_is_refused(fields: list[str], found: str | 
         return
     with pytest.raises(PartitioningError, match=re.escape(f"found {found}. Hint: keep the finer one")):
         refuse_redundant_fields(parsed, subject="t")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "current", "found"),
+    [
+        (["day(ts)", "id"], [], ["day(ts)", "id"]),
+        (["day(s)"], [], ["day(s) as s_day_2"]),
+        (["day(s)", "id as s_day_2"], [], ["day(s) as s_day_3", "id as s_day_2"]),
+        (["day(ts)", "id as ts_day"], [], ["day(ts) as ts_day_2", "id as ts_day"]),
+        (["day(s)"], ["day(s) as own"], ["day(s)"]),
+        (["day(s) as s_day"], [], ["day(s) as s_day"]),
+    ],
+)
+def test_a_name_that_nobody_wrote_is_never_taken(wanted: list[str], current: list[str], found: list[str]) -> None:
+    fields, known = ([parse_partition_field(text) for text in each] for each in (wanted, current))
+    columns = schema(ts="date", id="int", s="date", s_day="int").fields
+    assert [str(field) for field in with_free_names(fields, known, columns)] == found
+
+
+def test_a_partition_field_gives_its_name_to_a_new_column() -> None:
+    current = PartitionSpec((parse_partition_field("day(s) as s_day"), parse_partition_field("id as key")))
+    columns = schema(s="date", s_day="int", id="int", key="int").fields
+    found = names_to_free(current, None, ["s_day", "other"], columns)
+    assert found == (RenamePartitionField(current.fields[0], "s_day_2"),)
+    assert names_to_free(current, current.fields, ["s_day"], columns) == (), "the definition gives it this name"
 
 
 @pytest.mark.parametrize(
