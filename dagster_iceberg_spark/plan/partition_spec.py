@@ -73,17 +73,11 @@ def with_free_names(
     return tuple(found)
 
 
-def names_to_free(
-    spec: PartitionSpec, wanted: Sequence[PartitionField] | None, added: Sequence[str], columns: Sequence[Field]
-) -> tuple[TableUpdate, ...]:
-    """Return new names for the fields whose names new columns have, unless the definition gives them these names."""
-    taken = {".".join(path) for path in all_paths(columns)} | {field.name for field in spec.fields}
-    given = {field.name for field in wanted or ()}
-    return tuple(
-        RenamePartitionField(field, _free(field.name, taken))
-        for field in spec.live_fields
-        if field.name is not None and field.name in added and field.name not in given
-    )
+def refuse_names_of_fields(specs: Iterable[PartitionSpec], added: Collection[str], *, subject: str) -> None:
+    """Reject a new column that has the name of a partition field of any spec, which Iceberg keeps for ever."""
+    for field in (field for spec in specs for field in spec.fields):
+        if field.name in added and field.name != field.column:
+            raise partitioning_refusals.name_of_field(subject, field)
 
 
 def _free(name: str, taken: Collection[str | None]) -> str:

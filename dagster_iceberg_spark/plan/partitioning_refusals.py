@@ -100,6 +100,17 @@ def redundant_field(subject: str, other: PartitionField, field: PartitionField) 
     )
 
 
+def name_of_field(subject: str, field: PartitionField) -> PartitioningError:
+    """A new column has the name of a partition field."""
+    return PartitioningError.refusing(
+        "add a column to",
+        subject,
+        expected="a name that no partition field of the table has or had",
+        found=f"{field.name!r}, the name of {replace(field, name=None)}",
+        hint="give the column another name in the asset. Only a table that is created anew can have both.",
+    )
+
+
 def taken_field_name(subject: str, name: str, field: PartitionField, other: PartitionField | None) -> PartitioningError:
     """A partition field has the name of another field or of a column."""
     return _cannot_partition(

@@ -23,8 +23,8 @@ from dagster_iceberg_spark.plan.overwrite_filter import (
 from dagster_iceberg_spark.plan.partition_spec import (
     PLAIN_PATHS,
     has_long_paths,
-    names_to_free,
     plan_spec_changes,
+    refuse_names_of_fields,
     refuse_redundant_fields,
     refuse_taken_names,
     wanted_partition_fields,
@@ -355,10 +355,9 @@ def _changes(
         for name, is_required in options.required_columns.items()
         if not is_required and (field := state.schema.field(name)) is not None and field.is_required
     ]
-    columns = (*state.schema.fields, *frame.fields)
     added = [".".join(change.path) for change in schema.before if isinstance(change, AddColumn)]
-    renamed = names_to_free(state.spec, wanted_fields, added, columns)
-    columns_first = tuple(dict.fromkeys((*renamed, *schema.before, *relaxed)))
+    refuse_names_of_fields(state.specs.values(), added, subject=subject)
+    columns_first = tuple(dict.fromkeys((*schema.before, *relaxed)))
     if request.environment is not None:  # what all branches share stays as it is, unless the rows need it
         refuse_losses_of_main(options, state, schema.after, subject=subject)
         needed = tuple(change for change in columns_first if not isinstance(change, MoveColumn | DescribeColumn))
@@ -370,6 +369,7 @@ def _changes(
         *definition.order_changes(options, state),
         *definition.identifier_changes(options, state, subject=subject),
     )
+    columns = (*state.schema.fields, *frame.fields)
     refuse_taken_names(wanted_fields or (), state.spec.live_fields, columns, subject=subject)
     refuse_disagreement(request, state, layout, schema.after)
     refuse_losses_of_main(options, state, schema.after, subject=subject)

@@ -10,13 +10,13 @@ from dagster_iceberg_spark.errors import PartitioningError
 from dagster_iceberg_spark.plan.partition_spec import (
     check_transforms,
     default_partition_field,
-    names_to_free,
     plan_spec_changes,
+    refuse_names_of_fields,
     refuse_redundant_fields,
     refuse_taken_names,
     with_free_names,
 )
-from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec, parse_partition_field
+from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec, Transform, parse_partition_field
 from dagster_iceberg_spark.table.scope import Dimension
 from dagster_iceberg_spark.table.updates import (
     AddPartitionField,
@@ -132,12 +132,12 @@ def test_a_name_that_nobody_wrote_is_never_taken(wanted: list[str], current: lis
     assert [str(field) for field in with_free_names(fields, known, columns)] == found
 
 
-def test_a_partition_field_gives_its_name_to_a_new_column() -> None:
-    current = PartitionSpec((parse_partition_field("day(s) as s_day"), parse_partition_field("id as key")))
-    columns = schema(s="date", s_day="int", id="int", key="int").fields
-    found = names_to_free(current, None, ["s_day", "other"], columns)
-    assert found == (RenamePartitionField(current.fields[0], "s_day_2"),)
-    assert names_to_free(current, current.fields, ["s_day"], columns) == (), "the definition gives it this name"
+def test_a_new_column_cannot_have_the_name_of_a_partition_field() -> None:
+    fields = [parse_partition_field("day(s) as s_day"), parse_partition_field("month(s) as s_month")]
+    specs = [PartitionSpec((field,)) for field in (*fields, PartitionField("s", Transform("identity"), "s"))]
+    refuse_names_of_fields(specs, ["s"], subject="t")
+    with pytest.raises(PartitioningError, match=r"'s_day', the name of day\(s\)\. Hint: give the column another name"):
+        refuse_names_of_fields(specs, ["s_day"], subject="t")
 
 
 @pytest.mark.parametrize(
