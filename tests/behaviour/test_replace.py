@@ -505,6 +505,7 @@ def test_a_table_may_have_any_name(lake: Lake, name: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.each_engine
+@pytest.mark.since("4.1", "connect")
 def test_rows_that_are_sampled_before_they_are_written_are_counted_once(lake: Lake) -> None:
     days = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-10")
     metadata = {
