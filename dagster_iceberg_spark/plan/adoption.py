@@ -93,7 +93,8 @@ def decide_adoption(
             younger.append(snapshot)
             continue
         if disposition == "append":
-            twins = [item for item in state.ancestors(branch) if item.summary.get(lineage.COMMIT_TOKEN) == token]
+            line = (item for item, is_undone in with_undone(state.ancestors(branch)) if not is_undone)
+            twins = [item for item in line if item.summary.get(lineage.COMMIT_TOKEN) == token]
             refuse_twins(state.identifier, twins, disposition=disposition)
             return _decide_append(state, snapshot, candidate, materialization, record_of(snapshot.snapshot_id))
         is_orphaned = record_of(snapshot.snapshot_id) == "none" and _has_same_code(snapshot, materialization)

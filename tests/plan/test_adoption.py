@@ -97,6 +97,16 @@ def test_a_retried_killed_or_resumed_step_adopts_its_unrecorded_snapshot(disposi
     assert adopted(decide(OTHERS, commit(S, PARENT), disposition=disposition, candidates=(RUN, PARENT))) == S
 
 
+@pytest.mark.parametrize("disposition", ALL)
+def test_a_snapshot_that_was_undone_is_written_again(disposition: str) -> None:
+    undone = commit(S), commit(S + 1, "undo-1", commit_token=None, undoes=f"[{S}]")
+    assert adopted(decide(*undone, disposition=disposition)) is None
+    again = commit(S + 2)
+    assert adopted(decide(*undone, again, disposition=disposition)) == S + 2
+    restored = commit(S + 2, "undo-2", keys=OTHER_DAY, commit_token=None, undoes=f"[{S + 1}]")
+    assert adopted(decide(*undone, restored, disposition="append")) == S
+
+
 @pytest.mark.parametrize(("disposition", "expected"), [("replace", None), ("merge", None), ("append", S)])
 def test_a_retried_step_rewrites_a_recorded_snapshot_but_appends_once(disposition: str, expected: int | None) -> None:
     adoption = decide(commit(S), disposition=disposition, recorded="recorded")
