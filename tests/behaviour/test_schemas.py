@@ -425,6 +425,16 @@ def test_a_stored_column_that_the_definition_requires_refuses_null(lake: Lake) -
     assert "'a'" in str(error)
     lake.materialize(frame_asset("t", "select 5 as a, 3 as b", metadata=metadata))
     assert lake.rows("t", "a") == [5]
+    merge = {
+        "iceberg/write_disposition": "merge",
+        "iceberg/merge_keys": ["b"],
+        "iceberg/merge": {"hard_delete": "gone"},
+    }
+    batch = "select cast(null as int) as a, 3 as b, {} as gone"
+    error = lake.failure(frame_asset("t", batch.format("false"), metadata={**metadata, **merge}))
+    assert error.class_name == "NullValueError"
+    lake.materialize(frame_asset("t", batch.format("true"), metadata={**metadata, **merge}))
+    assert lake.rows("t", "a") == []
 
 
 @pytest.mark.full
