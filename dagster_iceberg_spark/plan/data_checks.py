@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from typing import Any, Final, TypeAlias
 
 from dagster_iceberg_spark.plan.values import duration, duration_text, names
@@ -124,10 +124,11 @@ def parse_data_checks(
         ValueError: A value is invalid. The text begins with the name of the argument.
     """
     columns = _argument("not_null", names, not_null)
-    audits = [Audit(f"not_null_{_word(name)}", NotNull((name,)), severity) for name in columns]
+    words = _words((*columns, *(in_range or {})))
+    audits = [Audit(f"not_null_{words[name]}", NotNull((name,)), severity) for name in columns]
     for name, bounds in (in_range or {}).items():
         condition = _argument("in_range", partial(_within, quote_part(name)), bounds)
-        audits.append(Audit(f"in_range_{_word(name)}", Condition(condition), severity))
+        audits.append(Audit(f"in_range_{words[name]}", Condition(condition), severity))
     if unique:
         audits.append(Audit("unique", Unique(_argument("unique", names, unique)), severity))
     if row_count is not None:
@@ -194,6 +195,15 @@ def _literal(value: Any) -> str:
             raise NotationError("a number, a text, a date or an instant", repr(value))
 
 
-def _word(name: str) -> str:
-    """Return a name that Dagster allows for a check."""
-    return "".join(character if character.isascii() and character.isalnum() else "_" for character in name)
+def _words(names: Iterable[str]) -> dict[str, str]:
+    """Return a name for each column that Dagster allows for a check. Columns that look alike get numbers."""
+    found: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        word = "".join(character if character.isascii() and character.isalnum() else "_" for character in name)
+        others = set(found.values())
+        found[name] = (
+            word
+            if word not in others
+            else next(numbered for number in count(2) if (numbered := f"{word}_{number}") not in others)
+        )
+    return found

@@ -80,3 +80,14 @@ def test_a_change_is_measured_against_the_median(added: list[int], passed: bool)
     snapshots = [snapshot(day, rows) for day, rows in enumerate(added)]
     for figure in ("added_rows", "rows"):
         assert Change(figure, 0.5).result(snapshots, NOW).passed == passed
+
+
+def test_columns_that_look_alike_have_checks_of_their_own() -> None:
+    checks = parse_data_checks(not_null=["a b", "a_b", "a-b"], in_range={"a_b": (1, None), "a b": (2, None)})
+    assert {audit.name: str(audit.rule) for audit in checks.audits} == {
+        "not_null_a_b": "not null a b",
+        "not_null_a_b_2": "not null a_b",
+        "not_null_a_b_3": "not null a-b",
+        "in_range_a_b_2": "a_b >= 1",
+        "in_range_a_b": "`a b` >= 2",
+    }
