@@ -162,14 +162,24 @@ def projected(
     for field in wanted:
         stored = known.get(field.field_id)
         if stored is None:
-            column = functions.lit(None).cast(sql.type_name(field.type))
+            column = _initial_value(functions, field)
         elif is_current and vocabulary.are_same_columns([field], [stored]):
             column = named_column(functions, stored.name)
         else:
             column = functions.expr(expressions.held_back(stored.name))
-            column = reshaped(functions, column, stored.type, field.type, is_same=has_same_id)
+            added = partial(_initial_value, functions)
+            column = reshaped(functions, column, stored.type, field.type, is_same=has_same_id, added=added)
         columns.append(column.alias(field.name))
     return frame.select(*columns)
+
+
+def _initial_value(functions: Functions, field: vocabulary.Field) -> Column:
+    """Return the value of a field in rows that are older than it (Iceberg spec, "Default values")."""
+    default = field.initial_default
+    if default is not None and str(field.type).startswith(("binary", "fixed")):
+        return functions.expr(expressions.literal(bytes.fromhex(str(default))))
+    text = str(default).lower() if isinstance(default, bool) else str(default)
+    return _cast(functions.lit(None if default is None else text), field.type)
 
 
 def with_all_fields(
@@ -211,13 +221,14 @@ def reshaped(
     is_same: Callable[[vocabulary.Field, vocabulary.Field], bool],
     stored: Column | None = None,
     leaf: Callable[[Column, vocabulary.IcebergType], Column] | None = None,
+    added: Callable[[vocabulary.Field], Column] | None = None,
 ) -> Column:
     """Return a column in another type with the same nesting. Fields of structs are converted one by one.
 
-    `stored`, a column of the wanted type, has the values for fields that structs lack; by default they are NULL. `leaf`
-    converts primitive values; by default it is a cast.
+    `stored`, a column of the wanted type, has the values for fields that structs lack, or `added` returns them; by
+    default they are NULL. `leaf` converts primitive values; by default it is a cast.
     """
-    within = partial(reshaped, functions, is_same=is_same, leaf=leaf)
+    within = partial(reshaped, functions, is_same=is_same, leaf=leaf, added=added)
     if vocabulary.is_same_type(held, wanted):
         return column
     match held, wanted:
@@ -229,7 +240,7 @@ def reshaped(
                 if known is not None:
                     value = within(column.getField(known.name), known.type, field.type, stored=stand_in)
                 elif value is None:
-                    value = _cast(functions.lit(None), field.type)
+                    value = _cast(functions.lit(None), field.type) if added is None else added(field)
                 fields.append(value.alias(field.name))
             return functions.when(column.isNotNull(), functions.struct(*fields))
         case vocabulary.ListType(), vocabulary.ListType():

@@ -101,6 +101,8 @@ class Field:
         name: Any text. Iceberg compares names exactly; in Spark, it depends on the session's setting.
         is_required: Whether the field rejects NULL.
         field_id: The field id in Iceberg, or None for a column of a DataFrame.
+        initial_default: The value in files that lack the field, in the JSON form of the Iceberg spec (appendix D), or
+            None for NULL.
     """
 
     name: str
@@ -108,6 +110,7 @@ class Field:
     is_required: bool = False
     doc: str | None = None
     field_id: int | None = None
+    initial_default: bool | float | str | None = dataclasses.field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,4 +281,5 @@ def _field(document: Mapping[str, Any]) -> Field:
         is_required=document["required"],
         doc=document.get("doc"),
         field_id=document.get("id"),
+        initial_default=document.get("initial-default"),
     )

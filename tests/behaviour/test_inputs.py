@@ -1,8 +1,9 @@
 """What an input may ask for: rows, an instant, another run's snapshots, partitions one by one, what is not there."""
 
 import datetime as dt
+from decimal import Decimal
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, cast
 from urllib.parse import urlsplit
 
 import dagster as dg
@@ -221,6 +222,51 @@ def test_an_input_without_annotation_is_what_the_io_manager_says(lake: Lake) -> 
 
     lake.with_options(input_type="polars.LazyFrame").materialize(reader, upstream.to_source_asset(), selection=[reader])
     assert found == [pl.LazyFrame]
+
+
+@pytest.mark.full
+def test_columns_that_another_engine_has_added_have_their_initial_defaults(classic_lake: Lake) -> None:
+    lake, java = classic_lake, cast("Any", classic_lake.session)
+    rows = "select 1 as id, named_struct('a', 1) as s"
+    lake.materialize(frame_asset("t", rows, metadata={"iceberg/format_version": 3}))
+    iceberg = java._jvm.org.apache.iceberg
+    types, literal = iceberg.types.Types, iceberg.expressions.Literal
+    table = iceberg.spark.Spark3Util.loadIcebergTable(
+        java._jsparkSession, f"{lake.spark.catalog_description.name}.db.t"
+    )
+    defaults: dict[str, tuple[Any, Any]] = {
+        "text": (types.StringType.get(), "EU"),
+        "number": (types.LongType.get(), 7),
+        "yes": (types.BooleanType.get(), True),
+        "day": (types.DateType.get(), "2024-02-29"),
+        "at": (types.TimestampType.withZone(), "2024-02-29T12:00:00.000001+00:00"),
+        "exact": (types.DecimalType.of(9, 2), "14.20"),
+    }
+    change = table.updateSchema()
+    for column, (kind, value) in defaults.items():
+        change = change.addColumn(column, kind, None, literal.of(value).to(kind))
+    change.addColumn("s", "b", types.StringType.get(), None, literal.of("x")).commit()
+    found: dict[str, Any] = {}
+
+    @dg.asset
+    def spark_reader(t: Any) -> None:
+        found["spark"] = t.collect()[0].asDict(recursive=True)
+
+    @dg.asset
+    def arrow_reader(t: pa.Table) -> None:
+        found["arrow"] = t.to_pylist()[0]
+
+    @dg.asset(ins={"t": dg.AssetIn(metadata={"iceberg/row_filter": "text = 'EU' and number = 7"})})
+    def filtered(t: Any) -> None:
+        found["filtered"] = t.count()
+
+    foreign = dg.AssetSpec("t", metadata={"dagster/io_manager_key": "iceberg"})
+    lake.materialize(foreign, spark_reader, arrow_reader, filtered)
+    by_spark, by_arrow = found["spark"], found["arrow"]
+    assert found["filtered"] == 1, found
+    assert by_spark["at"].astimezone(dt.timezone.utc) == by_arrow["at"]
+    assert {**by_spark, "at": None} == {**by_arrow, "at": None}
+    assert (by_spark["yes"], by_spark["exact"], by_spark["s"]) == (True, Decimal("14.20"), {"a": 1, "b": "x"})
 
 
 class TestLazyFrames:
