@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final, NoReturn
 
 import dagster as dg
@@ -29,7 +30,7 @@ _HEADER: Final = re.compile(
 )
 """A comment that begins and ends with three dashes. Other comments may stand before it, such as a license."""
 _HEADERS: Final = re.compile(_BEGINNING)
-_PARTITION: Final = dict.fromkeys(("start", "end", "key", "keys"), "NULL")
+_PARTITION: Final = SimpleNamespace(start="NULL", end="NULL", key="NULL", keys="(NULL)")
 """Stands for the values of a partition where only the tables of the query matter."""
 _REFERENCE: Final = "ref "
 """Begins the name of a table that stands for `ref('key')`."""

@@ -119,6 +119,13 @@ def test_a_wrong_query_is_refused_with_its_line(tmp_path: Path, text: str, messa
     assert message in str(raised.value)
 
 
+def test_all_values_of_a_partition_may_stand_in_a_query(tmp_path: Path) -> None:
+    names = ("start", "end", "key")
+    values = ", ".join(f"{{{{ partition.{name} }}}} as {name}" for name in names)
+    found = read(tmp_path, f"select {values} from a where k in {{{{ partition.keys }}}}").query()
+    assert [table.parts for table in found.tables] == [("a",)]
+
+
 def test_a_folder_without_queries_and_unknown_metadata_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ComponentTreeException) as raised:
         component_of(tmp_path, {})
