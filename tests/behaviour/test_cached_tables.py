@@ -13,7 +13,7 @@ from tests.lakes import Lake, frame_asset
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-10")
 DAY = "2024-01-01"
 
-pytestmark = [pytest.mark.spark, pytest.mark.each_engine]
+pytestmark = [pytest.mark.spark, pytest.mark.each_engine, pytest.mark.full]
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def cached(lake: Lake) -> Iterator[Any]:
     lake.session.catalog.clearCache()
 
 
-@pytest.mark.parametrize("branch", ["main", pytest.param("audit", marks=pytest.mark.full)])
+@pytest.mark.parametrize("branch", ["main", "audit"])
 def test_rows_of_others_are_carried_over(lake: Lake, cached: Any, branch: str) -> None:
     metadata = {"partition_expr": "d", "iceberg/partition_by": [], "iceberg/branch": branch}
     asset = frame_asset("t", f"select date'{DAY}' as d, 1 as v", partitions_def=DAYS, metadata=metadata)
@@ -45,11 +45,11 @@ def test_rows_of_others_are_carried_over(lake: Lake, cached: Any, branch: str) -
 @pytest.mark.parametrize(
     "rules",
     [
-        pytest.param({}, marks=pytest.mark.full),
-        pytest.param({"strategy": "insert_only"}, marks=pytest.mark.full),
-        pytest.param({"strategy": "delete_insert"}, marks=pytest.mark.full),
-        pytest.param({"sync": True}, marks=pytest.mark.full),
-        pytest.param({"strategy": "scd2"}, marks=pytest.mark.full),
+        {},
+        {"strategy": "insert_only"},
+        {"strategy": "delete_insert"},
+        {"sync": True},
+        {"strategy": "scd2"},
     ],
     ids=str,
 )
@@ -65,7 +65,6 @@ def test_a_row_that_another_writer_has_deleted_is_inserted_again(
     assert lake.rows("t", "id") == [1, 2]
 
 
-@pytest.mark.full
 def test_rows_that_another_writer_has_added_are_read(lake: Lake, cached: Any) -> None:
     append = {"iceberg/write_disposition": "append"}
     source = frame_asset("source", "select 1 as id", metadata=append)
