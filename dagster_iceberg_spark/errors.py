@@ -206,3 +206,8 @@ class WriteFailedError(InvestigationError):
     """The engine failed for the reason that is this error's cause; a `RetryPolicy` may try again."""
 
     allows_retries = True
+
+
+def in_words(error: Exception) -> str:
+    """Return the message of an error. The name of the class tells where an error of another package comes from."""
+    return str(error) if isinstance(error, IcebergSparkError) else f"{type(error).__name__}: {error}"

@@ -6,7 +6,7 @@ import dagster as dg
 
 from dagster_iceberg_spark.asset_tables import stored_members, tables_of_assets
 from dagster_iceberg_spark.dagster_private import children_in
-from dagster_iceberg_spark.errors import IcebergSparkError
+from dagster_iceberg_spark.errors import in_words
 from dagster_iceberg_spark.maintenance.lock import process_name
 from dagster_iceberg_spark.maintenance.readers import Readers
 from dagster_iceberg_spark.maintenance.table import Maintained, table_maintenance
@@ -51,5 +51,4 @@ def maintain_location(
                 if maintenance is not None:
                     yield maintenance.maintain(dry_run=dry_run)
             except Exception as error:  # noqa: BLE001 - whatever it is, the other tables are maintained
-                known_kind = "" if isinstance(error, IcebergSparkError) else f"{type(error).__name__}: "
-                yield Maintained(table.identifier, error=f"{known_kind}{error}")
+                yield Maintained(table.identifier, error=in_words(error))

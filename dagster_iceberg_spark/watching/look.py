@@ -9,7 +9,7 @@ import dagster as dg
 
 from dagster_iceberg_spark.addressing import plain_metadata
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.errors import IcebergSparkError
+from dagster_iceberg_spark.errors import in_words
 from dagster_iceberg_spark.plan.options import BRANCH, parse_key
 from dagster_iceberg_spark.plan.watching import Seen
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -54,8 +54,7 @@ def look_at_each(
         try:
             found, seen = look_at(table, cursor.get(table.name))
         except Exception as error:  # noqa: BLE001 - whatever it is, the other tables are looked at
-            known = "" if isinstance(error, IcebergSparkError) else f"{type(error).__name__}: "
-            context.log.warning(f"The sensor could not look at {table.identifier}. {known}{error}")
+            context.log.warning(f"The sensor could not look at {table.identifier}. {in_words(error)}")
             continue
         results.append(found)
         cursor |= {} if seen is None else {table.name: seen.document()}
