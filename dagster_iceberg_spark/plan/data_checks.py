@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
-from itertools import count, islice
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from dagster_iceberg_spark.plan.values import duration, duration_text, names
 from dagster_iceberg_spark.table.audit import Audit, AuditSeverity, Condition, NotNull, Unique
 from dagster_iceberg_spark.table.change import is_news
-from dagster_iceberg_spark.table.identifier import quote_part
+from dagster_iceberg_spark.table.identifier import free_name, quote_part
 from dagster_iceberg_spark.table.literal import text_literal
 from dagster_iceberg_spark.table.notation import NotationError, nearest_of
 from dagster_iceberg_spark.table.snapshot import Snapshot
@@ -200,10 +200,5 @@ def _words(names: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in dict.fromkeys(names):
         word = "".join(character if character.isascii() and character.isalnum() else "_" for character in name)
-        others = set(found.values())
-        found[name] = (
-            word
-            if word not in others
-            else next(numbered for number in count(2) if (numbered := f"{word}_{number}") not in others)
-        )
+        found[name] = free_name(word, found.values())
     return found

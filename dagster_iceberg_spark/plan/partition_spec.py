@@ -2,13 +2,13 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from itertools import count
 from typing import Final
 from urllib.parse import quote_plus
 
 from dagster_iceberg_spark.plan import partitioning_refusals
 from dagster_iceberg_spark.plan.options import PartitionEvolution
 from dagster_iceberg_spark.plan.table_request import TableRequest
+from dagster_iceberg_spark.table.identifier import free_name
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec, Transform
 from dagster_iceberg_spark.table.schema import DATE, INTEGERS, STRING, TIMESTAMP, TIMESTAMPTZ, Field, Schema, all_paths
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope
@@ -67,7 +67,7 @@ def with_free_names(
         is_known = any(field.same_partitioning_as(other) for other in current)
         is_of_column = field.transform.name == "identity" and field.derived_name == field.column
         if field.name is None and not is_known and not is_of_column and field.derived_name in taken:
-            field = replace(field, name=_free(field.derived_name, taken))  # noqa: PLW2901 - the same field
+            field = replace(field, name=free_name(field.derived_name, taken))  # noqa: PLW2901 - the same field
         taken.add(field.name or field.derived_name)
         found.append(field)
     return tuple(found)
@@ -78,11 +78,6 @@ def refuse_names_of_fields(specs: Iterable[PartitionSpec], added: Collection[str
     for field in (field for spec in specs for field in spec.fields):
         if field.name in added and field.name != field.column:
             raise partitioning_refusals.name_of_field(subject, field)
-
-
-def _free(name: str, taken: Collection[str | None]) -> str:
-    """Return a name that is not in use: this one with a number."""
-    return next(free for number in count(2) if (free := f"{name}_{number}") not in taken)
 
 
 def check_transforms(fields: Iterable[PartitionField], schema: Schema, *, subject: str) -> tuple[PartitionField, ...]:

@@ -1,7 +1,9 @@
 """Names of tables in a catalog."""
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import chain, count
 
 from dagster_iceberg_spark.table.notation import NotationError
 
@@ -55,3 +57,9 @@ def split_parts(text: str) -> tuple[str, ...]:
             raise NotationError(f"a dot after {match.group()!r}", f"{text!r}")
         position += 1
     raise NotationError("a name after the last dot", f"{text!r}")
+
+
+def free_name(name: str, taken: Collection[str | None]) -> str:
+    """Return a name that is not in use: this one, or this one with a number."""
+    numbered = (f"{name}_{number}" for number in count(2))
+    return next(free for free in chain([name], numbered) if free not in taken)
