@@ -107,9 +107,10 @@ def _data_checks(
 def _result(
     key: dg.AssetKey, check: Freshness | Change, state: TableState | None, branch: str, severity: AuditSeverity
 ) -> dg.AssetCheckResult:
-    snapshots = [] if state is None else list(state.base_ancestors(branch))
+    snapshots = () if state is None else state.base_ancestors(branch)
     result = check.result(snapshots, dt.datetime.now(dt.timezone.utc))
-    shown = {SNAPSHOT_ID: str(snapshots[0].snapshot_id)} if snapshots else {}
+    newest = None if state is None else state.base(branch)
+    shown = {} if newest is None else {SNAPSHOT_ID: str(newest.snapshot_id)}
     found = ", ".join(f"{name} = {value}" for name, value in result.found.items())
     return dg.AssetCheckResult(
         passed=result.passed,
