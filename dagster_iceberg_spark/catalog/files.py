@@ -205,9 +205,7 @@ def differing_files(
     """
     table = known_table(description, identifier, action="read")
     with translated_answers(description, action=f"read the manifests of {identifier} in"):
-        both = [
-            () if item is None else _known_snapshot(table, item).manifests(table.io) for item in (before_id, after_id)
-        ]
+        both = [_manifests_of(table, item) for item in (before_id, after_id)]
         removed, added = files_of_either(table, *([item for item in each if item.content == _DATA] for each in both))
         deletes = [{item.manifest_path for item in each if item.content != _DATA} for each in both]
     return DifferingFiles(
@@ -221,8 +219,12 @@ def files_between(
     table: Table, before_id: int | None, after_id: int
 ) -> tuple[list[ManifestDataFile], list[ManifestDataFile]]:
     """Return the data and delete files that only the first snapshot has, and those that only the second has."""
-    both = (() if item is None else _known_snapshot(table, item).manifests(table.io) for item in (before_id, after_id))
-    return files_of_either(table, *both)
+    return files_of_either(table, _manifests_of(table, before_id), _manifests_of(table, after_id))
+
+
+def _manifests_of(table: Table, snapshot_id: int | None) -> Sequence[ManifestFile]:
+    """Return the manifests of a snapshot; none without a snapshot."""
+    return () if snapshot_id is None else _known_snapshot(table, snapshot_id).manifests(table.io)
 
 
 def _partition_files(table: Table, files: Iterable[ManifestDataFile]) -> Iterator[PartitionFile]:

@@ -16,7 +16,7 @@ from dagster_iceberg_spark.plan.incremental import (
     scan_of,
     to_be_read,
 )
-from dagster_iceberg_spark.plan.read import ReadPlan, at_snapshot, passed_snapshots, schemas_at
+from dagster_iceberg_spark.plan.read import ReadPlan, at_snapshot, later_snapshots, schemas_at
 from dagster_iceberg_spark.plan.read_options import CHANGES_FALLBACK
 from dagster_iceberg_spark.table.change import may_remove_rows
 from dagster_iceberg_spark.table.lineage import RUN_ID, ReadKind
@@ -60,7 +60,7 @@ def _changes_since(
     state: TableState, plan: ReadPlan, kind: ReadKind, since: int, *, is_head: bool, catalog: CatalogDescription
 ) -> Changes | str:
     """Return the changes since a snapshot, or why they cannot be determined."""
-    passed = passed_snapshots(state, plan, since, is_head=is_head)
+    passed = later_snapshots(state, plan, since, is_head=is_head)
     if passed is None:
         return (
             f"a history without snapshot {since}, which was read last: it has expired, was rolled back, or is on "

@@ -160,7 +160,7 @@ def chosen_read(reads: Sequence[UpstreamRead], same: Sequence[UpstreamRead]) -> 
     return chosen[0] if len({(read.snapshot_id, read.since) for read in chosen}) == 1 else None
 
 
-def passed_snapshots(state: TableState, plan: ReadPlan, since: int, *, is_head: bool) -> tuple[Snapshot, ...] | None:
+def later_snapshots(state: TableState, plan: ReadPlan, since: int, *, is_head: bool) -> tuple[Snapshot, ...] | None:
     """Return the snapshots after `since` up to the plan's snapshot, oldest first.
 
     Return None if `since` is not an ancestor of that snapshot: the head of a branch or a tag may be older than it after

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Final
 
 import dagster as dg
 
@@ -11,7 +12,7 @@ from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.release.asset import MEMBERS
 
-_SETTING = "`iceberg/publish` in the metadata of the asset, or `publish` of the IO manager"
+_SETTING: Final = "`iceberg/publish` in the metadata of the asset, or `publish` of the IO manager"
 
 
 def check_releases(definitions: dg.Definitions) -> Iterator[Finding]:
