@@ -142,6 +142,7 @@ def _as_id(rows: Any) -> Any:
     return rows.withColumnRenamed("number", "id") if isinstance(rows, DataFrame) else rows.rename_columns(["id"])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.full
 @WAYS
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])

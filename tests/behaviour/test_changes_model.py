@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 pytestmark = pytest.mark.spark
-STEPS: Final = 24
+STEPS: Final = 18
 
 
 class World:

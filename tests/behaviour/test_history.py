@@ -222,7 +222,7 @@ batches = st.dictionaries(st.integers(0, 3), st.sampled_from([None, "a", "b"]), 
 
 
 @pytest.mark.full
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     steps=st.lists(st.tuples(batches, st.integers(0, 1)), min_size=2, max_size=5),
     retire=st.sampled_from(["all", "never"]),

@@ -154,6 +154,7 @@ def test_a_merge_looks_for_files_unless_it_changes_each(
 NUMBERS, DATES = ("1", "2", "3"), ("'2024-01-01'", "'2024-01-02'", "'2024-01-03'")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("stored", "given", "keys"),
@@ -344,6 +345,7 @@ def test_an_empty_batch_deletes_all_where_it_is_the_whole(lake: Lake) -> None:
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.full
 @pytest.mark.parametrize("strategy", ["upsert", "insert_only", "delete_insert"])
 def test_equal_keys_of_other_partitions_stay(lake: Lake, strategy: str) -> None:
@@ -410,6 +412,7 @@ def test_texts_are_found_again_whatever_is_in_them(lake: Lake) -> None:
     assert lake.rows("t", "id", "v") == sorted((text, 2) for text in ODD_TEXTS)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.full
 @pytest.mark.parametrize("key", ["cast(X'FF' as string)", "date_add(date'9999-12-31', 1)", "date'0000-01-01'"])
 def test_keys_that_python_does_not_have_are_found_again(lake: Lake, key: str) -> None:
@@ -490,7 +493,7 @@ def test_a_batch_too_large_to_be_copied_meets_each_row_of_a_key(
     assert counts(result) == counted
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.full
 @pytest.mark.parametrize("rules", [{}, {"when_matched": "source.v > target.v"}, {"strategy": "insert_only"}], ids=str)
 @pytest.mark.parametrize("theirs", ["update", "insert", "delete"])
@@ -560,7 +563,7 @@ KEYS = {
 }
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(4)
 @pytest.mark.full
 @pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
 def test_keys_of_every_type_are_found_again(classic_lake: Lake, key: str) -> None:
@@ -669,6 +672,7 @@ def test_a_merge_leaves_what_a_model_of_it_leaves(
     assert len(lake.summaries("t")) == before + 1
 
 
+@pytest.mark.sample(3)
 @pytest.mark.full
 @pytest.mark.parametrize("layout", [[], ["bucket(8, id)"]], ids=["range of keys", "buckets"])
 @pytest.mark.parametrize("strategy", ["upsert", "insert_only", "delete_insert"])

@@ -52,7 +52,7 @@ def agrees(lake: Lake, table: str) -> None:
     assert repr(shown(lake, table)) == repr(in_order(lake.arrow(table)))
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("mode", "catalog"),

@@ -635,7 +635,7 @@ def run_histories(lake: Lake, *, examples: int, steps: int, is_repeatable: bool)
 @pytest.mark.full
 @pytest.mark.spark
 def test_a_table_holds_what_its_history_says(lake: Lake) -> None:
-    run_histories(lake, examples=4, steps=10, is_repeatable=True)
+    run_histories(lake, examples=3, steps=10, is_repeatable=True)
 
 
 @pytest.mark.spark

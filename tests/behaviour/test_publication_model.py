@@ -295,7 +295,7 @@ def run(lake: Lake, *, examples: int, steps: int, is_repeatable: bool) -> None:
 
 @pytest.mark.full
 def test_readers_see_what_is_published_and_nothing_else(kept_lake: Lake) -> None:
-    run(kept_lake, examples=2, steps=12, is_repeatable=True)
+    run(kept_lake, examples=2, steps=9, is_repeatable=True)
 
 
 @pytest.mark.slow

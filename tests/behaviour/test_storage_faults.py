@@ -199,7 +199,7 @@ def cases(*tables: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
     return [(fault, operation) for table in tables for fault, operations in table.items() for operation in operations]
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("fault", "operation"), cases(FORBIDDEN))
 def test_what_must_not_be_touched_is_to_be_permitted(trials: dict[str, Trial], fault: str, operation: str) -> None:
     assert_refused(trials[f"{fault}, {operation}"], "ConfigurationError", is_retried=False)

@@ -185,7 +185,7 @@ def lives(directory: Path, seed: int, steps: int) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
 def test_mirrors_show_every_history(tmp_path: Path, seed: int) -> None:
-    lives(tmp_path, seed, 20)
+    lives(tmp_path, seed, 14)
 
 
 @pytest.mark.slow

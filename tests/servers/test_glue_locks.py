@@ -17,7 +17,7 @@ from tests.servers.s3 import S3Server
 from tests.servers.writing import Done, Work, perform, resources_of
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]
-WRITERS: Final = 6
+WRITERS: Final = 4
 ROUNDS: Final = 3
 LOCKS: Final = "iceberg_locks"
 

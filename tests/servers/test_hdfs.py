@@ -43,7 +43,7 @@ def hdfs_lake(engine: str, request: pytest.FixtureRequest, tmp_path: Path, hdfs:
     yield from open_lake(catalogs(hdfs, tmp_path)[request.param], tmp_path, remote)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 def test_every_disposition_is_written_and_read_by_both_engines(hdfs_lake: Lake) -> None:
     read: dict[str, list[int]] = {}
 

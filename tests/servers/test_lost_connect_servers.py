@@ -83,7 +83,7 @@ def test_a_write_that_the_server_goes_on_with_is_found_again(
     assert metadata_of(result, "t")["iceberg/retries"] == 0
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("disposition", ["merge", "append", "replace"])
 def test_a_write_is_stopped_where_the_server_comes_back_and_made_again(
     lake: Lake, relay: Relay, disposition: str, monkeypatch: pytest.MonkeyPatch
@@ -102,7 +102,7 @@ def test_a_write_is_stopped_where_the_server_comes_back_and_made_again(
     assert metadata_of(result, "t")["iceberg/retries"] == 1
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("disposition", ["replace", "append", "merge"])
 def test_a_server_that_is_killed_leaves_an_unknown_outcome_and_a_resumed_run_writes_once(
     lake: Lake, server: ConnectServer, disposition: str, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""Sixteen writers of one table: four processes and twelve sessions, with maintenance by others beside them."""
+"""Many writers of one table: a quarter of them are processes, the others sessions; others maintain it beside them."""
 
 import datetime as dt
 import json
@@ -20,8 +20,8 @@ from pyspark.errors import PySparkException
 from tests.lakes import SPARK_CONF, Lake
 from tests.servers.writing import Done, Work, perform, resources_of
 
-PROCESSES: Final = 4
-WRITERS: Final = 16
+WRITERS: Final = 8
+WRITERS_OF_LONG_TESTS: Final = 16
 ROWS: Final = 5
 UTC: Final = dt.timezone.utc
 START_SECONDS: Final = 240
@@ -66,18 +66,26 @@ class WritingProcess:
 
 
 @pytest.fixture(scope="module")
-def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sequence[WritingProcess]]:
-    directory = tmp_path_factory.mktemp("writers")
-    started = [WritingProcess(number, directory) for number in range(PROCESSES)]
-    yield started
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], Sequence[WritingProcess]]]:
+    """So many processes as are asked for. They stay for the tests that follow."""
+    directory, started = tmp_path_factory.mktemp("writers"), list[WritingProcess]()
+
+    def first(number: int) -> Sequence[WritingProcess]:
+        started.extend(WritingProcess(one, directory) for one in range(len(started), number))
+        return started[:number]
+
+    yield first
     for process in started:
         process.close()
 
 
 @pytest.fixture
-def writers(classic_lake: Lake, processes: Sequence[WritingProcess]) -> Sequence[Writer]:
+def writers(
+    classic_lake: Lake, processes: Callable[[int], Sequence[WritingProcess]], request: pytest.FixtureRequest
+) -> Sequence[Writer]:
     """All of them, with their sessions open."""
     catalog = classic_lake.spark.catalog
+    number_of_all = WRITERS_OF_LONG_TESTS if request.node.get_closest_marker("slow") else WRITERS
 
     def told(process: WritingProcess) -> Writer:
         return lambda work: process.tell(catalog, work)
@@ -86,9 +94,9 @@ def writers(classic_lake: Lake, processes: Sequence[WritingProcess]) -> Sequence
         resources = resources_of(catalog, {**SPARK_CONF, "spark.sql.shuffle.partitions": str(number)})
         return lambda work: perform(work, resources) if work else resources["spark"].spark_session and None
 
-    writers = [told(process) for process in processes]
-    writers += [session(number) for number in range(2, 2 + WRITERS - PROCESSES)]
-    all_at_once(writers, [None] * WRITERS)
+    writers = [told(process) for process in processes(number_of_all // 4)]
+    writers += [session(number) for number in range(2, 2 + number_of_all - len(writers))]
+    all_at_once(writers, [None] * number_of_all)
     return writers
 
 
@@ -161,18 +169,18 @@ def assert_committed_once_or_failed_retryably(lake: Lake, table: str, done: Sequ
 def test_disjoint_partitions_of_a_new_table_are_all_there(classic_lake: Lake, writers: Sequence[Writer]) -> None:
     query = f"select {{start}} + make_interval(0, 0, 0, 0, int(id)) as ts, id from range({ROWS})"
     for month in ("01", "02"):
-        days = [f"2013-{month}-{number:02}" for number in range(1, WRITERS + 1)]
+        days = [f"2013-{month}-{number:02}" for number in range(1, len(writers) + 1)]
         done = all_at_once(writers, [Work("t", query, "replace", day) for day in days])
-        assert [item.error for item in done] == [None] * WRITERS
+        assert [item.error for item in done] == [None] * len(writers)
     found = classic_lake.rows("t", "ts", "id")
     expected = [
         (dt.datetime(2013, month, day, hour, tzinfo=UTC), hour)
         for month in (1, 2)
-        for day in range(1, WRITERS + 1)
+        for day in range(1, len(writers) + 1)
         for hour in range(ROWS)
     ]
     assert found == expected
-    assert len(history(classic_lake, "t")) == 2 * WRITERS
+    assert len(history(classic_lake, "t")) == 2 * len(writers)
 
 
 @pytest.mark.sample(1)
@@ -182,7 +190,7 @@ def test_disjoint_partitions_are_all_there_while_others_maintain_the_table(
     query = f"select {{start}} as ts, id from range({ROWS})"
     first = writers[-1](Work("t", query, "replace", "2013-02-20"))
     assert first is not None
-    days = [f"2013-01-{number:02}" for number in range(1, WRITERS + 1)]
+    days = [f"2013-01-{number:02}" for number in range(1, len(writers) + 1)]
     with maintenance_beside(classic_lake, "t") as maintained:
         done = all_at_once(writers, [Work("t", query, "replace", day) for day in days])
     assert maintained
@@ -194,14 +202,14 @@ def test_disjoint_partitions_are_all_there_while_others_maintain_the_table(
             again = writers[-1](Work("t", query, "replace", day))
             assert again is not None
             assert again.error is None
-    assert len(classic_lake.rows("t", "id")) == ROWS * (WRITERS + 1)
+    assert len(classic_lake.rows("t", "id")) == ROWS * (len(writers) + 1)
 
 
 @pytest.mark.sample(1)
 def test_of_one_partition_the_content_is_one_writers(classic_lake: Lake, writers: Sequence[Writer]) -> None:
     query = f"select {{{{start}}}} as ts, {{writer}} as id from range({ROWS})"
     works = [Work("t", query.format(writer=number), "replace", "2013-01-01") for number in range(8)]
-    done = all_at_once(writers[:: WRITERS // 8], works)
+    done = all_at_once(writers[:: len(writers) // 8], works)
     assert_committed_once_or_failed_retryably(classic_lake, "t", done)
     last = runs_of(history(classic_lake, "t"))[-1]
     [winner] = [number for number, item in enumerate(done) if item.run_id == last]
@@ -210,7 +218,9 @@ def test_of_one_partition_the_content_is_one_writers(classic_lake: Lake, writers
 
 @pytest.mark.sample(2)
 def test_every_row_of_an_append_is_there_once(classic_lake: Lake, writers: Sequence[Writer]) -> None:
-    works = [Work("t", f"select id + {ROWS * number} as id from range({ROWS})", "append") for number in range(WRITERS)]
+    works = [
+        Work("t", f"select id + {ROWS * number} as id from range({ROWS})", "append") for number in range(len(writers))
+    ]
     first, *rest = works
     done = [writers[0](first)]
     with maintenance_beside(classic_lake, "t"):
@@ -223,7 +233,7 @@ def test_every_row_of_an_append_is_there_once(classic_lake: Lake, writers: Seque
 @pytest.mark.sample(1)
 def test_a_serial_order_explains_merges_of_overlapping_keys(classic_lake: Lake, writers: Sequence[Writer]) -> None:
     """Writer n merges the keys from n on: the last in the history that has a key has given it its value."""
-    queries = [f"select id + {number} as id, {number} as writer from range({ROWS})" for number in range(WRITERS)]
+    queries = [f"select id + {number} as id, {number} as writer from range({ROWS})" for number in range(len(writers))]
     done = all_at_once(writers, [Work("t", query, "merge") for query in queries])
     assert_committed_once_or_failed_retryably(classic_lake, "t", done)
     by_run = {item.run_id: number for number, item in enumerate(done)}
