@@ -1,6 +1,6 @@
 """The table that stores an asset, and the partitions that a run writes or an input reads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import dagster as dg
@@ -62,6 +62,14 @@ def spec_scope(spec: dg.AssetSpec, keys: Sequence[str]) -> PartitionScope:
     subject = "/".join(spec.key.path)
     columns = parse_key(PARTITION_EXPR, plain_metadata(spec.metadata), subject=subject)
     return partition_scope(spec.partitions_def, keys, columns, subject=subject)
+
+
+def known_scope(spec: dg.AssetSpec, keys: Iterable[str]) -> PartitionScope | None:
+    """Return partitions that snapshots record, or None if these are keys of an earlier partitions definition."""
+    try:
+        return spec_scope(spec, sorted(keys))
+    except (KeyError, ValueError):
+        return None
 
 
 def partition_scope(

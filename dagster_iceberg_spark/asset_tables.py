@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
-from dagster_iceberg_spark.addressing import spec_scope
+from dagster_iceberg_spark.addressing import known_scope
 from dagster_iceberg_spark.check.findings import Finding
 from dagster_iceberg_spark.check.steps import Answer, Step, finding_of
 from dagster_iceberg_spark.config.configuration import unset_variables
@@ -308,10 +308,7 @@ def written_partitions(spec: dg.AssetSpec, snapshots: Iterable[Snapshot]) -> Par
         if not listed or snapshot.summary.get(ASSET_KEY) != name:
             return PartitionScope()
         keys |= listed
-    try:
-        return spec_scope(spec, sorted(keys))
-    except (KeyError, ValueError):  # keys of an earlier partitions definition
-        return PartitionScope()
+    return known_scope(spec, keys) or PartitionScope()
 
 
 def advance(io_manager: IcebergPySparkIOManager, state: TableState, rows: StagedRows) -> "Outcome":

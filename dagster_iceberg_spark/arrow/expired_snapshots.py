@@ -6,7 +6,7 @@ from typing import Any
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import find_table, translated_answers
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.lineage import EXPIRED_SNAPSHOTS_TABLE, SEQUENCE_NUMBER
+from dagster_iceberg_spark.table.lineage import EXPIRED_SNAPSHOTS_TABLE, FIRST_ROW_ID, SEQUENCE_NUMBER
 from dagster_iceberg_spark.table.snapshot import Snapshot
 
 
@@ -29,12 +29,13 @@ def expired_snapshots(description: CatalogDescription, namespace: tuple[str, ...
 
 def _snapshot_of(row: Mapping[str, Any]) -> Snapshot:
     summary = dict(row["summary"] or ())
-    number = summary.pop(SEQUENCE_NUMBER, None)
+    sequence_number, first_row_id = (summary.pop(key, None) for key in (SEQUENCE_NUMBER, FIRST_ROW_ID))
     return Snapshot(
         row["snapshot_id"],
         row["parent_snapshot_id"],
         round(row["committed_at"].timestamp() * 1000),
         row["operation"],
         summary,
-        sequence_number=None if number is None else int(number),
+        sequence_number=None if sequence_number is None else int(sequence_number),
+        first_row_id=None if first_row_id is None else int(first_row_id),
     )

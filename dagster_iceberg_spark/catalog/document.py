@@ -118,4 +118,5 @@ def snapshot_of(document: Document) -> Snapshot:
         summary=summary,
         schema_id=document.get("schema-id"),
         sequence_number=document.get("sequence-number"),
+        first_row_id=document.get("first-row-id"),
     )

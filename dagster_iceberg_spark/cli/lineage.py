@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -35,7 +34,8 @@ _SNAPSHOT: Final = "@"
 def history(*, table: str, limit: int, as_json: bool, **options: Any) -> None:
     """Show the newest snapshots of a table: when, by which run, which partitions, and what changed.
 
-    Snapshots that have expired are shown if maintenance has kept their summaries. This starts no Spark session.
+    Snapshots that have expired are shown if maintenance has kept their summaries, and those that a rollback has taken
+    off main are marked. This starts no Spark session.
 
     \b
     Examples:
@@ -48,7 +48,7 @@ def history(*, table: str, limit: int, as_json: bool, **options: Any) -> None:
 
     with usage_errors(), _lakes(options, action="show the history of") as lakes:
         lake, state = table_named(lakes, table, action="show the history of")
-        entries = list(islice(lake.history_of(state).entries(), limit))
+        entries = lake.history_of(state).entries()[:limit]
     if as_json:
         click.echo(json.dumps([entry.document() for entry in entries], indent=2))
     else:
@@ -64,7 +64,8 @@ def history(*, table: str, limit: int, as_json: bool, **options: Any) -> None:
 def impact(*, snapshot: str, as_json: bool, **options: Any) -> None:
     """Show which snapshots of which tables were made of a snapshot, and of these, down to the last.
 
-    A table is indented below the one that it was made of. This reads the tables of the code locations, or all tables
+    SNAPSHOT is an id, or a branch or tag, such as main, which names its newest. A table is indented below the one that
+    it was made of. This reads the tables of the code locations, or all tables
     of a catalog that options describe, and starts no Spark session.
 
     \b
@@ -74,12 +75,12 @@ def impact(*, snapshot: str, as_json: bool, **options: Any) -> None:
     """  # noqa: D301 - click needs the character \b
     from dagster_iceberg_spark.lineage.catalogs import snapshot_of, table_named
 
-    name, separator, number = snapshot.rpartition(_SNAPSHOT)
-    if not separator or not number.isdigit():
+    name, separator, named = snapshot.rpartition(_SNAPSHOT)
+    if not separator:
         raise click.UsageError(f"Expected NAMESPACE.TABLE{_SNAPSHOT}SNAPSHOT, found {snapshot!r}.")
     with usage_errors(), _lakes(options, action="show the impact of") as lakes:
         lake, state = table_named(lakes, name, action="show the impact of")
-        source = snapshot_of(lake.history_of(state), int(number), action="show the impact of")
+        source = snapshot_of(lake.history_of(state), named, action="show the impact of")
         made = lake.provenance(state).made_of(str(state.identifier), source.snapshot_id)
     if as_json:
         click.echo(json.dumps([item.document() for item in made], indent=2))

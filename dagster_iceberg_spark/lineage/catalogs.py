@@ -7,14 +7,15 @@ from functools import cache, cached_property
 
 import dagster as dg
 
+from dagster_iceberg_spark.addressing import known_scope
 from dagster_iceberg_spark.asset_tables import AssetTable, stored_members, tables_of_assets
 from dagster_iceberg_spark.errors import ConfigurationError, NotAnIcebergTableError, UpstreamMissingError
 from dagster_iceberg_spark.plan.provenance import Provenance, TableHistory
 from dagster_iceberg_spark.resource import IcebergSparkResource
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.lineage import EXPIRED_SNAPSHOTS_TABLE
+from dagster_iceberg_spark.table.lineage import EXPIRED_SNAPSHOTS_TABLE, UpstreamRead
 from dagster_iceberg_spark.table.notation import NotationError
-from dagster_iceberg_spark.table.scope import first_and_last, listed_keys
+from dagster_iceberg_spark.table.scope import PartitionScope, first_and_last, listed_keys
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
 
 
@@ -27,12 +28,22 @@ class LakeTables:
         identifiers: The tables of the code locations' assets, or all tables of the catalog.
         partitions: The partitions of the tables' assets, if they are known.
         keys: The columns that identify a row, of tables whose assets merge by them.
+        specs: The assets by key, with slashes between its parts.
     """
 
     spark: IcebergSparkResource
     identifiers: Collection[TableIdentifier]
     partitions: Mapping[TableIdentifier, dg.PartitionsDefinition] = field(default_factory=dict)
     keys: Mapping[TableIdentifier, Sequence[str]] = field(default_factory=dict)
+    specs: Mapping[str, dg.AssetSpec] = field(default_factory=dict)
+
+    def scope_of(self, read: UpstreamRead) -> PartitionScope | None:
+        """Return the partitions of a read, or None if they are not known."""
+        if read.scope is None:
+            return PartitionScope()
+        spec = self.specs.get(read.asset_key)
+        keys = None if spec is None else keys_by(spec.partitions_def)(read.scope)
+        return None if spec is None or keys is None else known_scope(spec, keys)
 
     def keys_of(self, state: TableState) -> Sequence[str]:
         """Return the columns that identify a row of a table, or none."""
@@ -50,7 +61,8 @@ class LakeTables:
         snapshots = {**state.snapshots, **kept}
         listed = keys_by(self.partitions.get(state.identifier))
         head = state.refs.get(MAIN_BRANCH)
-        return TableHistory(str(state.identifier), snapshots, head, frozenset(kept), listed)
+        name, expired = str(state.identifier), frozenset(kept)
+        return TableHistory(name, snapshots, head, expired, listed, state.refs, state.once_current)
 
     def provenance(self, *known: TableState) -> Provenance:
         """Return the histories of all tables, and of those whose state is known.
@@ -108,7 +120,8 @@ def _of_one_catalog(tables: Sequence[AssetTable]) -> LakeTables:
     identifiers = dict.fromkeys(table.identifier for table in tables)
     options = ((table, table.io_manager.definition_of(table.specs[0]).request.options) for table in tables)
     keys = {table.identifier: each.merge_keys for table, each in options if each.merge_keys and not each.merge.validity}
-    return LakeTables(tables[0].io_manager.spark, list(identifiers), partitions, keys)
+    specs = {"/".join(spec.key.path): spec for table in tables for spec in table.specs}
+    return LakeTables(tables[0].io_manager.spark, list(identifiers), partitions, keys, specs)
 
 
 def keys_by(definition: dg.PartitionsDefinition | None) -> Callable[[str], frozenset[str] | None]:
@@ -164,19 +177,25 @@ def table_named(lakes: Sequence[LakeTables], name: str, *, action: str) -> tuple
     )
 
 
-def snapshot_of(history: TableHistory, snapshot_id: int, *, action: str) -> Snapshot:
+def snapshot_of(history: TableHistory, name: str, *, action: str) -> Snapshot:
     """Return a snapshot of a table, which may have expired.
 
+    Args:
+        history: The history of the table.
+        name: The id of the snapshot, or a branch or tag, which names its newest.
+        action: What the snapshot is needed for, for the message.
+
     Raises:
-        UpstreamMissingError: The table never had it, or it has expired without a record. The message names the action.
+        UpstreamMissingError: The table never had it, or it has expired without a record.
     """
-    snapshot = history.snapshots.get(snapshot_id)
+    snapshot_id = int(name) if name.isdecimal() else history.refs.get(name)
+    snapshot = None if snapshot_id is None else history.snapshots.get(snapshot_id)
     if snapshot is None:
         raise UpstreamMissingError.refusing(
             action,
             history.table,
-            expected=f"the snapshot {snapshot_id}, or a record of it",
-            found="neither",
+            expected=f"the snapshot {name}, or a record of it" if name.isdecimal() else f"a branch or tag {name!r}",
+            found="neither" if name.isdecimal() else ", ".join(sorted(history.refs)) or "none",
             hint=f"`dagster-iceberg-spark history {history.table}` shows the snapshots that are known.",
         )
     return snapshot

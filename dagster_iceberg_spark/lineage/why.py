@@ -19,14 +19,13 @@ from dagster_iceberg_spark.plan.read_options import ReadOptions
 from dagster_iceberg_spark.plan.row_keys import rows_by_key
 from dagster_iceberg_spark.resource import require_pyspark
 from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.change import may_take_over_rows
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import UpstreamRead, upstream_reads
 from dagster_iceberg_spark.table.scope import PartitionScope
-from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 WHERE: Final = "--where"
-ROW_LINEAGE_VERSION: Final = 3
-"""The format version in which rows have ids (Iceberg spec, "Row Lineage")."""
 _EXACT_INTEGERS: Final = 2**53
 """The largest integer up to which readers of JSON that have floating-point numbers only are exact."""
 _EXPIRED: Final = "The snapshot has expired, and no ledger of maintenance tells of it."
@@ -167,14 +166,15 @@ class Explanation:
                 continue
             entry = history.entry(snapshot)
             inputs = tuple(self._inputs(history.table, entry, provenance, written))
-            found.append(Origin(history.table, entry, written, inputs, _doubt(state, entry)))
+            found.append(Origin(history.table, entry, written, inputs, _doubt(snapshot)))
         return sorted(found, key=lambda item: item.entry.snapshot.committed_at_ms if item.entry else 0, reverse=True)
 
     def _rows(
         self, state: TableState, plan: ReadPlan, history: TableHistory, limit: int
     ) -> Iterator[tuple[Mapping[str, Any], int | None]]:
         catalog = self.tables.spark.catalog_description
-        if not _has_row_lineage(state):
+        read = None if plan.snapshot_id is None else state.snapshots.get(plan.snapshot_id)
+        if read is None or not _has_row_lineage(read):
             from dagster_iceberg_spark.arrow.row_origins import rows_with_snapshots
 
             yield from rows_with_snapshots(catalog, plan, limit=limit)
@@ -207,13 +207,16 @@ class Explanation:
     ) -> list[Origin] | None:
         """Return the snapshots that wrote the rows of an input with the keys of rows, or None if these do not tell."""
         state = self.tables.find(TableIdentifier.parse(read.table)) if copied else None
-        if state is None or read.snapshot_id not in state.snapshots:
+        scope = self.tables.scope_of(read)
+        if state is None or scope is None or read.snapshot_id not in state.snapshots:
             return None
-        plan = plan_read(state, PartitionScope(), ReadOptions(snapshot_id=read.snapshot_id))
+        plan = plan_read(state, scope, ReadOptions(snapshot_id=read.snapshot_id))
         wanted = rows_by_key(self.tables.keys_of(state), copied, rows, plan.schema)
         if wanted is None:
             return None
-        return self._origins(state, replace(plan, row_filter=wanted), len(rows), provenance)
+        found = self._origins(state, replace(plan, row_filter=wanted), len(rows), provenance)
+        older = {item.snapshot_id for item in self.tables.history_of(state).line(read.since)}
+        return [item for item in found if item.entry is None or item.entry.snapshot.snapshot_id not in older]
 
     def _sources(self, read: UpstreamRead, provenance: Provenance) -> Iterator[Origin]:
         history = provenance.tables.get(read.table)
@@ -227,20 +230,21 @@ class Explanation:
             yield Origin(read.table, entry, inputs=tuple(inputs))
 
 
-def _has_row_lineage(state: TableState) -> bool:
-    return state.format_version >= ROW_LINEAGE_VERSION
+def _has_row_lineage(snapshot: Snapshot) -> bool:
+    """Return whether the rows of a snapshot have ids, as those of format version 3 have (Iceberg spec, "Row Lineage").
+
+    A table may have been upgraded since.
+    """
+    return snapshot.first_row_id is not None
 
 
-def _doubt(state: TableState, entry: HistoryEntry) -> str | None:
+def _doubt(snapshot: Snapshot) -> str | None:
     """Return why another snapshot may have written a row before, or None."""
-    if _has_row_lineage(state):
+    if _has_row_lineage(snapshot) or not may_take_over_rows(snapshot):
         return None
-    summary = entry.snapshot.summary
-    if entry.snapshot.is_compaction:
+    if snapshot.is_compaction:
         return "It only wrote rows of older snapshots to new files. Format version 3 would tell which."
-    if lineage.CARRIES_OVER in summary or summary.get(lineage.WRITE_DISPOSITION) == "merge":
-        return "Its files also have rows that it took over unchanged. Format version 3 would tell which."
-    return None
+    return "Its files may also have rows that it took over unchanged. Format version 3 would tell which."
 
 
 def recorded_copies(instance: dg.DagsterInstance) -> Copied:

@@ -21,10 +21,12 @@ class HistoryEntry:
 
     Args:
         is_expired: Whether the table has it no longer, and the ledger of maintenance tells of it.
+        is_lost: Whether it was current on `main`, which was rolled back since.
     """
 
     snapshot: Snapshot
     is_expired: bool = False
+    is_lost: bool = False
 
     @property
     def change(self) -> str:
@@ -75,6 +77,7 @@ class HistoryEntry:
             "run_id": self.run_id,
             "writer": self.writer,
             "expired": self.is_expired,
+            "rolled_back": self.is_lost,
         }
 
     def cells(self) -> tuple[str, ...]:
@@ -87,7 +90,7 @@ class HistoryEntry:
             self.few_partitions,
             f"{snapshot.count('added-records'):,}",
             f"{snapshot.count('deleted-records'):,}",
-            f"{self.writer}{' (expired)' if self.is_expired else ''}",
+            f"{self.writer}{' (rolled back)' if self.is_lost else ' (expired)' if self.is_expired else ''}",
         )
 
 

@@ -1,7 +1,7 @@
 """Which snapshots were made of which, across tables, by the inputs that each snapshot's summary lists."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dagster_iceberg_spark.plan.history import HistoryEntry
@@ -21,6 +21,8 @@ class TableHistory:
         head: The newest snapshot of `main`, or None.
         expired: The ids of those that have expired.
         listed: Returns the partition keys that a summary describes, or None if they are not known.
+        refs: The snapshot of each branch and tag.
+        once_current: The snapshots that are or were current on `main`.
     """
 
     table: str
@@ -28,6 +30,8 @@ class TableHistory:
     head: int | None
     expired: frozenset[int] = frozenset()
     listed: Callable[[str], frozenset[str] | None] = listed_keys
+    refs: Mapping[str, int] = field(default_factory=dict)
+    once_current: frozenset[int] = frozenset()
 
     def line(self, snapshot_id: int | None) -> Iterator[Snapshot]:
         """Return a snapshot and its ancestors, newest first, as far as they are known."""
@@ -37,9 +41,13 @@ class TableHistory:
         """Return a snapshot of the table in words."""
         return HistoryEntry(snapshot, is_expired=snapshot.snapshot_id in self.expired)
 
-    def entries(self) -> Iterator[HistoryEntry]:
-        """Return the snapshots of `main`, newest first."""
-        return map(self.entry, self.line(self.head))
+    def entries(self) -> list[HistoryEntry]:
+        """Return the snapshots of `main`, newest first, and among them those that it has lost by a rollback."""
+        line = list(self.line(self.head))
+        lost = self.once_current - {snapshot.snapshot_id for snapshot in line}
+        found = [self.entry(snapshot) for snapshot in line]
+        found += [replace(self.entry(self.snapshots[item]), is_lost=True) for item in lost if item in self.snapshots]
+        return sorted(found, key=lambda entry: entry.snapshot.committed_at_ms, reverse=True)
 
     def sources_of(self, read: UpstreamRead) -> tuple[Snapshot, ...]:
         """Return the snapshots whose rows a read may have found, newest first.

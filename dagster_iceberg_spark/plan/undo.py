@@ -234,8 +234,8 @@ def _unaccounted(
         begins, state = line.oldest_of_a_cut, tables[name]
         if begins is None:
             continue
-        was_current = {snapshot_id for _, snapshot_id in state.snapshot_log} - line.places.keys()
-        below = (state.snapshots[item] for item in was_current if item in state.snapshots)
+        lost = state.once_current - line.places.keys()
+        below = (state.snapshots[item] for item in lost if item in state.snapshots)
         for snapshot in below:
             is_of_run = snapshot.summary.get(lineage.RUN_ID) == run_id
             if is_of_run and snapshot.committed_at_ms <= begins.committed_at_ms:

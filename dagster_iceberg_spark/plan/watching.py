@@ -139,5 +139,4 @@ def stray_snapshot(state: TableState) -> Snapshot | None:
         return None
     newest = max((state.snapshots[item] for item in state.snapshots), key=lambda item: item.committed_at_ms)
     reached = {item.snapshot_id for ref in state.refs for item in state.ancestors(ref)}
-    was_current = {snapshot_id for _, snapshot_id in state.snapshot_log}
-    return None if newest.snapshot_id in reached | was_current else newest
+    return None if newest.snapshot_id in reached | state.once_current else newest

@@ -27,7 +27,7 @@ def keep_summaries(session: IcebergSession, state: TableState, snapshots: Sequen
             snapshot.parent_snapshot_id,
             snapshot.committed_at,
             snapshot.operation,
-            {**snapshot.summary, **_sequence_number(snapshot)},
+            {**snapshot.summary, **_row_lineage(snapshot)},
         )
         for snapshot in snapshots
         if snapshot.snapshot_id not in known
@@ -37,6 +37,6 @@ def keep_summaries(session: IcebergSession, state: TableState, snapshots: Sequen
     return len(rows)
 
 
-def _sequence_number(snapshot: Snapshot) -> dict[str, str]:
-    number = snapshot.sequence_number
-    return {} if number is None else {lineage.SEQUENCE_NUMBER: str(number)}
+def _row_lineage(snapshot: Snapshot) -> dict[str, str]:
+    numbers = {lineage.SEQUENCE_NUMBER: snapshot.sequence_number, lineage.FIRST_ROW_ID: snapshot.first_row_id}
+    return {key: str(number) for key, number in numbers.items() if number is not None}

@@ -3,7 +3,15 @@
 from collections.abc import Iterable, Iterator
 from typing import Final, Literal, TypeAlias
 
-from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN, RETENTION, RUN_ID, UNDOES, WRITE_DISPOSITION, undone_by
+from dagster_iceberg_spark.table.lineage import (
+    CARRIES_OVER,
+    COMMIT_TOKEN,
+    RETENTION,
+    RUN_ID,
+    UNDOES,
+    WRITE_DISPOSITION,
+    undone_by,
+)
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 Reason: TypeAlias = Literal["start", "compaction", "retention", "undo", "materialization", "other writer"]
@@ -58,6 +66,17 @@ def may_remove_rows(snapshot: Snapshot) -> bool:
     if snapshot.operation == "delete" or not _is_counted(snapshot):
         return True
     return any(snapshot.count(key) for key in _REMOVALS)
+
+
+def may_take_over_rows(snapshot: Snapshot) -> bool:
+    """Return whether files that a snapshot added may also have rows that older snapshots wrote."""
+    reason, summary = reason_of(snapshot), snapshot.summary
+    if reason == "materialization" and summary.get(WRITE_DISPOSITION) != "merge":
+        return CARRIES_OVER in summary
+    if snapshot.operation == "append" or not may_change_rows(snapshot):
+        return snapshot.is_compaction
+    is_rewritten = reason == "undo" or bool(snapshot.count("deleted-data-files"))
+    return not _is_counted(snapshot) or (is_rewritten and bool(snapshot.count("added-data-files")))
 
 
 def is_news(snapshot: Snapshot) -> bool:

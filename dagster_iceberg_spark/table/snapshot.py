@@ -22,6 +22,8 @@ class Snapshot:
         summary: The summary without the operation. Its keys are lower case.
         sequence_number: The place among the changes of the table (Iceberg spec, "Sequence Numbers"). Format version 1
             has none.
+        first_row_id: The id of the first row that it added, or None for a snapshot of format version 1 or 2 (Iceberg
+            spec, "Row Lineage").
     """
 
     snapshot_id: int
@@ -31,6 +33,7 @@ class Snapshot:
     summary: Mapping[str, str] = field(default_factory=dict)
     schema_id: int | None = None
     sequence_number: int | None = None
+    first_row_id: int | None = None
 
     @property
     def is_compaction(self) -> bool:
@@ -106,6 +109,11 @@ class TableState:
     def spec(self) -> PartitionSpec:
         """The spec for new files."""
         return self.specs[self.default_spec_id]
+
+    @property
+    def once_current(self) -> frozenset[int]:
+        """The snapshots that are or were current on `main`, including those that it has lost by a rollback."""
+        return frozenset(snapshot_id for _, snapshot_id in self.snapshot_log)
 
     def compared_like(self, schema: Schema) -> "TableState":
         """Return the state with column names compared in the same way as in the schema."""

@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 from pyspark.sql import DataFrame
 
-from dagster_iceberg_spark.lineage.catalogs import LakeTables, table_named
+from dagster_iceberg_spark.lineage.catalogs import LakeTables, lake_tables, table_named
 from dagster_iceberg_spark.lineage.why import Explanation, Origin, recorded_copies
 from tests.behaviour.maintaining import maintain
 from tests.lakes import Lake, frame_asset
@@ -127,3 +127,63 @@ def test_inputs_are_followed_by_the_keys_that_rows_have_copied(classic_lake: Lak
     assert by_name == {"old": old.run_id if version == 3 else new.run_id, "new": new.run_id}
     (origin,) = why(lake, "orders", "customer = 2", "customers", is_deep=True)
     assert [len(source.rows) for source in origin.inputs[0].sources] == [0, 0], "without a record, by partition"
+
+
+@pytest.mark.full
+def test_rows_that_another_engine_wrote_again_are_in_doubt_before_format_3(classic_lake: Lake) -> None:
+    lake = classic_lake
+    for version, name in ((2, "old"), (3, "new")):
+        metadata = {"iceberg/format_version": version}
+        first = lake.materialize(frame_asset(name, "select id, 0 as v from range(0, 4, 1, 1)", metadata=metadata))
+        lake.session.sql(f"update lake.db.{name} set v = 9 where id = 1")
+        (origin,) = why(lake, name, "id = 3")
+        assert origin.entry is not None
+        assert origin.entry.run_id == (None if version == 2 else first.run_id)
+        assert (origin.doubt is None) == (version == 3)
+        lake.session.sql(f"insert into lake.db.{name} values (7, 7)")
+        assert [origin.doubt for origin in why(lake, name, "id = 7")] == [None]
+
+
+@pytest.mark.full
+def test_rows_of_a_table_that_was_upgraded_are_known_as_well_as_before(classic_lake: Lake) -> None:
+    lake = classic_lake
+    metadata = {"iceberg/format_version": 2, "iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
+    lake.materialize(frame_asset("t", "select id, 1 as v from range(0, 2, 1, 1)", metadata=metadata))
+    second = lake.materialize(frame_asset("t", "select 1L as id, 2 as v", metadata=metadata))
+    lake.session.sql("alter table lake.db.t set tblproperties ('format-version' = '3')")
+    for _ in range(2):  # row ids are given to older rows by the first commit after the upgrade
+        (origin,) = why(lake, "t", "id = 0")
+        assert runs_of([origin]) == [second.run_id]
+        assert origin.doubt is not None
+        lake.session.sql("insert into lake.db.t values (7, 7)")
+    assert [origin.doubt for origin in why(lake, "t", "id = 7")] == [None, None]
+
+
+@pytest.mark.full
+def test_inputs_are_followed_within_the_partitions_and_the_changes_that_were_read(classic_lake: Lake) -> None:
+    lake, days = classic_lake, dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-03")
+    placed = {"partition_expr": "d"}
+    up = frame_asset(
+        "up",
+        "select {start} as d, 1L as id, '{key}' as src",
+        partitions_def=days,
+        metadata={**placed, "iceberg/identifier_fields": ["id"]},
+    )
+
+    @dg.asset(io_manager_key="iceberg", partitions_def=days, metadata=placed)
+    def down(up: DataFrame) -> DataFrame:
+        return up.select("d", "id")
+
+    ups = {key: lake.materialize(up, partition_key=key) for key in days.get_partition_keys()}
+    for key in days.get_partition_keys():
+        lake.materialize(up, down, selection=[down], partition_key=key)
+    definitions = dg.Definitions(assets=[up, down], resources=lake.resources)
+    with lake_tables([definitions], action="explain") as [tables]:
+        _, state = table_named([tables], "db.down", action="explain")
+        found = Explanation(tables, state, is_deep=True, copied=recorded_copies(lake.instance)).origins(
+            "id = 1", limit=9
+        )
+    read = {origin.entry.partitions: origin.inputs[0].sources for origin in found if origin.entry}
+    assert {key: runs_of(list(sources)) for key, sources in read.items()} == {
+        key: [run.run_id] for key, run in ups.items()
+    }

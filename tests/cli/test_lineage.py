@@ -91,6 +91,25 @@ def test_the_impact_of_a_snapshot_is_what_was_made_of_its_rows(snapshots: list[i
     assert "Nothing was made of it." in run(tmp_path, "impact", f"db.flights@{snapshots[1]}").output
 
 
+def test_a_branch_names_its_newest_snapshot(snapshots: list[int], tmp_path: Path) -> None:
+    catalog = PyIcebergSqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh"))
+    catalog.load_table("db.flights").manage_snapshots().create_tag(snapshots[0], "first").commit()
+    assert f"db.report  {snapshots[2]}" in run(tmp_path, "impact", "db.flights@first").output
+    assert "Nothing was made of it." in run(tmp_path, "impact", "db.flights@main").output
+
+
+def test_what_a_rollback_has_taken_off_main_is_in_the_history(snapshots: list[int], tmp_path: Path) -> None:
+    catalog = PyIcebergSqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh"))
+    catalog.load_table("db.flights").manage_snapshots().rollback_to_snapshot(snapshots[0]).commit()
+    found = json.loads(run(tmp_path, "history", "db.flights", "--json").output)
+    assert [(item["snapshot_id"], item["rolled_back"]) for item in found] == [
+        (str(snapshots[3]), True),
+        (str(snapshots[1]), True),
+        (str(snapshots[0]), False),
+    ]
+    assert "flights (rolled back)  5d0f3c1e" in run(tmp_path, "history", "db.flights", "--limit", "1").output
+
+
 def test_a_row_is_explained_by_the_run_that_wrote_it_and_what_it_read(snapshots: list[int], tmp_path: Path) -> None:
     text = run(tmp_path, "why", "db.report", "--where", "id = 5", "--deep").output.splitlines()
     assert text[0] == "id=5, day=x"
@@ -123,6 +142,7 @@ def test_a_catalog_without_a_code_location_has_a_history_too(snapshots: list[int
         (("history", "none"), "Cannot show the history of none: expected `namespace.table`"),
         (("impact", "db.flights"), "Expected NAMESPACE.TABLE@SNAPSHOT, found 'db.flights'."),
         (("impact", "db.flights@12"), "expected the snapshot 12, or a record of it, found neither"),
+        (("impact", "db.flights@mian"), "expected a branch or tag 'mian', found main."),
         (("why", "db.flights", "--where", "ident = 1"), "Cannot use `--where` of db.flights: expected one of the"),
     ],
 )

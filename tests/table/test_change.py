@@ -9,10 +9,19 @@ from dagster_iceberg_spark.table.change import (
     is_news,
     may_change_rows,
     may_remove_rows,
+    may_take_over_rows,
     reason_of,
     runs_behind,
 )
-from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN, RETENTION, RUN_ID, UNDO, UNDOES, WRITE_DISPOSITION
+from dagster_iceberg_spark.table.lineage import (
+    CARRIES_OVER,
+    COMMIT_TOKEN,
+    RETENTION,
+    RUN_ID,
+    UNDO,
+    UNDOES,
+    WRITE_DISPOSITION,
+)
 from dagster_iceberg_spark.table.snapshot import Snapshot
 from tests.table.samples import chain, table
 
@@ -62,6 +71,30 @@ def test_a_summary_tells_what_a_snapshot_changed(
     """What a summary does not count may be anything."""
     assert reason_of(item) == reason
     assert (may_change_rows(item), may_remove_rows(item), is_news(item)) == (changes, removes, news)
+
+
+@pytest.mark.parametrize(
+    ("item", "takes_over"),
+    [
+        (snapshot("append", {}), False),
+        (snapshot("append", APPENDED), False),
+        (snapshot("overwrite", {}), True),
+        (snapshot("overwrite", APPENDED), False),
+        (snapshot("overwrite", REWRITTEN), True),
+        (snapshot("overwrite", {**APPENDED, "added-delete-files": "1"}), False),
+        (snapshot("delete", {**COUNTED, "deleted-data-files": "1"}), False),
+        (snapshot("delete", {**OWN, WRITE_DISPOSITION: RETENTION, **REWRITTEN}), True),
+        (snapshot("replace", REWRITTEN), True),
+        (snapshot("overwrite", {WRITE_DISPOSITION: UNDO, UNDOES: "[1]", **APPENDED}), True),
+        (snapshot("overwrite", {**OWN, WRITE_DISPOSITION: "replace", **REWRITTEN}), False),
+        (snapshot("overwrite", {**OWN, WRITE_DISPOSITION: "replace", CARRIES_OVER: "true", **REWRITTEN}), True),
+        (snapshot("overwrite", {**OWN, WRITE_DISPOSITION: "merge", **REWRITTEN}), True),
+        (snapshot("overwrite", {**OWN, WRITE_DISPOSITION: "merge", **APPENDED}), False),
+        (replace(snapshot("append", {"total-records": "0"}), parent_snapshot_id=None), False),
+    ],
+)
+def test_files_have_older_rows_unless_their_writer_is_known_to_add_only(item: Snapshot, takes_over: bool) -> None:
+    assert may_take_over_rows(item) == takes_over
 
 
 def test_an_undo_goes_back_to_the_runs_that_it_undoes() -> None:
