@@ -1,7 +1,7 @@
 """The calls of Dagster that are not part of its public API. Each has a test that fails when Dagster changes it."""
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
@@ -320,6 +320,23 @@ def definition_metadata_of(context: dg.InputContext) -> Mapping[str, Any]:
         return {}
     layer = step.job_def.asset_layer
     return layer.get(context.asset_key).metadata if layer.has(context.asset_key) else {}
+
+
+def job_without_checks(definitions: dg.Definitions, selection: Collection[dg.AssetKey]) -> dg.JobDefinition:
+    """Return the job that materializes these assets, and evaluates no check that a step can leave out."""
+    bound = {
+        key
+        for assets in definitions.resolve_asset_graph().assets_defs
+        if not assets.keys.isdisjoint(selection) and not assets.can_subset
+        for key in assets.check_keys
+    }
+    job = definitions.resolve_implicit_global_asset_job_def()
+    return job.get_subset(asset_selection={*selection}, asset_check_selection=bound)
+
+
+def loaded_inputs(context: dg.OutputContext) -> int:
+    """Return how many inputs the step of an output loads. Dependencies without a value are not loaded."""
+    return sum(not item.dagster_type.is_nothing for item in context.op_def.input_defs)
 
 
 def specs_of_job(context: dg.OutputContext) -> list[dg.AssetSpec]:

@@ -10,9 +10,9 @@ import dagster as dg
 
 from dagster_iceberg_spark.addressing import plain_metadata
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.dagster_private import specs_of_job
+from dagster_iceberg_spark.dagster_private import loaded_inputs, specs_of_job
 from dagster_iceberg_spark.plan.analyzed_plan import parse_plan
-from dagster_iceberg_spark.plan.column_lineage import column_lineage
+from dagster_iceberg_spark.plan.column_lineage import column_lineage, tables_read
 from dagster_iceberg_spark.plan.column_origins import SourceColumn
 from dagster_iceberg_spark.plan.options import TABLE
 from dagster_iceberg_spark.table.identifier import TableIdentifier, split_parts
@@ -84,7 +84,7 @@ class UpstreamTables:
 
     def _by_name(self, columns: Sequence[str], schema: Schema) -> dict[str, Any]:
         """Return the lineage of columns that have the name of a column of the only input. Their rows have no plan."""
-        if len(self.reads) != 1 or not self.reads[0].is_of_asset:
+        if len(self.reads) != 1 or not self.reads[0].is_of_asset or loaded_inputs(self.context) != 1:
             return {}
         (read,) = self.reads
         same = [name for name in columns if name in read.columns]
@@ -114,28 +114,56 @@ class UpstreamTables:
         These are the assets that the step has loaded from the table. A table that it reads by name belongs to the asset
         that names it by `iceberg/table`, or to the asset that has written it.
         """
-        catalog, *parts = split_parts(table)
-        if catalog != self.catalog.name or not parts:
-            return ()
-        *namespace, name = parts[:-1] if _SELECTED.fullmatch(parts[-1]) else parts
-        identifier = TableIdentifier(tuple(namespace), name)
-        loaded = [read for read in self.reads if read.table == str(identifier)]
+        named = self._named(table)
+        if named is None:
+            return (_UNKNOWN_ASSET,)
+        identifier, loaded = named
         if loaded:
             keys = (read.asset_key if read.is_of_asset else _UNKNOWN_ASSET for read in loaded)
             return tuple(dict.fromkeys(keys))
         specs = specs_of_job(self.context)
-        named = [spec.key for spec in specs if plain_metadata(spec.metadata).get(TABLE) == str(identifier)]
-        if named:
-            return tuple("/".join(key.path) for key in named)
+        keys_by_name = [spec.key for spec in specs if plain_metadata(spec.metadata).get(TABLE) == str(identifier)]
+        if keys_by_name:
+            return tuple("/".join(key.path) for key in keys_by_name)
         from dagster_iceberg_spark.catalog.look import look
 
         state = look(self.catalog, identifier)
         owner = None if state is None else state.properties.get(OWNER_PROPERTY)
         return () if owner is None else (owner,)
 
+    def _named(self, table: str) -> tuple[TableIdentifier, Sequence[UpstreamRead]] | None:
+        """Return a table of the plan, with the reads that have loaded it, or None for one of another catalog.
 
+        A name may end with what Iceberg's readers select: a ref, an instant or changes. A table may also be called so.
+        """
+        catalog, *parts = split_parts(table)
+        if catalog != self.catalog.name or not parts:
+            return None
+        whole = TableIdentifier(tuple(parts[:-1]), parts[-1])
+        loaded = [read for read in self.reads if read.table == str(whole)]
+        if loaded or len(parts) < _PARTS_OF_SELECTION or not _SELECTED.fullmatch(parts[-1]):
+            return whole, loaded
+        selected = TableIdentifier(tuple(parts[:-2]), parts[-2])
+        return selected, [read for read in self.reads if read.table == str(selected)]
+
+    def read_by_name(self, frame: Any) -> list[str]:
+        """Return the tables that a Spark DataFrame reads and that no input of the step has loaded."""
+        from dagster_iceberg_spark.spark.analyzed_plan import analyzed_plan
+
+        try:
+            tables = tables_read(parse_plan(analyzed_plan(frame)))
+        except NotationError:
+            return []
+        found = {table: self._named(table) for table in tables}
+        return sorted(
+            table if named is None else str(named[0]) for table, named in found.items() if not (named and named[1])
+        )
+
+
+_PARTS_OF_SELECTION: Final = 3
+"""The parts of a name with a selection, after the catalog: a namespace, a table and what is selected."""
 _UNKNOWN_ASSET: Final = ""
-"""Stands for the output of an op, which is no asset."""
+"""Stands for what is no asset that is known: the output of an op, or a table of another catalog."""
 
 
 def _metadata(columns: Mapping[str, AssetColumns | None], row_columns: AssetColumns | None) -> dict[str, Any]:

@@ -39,6 +39,8 @@ _METADATA_COLUMNS: Final = frozenset(
 """Iceberg's metadata columns (`MetadataColumns.java`), which are no columns of the table."""
 _TABLE: Final = re.compile(r"(?:`(?:[^`]|``)*`|[^\s`])+")
 """The name of a table. Spark may print the name again, or a version, after a space."""
+_STRUCTS: Final = re.compile(r"array\(((?:named_)?struct\(.*\))\)", re.DOTALL)
+"""An array of structs, each with the names and values of its fields."""
 _BOTH_SIDES: Final = frozenset(("Inner", "Cross", "LeftOuter", "RightOuter", "FullOuter"))
 _LEFT_SIDE: Final = frozenset(("LeftSemi", "LeftAnti"))
 
@@ -78,6 +80,17 @@ def column_lineage(plan: Operator, names: Sequence[str]) -> ColumnLineage:
         row_columns,
         tuple(None if source is None or source.table in rows.repeated else source for source in copied),
     )
+
+
+def tables_read(plan: Operator) -> frozenset[str]:
+    """Return the tables that a plan reads, with the names that it gives them."""
+    found, waiting = set[str](), [plan]
+    while waiting:
+        operator = waiting.pop()
+        if operator.name == "RelationV2":
+            found |= _rows_of(operator, Evaluation(operator.arguments, ())).tables
+        waiting += [*operator.subqueries, *operator.children]
+    return frozenset(found)
 
 
 def _sources(origins: Origins | None) -> frozenset[SourceColumn] | None:
@@ -197,14 +210,34 @@ def _lateral_join(evaluation: Evaluation) -> Rows:
 
 def _generate(evaluation: Evaluation) -> Rows:
     generator, *others = split_list(evaluation.arguments)
-    origins = evaluation.origins(generator)
-    columns = evaluation.columns
-    evaluation.decide_by_origins(origins)
-    generated = [replace(column, origins=origins) for column in _listed(others[-1])]
+    columns, generated = evaluation.columns, _listed(others[-1])
+    rows = _written_rows(generator, len(generated))
+    if rows is None:
+        origins = evaluation.origins(generator)
+        evaluation.decide_by_origins(origins)
+        generated = [replace(column, origins=origins) for column in generated]
+    else:
+        values = zip(*[[evaluation.origins(value) for value in row] for row in rows], strict=True)
+        generated = [replace(column, origins=union(*each)) for column, each in zip(generated, values, strict=True)]
     if others[0].startswith("[") and len(others) > 1:  # the places of columns that nothing above uses
         left_out = set(split_list(bracketed(others[0])[0]))
         columns = [column for place, column in enumerate(_all_columns(evaluation)) if str(place) not in left_out]
     return evaluation.rows([*columns, *generated], is_complete=evaluation.is_complete)
+
+
+def _written_rows(generator: str, width: int) -> list[list[str]] | None:
+    """Return the values of the rows that `stack` or `inline` makes, or None if the expression does not list them."""
+    name, bracket, rest = generator.partition("(")
+    if name not in ("stack", "inline"):
+        return None
+    arguments = split_list(bracketed(bracket + rest)[0])
+    if name == "stack":
+        number, *values = arguments
+        is_full = number.isdecimal() and len(values) == int(number) * width
+        return [values[first : first + width] for first in range(0, len(values), width)] if is_full else None
+    array = _STRUCTS.fullmatch(arguments[0])
+    rows = [split_list(bracketed(item[item.index("(") :])[0])[1::2] for item in split_list(array[1])] if array else []
+    return rows if rows and all(len(row) == width for row in rows) else None
 
 
 def _expand(evaluation: Evaluation) -> Rows:

@@ -205,8 +205,8 @@ class Evaluation:
     def _query(self, kind: str) -> Origins | None:
         """Return the origins of the value of the next subquery."""
         rows = self.next_subquery()
-        if kind == "exists":  # its columns do not matter
-            return NO_ORIGINS
+        if kind == "exists":  # its rows matter, and its columns do not
+            return rows.deciding if rows.has_all_deciding else None
         return union(*(column.origins for column in rows.columns)) if rows.is_complete else None
 
     def next_subquery(self) -> Rows:

@@ -1,5 +1,6 @@
 """The columns of upstream assets that each column of a materialization is made of."""
 
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -8,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from dagster_iceberg_spark import IcebergSparkResource
+from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
 from dagster_iceberg_spark.errors import CatalogUnavailableError
 from dagster_iceberg_spark.outputs.column_lineage import UpstreamTables
 from dagster_iceberg_spark.plan.analyzed_plan import parse_plan
@@ -16,7 +17,7 @@ from dagster_iceberg_spark.plan.column_lineage import column_lineage
 from dagster_iceberg_spark.spark.analyzed_plan import analyzed_plan
 from dagster_iceberg_spark.spark.columns import functions_of
 from tests.behaviour.lineage_queries import QUERIES, TABLES
-from tests.lakes import Lake, annotation_of, frame_asset, metadata_of
+from tests.lakes import SPARK_CONF, Lake, annotation_of, frame_asset, metadata_of
 
 pytestmark = pytest.mark.spark
 
@@ -196,3 +197,47 @@ def test_a_failure_to_determine_the_lineage_does_not_fail_the_run(
     assert "dagster/column_lineage" not in metadata_of(result, "copied")
     assert "Cannot determine the column lineage: the catalog does not respond" in capfd.readouterr().err
     assert lake.rows("copied", "id") == [1]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["branch_offices", "changes", "snapshot_id_map"])
+def test_a_table_may_be_called_like_what_iceberg_selects(classic_lake: Lake, name: str) -> None:
+    @dg.asset(io_manager_key="iceberg", ins={"rows": dg.AssetIn(name)})
+    def copied(rows: DataFrame) -> DataFrame:
+        return rows.select("id")
+
+    result = classic_lake.materialize(frame_asset(name, "select 1 as id"), copied)
+    assert lineage_of(result, "copied") == {"id": [f"{name}.id"]}
+
+
+@pytest.mark.full
+def test_columns_of_other_catalogs_and_io_managers_are_not_known(classic_lake: Lake, tmp_path: Path) -> None:
+    """They are not made of nothing, and not of the only input that is known."""
+    catalog = SqlCatalog(name="other", uri=f"sqlite:///{tmp_path}/other.db", warehouse=str(tmp_path / "other"))
+    spark = IcebergSparkResource(catalog=catalog, spark_config=SPARK_CONF)
+    resources = {
+        **classic_lake.resources,
+        "other": IcebergPySparkIOManager(spark=spark, namespace="db"),
+        "memory": dg.mem_io_manager,
+    }
+    near = frame_asset("near", "select 1L as id, 2 as v")
+
+    @dg.asset(io_manager_key="other")
+    def far(near: DataFrame) -> DataFrame:
+        return near.selectExpr("id", "'n' as name")
+
+    @dg.asset(io_manager_key="iceberg")
+    def both(near: DataFrame, far: DataFrame) -> DataFrame:
+        return near.join(far, "id")
+
+    @dg.asset(io_manager_key="memory")
+    def prices() -> pd.DataFrame:
+        return pd.DataFrame({"id": [1], "v": [9]})
+
+    @dg.asset(io_manager_key="iceberg")
+    def priced(near: pd.DataFrame, prices: pd.DataFrame) -> pd.DataFrame:
+        return near[["id"]].merge(prices, on="id")
+
+    result = dg.materialize([near, far, both, prices, priced], resources=resources)
+    assert lineage_of(result, "both") == {"id": ["near.id"], "v": ["near.v"]}
+    assert "dagster/column_lineage" not in metadata_of(result, "priced")

@@ -65,6 +65,27 @@ def test_nothing_is_known_above_what_is_not_understood(plan: str) -> None:
     assert made_of(plan, "a") == [None, None]
 
 
+@pytest.mark.parametrize(
+    ("generator", "expected"),
+    [
+        ("stack(2, a, a#1, b, (b#2 + 1))", ["", "a b", ""]),
+        ("stack(2, a#1, b#2, 1)", ["a b", "a b", "a b"]),  # a value is missing, or a text has a comma
+        ("inline(array(struct(a, a#1, v, b#2)))", ["a", "b", ""]),
+        ("inline(array(named_struct(p, a#1, q, 1), named_struct(p, b#2, q, b#2)))", ["a b", "b", ""]),
+        ("inline(b#2)", ["b", "b", "b"]),
+        ("inline(array(b#2))", ["b", "b", "b"]),
+    ],
+)
+def test_rows_that_are_written_out_have_their_values_column_by_column(generator: str, expected: list[str]) -> None:
+    plan = f"Project [n#7, x#8]\n+- Generate {generator}, false, [n#7, x#8]\n   +- {TABLE}"
+    assert made_of(plan, "n", "x") == expected
+
+
+def test_whether_there_are_rows_is_made_of_the_columns_that_decide_it() -> None:
+    inner = ":  +- Project [1 AS 1#21]\n:     +- Filter (b#22 = outer(a#1))\n:        +- RelationV2[b#22] lake.db.u"
+    assert made_of(f"Project [exists#19 [a#1] AS flag#20]\n{inner}{ABOVE_TABLE}", "flag") == ["a b", "a b"]
+
+
 def test_columns_beside_those_of_an_unknown_operator_are_known() -> None:
     plan = (
         f"Project [a#1, x#9, (x#9 + 1) AS y#10]\n+- Join Cross\n   :- {TABLE}\n   +- MapInPandas f(b#2), [x#9], false"
