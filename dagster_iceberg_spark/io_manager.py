@@ -30,7 +30,7 @@ from dagster_iceberg_spark.plan.metadata_key import read_metadata
 from dagster_iceberg_spark.plan.mirror_options import MIRROR_STATE
 from dagster_iceberg_spark.plan.options import OUTPUT_KEYS, MaintenanceOptions, mirror_settings
 from dagster_iceberg_spark.plan.placement import LocationTemplate
-from dagster_iceberg_spark.plan.replay import NEW_COLUMNS, REPLAYED_RUN, replay_environment
+from dagster_iceberg_spark.plan.replay import NEW_COLUMNS, READ_BY_NAME, REPLAYED_RUN, replay_environment
 from dagster_iceberg_spark.plan.staging import RETENTION_DAYS, PublishedBy, staged_branch
 from dagster_iceberg_spark.plan.table_request import TableCreation, TableRequest, missing_namespace, missing_table
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
@@ -364,7 +364,7 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
                 recorded_failures(context),
                 frame_to_write(obj, lambda: self.spark.iceberg_session, subject=request.subject) as given,
             ):
-                frame = self._without_new_columns(context, request, given) if request.is_replay else given
+                frame = self._replayed(context, request, given) if request.is_replay else given
                 commit = materialize(self.spark.iceberg_session, request, frame)
                 lineage = self._column_lineage(context, request, commit, frame, is_returned=given is obj)
             if instruments is not None:
@@ -501,12 +501,13 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         replayed = facts.run_tags.get(REPLAYED_RUN) if facts else None
         return self._environment if replayed is None else replay_environment(replayed)
 
-    def _without_new_columns(self, context: dg.OutputContext, request: WriteRequest, frame: Any) -> Any:
+    def _replayed(self, context: dg.OutputContext, request: WriteRequest, frame: Any) -> Any:
         """Return a DataFrame without the columns that the table lacks: a replay does not add them."""
+        upstream = UpstreamTables(context, self.spark.catalog_description, request.materialization.upstream)
         state = self._look(request.table)
         known = {folded(name) for name in state.schema.names} if state else set()
         new = [name for name in frame.columns if folded(name) not in known]
-        context.add_output_metadata({NEW_COLUMNS: new})
+        context.add_output_metadata({NEW_COLUMNS: new, READ_BY_NAME: upstream.read_by_name(frame)})
         return frame.drop(*new)
 
     def _configuration(self) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import dagster as dg
 
-from dagster_iceberg_spark.addressing import spec_scope
+from dagster_iceberg_spark.addressing import plain_metadata, spec_scope
 from dagster_iceberg_spark.asset_tables import create_branch, drop_branch, stored_members
-from dagster_iceberg_spark.dagster_private import copied_instance
+from dagster_iceberg_spark.dagster_private import copied_instance, job_without_checks
 from dagster_iceberg_spark.errors import ConfigurationError, ReplayFailedError, UpstreamMissingError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.lineage.catalogs import keys_by
@@ -18,6 +18,7 @@ from dagster_iceberg_spark.plan.read import plan_read
 from dagster_iceberg_spark.plan.read_options import AS_OF_RUN, RUN_KEYS, ReadOptions
 from dagster_iceberg_spark.plan.replay import (
     NEW_COLUMNS,
+    READ_BY_NAME,
     REPLAYED_RUN,
     ReplayedTable,
     RowComparison,
@@ -28,6 +29,7 @@ from dagster_iceberg_spark.plan.replay import (
 )
 from dagster_iceberg_spark.resource import require_pyspark
 from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.lineage import has_all_reads, upstream_reads
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
@@ -125,9 +127,11 @@ def replay_run(
             _branch_off(member, environment)
             stack.callback(drop_branch, member.io_manager, member.state.identifier, environment.branch)
         report(f"Replaying {', '.join(member.asset for member in members)}.")
-        new_columns = _executed(definitions, run_id, run, selection, keys, instance)
+        found = _executed(definitions, run_id, run, selection, keys, instance)
+        loaded = _loaded(definitions, selection)
         replayed = [
-            _described(member, environment, keys[member.asset], new_columns, compare=compare) for member in members
+            _described(member, environment, keys[member.asset], found, loaded[member.spec.key], compare=compare)
+            for member in members
         ]
         if keep or not compare:
             stack.pop_all()
@@ -206,17 +210,18 @@ def _executed(
     selection: Sequence[dg.AssetKey],
     keys: Mapping[str, Sequence[str]],
     instance: dg.DagsterInstance | None,
-) -> Mapping[str, Sequence[str]]:
-    """Run the steps, outside the instance. Return the columns that the table of each asset lacks.
+) -> Mapping[str, Mapping[str, Any]]:
+    """Run the steps without their checks, outside the instance. Return the metadata of each asset.
+
+    A check that a step evaluates itself is a part of it.
 
     Raises:
         ReplayFailedError: A step has failed.
     """
     tags = _tags(run, keys) | {AS_OF_RUN: run_id, REPLAYED_RUN: run_id}
     with copied_instance(instance, run_id, _dynamic_partitions(definitions, keys, instance)) as copy:
-        result = definitions.resolve_implicit_global_asset_job_def().execute_in_process(
+        result = job_without_checks(definitions, selection).execute_in_process(
             instance=copy,
-            asset_selection=selection,
             partition_key=tags.pop(_PARTITION, None),
             run_config=_config(definitions, run),
             tags=tags,
@@ -225,12 +230,18 @@ def _executed(
     if not result.success:
         raise _failure(result)
     events = [event.step_materialization_data.materialization for event in result.get_asset_materialization_events()]
-    found = {"/".join(event.asset_key.path): event.metadata.get(NEW_COLUMNS) for event in events}
-    return {
-        asset: value.value
-        for asset, value in found.items()
-        if isinstance(value, dg.JsonMetadataValue) and isinstance(value.value, list)
-    }
+    return {"/".join(event.asset_key.path): plain_metadata(event.metadata) for event in events}
+
+
+def _loaded(definitions: dg.Definitions, selection: Sequence[dg.AssetKey]) -> Mapping[dg.AssetKey, frozenset[str]]:
+    """Return the assets that the step of each asset loads as inputs."""
+    graph, found = definitions.resolve_asset_graph(), dict[dg.AssetKey, frozenset[str]]()
+    for assets in graph.assets_defs:
+        inputs = {name: "/".join(key.path) for name, key in assets.keys_by_input_name.items()}
+        nothing = {name for name, item in assets.node_def.input_dict.items() if item.dagster_type.is_nothing}
+        loaded = frozenset(asset for name, asset in inputs.items() if name not in nothing)
+        found |= dict.fromkeys(assets.keys & {*selection}, loaded)
+    return found
 
 
 def _failure(result: dg.ExecuteInProcessResult) -> ReplayFailedError:
@@ -300,7 +311,8 @@ def _described(
     member: _Member,
     environment: Environment,
     keys: Sequence[str],
-    new_columns: Mapping[str, Sequence[str]],
+    found: Mapping[str, Mapping[str, Any]],
+    loaded: frozenset[str],
     *,
     compare: bool,
 ) -> ReplayedTable:
@@ -314,7 +326,10 @@ def _described(
         raise UpstreamMissingError.refusing(
             "compare", str(identifier), expected=f"the branch {environment.branch!r}", found="none"
         )
-    summary = newest.summary
+    summary, metadata = newest.summary, found.get(member.asset, {})
+    document = head.summary.get(lineage.UPSTREAM, "")
+    pinned = {read.asset_key for read in upstream_reads(document)}
+    unpinned = sorted(loaded - pinned) if has_all_reads(document) else []
     return ReplayedTable(
         member.asset,
         str(identifier),
@@ -323,7 +338,8 @@ def _described(
         head.snapshot_id,
         environment.branch,
         (summary.get(lineage.CODE_VERSION), head.summary.get(lineage.CODE_VERSION)),
-        new_columns.get(member.asset, ()),
+        metadata.get(NEW_COLUMNS, ()),
+        [*unpinned, *metadata.get(READ_BY_NAME, ())],
         comparison=_comparison(member, state, head, keys) if compare else None,
     )
 

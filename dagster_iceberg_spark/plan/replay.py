@@ -13,6 +13,8 @@ REPLAYED_RUN: Final = "dagster_iceberg_spark/replay_of"
 """Tag of a run that replays another one: the id of that run."""
 NEW_COLUMNS: Final = "iceberg/new_columns"
 """Metadata of a replayed materialization: the columns that the table lacks. The replay leaves them out."""
+READ_BY_NAME: Final = "iceberg/read_by_name"
+"""Metadata of a replayed materialization: the tables that the asset reads and that no input has loaded."""
 _RETENTION_DAYS: Final = 7
 _REPLACING: Final = frozenset({"replace", "overwrite_partitions"})
 
@@ -143,6 +145,7 @@ class ReplayedTable:
         branch: The branch that has it.
         code_versions: The code version of the asset in the run and now.
         new_columns: The columns that the table lacks. They are left out.
+        unpinned: What the asset reads as it is now, because no input has loaded it from the table.
         comparison: The rows of both, or None if they were not compared.
     """
 
@@ -154,6 +157,7 @@ class ReplayedTable:
     branch: str
     code_versions: tuple[str | None, str | None]
     new_columns: Sequence[str] = ()
+    unpinned: Sequence[str] = ()
     comparison: RowComparison | None = field(default=None, kw_only=True)
 
     @property
@@ -165,6 +169,7 @@ class ReplayedTable:
         """Return the result in words."""
         parts = [] if self.comparison is None else [self.comparison.words()]
         parts += [f"new columns: {', '.join(self.new_columns)}"] if self.new_columns else []
+        parts += [f"read as of now: {', '.join(self.unpinned)}"] if self.unpinned else []
         before, after = self.code_versions
         parts += [f"code version {before} then, {after} now"] if before != after else []
         return "; ".join(parts)
@@ -181,6 +186,7 @@ class ReplayedTable:
             "branch": self.branch,
             "code_version": {"before": before, "after": after},
             "new_columns": [*self.new_columns],
+            "read_as_of_now": [*self.unpinned],
             **({} if self.comparison is None else {"comparison": self.comparison.document()}),
         }
 

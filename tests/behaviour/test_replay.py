@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import DataFrame
 
-from dagster_iceberg_spark import errors
+from dagster_iceberg_spark import IcebergSparkResource, errors
 from dagster_iceberg_spark.cli.app import app
 from dagster_iceberg_spark.lineage.replay import replay_run
 from dagster_iceberg_spark.plan.replay import ReplayedTable
@@ -230,3 +230,33 @@ def test_assets_that_share_a_table_are_not_replayed_together(classic_lake: Lake)
     run = classic_lake.materialize(*shared)
     with pytest.raises(errors.ConfigurationError, match="Cannot replay one and other: expected assets of a run with a"):
         replayed(classic_lake, run.run_id, *shared)
+
+
+@pytest.mark.full
+def test_checks_are_left_out_and_what_is_read_as_of_now_is_named(classic_lake: Lake) -> None:
+    looked = []
+
+    @dg.asset(io_manager_key="files")
+    def elsewhere() -> int:
+        return 1
+
+    @dg.asset(io_manager_key="iceberg", deps=["source"])
+    def copied(spark: IcebergSparkResource, pinned: DataFrame, elsewhere: int) -> DataFrame:
+        return pinned.join(spark.spark_session.table("lake.db.source"), "id")
+
+    @dg.asset_check(asset=copied)
+    def check() -> dg.AssetCheckResult:
+        looked.append(1)
+        return dg.AssetCheckResult(passed=True)
+
+    sources = [frame_asset(name, "select 1 as id") for name in ("source", "pinned")]
+    resources = {**classic_lake.resources, "files": dg.FilesystemIOManager(base_dir=str(classic_lake.directory))}
+    definitions = dg.Definitions([*sources, elsewhere, copied], asset_checks=[check], resources=resources)
+    for names in (["source", "pinned", "elsewhere"], ["copied"]):
+        run = definitions.resolve_implicit_global_asset_job_def().execute_in_process(
+            asset_selection=[dg.AssetKey(name) for name in names], instance=classic_lake.instance
+        )
+    assert len(looked) == 1
+    (table,) = replay_run(definitions, run.run_id, report=lambda _: None, compare=True)
+    assert len(looked) == 1
+    assert table.words() == "the same rows; read as of now: elsewhere, db.source"
