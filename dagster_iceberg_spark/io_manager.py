@@ -505,7 +505,8 @@ class IcebergPySparkIOManager(dg.ConfigurableIOManager):
         """Return a DataFrame without the columns that the table lacks: a replay does not add them."""
         upstream = UpstreamTables(context, self.spark.catalog_description, request.materialization.upstream)
         state = self._look(request.table)
-        known = {folded(name) for name in state.schema.names} if state else set()
+        renamed = request.table.options.renames.values()
+        known = {folded(name) for name in (*state.schema.names, *renamed)} if state else set()
         new = [name for name in frame.columns if folded(name) not in known]
         context.add_output_metadata({NEW_COLUMNS: new, READ_BY_NAME: upstream.read_by_name(frame)})
         return frame.drop(*new)

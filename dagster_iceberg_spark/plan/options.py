@@ -163,8 +163,16 @@ def _table_properties(value: Any) -> dict[str, str | None]:
 def _renames(value: Any) -> dict[str, str]:
     """Parse renames. They may be a history: `{"a": "b", "b": "c"}` renames both `a` and `b` to `c`."""
     renames = string_map(value)
-    by_path = {split_parts(text): name for text, name in renames.items()}
+    by_path = {split_parts(text): _new_name(split_parts(text), name) for text, name in renames.items()}
     return {text: _last_name(split_parts(text), by_path) for text in renames}
+
+
+def _new_name(path: tuple[str, ...], text: str) -> str:
+    """Return the new name of a column, which may be written with the path to it."""
+    *parent, name = split_parts(text)
+    if parent and tuple(parent) != path[:-1]:
+        raise ValueError(f"{text!r}, which is elsewhere than {'.'.join(path)!r} (a name with a dot needs backticks)")
+    return name
 
 
 def _last_name(path: tuple[str, ...], by_path: Mapping[tuple[str, ...], str]) -> str:

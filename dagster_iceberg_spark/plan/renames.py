@@ -26,17 +26,22 @@ class StoredNames:
     def of(cls, renames: Mapping[str, str], frame: Schema, table: Schema | None, *, subject: str) -> "StoredNames":
         """Find the pending renames (old path: new name) of a table, if there is one.
 
-        The DataFrame must already have the new names, and the table only one name of each column.
+        The DataFrame must already have the new names, and the table only one name of each column. A DataFrame without
+        columns is one that is not known.
         """
         pending: list[RenameColumn] = []
         for text, name in renames.items():
             path = split_parts(text)
-            if _find(frame, path) is not None:
-                raise schema_refusals.old_name_in_frame(subject, text, name)
+            new, given = (*path[:-1], name), _find(frame, path)
+            if given is not None and given[-1] != name:
+                raise schema_refusals.old_name_in_frame(subject, text, name, found=f"the column {'.'.join(given)!r}")
             stored = None if table is None else _find(frame.like(table.fields), path)
-            if stored is None or table is None:
+            if stored is None or table is None or stored[-1] == name:
                 continue
-            other = _find(frame.like(table.fields), (*path[:-1], name)) or _another(pending, stored, name)
+            if frame.fields and _find(frame, new) is None:
+                raise schema_refusals.old_name_in_frame(subject, text, name, found="neither")
+            named = _find(frame.like(table.fields), new)
+            other = named if named not in (None, stored) else _another(pending, stored, name)
             if other is not None:
                 raise schema_refusals.both_names_in_table(subject, text, other)
             pending.append(RenameColumn(stored, name))

@@ -151,12 +151,12 @@ def lacks_inner_fields(subject: str, field: Field) -> SchemaMismatchError:
     )
 
 
-def old_name_in_frame(subject: str, old: str, new: str) -> SchemaMismatchError:
-    """The DataFrame still has the name that the definition renames."""
+def old_name_in_frame(subject: str, old: str, new: str, *, found: str) -> SchemaMismatchError:
+    """The DataFrame still has the name that the definition renames, or lacks the new one."""
     return _cannot_write(
         subject,
         expected=f"a DataFrame with {new!r} in place of {old!r} (`iceberg/renames`)",
-        found=f"the column {old!r}",
+        found=found,
         hint="rename it in the DataFrame too, or take it out of `iceberg/renames`.",
     )
 

@@ -1,8 +1,9 @@
 """Prepares the table for a plan: creates it and changes its metadata. Each step can be repeated."""
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from dagster_iceberg_spark.catalog.damage import forget_unmade, lone_creation
 from dagster_iceberg_spark.catalog.look import find_table
@@ -14,10 +15,11 @@ from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.branches import change_branches
 from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.failures import translating
-from dagster_iceberg_spark.spark.session import IcebergSession
+from dagster_iceberg_spark.spark.session import CASE_SENSITIVE, IcebergSession, configured
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.updates import SetIdentifierFields, SetSortOrder, TableUpdate
+from dagster_iceberg_spark.table.schema import folded
+from dagster_iceberg_spark.table.updates import RenameColumn, SetIdentifierFields, SetSortOrder, TableUpdate
 
 
 def prepare(session: IcebergSession, plan: WritePlan) -> None:
@@ -44,10 +46,12 @@ def prepare(session: IcebergSession, plan: WritePlan) -> None:
         ) from error
 
 
-def _run(session: IcebergSession, identifier: TableIdentifier, planned: Sequence[str]) -> None:
+def _run(
+    session: IcebergSession, identifier: TableIdentifier, planned: Sequence[str], *, spark: SparkSession | None = None
+) -> None:
     with translating(session.catalog, action="prepare", subject=str(identifier)):
         for statement in planned:
-            session.spark.sql(statement)
+            (spark or session.spark).sql(statement)
 
 
 def statements(session: IcebergSession, plan: WritePlan) -> list[str]:
@@ -88,10 +92,23 @@ def _namespaces(session: IcebergSession, identifier: TableIdentifier, creation: 
 
 
 def apply(session: IcebergSession, identifier: TableIdentifier, changes: Sequence[TableUpdate]) -> None:
-    """Change the table's metadata."""
-    refresh(session, identifier)
-    together = version_of(session.spark).alters_columns_together
-    _run(session, identifier, sql.change_table(session.catalog.name, identifier, changes, alters_together=together))
+    """Change the table's metadata.
+
+    Only a session that is case-sensitive gives a column a name that differs in case alone (`FIELD_ALREADY_EXISTS`).
+    """
+    name, together = session.catalog.name, version_of(session.spark).alters_columns_together
+    for is_of_case, group in groupby(changes, key=_changes_case_alone):
+        refresh(session, identifier)
+        planned = sql.change_table(name, identifier, list(group), alters_together=together)
+        if not is_of_case:
+            _run(session, identifier, planned)
+            continue
+        with session.isolated({}) as beside, configured(beside, {CASE_SENSITIVE: "true"}):
+            _run(session, identifier, [sql.refresh(name, identifier), *planned], spark=beside)
+
+
+def _changes_case_alone(change: TableUpdate) -> bool:
+    return isinstance(change, RenameColumn) and folded(change.name) == folded(change.path[-1])
 
 
 def refresh(session: IcebergSession, identifier: TableIdentifier) -> None:

@@ -555,3 +555,20 @@ def test_a_tag_is_not_written(lake: Lake) -> None:
     lake.session.sql("alter table lake.db.t create tag done")
     error = lake.failure(frame_asset("t", "select 2 as a", metadata={"iceberg/branch": "done"}))
     assert "expected a branch 'done' (`iceberg/branch`), found a tag of that name" in str(error)
+
+
+@pytest.mark.each_engine
+@pytest.mark.full
+def test_a_name_is_written_in_another_case(lake: Lake) -> None:
+    """The path to a field may be written again with its new name."""
+    metadata = {"iceberg/write_disposition": "append", "iceberg/renames": {"Amount": "amount", "s.A": "s.a"}}
+    lake.materialize(
+        frame_asset("t", "select 1 as Amount, named_struct('A', 1) as s", metadata=metadata | {"iceberg/renames": {}})
+    )
+    ids = [field.field_id for field in lake.table("t").schema().fields]
+    for number in (2, 3):
+        query = f"select {number} as amount, named_struct('a', {number}) as s"
+        lake.materialize(frame_asset("t", query, metadata=metadata))
+    schema = lake.table("t").schema()
+    assert (schema.column_names, [field.field_id for field in schema.fields]) == (["amount", "s.a", "s"], ids)
+    assert lake.arrow("t").sort_by("amount").to_pylist() == [{"amount": n, "s": {"a": n}} for n in (1, 2, 3)]

@@ -183,6 +183,12 @@ def test_foreign_keys_and_reported_keys_are_ignored() -> None:
         ("iceberg/renames", ["a"], "found ['a'], which is not a dict"),
         ("iceberg/renames", {"a": "b", "b": "a"}, "found renames that lead back to 'a'"),
         ("iceberg/renames", {"a": "a"}, "found renames that lead back to 'a'"),
+        ("iceberg/renames", {"s.a": "t.b"}, "found 't.b', which is elsewhere than 's.a'"),
+        (
+            "iceberg/renames",
+            {"a": "b.c"},
+            "found 'b.c', which is elsewhere than 'a' (a name with a dot needs",
+        ),
         ("iceberg/required_columns", {"a": "yes"}, "whose values are not true or false"),
         ("iceberg/required_columns", 3, "found 3, which is not a list"),
         ("iceberg/identifier_fields", [""], "found ''"),
@@ -420,6 +426,8 @@ def test_renames_may_list_several_former_names() -> None:
     given = {"a": "b", "b": "c", "x": "c", "s.a": "b", "t.a": "b"}
     options = parse_write_options({"iceberg/renames": given}, subject="a")
     assert options.renames == {"a": "c", "b": "c", "x": "c", "s.a": "b", "t.a": "b"}
+    options = parse_write_options({"iceberg/renames": {"s.a": "s.b", "t.`x.y`": "`z.w`"}}, subject="a")
+    assert options.renames == {"s.a": "b", "t.`x.y`": "z.w"}
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,23 @@ def test_a_frame_may_write_the_new_name_in_another_case() -> None:
     assert found.of_schema(schema(B="int", s=struct(Y="int"))) == schema(a="int", s=struct(x="int"))
     assert found.column("B") == "a"
     is_exact = replace(schema(B="int"), is_case_sensitive=True)
-    assert names(is_exact, replace(schema(a="int"), is_case_sensitive=True), a="b").column("B") == "B"
+    with pytest.raises(SchemaMismatchError, match="found neither"):
+        names(is_exact, replace(schema(a="int"), is_case_sensitive=True), a="b")
+
+
+def test_a_rename_may_change_the_case_alone() -> None:
+    found = names(schema(amount="int"), schema(Amount="int"), Amount="amount")
+    assert found.changes == (RenameColumn(("Amount",), "amount"),)
+    assert found.of_schema(schema(amount="int")) == schema(Amount="int")
+    assert names(schema(amount="int"), schema(amount="int"), Amount="amount").changes == ()
+    with pytest.raises(SchemaMismatchError, match="found the column 'Amount'"):
+        names(schema(Amount="int"), schema(Amount="int"), Amount="amount")
 
 
 @pytest.mark.parametrize(
     ("frame", "table", "found"),
     [
+        (schema(c="int"), schema(a="int"), "expected a DataFrame with 'b' in place of 'a' .* found neither"),
         (schema(a="int"), schema(a="int"), "expected a DataFrame with 'b' in place of 'a'"),
         (schema(a="int", b="int"), schema(b="int"), "expected a DataFrame with 'b' in place of 'a'"),
         (schema(b="int"), schema(a="int", b="int"), "expected a table with either 'a' or 'b' .* found both"),
