@@ -164,11 +164,20 @@ def refuse_no_columns(frame: Schema, *, subject: str) -> None:
 
 
 def refuse_reserved_columns(frame: Schema, *, subject: str) -> None:
-    """Reject reserved names of columns, with which Spark could no longer read the table."""
+    """Reject reserved names of columns, with which Spark could no longer read or change the table."""
+    for path, _ in walk_paths(frame.fields):
+        refuse_substituted(path, subject=subject)
     for name in frame.names:
         if name in RESERVED_COLUMNS or name.startswith(OWN_PREFIX):
             owner = "this package" if name.startswith(OWN_PREFIX) else "Iceberg"
             raise schema_refusals.reserved_name(subject, name, owner)
+
+
+def refuse_substituted(parts: Sequence[str], *, subject: str) -> None:
+    """Reject names in which Spark substitutes a variable, also in backticks (`spark.sql.variable.substitute`)."""
+    for name in parts:
+        if "${" in name:
+            raise schema_refusals.substituted_name(subject, name)
 
 
 def storage_verdict(source: IcebergType, target: IcebergType) -> StorageVerdict:

@@ -68,6 +68,16 @@ def reserved_name(subject: str, name: str, owner: str) -> SchemaMismatchError:
     )
 
 
+def substituted_name(subject: str, name: str) -> SchemaMismatchError:
+    """Spark substitutes a variable in the name of a table, column or field."""
+    return _cannot_write(
+        subject,
+        expected="names without `${`, where Spark's SQL substitutes a variable",
+        found=repr(name),
+        hint="rename it.",
+    )
+
+
 def required_column_missing(subject: str, path: Path, columns: Sequence[str]) -> SchemaMismatchError:
     """The DataFrame lacks a column that must not hold NULL."""
     return _cannot_write(

@@ -40,6 +40,7 @@ from dagster_iceberg_spark.plan.schema_evolution import (
     refuse_no_columns,
     refuse_repeated_columns,
     refuse_reserved_columns,
+    refuse_substituted,
     with_docs,
 )
 from dagster_iceberg_spark.plan.table_owner import check_ownership, refuse_disagreement, refuse_replacing_others
@@ -245,6 +246,7 @@ def draft_write(
     for columns in (given, frame):
         refuse_no_columns(columns, subject=subject)
     refuse_repeated_columns(given, state.schema if state else None, subject=subject)
+    refuse_substituted(request.identifier.parts, subject=subject)
     refuse_reserved_columns(given, subject=subject)
     refuse_loss(options, materialization, request.identifier)
     definition.check_columns(options, given, state, subject=subject)

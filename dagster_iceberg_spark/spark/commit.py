@@ -285,7 +285,7 @@ class _Attempts:
                     raise failure from error
             if not isinstance(failure, errors.CommitConflictError):  # Iceberg deletes the files itself after this error
                 self._name_leftovers(began)
-            if plan.create is not None and isinstance(failure, errors.CommitConflictError):
+            if plan.create is not None and isinstance(failure, errors.CommitConflictError | errors.SchemaMismatchError):
                 _require_created(session, plan)
             raise self._with_what_is_left(failure, plan) from error
 
@@ -394,13 +394,16 @@ def _without_commit(request: WriteRequest, expected: str) -> errors.CommitOutcom
 
 
 def _require_created(session: IcebergSession, plan: WritePlan) -> None:
-    """Reject a name that belongs to something other than a table, such as a view, so that no table can be created."""
+    """Reject a name that belongs to something other than a table, so that no table can be created.
+
+    Spark finds the metadata tables of a table, such as `files`, below its name, where a namespace may be called so.
+    """
     if look(session.catalog, plan.identifier) is None:
         raise errors.NotAnIcebergTableError.refusing(
             "write",
             str(plan.identifier),
             expected="a free name, or an Iceberg table",
-            found="something else of that name, such as a view",
+            found="something else of that name: a view, or a metadata table of a table called like the namespace",
             hint="choose another name with `iceberg/table`.",
         )
 

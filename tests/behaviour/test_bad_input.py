@@ -95,6 +95,9 @@ def test_a_view_under_the_table_s_name_is_told_from_a_table(lake: Lake) -> None:
     error = lake.failure(frame_asset("v", "select 1 as a"))
     assert error.class_name == "NotAnIcebergTableError"
     assert "a view" in str(error)
+    below = frame_asset("files", "select 1 as b", metadata={"schema": "db.t"})
+    assert lake.failure(below).class_name == "NotAnIcebergTableError", "Spark finds the metadata table db.t.files"
+    assert not lake.spark.pyiceberg_catalog.table_exists(("db", "t", "files"))
 
 
 def test_addressing_keys_at_run_time_are_refused(classic_lake: Lake) -> None:

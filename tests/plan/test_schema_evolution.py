@@ -350,6 +350,12 @@ def test_two_columns_with_the_same_dotted_path_are_refused(column: IcebergType, 
     refuse_repeated_columns(Schema((other,)), Schema((other, Field("b", INT))), subject="t")
 
 
+def test_names_in_which_spark_substitutes_a_variable_are_refused() -> None:
+    nested = StructType((Field("a${x}", INT),))
+    with pytest.raises(SchemaMismatchError, match=r"expected names without `\$\{`.* found 'a\$\{x\}'"):
+        refuse_reserved_columns(Schema((Field("a$", INT), Field("s", nested))), subject="t")
+
+
 @pytest.mark.parametrize("name", ["_file", "_row_id", "__dagster_change"])
 def test_a_reserved_column_is_refused(name: str) -> None:
     with pytest.raises(SchemaMismatchError, match=f"found the column '{name}'"):
