@@ -9,6 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import types
 
+from dagster_iceberg_spark.arrow.uuids import texts_in, with_texts
 from dagster_iceberg_spark.catalog.first_line import first_line
 from dagster_iceberg_spark.errors import OutputTypeError
 
@@ -32,7 +33,8 @@ def arrow_rows(obj: Any, *, subject: str) -> pa.RecordBatchReader | None:
     """Return the rows batch by batch in types that Spark and Iceberg have, or None for an object without rows.
 
     Values do not change. A type that Iceberg lacks is replaced by one that holds all of its values. A value that the
-    new type does not hold, such as a nanosecond, is rejected when its batch is read. Errors in the code of an iterator
+    new type does not hold, such as a nanosecond, is rejected when its batch is read. UUIDs become texts, as Spark has
+    them. Errors in the code of an iterator
     or a lazy frame are raised unchanged.
     """
     refused = partial(OutputTypeError.refusing, "write", subject)
@@ -54,8 +56,11 @@ def arrow_rows(obj: Any, *, subject: str) -> pa.RecordBatchReader | None:
     names = given.schema.names
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise refused(expected="each column's name once", found=f"{', '.join(repeated)} more than once")
-    schema = pa.schema([pa.field(field.name, _stored(field.type, field.name, refused)) for field in given.schema])
-    return pa.RecordBatchReader.from_batches(schema, (_cast(batch, schema, refused) for batch in given))
+    if "" in names:
+        raise refused(expected="a name for each column", found="a column without one", hint="name it in the asset.")
+    columns = texts_in(given.schema)
+    schema = pa.schema([pa.field(field.name, _stored(field.type, field.name, refused)) for field in columns])
+    return pa.RecordBatchReader.from_batches(schema, (_cast(with_texts(batch), schema, refused) for batch in given))
 
 
 def type_name(obj: object) -> str:
@@ -182,7 +187,7 @@ _RULES: Final[tuple[tuple[_Test, Callable[[pa.DataType, _Stored], pa.DataType]],
     ),
     (types.is_null, lambda kind, _: kind),
     (lambda kind: isinstance(kind, pa.Bool8Type), lambda _, __: pa.bool_()),
-    (lambda kind: isinstance(kind, pa.UuidType | pa.JsonType), lambda kind, stored: stored(kind.storage_type)),
+    (lambda kind: isinstance(kind, pa.JsonType), lambda kind, stored: stored(kind.storage_type)),
     (types.is_dictionary, lambda kind, stored: stored(kind.value_type)),
     (_any_of(types.is_string, types.is_large_string, types.is_string_view), lambda _, __: pa.string()),
     (_any_of(types.is_binary, types.is_large_binary, types.is_binary_view), lambda _, __: pa.binary()),

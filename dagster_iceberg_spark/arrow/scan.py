@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+from pyiceberg.manifest import FileFormat
 from pyiceberg.table import DataScan, FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
 
@@ -82,6 +83,15 @@ class PlannedScan:
         files = self._planned_files()
         if self.on_planned is not None:
             self.on_planned(time.monotonic() - began)
+        formats = {FileFormat(task.file.file_format) for task in files} - {FileFormat.PARQUET, FileFormat.ORC}
+        if formats:
+            raise ConfigurationError.refusing(
+                "load",
+                str(self.plan.identifier),
+                expected="data files in Parquet or ORC, which pyarrow reads",
+                found=f"some in {formats.pop().value.title()}",
+                hint="load it as a pyspark.sql.DataFrame, or rewrite its data files in Parquet.",
+            )
         return files
 
     def _planned_files(self) -> list[FileScanTask]:

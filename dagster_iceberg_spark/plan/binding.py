@@ -2,7 +2,7 @@
 
 import datetime as dt
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final, TypeAlias
@@ -27,12 +27,15 @@ from dagster_iceberg_spark.table.predicate import (
 from dagster_iceberg_spark.table.schema import (
     BOOLEAN,
     DATE,
+    INT,
     INTEGERS,
+    LONG,
     STRING,
     TIMESTAMP,
     TIMESTAMPTZ,
     DecimalType,
     Field,
+    IcebergType,
     Schema,
 )
 from dagster_iceberg_spark.table.scope import (
@@ -50,6 +53,8 @@ Interval: TypeAlias = tuple[LiteralValue | None, LiteralValue | None]
 """From a value (inclusive) to another (exclusive). None is unbounded."""
 
 _DIGITS: Final = re.compile(r"-?(0|[1-9]\d*)")
+_LIMITS: Final[Mapping[IcebergType, int]] = {INT: 2**31, LONG: 2**63}
+"""The first number that a column of integers has no room for."""
 _NUMERIC_FORMAT: Final = re.compile(r"(%[YmdHMSjUWVGu])+")
 
 
@@ -209,17 +214,24 @@ def _key_value(key: str, field: Field, calendar: TimeCalendar | None, *, subject
     if calendar is not None:
         if not _NUMERIC_FORMAT.fullmatch(calendar.key_format) or not key.isdigit():
             raise partitioning_refusals.key_not_of_digits(subject, field, key, calendar.key_format)
+        if not _holds(field.type, key):
+            raise partitioning_refusals.key_not_a_value(subject, key, field)
         return int(key)
-    if _DIGITS.fullmatch(key) and key != "-0":
-        if field.type in INTEGERS:
-            return int(key)
-        if isinstance(field.type, DecimalType) and not field.type.scale:
-            return Decimal(key)
+    if _DIGITS.fullmatch(key) and key != "-0" and _holds(field.type, key):
+        return int(key) if field.type in INTEGERS else Decimal(key)
     if field.type == BOOLEAN and key in ("true", "false"):
         return key == "true"
     if field.type == DATE and (date := _iso_date(key)) is not None:
         return date
     raise partitioning_refusals.key_not_a_value(subject, key, field)
+
+
+def _holds(column: IcebergType, digits: str) -> bool:
+    """Return whether a column of integers, or of decimals without a fraction, has room for a number."""
+    if isinstance(column, DecimalType):
+        return not column.scale and len(digits.lstrip("-")) <= column.precision
+    limit = _LIMITS.get(column)
+    return limit is not None and -limit <= int(digits) < limit
 
 
 def _iso_date(key: str) -> dt.date | None:

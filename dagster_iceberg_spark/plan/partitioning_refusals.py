@@ -73,8 +73,8 @@ def key_not_a_value(subject: str, key: str, field: Field) -> PartitioningError:
         subject,
         expected=f"partition keys that are values of {field.name!r}, of type {field.type}",
         found=f"the key {key!r}",
-        hint="use a string column for any key, an integer column for keys such as '42', a date column for keys such as "
-        "'2024-01-31', a boolean column for 'true' and 'false'.",
+        hint="use a string column for any key, an integer column for keys such as '42' that fit it, a date column "
+        "for keys such as '2024-01-31', a boolean column for 'true' and 'false'.",
     )
 
 

@@ -165,8 +165,10 @@ def refuse_no_columns(frame: Schema, *, subject: str) -> None:
 
 def refuse_reserved_columns(frame: Schema, *, subject: str) -> None:
     """Reject reserved names of columns, with which Spark could no longer read or change the table."""
-    for path, _ in walk_paths(frame.fields):
+    for path, field in walk_paths(frame.fields):
         refuse_substituted(path, subject=subject)
+        if not field.name:
+            raise schema_refusals.empty_name(subject, path[:-1])
     for name in frame.names:
         if name in RESERVED_COLUMNS or name.startswith(OWN_PREFIX):
             owner = "this package" if name.startswith(OWN_PREFIX) else "Iceberg"

@@ -68,6 +68,16 @@ def reserved_name(subject: str, name: str, owner: str) -> SchemaMismatchError:
     )
 
 
+def empty_name(subject: str, parent: Path) -> SchemaMismatchError:
+    """A column, or a field of the struct `parent`, has no name."""
+    return _cannot_write(
+        subject,
+        expected="a name for each column and field",
+        found=f"a field without one in {'.'.join(parent)!r}" if parent else "a column without one",
+        hint="name it in the asset.",
+    )
+
+
 def substituted_name(subject: str, name: str) -> SchemaMismatchError:
     """Spark substitutes a variable in the name of a table, column or field."""
     return _cannot_write(

@@ -2,6 +2,8 @@
 
 pyiceberg 0.12.0 has no `variant` type, and refuses the metadata of a table with such a column. It should load the
 table, and refuse the column where it is read. https://github.com/apache/iceberg-python/issues/1819 asks for the type.
+It has `geometry` and `geography`, but reads their reference systems in quotes only, where the Iceberg spec ("Primitive
+Types", `geometry(C)`) and Iceberg's Java library write none: `geometry(OGC:CRS84)`.
 
 Where pyiceberg refuses a table, the fix gives it the metadata once more, without those columns. Outside of
 `load_table` nothing changes: pyiceberg still refuses to commit to the table, for instance.
@@ -27,8 +29,8 @@ from dagster_iceberg_spark.table.schema import DecimalType, Field, PrimitiveType
 from dagster_iceberg_spark.table.schema import IcebergType as ColumnType
 
 _documents: ContextVar[list[dict[str, Any]] | None] = ContextVar("documents", default=None)
-_REFUSAL: Final = "Unsupported field type: '"
-"""What pyiceberg says of such a type."""
+_REFUSALS: Final = ("Unsupported field type: '", "Could not parse ge")
+"""What pyiceberg says of such a type, or of a geometry or geography whose reference system it does not understand."""
 _ANY_TYPE: Final[TypeAdapter[Any]] = TypeAdapter(IcebergType)
 
 
@@ -45,7 +47,7 @@ def load_table(catalog: Catalog, identifier: Identifier) -> LoadedTable:
     try:
         return LoadedTable(catalog.load_table(identifier))
     except (ValidationError, MetadataValidationError) as error:
-        if _REFUSAL not in str(error):
+        if not any(refusal in str(error) for refusal in _REFUSALS):
             raise
     with _without_unknown_columns() as documents:
         table = catalog.load_table(identifier)
@@ -77,7 +79,7 @@ def _primitives_of(column_type: ColumnType) -> Iterator[str]:
 def _has(name: str) -> bool:
     try:
         _ANY_TYPE.validate_python(name)
-    except (ValidationError, ValueError):
+    except (ValidationError, MetadataValidationError, ValueError):
         return False
     return True
 

@@ -75,11 +75,13 @@ RECOGNISERS: Final = (
     ),
     _mention(FailureKind.MALFORMED_VALUE, VALUE_MARKER),
     Recogniser(FailureKind.TYPE_UNKNOWN_TO_SPARK, ("Spark does not support ", " fields"), needs_every_sign=True),
+    _mention(FailureKind.TYPE_UNKNOWN_TO_SPARK, "Cannot convert unsupported type to Spark"),
     _mention(
         FailureKind.INCOMPATIBLE_VALUE,
         "CAST_OVERFLOW_IN_TABLE_INSERT",
         "INCOMPATIBLE_DATA_FOR_TABLE",
         "INSERT_COLUMN_ARITY_MISMATCH",
+        "NUMERIC_VALUE_OUT_OF_RANGE",
     ),
     # Its own message may contain any other sign.
     _mention(FailureKind.PYTHON_FUNCTION_FAILED, "An exception was thrown from the Python worker"),

@@ -1,7 +1,8 @@
 """Spark DataFrames as inputs and outputs."""
 
 import uuid
-from collections.abc import Callable, Generator, Iterator
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Final
@@ -16,6 +17,7 @@ from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.spark.failures import translated
 from dagster_iceberg_spark.spark.session import IcebergSession
+from dagster_iceberg_spark.table.schema import folded
 
 _FRAME_MODULES: Final = ("pyspark.sql.dataframe", "pyspark.sql.classic.dataframe", "pyspark.sql.connect.dataframe")
 
@@ -55,6 +57,12 @@ def frame_to_write(obj: Any, session: Callable[[], IcebergSession], *, subject: 
             else "return one of these, or give the asset another IO manager.",
         )
     held = session()
+    if not held.is_case_sensitive and (repeated := _repeated(rows.schema.names)):
+        raise refused(
+            expected="columns whose names differ in more than their case",
+            found=", ".join(repeated),
+            hint="rename one of them, or set `spark.sql.caseSensitive` to true.",
+        )
     with ExitStack() as stack:
         try:
             frame = stack.enter_context(frame_of(held, rows))
@@ -63,6 +71,11 @@ def frame_to_write(obj: Any, session: Callable[[], IcebergSession], *, subject: 
                 raise
             raise translated(error, action="write", subject=subject, redact=held.catalog.redact) from error
         yield frame
+
+
+def _repeated(names: Sequence[str]) -> list[str]:
+    seen = Counter(map(folded, names))
+    return [name for name in names if seen[folded(name)] > 1]
 
 
 def _noting(parts: Iterator[Any], errors: list[Exception]) -> Iterator[Any]:

@@ -1,5 +1,6 @@
 """An asset's return value as Arrow batches."""
 
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -52,6 +53,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: pa.Table.from_arrays([pa.array([1])] * 2, ["c", "c"]),
         "each column's name once, found c more than once",
     ),
+    "no name": (lambda: pd.DataFrame({"": [1], "b": [2]}), "a name for each column, found a column without one"),
     "lists of nothing": (lambda: pa.table({"c": [[]]}), "found 'c' of type nothing but NULL inside"),
 }
 
@@ -83,3 +85,12 @@ def test_rows_that_cannot_be_written_as_they_are_are_refused(make: Callable[[], 
 @pytest.mark.parametrize("value", [None, [1], [{"id": 1}], "text"])
 def test_an_object_without_rows_is_none(value: Any) -> None:
     assert arrow_rows(value, subject="t") is None
+
+
+def test_uuids_become_texts_as_spark_has_them() -> None:
+    known = uuid.UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7")
+    stored = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([known.bytes, None], pa.binary(16)))
+    for given in (pa.table({"u": stored}), pd.DataFrame({"u": [known, None]})):
+        rows = arrow_rows(given, subject="t")
+        assert rows is not None
+        assert rows.read_all().to_pydict() == {"u": [str(known), None]}

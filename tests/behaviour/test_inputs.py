@@ -711,3 +711,16 @@ def test_a_file_is_where_its_uri_says(lake: Lake) -> None:
     lake.materialize(frame_asset("one", "select 1 as id"))
     (task,) = lake.table("one").scan().plan_files()
     assert Path(urlsplit(task.file.file_path).path).is_file()
+
+
+@pytest.mark.full
+def test_files_that_pyarrow_does_not_read_are_refused_by_their_format(classic_lake: Lake) -> None:
+    stored = frame_asset("t", "select 1 as id", metadata={"iceberg/table_properties": {"write.format.default": "avro"}})
+    classic_lake.materialize(stored)
+
+    @dg.asset
+    def reader(t: pa.Table) -> None: ...
+
+    error = classic_lake.failure(reader, stored.to_source_asset(), selection=[reader])
+    assert error.class_name == "ConfigurationError"
+    assert "expected data files in Parquet or ORC, which pyarrow reads, found some in Avro" in str(error)

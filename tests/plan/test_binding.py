@@ -86,6 +86,10 @@ def test_a_key_is_parsed_as_the_column_type(column_type: str, key: str, value: A
         ("int", "+1"),
         ("int", " 1"),
         ("int", "\u0661"),
+        ("int", "2147483648"),
+        ("int", "-2147483649"),
+        ("long", "9223372036854775808"),
+        ("decimal(3, 0)", "1000"),
         ("decimal(9, 2)", "12"),
         ("boolean", "True"),
         ("boolean", "1"),
@@ -100,6 +104,14 @@ def test_a_key_that_is_not_a_canonical_value_is_refused(column_type: str, key: s
     with pytest.raises(PartitioningError) as caught:
         bound(keyed(key), carrier=column_type)
     assert f"values of 'carrier', of type {column_type}, found the key {key!r}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("column_type", "key"),
+    [("int", "2147483647"), ("int", "-2147483648"), ("long", "2147483648"), ("decimal(3, 0)", "-999")],
+)
+def test_a_key_may_be_as_great_as_the_column_holds(column_type: str, key: str) -> None:
+    assert bound(keyed(key), carrier=column_type).boxes == ((Values("carrier", (int(key),)),),)
 
 
 @pytest.mark.parametrize("column_type", ["boolean", "double", "decimal(9, 0)", "binary"])

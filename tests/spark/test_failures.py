@@ -139,11 +139,13 @@ FAILURES: dict[tuple[FailureKind, type[errors.IcebergSparkError]], list[Exceptio
     ],
     (FailureKind.TYPE_UNKNOWN_TO_SPARK, errors.ConfigurationError): [
         java(("java.lang.UnsupportedOperationException", "Spark does not support time fields")),
+        java(("java.lang.UnsupportedOperationException", "Cannot convert unsupported type to Spark: timestamp_ns")),
     ],
     (FailureKind.INCOMPATIBLE_VALUE, errors.SchemaMismatchError): [
         spark("CAST_OVERFLOW_IN_TABLE_INSERT", "overflow"),
         spark("INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST", "x", AnalysisException),
         spark("INSERT_COLUMN_ARITY_MISMATCH.TOO_MANY_DATA_COLUMNS", "x", AnalysisException),
+        spark("NUMERIC_VALUE_OUT_OF_RANGE.WITHOUT_SUGGESTION", "the 17 cannot be represented as Decimal(38, 0)"),
     ],
     (FailureKind.HIVE_KEEPS_COLUMN_TYPES, errors.ConfigurationError): [
         iceberg("CommitStateUnknownException", "x", (f"{HIVE}InvalidOperationException", INCOMPATIBLE)),

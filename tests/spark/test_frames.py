@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 from dagster_iceberg_spark.errors import OutputTypeError, WriteFailedError
 from dagster_iceberg_spark.spark import frames
 
-HELD: Any = SimpleNamespace(spark=None, catalog=SimpleNamespace(redact=str))
+HELD: Any = SimpleNamespace(spark=None, is_case_sensitive=False, catalog=SimpleNamespace(redact=str))
 
 
 def batches(error: Exception | None = None) -> Iterator[pa.RecordBatch]:
@@ -56,3 +56,11 @@ def test_an_output_that_is_no_frame_is_refused(value: Any, message: str) -> None
         pass
     assert str(caught.value).startswith("Cannot write t: expected a pyspark.sql.DataFrame, pyarrow.Table, ")
     assert message in str(caught.value)
+
+
+def test_names_that_differ_in_case_alone_are_refused_unless_the_session_tells_them_apart() -> None:
+    with (
+        pytest.raises(OutputTypeError, match="differ in more than their case, found A, a"),
+        frames.frame_to_write(pa.table({"A": [1], "b": [1], "a": [2]}), lambda: HELD, subject="t"),
+    ):
+        pass
