@@ -10,11 +10,14 @@ from dagster.components.component_scaffolding import scaffold_component
 from dagster_iceberg_spark.addressing import partition_columns
 from dagster_iceberg_spark.asset_checks.data import build_data_checks
 from dagster_iceberg_spark.components.models import described
-from dagster_iceberg_spark.components.sql_file import CHECKS, SqlFile, referenced_key
+from dagster_iceberg_spark.components.sql_file import CHECKS, SqlFile
 from dagster_iceberg_spark.components.sql_partition import SqlPartition
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.options import parse_write_options
+from dagster_iceberg_spark.plan.sql_query import TableName
 
+_PARTS_OF_ASSET: Final = 2
+"""The most parts in the name of a table that stands for an asset. One more is the catalog."""
 _KINDS: Final = ("sql", "spark", "iceberg")
 _EXAMPLE: Final = """\
 /* ---
@@ -83,7 +86,7 @@ class SparkSqlComponent(dg.Component, dg.Resolvable, dg.Model):
         partition_columns(
             file.attributes.get("partitions_def"), file.attributes.get("metadata", {}), subject=str(file.path)
         )
-        tables = {table.parts: _upstream(table.parts, own) for table in file.query().tables}
+        tables = {table.parts: _upstream(table, own, file) for table in file.query().tables}
         inputs = {
             f"input_{number}": key
             for number, key in enumerate(dict.fromkeys(key for key in tables.values() if key is not None))
@@ -133,15 +136,21 @@ def _checks(file: SqlFile, asset: dg.AssetsDefinition) -> dg.AssetChecksDefiniti
         ) from error
 
 
-def _upstream(parts: Sequence[str], own: Mapping[str, dg.AssetKey]) -> dg.AssetKey | None:
-    """Return the asset of a table in a query: None for a table with a catalog, which Spark reads by name."""
-    referenced = referenced_key(parts)
-    if referenced is not None:
-        return own.get(referenced.lower()) or dg.AssetKey.from_user_string(referenced)
-    match parts:
-        case [name]:
-            return own.get(name.lower(), dg.AssetKey([name]))
-        case [namespace, name]:
-            return dg.AssetKey([namespace, name])
-        case _:
-            return None
+def _upstream(table: TableName, own: Mapping[str, dg.AssetKey], file: SqlFile) -> dg.AssetKey | None:
+    """Return the asset of a table in a query: None for a table with a catalog, which Spark reads by name.
+
+    Raises:
+        ConfigurationError: The query selects a version of an asset.
+    """
+    if table.reference is None and len(table.parts) > _PARTS_OF_ASSET:
+        return None
+    key = dg.AssetKey(table.parts) if table.reference is None else dg.AssetKey.from_user_string(table.reference)
+    if table.is_versioned:
+        raise ConfigurationError.refusing(
+            "use",
+            str(file.path),
+            expected="the rows of assets that the run loads",
+            found=f"a version of {key.to_user_string()!r}",
+            hint="name the table with its catalog: `lake.nyc.flights VERSION AS OF 1`. Spark reads it by name.",
+        )
+    return own.get(key.to_user_string().lower(), key)

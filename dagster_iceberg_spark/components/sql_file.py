@@ -21,7 +21,7 @@ from yaml import MarkedYAMLError
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.metadata_key import PREFIX
 from dagster_iceberg_spark.plan.options import PARTITION_EXPR, SCHEMA
-from dagster_iceberg_spark.plan.sql_query import SqlQuery, parse_query
+from dagster_iceberg_spark.plan.sql_query import SqlQuery, parse_query, reference
 from dagster_iceberg_spark.table.notation import NotationError
 
 _BEGINNING: Final = r"/\*\s*---"
@@ -32,8 +32,6 @@ _HEADER: Final = re.compile(
 _HEADERS: Final = re.compile(_BEGINNING)
 _PARTITION: Final = SimpleNamespace(start="NULL", end="NULL", key="NULL", keys="(NULL)")
 """Stands for the values of a partition where only the tables of the query matter."""
-_REFERENCE: Final = "ref "
-"""Begins the name of a table that stands for `ref('key')`."""
 _METADATA_KEYS: Final = (PARTITION_EXPR, SCHEMA)
 """Keys of the header that are metadata, as are all keys with the prefix of the package."""
 CHECKS: Final = "checks"
@@ -93,7 +91,7 @@ class SqlFile:
         """
         values = _PARTITION if partition is None else partition
         try:
-            text = _ENVIRONMENT.from_string(self.template).render(ref=_reference, partition=values)
+            text = _ENVIRONMENT.from_string(self.template).render(ref=reference, partition=values)
             return parse_query(text)
         except TemplateSyntaxError as error:
             self._refuse(f"{error.message} in line {error.lineno}", error)
@@ -109,15 +107,6 @@ class SqlFile:
             expected="one query in Spark SQL, with `{{ ref('asset') }}` and `{{ partition.start }}`",
             found=found,
         ) from error
-
-
-def referenced_key(parts: Sequence[str]) -> str | None:
-    """Return the key in `ref('key')`, or None for the plain name of a table."""
-    return parts[0].removeprefix(_REFERENCE) if len(parts) == 1 and parts[0].startswith(_REFERENCE) else None
-
-
-def _reference(key: str) -> str:
-    return f"`{_REFERENCE}{key.replace('`', '``')}`"
 
 
 _ENVIRONMENT: Final = Environment(undefined=StrictUndefined, autoescape=False)  # noqa: S701 - the text is SQL

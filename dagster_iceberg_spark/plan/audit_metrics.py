@@ -6,9 +6,9 @@ count as minimum and maximum, and those of floating-point numbers only in files 
 """
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import sqlglot
 from sqlglot import expressions as syntax
@@ -170,15 +170,23 @@ def _parsed(rule: Condition) -> syntax.Expr | None:
         return None
 
 
+_Node = TypeVar("_Node", bound=syntax.Expr)
+
+
 def _has_aggregates(parsed: syntax.Expr) -> bool:
     """Return whether a condition has aggregates, as far as the parser knows the functions."""
-    return parsed.find(syntax.AggFunc) is not None
+    return next(_outside_of_queries(parsed, syntax.AggFunc), None) is not None
+
+
+def _outside_of_queries(parsed: syntax.Expr, kind: type[_Node]) -> Iterator[_Node]:
+    """Yield the nodes of a kind. Those inside of a subquery belong to its own tables."""
+    return (item for item in parsed.find_all(kind) if item.find_ancestor(syntax.Query) is None)
 
 
 def aggregates_of(rule: Condition) -> tuple[str, ...]:
     """Return the aggregates in a condition, in SQL, each once."""
     parsed = _parsed(rule)
-    found = () if parsed is None else parsed.find_all(syntax.AggFunc)
+    found = () if parsed is None else _outside_of_queries(parsed, syntax.AggFunc)
     whole = (
         item.parent if isinstance(item.parent, syntax.Filter) else item
         for item in found
@@ -190,7 +198,8 @@ def aggregates_of(rule: Condition) -> tuple[str, ...]:
 def columns_of(rule: Condition) -> tuple[str, ...]:
     """Return the columns that a condition names, each once. A field of a struct is named by its column."""
     parsed = _parsed(rule)
-    return () if parsed is None else tuple(dict.fromkeys(item.parts[0].name for item in parsed.find_all(syntax.Column)))
+    found = () if parsed is None else _outside_of_queries(parsed, syntax.Column)
+    return tuple(dict.fromkeys(item.parts[0].name for item in found))
 
 
 def _sql(node: syntax.Expr) -> str:

@@ -1,5 +1,6 @@
 """Assets in SQL files."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from dagster.components.testing import create_defs_folder_sandbox
 
 from dagster_iceberg_spark import ConfigurationError, SparkSqlComponent
 from dagster_iceberg_spark.components.sql_file import SqlFile
+from tests.behaviour.lineage_queries import QUERIES, TABLES
 from tests.lakes import Lake, frame_asset
 
 BERLIN = 'partitions_def: {type: daily, start_date: "2024-01-01", timezone: Europe/Berlin}'
@@ -137,6 +139,9 @@ def test_a_folder_without_queries_and_unknown_metadata_are_refused(tmp_path: Pat
         component_of(tmp_path, {"a": "/* ---\niceberg/partition_bye: [x]\n--- */\nselect 1 as x"})
     assert "did you mean `iceberg/partition_by`" in str(raised.value.__cause__)
     with pytest.raises(ComponentTreeException) as raised:
+        component_of(tmp_path, {"a": "select * from b version as of 1", "b": "select 1 as x"})
+    assert "found a version of 'b'" in str(raised.value.__cause__)
+    with pytest.raises(ComponentTreeException) as raised:
         component_of(tmp_path, {"a": f"/* ---\n{BERLIN}\n--- */\nselect 1 as x"})
     assert "expected `partition_expr` with the name of the column" in str(raised.value.__cause__)
 
@@ -194,6 +199,46 @@ def test_queries_without_partitions_read_one_another(lake: Lake, tmp_path: Path)
     found = {name: lake.rows(name) for name in files}
     every = [0, 1, 2, 3]
     assert found == {"base": every, "whole": every, "log": [3, 3], "merged": every, "audited": every}
+
+
+@pytest.mark.spark
+@pytest.mark.each_engine
+@pytest.mark.parametrize("every", [pytest.param(8, marks=pytest.mark.full), pytest.param(1, marks=pytest.mark.slow)])
+def test_the_queries_of_a_corpus_give_the_rows_that_spark_gives(lake: Lake, tmp_path: Path, every: int) -> None:
+    queries = [*QUERIES.items()][::every]
+    tables = [frame_asset(name, rows_of(columns)) for name, columns in TABLES.items()]
+    lake.materialize(*tables)
+    files = {
+        f"query_{number}": query.sql.replace("{", "{{ '{' }}") for number, query in enumerate(dict(queries).values())
+    }
+    models: Any = component_of(tmp_path, files).assets
+    lake.materialize(*tables, *models, selection=list(models))
+    lake.session.sql("use lake.db")
+    wrong = []
+    for number, (name, query) in enumerate(queries):
+        found, expected = lake.session.table(f"lake.db.query_{number}"), lake.session.sql(query.sql)
+        if sorted(map(repr, found.collect())) != sorted(map(repr, expected.collect())):
+            wrong.append(name)
+    lake.session.sql("use spark_catalog.default")
+    assert not wrong
+
+
+def rows_of(columns: str) -> str:
+    """Return a query of some rows with these columns, whose keys meet those of other tables."""
+    values = {
+        "bigint": "id % 5",
+        "int": "id % 7",
+        "decimal": "id * 1.5",
+        "string": "concat('x', id % 3)",
+        "date": "date_add(date'1994-01-01', cast(id * 50 as int))",
+        "timestamp": "timestamp_seconds(id)",
+        "struct": "struct(concat('n', id), array('a', 'b'))",
+        "array": "array(id, 1)",
+        "map": "map('k', concat('v', id))",
+    }
+    found = re.findall(r"(`[^`]*`|\w+) (\S+?)(?:, |$)", columns)
+    selected = [f"cast({values[re.split('[(<]', kind)[0]]} as {kind}) as {name}" for name, kind in found]
+    return f"select {', '.join(selected)} from range(20)"
 
 
 @pytest.mark.spark

@@ -374,6 +374,8 @@ def test_other_rules_need_a_scan(rule: Unique | NotNull) -> None:
         ("count(v) filter (where s = 'A') > 1", ("count(v) FILTER(WHERE s = 'A')",), ("v", "s")),
         ("sum(max(v)) > 0", ("sum(max(v))",), ("v",)),
         ("max(v) over () > 0", (), ("v",)),
+        ("v > (select avg(w) from lake.db.t where u = v)", (), ("v",)),
+        ("max(v) > (select avg(w) from lake.db.t)", ("max(v)",), ("v",)),
         ("v > 0 and V < 9 and st.x = 1 or v = 3", (), ("v", "V", "st")),
         ("max(`a b`) > 0", ("max(`a b`)",), ("a b",)),
         ("true", (), ()),

@@ -1,6 +1,6 @@
 import pytest
 
-from dagster_iceberg_spark.plan.sql_query import parse_query
+from dagster_iceberg_spark.plan.sql_query import parse_query, reference
 from dagster_iceberg_spark.table.notation import NotationError
 
 
@@ -14,6 +14,10 @@ from dagster_iceberg_spark.table.notation import NotationError
         ("with a as (select 1 as x), c as (select * from a join d) select * from c join A", ["d"]),
         ("select * from (with z as (select * from b) select * from z) join z", ["b", "z"]),
         ("select (select max(x) from b) from a where x in (select x from c)", ["b", "a", "c"]),
+        ("with recursive a as (select 1 as n union all select n + 1 from a) select * from a", []),
+        ("select * from parquet.`/data/x` join csv.`a.csv` join json.t", ["json.t"]),
+        ("select /*+ broadcast(a) */ * from a", ["a"]),
+        ("select * from a; -- the end", ["a"]),
         ("select * from range(5) join lake.nyc.t", ["lake.nyc.t"]),
         ("select * from a union all select * from b", ["a", "b"]),
         ("select explode(array(1)) -- from c\n", []),
@@ -37,6 +41,17 @@ def test_only_one_query_is_accepted(text: str, found: str) -> None:
     with pytest.raises(NotationError) as raised:
         parse_query(text)
     assert found in raised.value.found
+
+
+def test_a_reference_keeps_the_last_part_of_its_key_as_alias_unless_it_has_one() -> None:
+    query = parse_query(f"select c.x from {reference('raw/c')} join {reference('raw/d')} e")
+    assert [table.reference for table in query.tables] == ["raw/c", "raw/d"]
+    assert query.with_names(lambda _: "{0}", str) == "select c.x from {0} AS c join {0} e"
+
+
+@pytest.mark.parametrize("version", ["version as of 5", "for version as of 5", "timestamp as of '2024-01-01'"])
+def test_a_version_of_a_table_is_known(version: str) -> None:
+    assert [table.is_versioned for table in parse_query(f"select * from a {version} join b").tables] == [True, False]
 
 
 def test_tables_are_renamed_in_place_and_keep_their_names_as_aliases() -> None:
