@@ -75,6 +75,10 @@ class FailureKind(Enum):
         "values that the table's column types hold",
         "cast the column in the asset.",
     )
+    CHECKPOINT_GONE = _misconfigured(
+        "a DataFrame that the Spark Connect server still has",
+        "call `cache()` in place of `localCheckpoint()`: the server may forget a checkpoint before it is written.",
+    )
     TYPE_UNKNOWN_TO_SPARK = _misconfigured(
         "a table whose column types Spark supports",
         "load it as a pyarrow.Table, or as another type that needs no JVM. No asset of this IO manager can write it.",

@@ -74,6 +74,9 @@ RECOGNISERS: Final = (
         NULL_MARKER,
     ),
     _mention(FailureKind.MALFORMED_VALUE, VALUE_MARKER),
+    Recogniser(
+        FailureKind.CHECKPOINT_GONE, ("No DataFrame with id ", " is found in the session"), needs_every_sign=True
+    ),
     Recogniser(FailureKind.TYPE_UNKNOWN_TO_SPARK, ("Spark does not support ", " fields"), needs_every_sign=True),
     _mention(FailureKind.TYPE_UNKNOWN_TO_SPARK, "Cannot convert unsupported type to Spark"),
     _mention(

@@ -24,7 +24,7 @@ from dagster_iceberg_spark import (
 from dagster_iceberg_spark.resource import SESSIONS
 from dagster_iceberg_spark.spark.session import attach_catalog, launch_conf
 from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME, SQLITE_JDBC
-from tests.lakes import CONNECT_CONF, SPARK_CONF, Lake, frame_asset, free_port, release
+from tests.lakes import CONNECT_CONF, SPARK_CONF, Lake, error_of, frame_asset, free_port, release
 
 pytestmark = pytest.mark.spark
 
@@ -183,6 +183,34 @@ def test_a_frame_of_another_classic_session_lands_in_the_right_catalog(classic_l
     for _ in range(2):
         classic_lake.materialize(frame_asset("t", lambda _: other.sql("select 7 as a")))
     assert classic_lake.rows("t", "a") == [7]
+
+
+@pytest.mark.full
+@pytest.mark.each_engine
+def test_a_frame_is_written_as_its_session_resolves_it(lake: Lake) -> None:
+    """As docs/sessions.md says: over Spark Connect, when it is written, and a checkpoint may be gone by then."""
+    is_connect = "connect" in type(lake.session).__module__
+
+    @dg.multi_asset(outs={name: dg.AssetOut(io_manager_key="iceberg") for name in ("one", "two", "kept")})
+    def outputs(spark: IcebergSparkResource) -> tuple[Any, Any, Any]:
+        frames = []
+        for number in (1, 2):
+            spark.spark_session.sql(f"select {number} as v").createOrReplaceTempView("stage")
+            frames.append(spark.spark_session.sql("select v from stage"))
+        one, two = frames
+        return one, two, spark.spark_session.range(2).cache()
+
+    lake.materialize(outputs)
+    assert [lake.rows(name) for name in ("one", "two", "kept")] == [[2 if is_connect else 1], [2], [0, 1]]
+
+    @dg.asset(io_manager_key="iceberg")
+    def checkpointed(spark: IcebergSparkResource) -> Any:
+        return spark.spark_session.range(2).localCheckpoint()
+
+    result = lake.materialize(checkpointed, raise_on_error=False)
+    if not result.success:
+        assert is_connect
+        assert (error_of(result).class_name, lake.exists("checkpointed")) == ("ConfigurationError", False)
 
 
 @pytest.mark.full

@@ -137,6 +137,9 @@ FAILURES: dict[tuple[FailureKind, type[errors.IcebergSparkError]], list[Exceptio
     (FailureKind.MALFORMED_VALUE, errors.SchemaMismatchError): [
         spark("USER_RAISED_EXCEPTION", f"{VALUE_MARKER}uuid in the column 'u': x"),
     ],
+    (FailureKind.CHECKPOINT_GONE, errors.ConfigurationError): [
+        spark("INTERNAL_ERROR", "No DataFrame with id 8f99ad24 is found in the session 1"),
+    ],
     (FailureKind.TYPE_UNKNOWN_TO_SPARK, errors.ConfigurationError): [
         java(("java.lang.UnsupportedOperationException", "Spark does not support time fields")),
         java(("java.lang.UnsupportedOperationException", "Cannot convert unsupported type to Spark: timestamp_ns")),
