@@ -121,7 +121,8 @@ def _comparison(
 ) -> str:
     value = comparison.value
     if isinstance(value, float) and value == 0:
-        value = -0.0 if comparison.operator == ">=" else 0.0  # the zero that excludes no file with the other zero
+        # In Iceberg, -0.0 is less than 0.0, and a value of a partition decides alone.
+        value = -0.0 if comparison.operator in ("<", ">=") else 0.0
     compared = f"{column} {comparison.operator} {constant(value)}"
     if not isinstance(value, float):
         return compared

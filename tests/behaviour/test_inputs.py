@@ -724,3 +724,33 @@ def test_files_that_pyarrow_does_not_read_are_refused_by_their_format(classic_la
     error = classic_lake.failure(reader, stored.to_source_asset(), selection=[reader])
     assert error.class_name == "ConfigurationError"
     assert "expected data files in Parquet or ORC, which pyarrow reads, found some in Avro" in str(error)
+
+
+@pytest.mark.full
+def test_both_zeros_are_compared_alike_in_partitions_of_a_double(classic_lake: Lake) -> None:
+    """Iceberg's order has -0.0 below 0.0, and a partition's value decides without a look at the rows."""
+    query = (
+        "select n, cast(f as double) as f from values (1, '-0.0'), (2, '0.0'), (3, '-1'), (4, '1'), (5, 'NaN') t(n, f)"
+    )
+    stored = frame_asset("t", query, metadata={"iceberg/partition_by": ["f"]})
+    classic_lake.materialize(stored)
+    expected = {
+        "f < 0.0": [3],
+        "f <= 0.0": [1, 2, 3],
+        "f > 0.0": [4, 5],
+        "f >= 0.0": [1, 2, 4, 5],
+        "f = 0.0": [1, 2],
+        "f <> 0.0": [3, 4, 5],
+        "NOT (f >= 0.0)": [3],
+        "NOT (f < 0.0)": [1, 2, 4, 5],
+    }
+    for annotation in (DataFrame, pa.Table):
+        found = {
+            condition: sorted(
+                capture(classic_lake, stored, annotation, input_metadata={"iceberg/row_filter": condition})[
+                    "n"
+                ].to_pylist()
+            )
+            for condition in expected
+        }
+        assert found == expected, annotation

@@ -83,7 +83,7 @@ def test_both_zeros_are_looked_for() -> None:
     assert expressions.condition(In("d", (1.0, -0.0))) == "`d` IN (DOUBLE('1.0'), DOUBLE('0.0'), DOUBLE('-0.0'))"
     compared = [expressions.condition(Comparison("d", order, 0.0)) for order in ("<", "<=", ">", ">=")]
     zeros = [text.split("DOUBLE('")[1].split("'")[0] for text in compared]
-    assert zeros == ["0.0", "0.0", "0.0", "-0.0"]
+    assert zeros == ["-0.0", "0.0", "0.0", "-0.0"]
 
 
 def test_false_is_looked_for_in_a_way_that_null_does_not_meet() -> None:
