@@ -14,7 +14,7 @@ from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.partitioning import PartitionSpec
 from dagster_iceberg_spark.table.predicate import Predicate
-from dagster_iceberg_spark.table.schema import IcebergType, Schema
+from dagster_iceberg_spark.table.schema import Field, IcebergType, Schema
 from dagster_iceberg_spark.table.updates import BranchUpdate, TableUpdate
 
 
@@ -108,6 +108,7 @@ class WritePlan:
 
     Args:
         completions: Columns whose structs lack fields of the table, with the complete type.
+        defaults: Columns that the DataFrame lacks, and whose values in new rows the table knows.
         checked: Columns whose values must be checked, because Spark lacks the table's type, with that type.
         required: Columns that the definition requires although the table does not.
         counted_partitions: Partitions whose rows are counted while they are written.
@@ -122,6 +123,7 @@ class WritePlan:
     create: CreateTable | None
     changes: tuple[TableUpdate, ...]
     completions: Mapping[str, IcebergType]
+    defaults: tuple[Field, ...]
     checked: Mapping[str, IcebergType]
     required: tuple[str, ...]
     action: WriteAction

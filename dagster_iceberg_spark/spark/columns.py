@@ -175,7 +175,15 @@ def projected(
 
 def _initial_value(functions: Functions, field: vocabulary.Field) -> Column:
     """Return the value of a field in rows that are older than it (Iceberg spec, "Default values")."""
-    default = field.initial_default
+    return _default(functions, field, field.initial_default)
+
+
+def written_value(functions: Functions, field: vocabulary.Field) -> Column:
+    """Return the value of a field in new rows that lack it (Iceberg spec, "Default values")."""
+    return _default(functions, field, field.write_default)
+
+
+def _default(functions: Functions, field: vocabulary.Field, default: vocabulary.DefaultValue) -> Column:
     if default is not None and str(field.type).startswith(("binary", "fixed")):
         return functions.expr(expressions.literal(bytes.fromhex(str(default))))
     text = str(default).lower() if isinstance(default, bool) else str(default)

@@ -20,6 +20,7 @@ from dagster_iceberg_spark.spark.columns import (
     names_alike,
     reshaped,
     schema_of,
+    written_value,
 )
 from dagster_iceberg_spark.spark.destination import stored_rows
 from dagster_iceberg_spark.spark.session import IcebergSession, active
@@ -283,12 +284,15 @@ class MergeDiff:
     def _canonical(self, frame: DataFrame, held: Schema, side: int) -> DataFrame | None:
         """Return rows as comparable values of the table's columns in order, or None if some cannot be compared."""
         functions = self.functions
+        defaults = {item.name: item for item in self.plan.defaults}
         columns = [functions.lit(side).alias("side")]
         columns += [named_column(functions, key).alias(f"k{index}") for index, key in enumerate(self.action.keys)]
         for index, stored in enumerate(self.columns):
             field = held.field(stored.name)
             value = functions.lit(None).cast(sql.type_name(stored.type))
-            if field is not None:
+            if field is None and stored.name in defaults:
+                value = written_value(functions, defaults[stored.name])
+            elif field is not None:
                 value = named_column(functions, field.name)
                 value = reshaped(functions, value, field.type, stored.type, is_same=self.is_alike)
             compared = comparable(functions, value, stored.type)

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark.spark import expressions
 from dagster_iceberg_spark.spark.batch import marked
-from dagster_iceberg_spark.spark.columns import named_column, reshaped
+from dagster_iceberg_spark.spark.columns import named_column, reshaped, written_value
 from dagster_iceberg_spark.spark.merge_diff import (
     BEFORE,
     CHANGE,
@@ -64,6 +64,7 @@ class VersionDiff(MergeDiff):
         end = functions.when(is_new & covered, functions.expr("c.u")).when(is_new | reopened, functions.expr("n"))
         end = end.when(ended, functions.expr("b")).otherwise(functions.expr("c.u"))
         columns = []
+        defaults = {item.name: written_value(functions, item) for item in self.plan.defaults}
         for index, column in enumerate(self.columns):
             old = functions.expr(f"coalesce(c, e).c{index}")
             field = self.given.field(column.name)
@@ -73,6 +74,8 @@ class VersionDiff(MergeDiff):
                 value = end
             elif column.name == rules.is_current:
                 value = end.isNull()
+            elif field is None and column.name in defaults:
+                value = functions.when(functions.expr("coalesce(c, e) IS NULL"), defaults[column.name]).otherwise(old)
             elif field is None:
                 value = old
             else:

@@ -4,7 +4,14 @@ from pyspark.sql import Column, DataFrame
 
 from dagster_iceberg_spark.plan.write_plan import Append, AppendAlone, Guard, Merge, Overwrite, WritePlan
 from dagster_iceberg_spark.spark import expressions
-from dagster_iceberg_spark.spark.columns import as_stored, column_of, functions_of, schema_of, with_all_fields
+from dagster_iceberg_spark.spark.columns import (
+    as_stored,
+    column_of,
+    functions_of,
+    schema_of,
+    with_all_fields,
+    written_value,
+)
 from dagster_iceberg_spark.spark.counts import Counters
 from dagster_iceberg_spark.spark.destination import append, append_alone, stored_rows, target, writer_to
 from dagster_iceberg_spark.spark.execution import TaggedWork
@@ -46,6 +53,8 @@ def _overwrite(session: IcebergSession, plan: WritePlan, action: Overwrite, fram
     if action.coverage.carries_over:
         stored = stored_rows(session, plan, action.base_snapshot_id)
         fitted = as_stored(frame, stored, is_case_sensitive=session.is_case_sensitive, subject=str(plan.identifier))
+        for field in plan.defaults:  # as Spark does where nothing is carried over
+            fitted = fitted.withColumn(field.name, written_value(functions_of(session.spark), field))
         complete = fitted.unionByName(_carried_rows(session, stored, action), allowMissingColumns=True)
         extra = {"validate-from-snapshot-id": str(action.base_snapshot_id), "isolation-level": "serializable"}
     version = version_of(session.spark)

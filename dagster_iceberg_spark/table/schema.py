@@ -93,6 +93,9 @@ GREATEST: Final[Mapping[IcebergType, int]] = {INT: 2**31 - 1, LONG: 2**63 - 1}
 """The greatest integers of the types."""
 
 
+DefaultValue: TypeAlias = bool | float | str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """A column, or a field of a struct.
@@ -103,6 +106,7 @@ class Field:
         field_id: The field id in Iceberg, or None for a column of a DataFrame.
         initial_default: The value in files that lack the field, in the JSON form of the Iceberg spec (appendix D), or
             None for NULL.
+        write_default: The value in new rows whose writer does not have the field, in the same form.
     """
 
     name: str
@@ -110,7 +114,8 @@ class Field:
     is_required: bool = False
     doc: str | None = None
     field_id: int | None = None
-    initial_default: bool | float | str | None = dataclasses.field(default=None, compare=False)
+    initial_default: DefaultValue = dataclasses.field(default=None, compare=False)
+    write_default: DefaultValue = dataclasses.field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,4 +287,5 @@ def _field(document: Mapping[str, Any]) -> Field:
         doc=document.get("doc"),
         field_id=document.get("id"),
         initial_default=document.get("initial-default"),
+        write_default=document.get("write-default"),
     )
