@@ -133,6 +133,7 @@ class ColumnStatistics:
     def bounds(self) -> tuple[str | None, str | None]:
         """The bounds that DuckDB may use."""
         is_bounded = not self.has_nan and self.lower is not None and self.upper is not None
+        is_bounded = is_bounded and "\0" not in f"{self.lower}{self.upper}"  # which PostgreSQL does not store
         return (self.lower, self.upper) if is_bounded else (None, None)
 
 

@@ -92,6 +92,7 @@ def test_bounds_are_not_used_where_there_may_be_nan() -> None:
     assert known.bounds == ("1.0", "2.0")
     assert replace(known, has_nan=True).bounds == (None, None)
     assert replace(known, upper=None).bounds == (None, None)
+    assert replace(known, lower="a\0b", upper="c").bounds == (None, None), "PostgreSQL stores no NUL"
 
 
 def test_a_ducklake_snapshot_says_who_made_the_iceberg_snapshot() -> None:
