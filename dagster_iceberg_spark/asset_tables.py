@@ -230,11 +230,25 @@ def check_table(io_manager: IcebergPySparkIOManager, spec: dg.AssetSpec, *, seco
 
 @contextmanager
 def home_instance() -> Iterator[dg.DagsterInstance | None]:
-    """Yield the Dagster instance of DAGSTER_HOME, or None if it is not set."""
-    if not os.environ.get("DAGSTER_HOME"):
+    """Yield the Dagster instance of DAGSTER_HOME, or None if it is not set.
+
+    Raises:
+        ConfigurationError: It is no directory, or its `dagster.yaml` is invalid.
+    """
+    home = os.environ.get("DAGSTER_HOME")
+    if not home:
         yield None
         return
-    with dg.DagsterInstance.get() as instance:
+    try:
+        opened_instance = dg.DagsterInstance.get()
+    except dg.DagsterError as error:
+        raise ConfigurationError.refusing(
+            "open",
+            "the Dagster instance",
+            expected="the absolute path of its directory in DAGSTER_HOME",
+            found=f"{home}: {str(error).splitlines()[0]}",
+        ) from error
+    with opened_instance as instance:
         yield instance
 
 

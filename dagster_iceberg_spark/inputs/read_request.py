@@ -142,7 +142,7 @@ def read_request(
         input_name=context.name if context.has_input_name else "",
         scope=asset_scope(context, definition, subject),
         options=options,
-        annotation=parse_annotation(context.dagster_type.typing_type),
+        annotation=parse_annotation(_annotation_of(context)),
         step_key=facts.step_key if facts else None,
         is_of_all=options.kind is not None and maps_to_all_partitions(context),
         is_of_asset=asset_key is not None,
@@ -157,6 +157,14 @@ def read_request(
     if request.annotation.is_by_partition:
         _require_partitions(request)
     return request
+
+
+def _annotation_of(context: dg.InputContext) -> object:
+    """Return the annotation of an input, or None where a script has built the context without a type."""
+    try:
+        return context.dagster_type.typing_type
+    except dg.DagsterInvariantViolationError:
+        return None
 
 
 def _require_partitions(request: ReadRequest) -> None:
@@ -175,5 +183,8 @@ def _require_partitions(request: ReadRequest) -> None:
             hint=f"{hint}: the limit applies to all rows.",
         )
     if request.scope.is_whole_table:
-        expected, found = "an asset with partitions, for an input by partition key", "an asset without partitions"
+        expected, found = (
+            "partitions, for an input by partition key",
+            "none: the asset has none, or the load names none",
+        )
         raise PartitioningError.refusing("load", request.asset, expected=expected, found=found, hint=f"{hint}.")

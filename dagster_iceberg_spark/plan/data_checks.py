@@ -123,18 +123,19 @@ def parse_data_checks(
     Raises:
         ValueError: A value is invalid. The text begins with the name of the argument.
     """
+    audit = partial(Audit, severity=severity, setting="build_data_checks")
     columns = _argument("not_null", names, not_null)
     words = _words((*columns, *(in_range or {})))
-    audits = [Audit(f"not_null_{words[name]}", NotNull((name,)), severity) for name in columns]
+    audits = [audit(f"not_null_{words[name]}", NotNull((name,))) for name in columns]
     for name, bounds in (in_range or {}).items():
         condition = _argument("in_range", partial(_within, quote_part(name)), bounds)
-        audits.append(Audit(f"in_range_{words[name]}", Condition(condition), severity))
+        audits.append(audit(f"in_range_{words[name]}", Condition(condition)))
     if unique:
-        audits.append(Audit("unique", Unique(_argument("unique", names, unique)), severity))
+        audits.append(audit("unique", Unique(_argument("unique", names, unique))))
     if row_count is not None:
         bounds = (row_count, None) if isinstance(row_count, int) else row_count
         condition = _argument("row_count", partial(_within, "count(*)"), bounds)
-        audits.append(Audit("row_count", Condition(condition), severity))
+        audits.append(audit("row_count", Condition(condition)))
     summaries: list[Freshness | Change] = []
     if fresh is not None:
         summaries.append(Freshness(_argument("fresh", duration, fresh)))

@@ -8,7 +8,7 @@ from functools import partial
 
 from dagster_iceberg_spark.errors import SchemaMismatchError
 from dagster_iceberg_spark.table.identifier import quote_part
-from dagster_iceberg_spark.table.schema import TIMESTAMP, TIMESTAMPTZ, Field, IcebergType, parts_of
+from dagster_iceberg_spark.table.schema import DOUBLE, INTEGERS, TIMESTAMP, TIMESTAMPTZ, Field, IcebergType, parts_of
 
 Path = tuple[str, ...]
 
@@ -118,6 +118,8 @@ def unfit_type(subject: str, path: Path, source: IcebergType, target: IcebergTyp
             "convert it with an explicit zone (`to_utc_timestamp`, `from_utc_timestamp`, `convert_timezone`) and cast "
             "the result; a bare cast would follow the session's time zone."
         )
+    if source == DOUBLE and target in INTEGERS:
+        hint += " In pandas, integers beside NULL stay integers as `Int64`."
     return _cannot_write(
         subject,
         expected=f"the column {name!r} of type {target}, or of a narrower one",
@@ -155,7 +157,8 @@ def untyped(subject: str, path: Path, field: Field) -> SchemaMismatchError:
         subject,
         expected=f"a type for the new column {'.'.join(path)!r}",
         found=found,
-        hint=f'cast it, for example `.withColumn("{field.name}", lit(None).cast("{kind}"))`.',
+        hint=f'cast it: `.withColumn("{field.name}", lit(None).cast("{kind}"))` in Spark, `astype` in pandas, `cast` '
+        "in polars and pyarrow.",
     )
 
 

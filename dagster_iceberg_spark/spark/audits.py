@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame
 from dagster_iceberg_spark.catalog.audits import AuditedRows
 from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.plan.audit_metrics import aggregates_of, columns_of
-from dagster_iceberg_spark.plan.options import AUDITS
 from dagster_iceberg_spark.plan.write_request import WriteRequest
 from dagster_iceberg_spark.spark import expressions as conditions_in_sql
 from dagster_iceberg_spark.spark import sql
@@ -135,7 +134,7 @@ def _evaluable(session: IcebergSession, frame: DataFrame, audit: Audit, subject:
             return texts
     reason = f": {session.catalog.redact(inspect_failure(failure).summary)}" if failure else ""
     raise MetadataKeyError.of_value(
-        AUDITS,
+        audit.setting,
         subject,
         expected=f"a condition in {audit.name!r} on the columns {', '.join(frame.columns)}",
         found=f"`{audit.rule}`, which Spark cannot evaluate{reason}",

@@ -256,11 +256,16 @@ def _key_error(plan: WritePlan, action: Merge, keys: Sequence[Sequence[Any]], co
     if rules.null_keys == "error":
         wanted.append(f"no NULL in {'it' if wanted else ', '.join(action.keys)}")
     ways = "let `dedup_sort` of `iceberg/merge` choose one" if rules.dedup_sort is None else "sort by more"
+    hint = (
+        f"drop the extra rows in the asset (`dropDuplicates`, or a window that keeps the newest), {ways}, or add a "
+        "column to `iceberg/merge_keys`."
+    )
+    if rules.null_keys == "error" and all(None in key for key in keys):
+        hint = 'fill or filter the column in the asset, or set `"null_keys": "match"` in `iceberg/merge`.'
     return MergeKeyError.refusing(
         "merge into",
         str(plan.identifier),
         expected=", and ".join(wanted),
         found=examples.replace("None", "NULL"),
-        hint="drop the extra rows in the asset (`dropDuplicates`, or a window that keeps the newest), "
-        f"{ways}, or add a column to `iceberg/merge_keys`.",
+        hint=hint,
     )

@@ -52,7 +52,8 @@ def frame_to_write(obj: Any, session: Callable[[], IcebergSession], *, subject: 
         raise refused(
             expected=f"a pyspark.sql.DataFrame, {', '.join(OUTPUT_TYPES[:-1])} or {OUTPUT_TYPES[-1]}",
             found="None" if obj is None else type_name(obj),
-            hint="annotate the asset `-> None` if it returns nothing on purpose; otherwise return the DataFrame."
+            hint="annotate the asset `-> None` if it never returns rows, or yield no `Output` with "
+            "`output_required=False` if it sometimes has none; otherwise return the DataFrame."
             if obj is None
             else "return one of these, or give the asset another IO manager.",
         )

@@ -41,11 +41,16 @@ class NotNull:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """An audit of an asset. If its severity is `warn`, rows that fail it are published anyway."""
+    """An audit of an asset. If its severity is `warn`, rows that fail it are published anyway.
+
+    Args:
+        setting: Where the audit is written, for messages.
+    """
 
     name: str
     rule: Condition | Unique | NotNull
     severity: AuditSeverity = "error"
+    setting: str = "iceberg/audits"
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def test_an_input_of_an_asset_names_no_table() -> None:
 
 
 def test_an_asset_without_partitions_has_none_one_by_one() -> None:
-    with pytest.raises(PartitioningError, match="Cannot load raw/nyc/flights: expected an asset with partitions"):
+    with pytest.raises(PartitioningError, match="Cannot load raw/nyc/flights: expected partitions, for an input"):
         of_input(dict[str, int], asset_key=KEY)
 
 

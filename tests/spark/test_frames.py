@@ -44,7 +44,7 @@ def test_spark_errors_in_the_user_s_generator_are_not_translated(monkeypatch: py
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (None, "found None. Hint: annotate the asset `-> None` if it returns nothing on purpose"),
+        (None, "found None. Hint: annotate the asset `-> None` if it never returns rows"),
         ([1], "found builtins.list. Hint: return one of these, or give the asset another IO manager"),
         ([{"id": 1}], "found builtins.list"),
         ("text", "found builtins.str"),
