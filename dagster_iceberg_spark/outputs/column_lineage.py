@@ -147,13 +147,13 @@ class UpstreamTables:
         return selected, [read for read in self.reads if read.table == str(selected)]
 
     def read_by_name(self, frame: Any) -> list[str]:
-        """Return the tables that a Spark DataFrame reads and that no input of the step has loaded."""
+        """Return the tables that a Spark DataFrame reads and that no input of the step has loaded, as far as known."""
         from dagster_iceberg_spark.spark.analyzed_plan import analyzed_plan
 
         try:
             tables = tables_read(parse_plan(analyzed_plan(frame)))
         except NotationError:
-            return []
+            return ["what its plan does not tell"]
         found = {table: self._named(table) for table in tables}
         return sorted(
             table if named is None else str(named[0]) for table, named in found.items() if not (named and named[1])

@@ -128,7 +128,8 @@ def refuse_expired_start(state: TableState, branch: str) -> None:
 
 def refuse_rolled_back(state: TableState, branch: str, own: Sequence[Snapshot]) -> None:
     """Reject a branch that began at a snapshot which `main` has lost since, because it was rolled back."""
-    lost = [snapshot.snapshot_id for snapshot in own if snapshot.snapshot_id in state.once_current]
+    once_current = state.once_current
+    lost = [snapshot.snapshot_id for snapshot in own if snapshot.snapshot_id in once_current]
     start, line = branch_start(state, branch), list(state.ancestors(MAIN_BRANCH))
     if start is not None and line and line[-1].parent_snapshot_id is None:
         lost += [] if any(snapshot.snapshot_id == start for snapshot in line) else [start]
