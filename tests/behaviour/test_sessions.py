@@ -186,6 +186,7 @@ def test_a_frame_of_another_classic_session_lands_in_the_right_catalog(classic_l
 
 
 @pytest.mark.full
+@pytest.mark.since("4.0", "connect")
 @pytest.mark.each_engine
 def test_a_frame_is_written_as_its_session_resolves_it(lake: Lake) -> None:
     """As docs/sessions.md says: over Spark Connect, when it is written, and a checkpoint may be gone by then."""
