@@ -334,9 +334,9 @@ def job_without_checks(definitions: dg.Definitions, selection: Collection[dg.Ass
     return job.get_subset(asset_selection={*selection}, asset_check_selection=bound)
 
 
-def loaded_inputs(context: dg.OutputContext) -> int:
-    """Return how many inputs the step of an output loads. Dependencies without a value are not loaded."""
-    return sum(not item.dagster_type.is_nothing for item in context.op_def.input_defs)
+def loaded_inputs(node: Any) -> list[str]:
+    """Return the names of the inputs that an op or a graph loads. Dependencies without a value are not loaded."""
+    return [item.name for item in node.input_defs if not item.dagster_type.is_nothing]
 
 
 def specs_of_job(context: dg.OutputContext) -> list[dg.AssetSpec]:

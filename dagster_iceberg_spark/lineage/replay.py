@@ -9,7 +9,7 @@ import dagster as dg
 
 from dagster_iceberg_spark.addressing import plain_metadata, spec_scope
 from dagster_iceberg_spark.asset_tables import create_branch, drop_branch, stored_members
-from dagster_iceberg_spark.dagster_private import copied_instance, job_without_checks
+from dagster_iceberg_spark.dagster_private import copied_instance, job_without_checks, loaded_inputs
 from dagster_iceberg_spark.errors import ConfigurationError, ReplayFailedError, UpstreamMissingError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.lineage.catalogs import keys_by
@@ -235,12 +235,12 @@ def _executed(
 
 def _loaded(definitions: dg.Definitions, selection: Sequence[dg.AssetKey]) -> Mapping[dg.AssetKey, frozenset[str]]:
     """Return the assets that the step of each asset loads as inputs."""
-    graph, found = definitions.resolve_asset_graph(), dict[dg.AssetKey, frozenset[str]]()
-    for assets in graph.assets_defs:
-        inputs = {name: "/".join(key.path) for name, key in assets.keys_by_input_name.items()}
-        nothing = {name for name, item in assets.node_def.input_dict.items() if item.dagster_type.is_nothing}
-        loaded = frozenset(asset for name, asset in inputs.items() if name not in nothing)
-        found |= dict.fromkeys(assets.keys & {*selection}, loaded)
+    found = dict[dg.AssetKey, frozenset[str]]()
+    for assets in definitions.resolve_asset_graph().assets_defs:
+        wanted, keys = assets.keys & {*selection}, assets.keys_by_input_name
+        if wanted:
+            loaded = (keys[name] for name in loaded_inputs(assets.node_def) if name in keys)
+            found |= dict.fromkeys(wanted, frozenset("/".join(key.path) for key in loaded))
     return found
 
 

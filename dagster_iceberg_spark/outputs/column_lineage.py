@@ -84,7 +84,7 @@ class UpstreamTables:
 
     def _by_name(self, columns: Sequence[str], schema: Schema) -> dict[str, Any]:
         """Return the lineage of columns that have the name of a column of the only input. Their rows have no plan."""
-        if len(self.reads) != 1 or not self.reads[0].is_of_asset or loaded_inputs(self.context) != 1:
+        if len(self.reads) != 1 or not self.reads[0].is_of_asset or len(loaded_inputs(self.context.op_def)) != 1:
             return {}
         (read,) = self.reads
         same = [name for name in columns if name in read.columns]

@@ -251,7 +251,8 @@ def test_checks_are_left_out_and_what_is_read_as_of_now_is_named(classic_lake: L
 
     sources = [frame_asset(name, "select 1 as id") for name in ("source", "pinned")]
     resources = {**classic_lake.resources, "files": dg.FilesystemIOManager(base_dir=str(classic_lake.directory))}
-    definitions = dg.Definitions([*sources, elsewhere, copied], asset_checks=[check], resources=resources)
+    nobody_s = dg.AssetSpec("made_elsewhere")
+    definitions = dg.Definitions([*sources, elsewhere, copied, nobody_s], asset_checks=[check], resources=resources)
     for names in (["source", "pinned", "elsewhere"], ["copied"]):
         run = definitions.resolve_implicit_global_asset_job_def().execute_in_process(
             asset_selection=[dg.AssetKey(name) for name in names], instance=classic_lake.instance
