@@ -34,8 +34,7 @@ def arrow_rows(obj: Any, *, subject: str) -> pa.RecordBatchReader | None:
 
     Values do not change. A type that Iceberg lacks is replaced by one that holds all of its values. A value that the
     new type does not hold, such as a nanosecond, is rejected when its batch is read. UUIDs become texts, as Spark has
-    them. Errors in the code of an iterator
-    or a lazy frame are raised unchanged.
+    them. Errors in the code of an iterator or a lazy frame are raised unchanged.
     """
     refused = partial(OutputTypeError.refusing, "write", subject)
     obj = obj.collect() if _is_a("polars", "LazyFrame", obj) else obj

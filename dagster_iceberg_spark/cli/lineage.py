@@ -65,8 +65,8 @@ def impact(*, snapshot: str, as_json: bool, **options: Any) -> None:
     """Show which snapshots of which tables were made of a snapshot, and of these, down to the last.
 
     SNAPSHOT is an id, or a branch or tag, such as main, which names its newest. A table is indented below the one that
-    it was made of. This reads the tables of the code locations, or all tables
-    of a catalog that options describe, and starts no Spark session.
+    it was made of. This reads the tables of the code locations, or all tables of a catalog that options describe, and
+    starts no Spark session.
 
     \b
     Examples:

@@ -206,8 +206,8 @@ class Explanation:
         provenance: Provenance,
     ) -> list[Origin] | None:
         """Return the snapshots that wrote the rows of an input with the keys of rows, or None if these do not tell."""
-        state = self.tables.find(TableIdentifier.parse(read.table)) if copied else None
-        scope = self.tables.scope_of(read)
+        scope = self.tables.scope_of(read) if copied else None
+        state = None if scope is None else self.tables.find(TableIdentifier.parse(read.table))
         if state is None or scope is None or read.snapshot_id not in state.snapshots:
             return None
         plan = plan_read(state, scope, ReadOptions(snapshot_id=read.snapshot_id))
@@ -215,6 +215,8 @@ class Explanation:
         if wanted is None:
             return None
         found = self._origins(state, replace(plan, row_filter=wanted), len(rows), provenance)
+        if read.since is None:
+            return found
         older = {item.snapshot_id for item in self.tables.history_of(state).line(read.since)}
         return [item for item in found if item.entry is None or item.entry.snapshot.snapshot_id not in older]
 

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final, TypeAlias
@@ -27,9 +27,8 @@ from dagster_iceberg_spark.table.predicate import (
 from dagster_iceberg_spark.table.schema import (
     BOOLEAN,
     DATE,
-    INT,
+    GREATEST,
     INTEGERS,
-    LONG,
     STRING,
     TIMESTAMP,
     TIMESTAMPTZ,
@@ -53,8 +52,6 @@ Interval: TypeAlias = tuple[LiteralValue | None, LiteralValue | None]
 """From a value (inclusive) to another (exclusive). None is unbounded."""
 
 _DIGITS: Final = re.compile(r"-?(0|[1-9]\d*)")
-_LIMITS: Final[Mapping[IcebergType, int]] = {INT: 2**31, LONG: 2**63}
-"""The first number that a column of integers has no room for."""
 _NUMERIC_FORMAT: Final = re.compile(r"(%[YmdHMSjUWVGu])+")
 
 
@@ -230,8 +227,8 @@ def _holds(column: IcebergType, digits: str) -> bool:
     """Return whether a column of integers, or of decimals without a fraction, has room for a number."""
     if isinstance(column, DecimalType):
         return not column.scale and len(digits.lstrip("-")) <= column.precision
-    limit = _LIMITS.get(column)
-    return limit is not None and -limit <= int(digits) < limit
+    greatest = GREATEST.get(column)
+    return greatest is not None and -greatest - 1 <= int(digits) <= greatest
 
 
 def _iso_date(key: str) -> dt.date | None:

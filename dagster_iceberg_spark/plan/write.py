@@ -183,11 +183,11 @@ class WriteDraft:
             create=self.create,
             changes=self.changes,
             completions=_completions(options, self.frame, state, subject=self._subject),
-            defaults=tuple(
-                field
+            defaults={
+                field.name: field
                 for field in (state.schema if state else ())
                 if field.write_default is not None and self.frame.field(field.name) is None
-            ),
+            },
             checked=self.checked,
             required=definition.required_by_definition(options, self.frame, state),
             action=action,

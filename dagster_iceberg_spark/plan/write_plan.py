@@ -108,7 +108,7 @@ class WritePlan:
 
     Args:
         completions: Columns whose structs lack fields of the table, with the complete type.
-        defaults: Columns that the DataFrame lacks, and whose values in new rows the table knows.
+        defaults: Columns that the DataFrame lacks, and whose values in new rows the table knows, by name.
         checked: Columns whose values must be checked, because Spark lacks the table's type, with that type.
         required: Columns that the definition requires although the table does not.
         counted_partitions: Partitions whose rows are counted while they are written.
@@ -123,7 +123,7 @@ class WritePlan:
     create: CreateTable | None
     changes: tuple[TableUpdate, ...]
     completions: Mapping[str, IcebergType]
-    defaults: tuple[Field, ...]
+    defaults: Mapping[str, Field]
     checked: Mapping[str, IcebergType]
     required: tuple[str, ...]
     action: WriteAction

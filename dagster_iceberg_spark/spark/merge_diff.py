@@ -284,14 +284,13 @@ class MergeDiff:
     def _canonical(self, frame: DataFrame, held: Schema, side: int) -> DataFrame | None:
         """Return rows as comparable values of the table's columns in order, or None if some cannot be compared."""
         functions = self.functions
-        defaults = {item.name: item for item in self.plan.defaults}
         columns = [functions.lit(side).alias("side")]
         columns += [named_column(functions, key).alias(f"k{index}") for index, key in enumerate(self.action.keys)]
         for index, stored in enumerate(self.columns):
             field = held.field(stored.name)
             value = functions.lit(None).cast(sql.type_name(stored.type))
-            if field is None and stored.name in defaults:
-                value = written_value(functions, defaults[stored.name])
+            if field is None and stored.name in self.plan.defaults:
+                value = written_value(functions, self.plan.defaults[stored.name])
             elif field is not None:
                 value = named_column(functions, field.name)
                 value = reshaped(functions, value, field.type, stored.type, is_same=self.is_alike)

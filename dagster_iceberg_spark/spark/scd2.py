@@ -64,7 +64,6 @@ class VersionDiff(MergeDiff):
         end = functions.when(is_new & covered, functions.expr("c.u")).when(is_new | reopened, functions.expr("n"))
         end = end.when(ended, functions.expr("b")).otherwise(functions.expr("c.u"))
         columns = []
-        defaults = {item.name: written_value(functions, item) for item in self.plan.defaults}
         for index, column in enumerate(self.columns):
             old = functions.expr(f"coalesce(c, e).c{index}")
             field = self.given.field(column.name)
@@ -74,10 +73,11 @@ class VersionDiff(MergeDiff):
                 value = end
             elif column.name == rules.is_current:
                 value = end.isNull()
-            elif field is None and column.name in defaults:
-                value = functions.when(functions.expr("coalesce(c, e) IS NULL"), defaults[column.name]).otherwise(old)
             elif field is None:
-                value = old
+                value, added = old, self.plan.defaults.get(column.name)
+                if added is not None:
+                    has_none = functions.expr("coalesce(c, e) IS NULL")
+                    value = functions.when(has_none, written_value(functions, added)).otherwise(old)
             else:
                 new = self._part("s", self.given)(field.name)
                 new = reshaped(functions, new, field.type, column.type, is_same=self.is_alike, stored=old)

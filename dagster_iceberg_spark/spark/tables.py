@@ -97,14 +97,14 @@ def apply(session: IcebergSession, identifier: TableIdentifier, changes: Sequenc
 
     Only a session that is case-sensitive gives a column a name that differs in case alone (`FIELD_ALREADY_EXISTS`).
     """
-    name, together = session.catalog.name, version_of(session.spark).alters_columns_together
+    name, version = session.catalog.name, version_of(session.spark)
     for is_of_case, group in groupby(changes, key=_changes_case_alone):
         refresh(session, identifier)
-        planned = sql.change_table(name, identifier, list(group), alters_together=together)
+        planned = sql.change_table(name, identifier, list(group), alters_together=version.alters_columns_together)
         if not is_of_case:
             _run(session, identifier, planned)
             continue
-        has_siblings = not is_connect(session.spark) or version_of(session.spark).name != "3.5"
+        has_siblings = version.has_siblings_on_connect or not is_connect(session.spark)
         apart = session.isolated({}) if has_siblings else nullcontext(session.spark)
         with apart as beside, configured(beside, {CASE_SENSITIVE: "true"}):
             _run(session, identifier, [sql.refresh(name, identifier), *planned], spark=beside)

@@ -53,7 +53,7 @@ def _overwrite(session: IcebergSession, plan: WritePlan, action: Overwrite, fram
     if action.coverage.carries_over:
         stored = stored_rows(session, plan, action.base_snapshot_id)
         fitted = as_stored(frame, stored, is_case_sensitive=session.is_case_sensitive, subject=str(plan.identifier))
-        for field in plan.defaults:  # as Spark does where nothing is carried over
+        for field in plan.defaults.values():  # as Spark does where nothing is carried over
             fitted = fitted.withColumn(field.name, written_value(functions_of(session.spark), field))
         complete = fitted.unionByName(_carried_rows(session, stored, action), allowMissingColumns=True)
         extra = {"validate-from-snapshot-id": str(action.base_snapshot_id), "isolation-level": "serializable"}

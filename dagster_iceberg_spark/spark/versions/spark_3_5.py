@@ -23,6 +23,7 @@ class Spark35(Spark40):
 
     name = "3.5"
     alters_columns_together = False
+    has_siblings_on_connect = False
 
     def configuration(self, session: Any) -> dict[str, str]:
         """Return the whole configuration of the session."""

@@ -36,6 +36,8 @@ class Spark41:
     """Whether a MERGE's snapshot has the numbers of rows that it inserted, updated and deleted."""
     alters_columns_together = True
     """Whether one ALTER TABLE statement alters several columns."""
+    has_siblings_on_connect = True
+    """Whether a session of Spark Connect has siblings."""
 
     # Sessions
 
