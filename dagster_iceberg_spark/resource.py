@@ -41,9 +41,14 @@ def require_pyspark() -> None:
         SparkEnvironmentError: Neither `pyspark` nor `pyspark-client` is installed.
     """
     if installed_pyspark() is None:
-        from dagster_iceberg_spark.spark import session_refusals
-
-        raise session_refusals.no_pyspark()
+        raise SparkEnvironmentError.refusing(
+            "use",
+            "Spark",
+            expected="pyspark or pyspark-client",
+            found="neither",
+            hint="run `pip install 'dagster-iceberg-spark[classic]'`; or, for Spark Connect only, "
+            "`pip install 'dagster-iceberg-spark[connect]'`.",
+        )
 
 
 @dataclass(slots=True)

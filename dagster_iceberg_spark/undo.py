@@ -20,10 +20,9 @@ from dagster_iceberg_spark.catalog.undo import undo_snapshots
 from dagster_iceberg_spark.dagster_private import recorded_events, snapshot_of
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.final_errors import final_errors
-from dagster_iceberg_spark.plan import undo_refusals
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.publication import rows_of_scope
-from dagster_iceberg_spark.plan.undo import RecordedSnapshot, TableUndo, plan_undo
+from dagster_iceberg_spark.plan.undo import RecordedSnapshot, TableUndo, plan_undo, unknown_run
 from dagster_iceberg_spark.table.change import runs_behind
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import ASSET_KEY, PARTITION_KEYS, RUN_ID, SNAPSHOT_ID, STAGED_TOKEN
@@ -219,7 +218,7 @@ def _catalog_of_run(
             "undo", f"the run {run_id}", expected="a run in one catalog", found=", ".join(names)
         )
     if not found:
-        raise undo_refusals.unknown_run(run_id)
+        raise unknown_run(run_id)
     [members] = found
     return members[0].io_manager.spark.catalog_description, {each.state.identifier: each for each in members}
 

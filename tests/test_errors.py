@@ -2,7 +2,6 @@
 
 import inspect
 import re
-from pathlib import Path
 
 import pytest
 
@@ -86,15 +85,3 @@ def test_a_missing_package_is_named_with_what_to_install() -> None:
 def test_a_metadata_key_is_named_with_its_subject() -> None:
     error = errors.MetadataKeyError.of_value("iceberg/limit", "the input", expected="a number of rows", found="'x'")
     assert str(error) == "Cannot use `iceberg/limit` of the input: expected a number of rows, found 'x'."
-
-
-def test_every_refusal_is_raised_somewhere() -> None:
-    files = {path: path.read_text(encoding="utf-8") for path in Path(errors.__file__).parent.rglob("*.py")}
-    refusals = {
-        f"{path.stem}.{name}"
-        for path, text in files.items()
-        if path.stem.endswith("_refusals")
-        for name in re.findall(r"^def ([a-z]\w*)\(", text, re.MULTILINE)
-    }
-    raised = {name for text in files.values() for name in re.findall(r"raise (\w+_refusals\.\w+)\(", text)}
-    assert raised == refusals

@@ -16,9 +16,10 @@ from dagster_iceberg_spark.catalog.transaction import (
     discard_all,
     is_transactional,
 )
-from dagster_iceberg_spark.plan import publication_refusals, release_refusals
-from dagster_iceberg_spark.plan.publication import Publication, StagedRows, published_snapshot
+from dagster_iceberg_spark.errors import CommitConflictError
+from dagster_iceberg_spark.plan.publication import Publication, StagedRows, moved, published_snapshot
 from dagster_iceberg_spark.plan.release import Member, PublishedSnapshot, in_order, published_upstream, refuse_outdated
+from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import changes_read
 from dagster_iceberg_spark.table.snapshot import TableState
 
@@ -112,7 +113,7 @@ def publish_release(
             return Release(tuple(done), is_atomic=False)
         ids |= {key: found for step in made for key, found in step.published.items()}
         ids |= {item.member.rows.snapshot.snapshot_id: item.published for item in done}
-    raise publication_refusals.moved(left[0].state.identifier, left[0].rows.staging)
+    raise moved(left[0].state.identifier, left[0].rows.staging)
 
 
 def _prepared(
@@ -136,14 +137,14 @@ def _step(description: CatalogDescription, member: Member, published: Mapping[in
     how = choose_publication(description, state, rows)
     is_renamed = any(published_upstream(snapshot, published) is not None for snapshot in rows.snapshots)
     if how == "rewrite":
-        raise release_refusals.needs_rewrite(state.identifier, rows.staging.target)
+        raise _needs_rewrite(state.identifier, rows.staging.target)
     if how == "rebase" or is_renamed:
         commit = rebased(description, state, rows, published)
         if commit is not None:
             return _Step(member, "rebase", commit)
         # The next incremental read goes on from the ids in the lineage.
         if how == "rebase" or any(changes_read(snapshot.summary) for snapshot in rows.snapshots):
-            raise release_refusals.needs_rewrite(state.identifier, rows.staging.target)
+            raise _needs_rewrite(state.identifier, rows.staging.target)
     if not can_commit(description, state.format_version):
         return _Step(member, "fast-forward", None)
     return _Step(member, "fast-forward", fast_forwarded(description, state, rows))
@@ -170,3 +171,15 @@ def _looked_at(description: CatalogDescription, step: _Step) -> Member | Publish
     if found is None:
         return replace(member, state=state)
     return replace(step.done(), published=PublishedSnapshot.of(member.rows.snapshot, found))
+
+
+def _needs_rewrite(identifier: TableIdentifier, target: str) -> CommitConflictError:
+    """The target has moved, and a release cannot take the files over."""
+    return CommitConflictError.refusing(
+        "publish",
+        str(identifier),
+        expected=f"files that can be taken over to {target!r}, which another writer has changed since they were staged",
+        found="a table of format 3, in a directory or with delete files, a new partition spec, or files that "
+        "compaction has rewritten",
+        hint="materialize the assets of the release again.",
+    )

@@ -29,7 +29,7 @@ from dagster_iceberg_spark.catalog.transaction import (
     discard_all,
     is_transactional,
 )
-from dagster_iceberg_spark.plan import undo_refusals
+from dagster_iceberg_spark.errors import CommitConflictError, ConfigurationError
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.publication import touches
 from dagster_iceberg_spark.plan.release import PublishedSnapshot
@@ -69,12 +69,12 @@ def undo_snapshots(
     if is_atomic:
         if not commit_tables(description, commits):
             discard_all(commits)
-            raise undo_refusals.moved(commits[0].identifier)
+            raise _moved(commits[0].identifier)
     else:
         for number, commit in enumerate(commits):
             if not commit_table(description, commit):
                 discard_all(commits[number:])
-                raise undo_refusals.moved(commit.identifier)
+                raise _moved(commit.identifier)
             report(f"Undid {commit.identifier}, {number + 1} of {len(commits)} tables.")
     heads = {commit.identifier: next(iter(commit.published.values())).snapshot_id for commit in commits}
     return heads, is_atomic
@@ -85,7 +85,7 @@ def _commit(description: CatalogDescription, undo: TableUndo, owned: BoundScope,
     state = undo.state
     table = known_table(description, state.identifier, action="undo a run in")
     if not can_commit(description, table.metadata.format_version):
-        raise undo_refusals.needs_engine(state.identifier)
+        raise _needs_engine(state.identifier)
     _refuse_changes_of_others(description, undo, owned)
     requirements: tuple[TableRequirement, ...] = (
         AssertTableUUID(uuid=table.metadata.table_uuid),
@@ -99,7 +99,7 @@ def _commit(description: CatalogDescription, undo: TableUndo, owned: BoundScope,
         added, removed = _net_files(table, undo)
         producer = add_snapshot(transaction, MAIN_BRANCH, undo.properties(by), removed, added, kind="overwrite")
         if producer is None:
-            raise undo_refusals.needs_engine(state.identifier)
+            raise _needs_engine(state.identifier)
         producers.append(producer)
         keeper = None
         if UNDONE_BRANCH not in state.refs and not is_nessie(open_catalog(description)):
@@ -122,11 +122,17 @@ def _refuse_changes_of_others(description: CatalogDescription, undo: TableUndo, 
     for snapshot in later:
         appends = undo.appends and snapshot.operation == "append"
         if may_change_rows(snapshot) and not appends and touches(changes[snapshot.snapshot_id], owned):
-            raise undo_refusals.other_writer(state.identifier, snapshot)
+            raise CommitConflictError.refusing(
+                "undo",
+                str(state.identifier),
+                expected="partitions that nobody has changed since the run",
+                found=f"snapshot {snapshot.snapshot_id}, which has added or removed files of them",
+                hint="undo the later commits first, or run the assets again instead.",
+            )
     head = state.head()
     kept = [item for item in (head, *undo.snapshots) if item is not None]
     if any(item.count(key) for item in kept for key in ("total-delete-files", "added-delete-files")):
-        raise undo_refusals.needs_engine(state.identifier)
+        raise _needs_engine(state.identifier)
 
 
 def _net_files(table: Table, undo: TableUndo) -> tuple[list[ManifestDataFile], list[ManifestDataFile]]:
@@ -135,10 +141,33 @@ def _net_files(table: Table, undo: TableUndo) -> tuple[list[ManifestDataFile], l
     for snapshot in reversed(undo.snapshots):  # a file that one added and the next removed was never there
         files = files_of(table, snapshot.snapshot_id)
         if files is None:
-            raise undo_refusals.needs_engine(undo.state.identifier)
+            raise _needs_engine(undo.state.identifier)
         new, gone = files
         for own, other, changed in ((added, removed, gone), (removed, added, new)):
             for file in changed:
                 if own.pop(file.file_path, None) is None:
                     other[file.file_path] = file
     return list(added.values()), list(removed.values())
+
+
+def _needs_engine(identifier: TableIdentifier) -> ConfigurationError:
+    """Pyiceberg cannot commit to the table, or cannot take the files back."""
+    return ConfigurationError.refusing(
+        "undo",
+        str(identifier),
+        expected="files that can be taken back by a commit of metadata",
+        found="a table of format 3, in a directory or with delete files, a new partition spec, or files that "
+        "compaction has rewritten",
+        hint="run the assets again instead, or roll the table back with `CALL system.rollback_to_snapshot`.",
+    )
+
+
+def _moved(identifier: TableIdentifier) -> CommitConflictError:
+    """Another writer has committed in the meantime."""
+    return CommitConflictError.refusing(
+        "undo",
+        str(identifier),
+        expected="the table as it was a moment ago",
+        found="a commit of another writer since",
+        hint="try again.",
+    )

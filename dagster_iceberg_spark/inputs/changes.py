@@ -5,9 +5,8 @@ from dataclasses import replace
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import removed_files
-from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.errors import ChangesUnknownError, ConfigurationError
 from dagster_iceberg_spark.inputs.read_request import ReadRequest
-from dagster_iceberg_spark.plan import history_refusals
 from dagster_iceberg_spark.plan.incremental import (
     Changes,
     Position,
@@ -17,7 +16,7 @@ from dagster_iceberg_spark.plan.incremental import (
     to_be_read,
 )
 from dagster_iceberg_spark.plan.read import ReadPlan, at_snapshot, later_snapshots, schemas_at
-from dagster_iceberg_spark.plan.read_options import CHANGES_FALLBACK
+from dagster_iceberg_spark.plan.read_options import CHANGES_FALLBACK, READ
 from dagster_iceberg_spark.table.change import may_remove_rows
 from dagster_iceberg_spark.table.lineage import RUN_ID, ReadKind
 from dagster_iceberg_spark.table.schema import is_orderable
@@ -50,7 +49,7 @@ def with_changes(
         return replace(plan, changes=found)
     fallback = request.options.changes_fallback
     if fallback == "error":
-        raise history_refusals.unclear_changes(str(plan.identifier), request.asset, kind, found)
+        raise _unclear_changes(str(plan.identifier), request.asset, kind, found)
     purpose = " to replace what was made of them" if fallback == "partitions" else ""
     warn(f"Reading all rows of {plan.identifier}{purpose} (`{CHANGES_FALLBACK}`) because of {found}.")
     return replace(plan, changes=Changes(kind, None, is_repeated=True))
@@ -107,3 +106,17 @@ def _deletes(plan: ReadPlan, snapshot: Snapshot, catalog: CatalogDescription) ->
     return scope.is_whole_table or may_have_rows(
         scope, removed_files(catalog, plan.identifier, snapshot.snapshot_id, scope.columns, schema_id=schema_id)
     )
+
+
+def _unclear_changes(subject: str, asset: str, read: ReadKind, found: str) -> ChangesUnknownError:
+    """The changes of a table cannot be determined."""
+    hint = (
+        f'set `"{CHANGES_FALLBACK}": "partitions"` in the input\'s metadata, which then reads all rows of the run\'s '
+        "partitions and replaces them; `full` only reads all rows, for an asset that merges them."
+    )
+    if read == "changes":
+        expected = f"to know which rows of {asset} were added, as `{READ}` asks"
+        hint += " `changelog` also tells of rows that have gone."
+    else:
+        expected = f"to know every change of {asset}, as `{READ}` asks"
+    return ChangesUnknownError.refusing("read what is new in", subject, expected=expected, found=found, hint=hint)

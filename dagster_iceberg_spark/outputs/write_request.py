@@ -12,11 +12,10 @@ import dagster as dg
 from dagster_iceberg_spark.addressing import asset_scope, plain_metadata, table_of
 from dagster_iceberg_spark.dagster_private import StepFacts, run_started_at_ms, step_facts
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
-from dagster_iceberg_spark.errors import PartitioningError
+from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.ledger import LEDGER
 from dagster_iceberg_spark.outputs.definition import table_request
 from dagster_iceberg_spark.outputs.earlier_attempts import announce, earlier_attempts, record_of, token_candidates
-from dagster_iceberg_spark.plan import release_refusals
 from dagster_iceberg_spark.plan.environment import Environment
 from dagster_iceberg_spark.plan.incremental import replacing_what_was_read_anew
 from dagster_iceberg_spark.plan.merging import OF_RUN
@@ -84,7 +83,14 @@ def write_request(
     if options.publish == "step":
         for read in materialization.upstream:
             if read.is_staged:
-                raise release_refusals.unstaged_reader(subject, read.asset_key)
+                raise MetadataKeyError.refusing(
+                    "write",
+                    subject,
+                    expected="`iceberg/publish`: `release`, because this step has read staged rows of "
+                    f"{read.asset_key}",
+                    found="`step`: the rows would be published before those that they were made from",
+                    hint="add the asset to the release, or let it depend on the release instead.",
+                )
     staging = None
     if options.audits or options.publish == "release":
         run_id = facts.root_run_id if facts else materialization.commit_token

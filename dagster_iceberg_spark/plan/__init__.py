@@ -2,6 +2,5 @@
 
 Metadata keys: `options.py` (outputs), `read_options.py` (inputs). A write: `write.py`, with `partition_spec.py`,
 `schema_evolution.py`, `overwrite_filter.py` (which rows and files a replace covers), `merging.py`, `scd2.py`,
-`table_owner.py`. A retry: `adoption.py`. A read: `read.py`, `row_filter.py`, `incremental.py`. The files
-`*_refusals.py` hold the words of the errors.
+`table_owner.py`. A retry: `adoption.py`. A read: `read.py`, `row_filter.py`, `incremental.py`.
 """

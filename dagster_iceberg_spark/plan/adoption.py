@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from dagster_iceberg_spark.plan import history_refusals
+from dagster_iceberg_spark.errors import CommitOutcomeUnknownError, DuplicateCommitError, OrphanedCommitError
 from dagster_iceberg_spark.plan.options import WriteDisposition
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.change import with_undone
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.lineage import Materialization
+from dagster_iceberg_spark.table.lineage import CODE_VERSION, COMMIT_TOKEN, Materialization
 from dagster_iceberg_spark.table.scope import share_of
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
@@ -120,7 +120,7 @@ def _require_remembered(state: TableState, candidates: Sequence[TokenCandidate],
     if since_ms is None or not is_cut or oldest.committed_at_ms < since_ms:
         return
     runs = [candidate.run_id for candidate in begun]
-    raise history_refusals.forgotten_append(str(state.identifier), runs, oldest)
+    raise _forgotten_append(str(state.identifier), runs, oldest)
 
 
 def has_read_changes(snapshot: Snapshot, candidates: Sequence[TokenCandidate]) -> bool:
@@ -146,8 +146,13 @@ def _decide_append(
 ) -> Adoption:
     has_same_code = _has_same_code(snapshot, materialization)
     if record == "none" and not has_same_code:
-        raise history_refusals.append_of_other_code(
-            str(state.identifier), snapshot, candidate.run_id, materialization.code_version
+        raise OrphanedCommitError.refusing(
+            "append to",
+            str(state.identifier),
+            expected="the interrupted append to have the code version that repeats it",
+            found=f"snapshot {snapshot.snapshot_id} of run {candidate.run_id} with code version "
+            f"{snapshot.summary.get(CODE_VERSION)!r}, this one is {materialization.code_version!r}",
+            hint="look at that snapshot: keep it and record the materialization, or roll it back and run again.",
         )
     is_same = candidate.is_same_run or _has_same_changes(snapshot, materialization)
     if is_same or (record != "rejected" and has_same_code):
@@ -203,9 +208,27 @@ def refuse_twins(
     if len(twins) <= 1:
         return None
     if disposition == "append":
-        raise history_refusals.twin_appends(str(identifier), twins)
+        raise DuplicateCommitError.refusing(
+            "append to",
+            str(identifier),
+            expected=f"one snapshot with the commit token {twins[0].summary[COMMIT_TOKEN]}",
+            found=f"the snapshots {', '.join(str(snapshot.snapshot_id) for snapshot in twins)}",
+            hint="roll back the later snapshot: two attempts of one step ran at once.",
+        )
     ids = ", ".join(str(snapshot.snapshot_id) for snapshot in twins)
     return (
         f"Two attempts of one step wrote {identifier} at once, as the snapshots {ids}: the newest has replaced what "
         "the others wrote."
+    )
+
+
+def _forgotten_append(subject: str, runs: Sequence[str], oldest: Snapshot) -> CommitOutcomeUnknownError:
+    """An earlier attempt may have appended in a snapshot that has expired."""
+    since = oldest.committed_at.isoformat(timespec="seconds")
+    return CommitOutcomeUnknownError.refusing(
+        "append again to",
+        subject,
+        expected=f"a history that goes back to the start of run {', '.join(runs)}, which may have appended these rows",
+        found=f"snapshots from {since} on: older ones have expired",
+        hint="check whether the rows are there. If they are not, launch a new run instead of resuming that one.",
     )

@@ -2,13 +2,14 @@
 
 import datetime as dt
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo
 
-from dagster_iceberg_spark.plan import partitioning_refusals
+from dagster_iceberg_spark.errors import PartitioningError
 from dagster_iceberg_spark.plan.calendar import date_edge, wall_clock_edge
 from dagster_iceberg_spark.table.partitioning import Transform
 from dagster_iceberg_spark.table.predicate import (
@@ -45,6 +46,8 @@ from dagster_iceberg_spark.table.scope import (
     TimeWindow,
     merge_windows,
 )
+
+_cannot_partition = partial(PartitioningError.refusing, "partition")
 
 Edge: TypeAlias = dt.datetime | dt.date
 """An aware instant, a naive wall clock, or a date."""
@@ -171,7 +174,7 @@ def partition_field(dimension: Dimension, schema: Schema, *, subject: str) -> Fi
     """Return the column of the dimension."""
     field = schema.field(dimension.column)
     if field is None:
-        raise partitioning_refusals.unknown_partition_column(subject, dimension.column, schema.names)
+        raise _unknown_partition_column(subject, dimension.column, schema.names)
     return field
 
 
@@ -188,14 +191,34 @@ def _interval(window: TimeWindow, calendar: TimeCalendar, field: Field, *, subje
     if field.type == TIMESTAMPTZ:
         return window.start, window.end
     if field.type not in (TIMESTAMP, DATE):
-        raise partitioning_refusals.not_for_time_windows(subject, field, calendar.timezone)
+        raise PartitioningError.refusing(
+            "partition",
+            subject,
+            expected="a column of type timestamp, timestamp_ntz, date, string or integer for the time windows of "
+            f"{calendar.timezone}",
+            found=f"{field.name!r} of type {field.type}",
+            hint="cast the column, or name another one in `partition_expr`.",
+        )
     edge = wall_clock_edge if field.type == TIMESTAMP else date_edge
     start, end = edge(window.start, calendar.timezone), edge(window.end, calendar.timezone)
     if start is None or end is None:
         shown = _shown(window, calendar)
         if field.type == TIMESTAMP:
-            raise partitioning_refusals.ambiguous_wall_clock(subject, field, shown)
-        raise partitioning_refusals.not_whole_days(subject, field, shown)
+            raise PartitioningError.refusing(
+                "partition",
+                subject,
+                expected=f"edges that a wall clock tells apart for the {field.type} column {field.name!r}",
+                found=f"the window {shown}",
+                hint="use a column of type timestamp (with time zone), which tells apart the hour that a clock change "
+                "repeats.",
+            )
+        raise PartitioningError.refusing(
+            "partition",
+            subject,
+            expected=f"partitions made of whole days for the {field.type} column {field.name!r}",
+            found=f"the window {shown}",
+            hint="use a timestamp column, or partitions of days, weeks or months.",
+        )
     return start, end
 
 
@@ -210,9 +233,15 @@ def _key_value(key: str, field: Field, calendar: TimeCalendar | None, *, subject
         return key
     if calendar is not None:
         if not _NUMERIC_FORMAT.fullmatch(calendar.key_format) or not key.isdigit():
-            raise partitioning_refusals.key_not_of_digits(subject, field, key, calendar.key_format)
+            raise PartitioningError.refusing(
+                "partition",
+                subject,
+                expected=f"keys made of digits for the {field.type} column {field.name!r}",
+                found=f"the key {key!r} of the format {calendar.key_format!r}",
+                hint='give the partitions definition `fmt="%Y%m%d"`, or use a date or timestamp column.',
+            )
         if not _holds(field.type, key):
-            raise partitioning_refusals.key_not_a_value(subject, key, field)
+            raise _key_not_a_value(subject, key, field)
         return int(key)
     if _DIGITS.fullmatch(key) and key != "-0" and _holds(field.type, key):
         return int(key) if field.type in INTEGERS else Decimal(key)
@@ -220,7 +249,7 @@ def _key_value(key: str, field: Field, calendar: TimeCalendar | None, *, subject
         return key == "true"
     if field.type == DATE and (date := _iso_date(key)) is not None:
         return date
-    raise partitioning_refusals.key_not_a_value(subject, key, field)
+    raise _key_not_a_value(subject, key, field)
 
 
 def _holds(column: IcebergType, digits: str) -> bool:
@@ -237,3 +266,29 @@ def _iso_date(key: str) -> dt.date | None:
     except ValueError:
         return None
     return date if date.isoformat() == key else None
+
+
+def _columns(columns: Sequence[str]) -> str:
+    return f"the columns {', '.join(columns) or 'none'}"
+
+
+def _unknown_partition_column(subject: str, column: str, columns: Sequence[str]) -> PartitioningError:
+    """`partition_expr` names a column that does not exist."""
+    return _cannot_partition(
+        subject,
+        expected=f"the column {column!r} that `partition_expr` names",
+        found=_columns(columns),
+        hint="give `partition_expr` the plain name of a column of the DataFrame; transforms belong in "
+        "`iceberg/partition_by`.",
+    )
+
+
+def _key_not_a_value(subject: str, key: str, field: Field) -> PartitioningError:
+    """A partition key cannot be a value of the column."""
+    return _cannot_partition(
+        subject,
+        expected=f"partition keys that are values of {field.name!r}, of type {field.type}",
+        found=f"the key {key!r}",
+        hint="use a string column for any key, an integer column for keys such as '42' that fit it, a date column "
+        "for keys such as '2024-01-31', a boolean column for 'true' and 'false'.",
+    )

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from dagster_iceberg_spark.plan import definition_refusals
-from dagster_iceberg_spark.plan.options import WriteOptions
+from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.plan.options import AUDITS, WriteOptions
 from dagster_iceberg_spark.plan.renames import lost_columns
 from dagster_iceberg_spark.plan.table_request import TableRequest
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
@@ -31,9 +31,21 @@ def refuse_losses_of_main(
         return
     losses = lost_columns(options.renames, state.schema, after, subject=subject)
     if losses and options.branch == MAIN_BRANCH:
-        raise definition_refusals.loss_before_release(subject, losses[0])
+        raise ConfigurationError.refusing(
+            "change",
+            subject,
+            expected="a write that keeps the columns of the table until a release publishes its rows",
+            found=f"that it would {losses[0]}",
+            hint="materialize the asset once with `iceberg/publish`: `step`.",
+        )
     if losses:
-        raise definition_refusals.loss_of_main(subject, options.branch, losses[0])
+        raise ConfigurationError.refusing(
+            "change",
+            subject,
+            expected=f"a write that keeps the columns of `main`, to the branch {options.branch!r}",
+            found=f"that it would {losses[0]}",
+            hint="write `main` that way first, or add the column: a table has one schema for all of its branches.",
+        )
 
 
 def refuse_outdated_branch(
@@ -54,5 +66,19 @@ def refuse_outdated_branch(
         if field is not None and held.get(field.field_id) != field.name:
             change: Literal["added", "renamed"] = "renamed" if field.field_id in held else "added"
             if request.staging is not None:
-                raise definition_refusals.outdated_start(subject, request.staging.target, field.name, change)
-            raise definition_refusals.outdated_branch(subject, branch, field.name, change)
+                raise ConfigurationError.refusing(
+                    "write",
+                    subject,
+                    expected=f"a newest snapshot of {request.staging.target!r} that has the column {field.name!r}, "
+                    "for a staged write",
+                    found=f"one from before the column was {change}",
+                    hint=f"materialize the asset once without `{AUDITS}`: its next snapshot has the column.",
+                )
+            raise ConfigurationError.refusing(
+                "write",
+                subject,
+                expected=f"a branch {branch!r} whose newest snapshot has the column {field.name!r}",
+                found=f"one from before the column was {change}",
+                hint="append to the branch first, for example a DataFrame without rows: its next snapshot has the "
+                "column.",
+            )

@@ -3,9 +3,10 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
-from dagster_iceberg_spark.plan import definition_refusals
+from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.options import (
     IDENTIFIER_FIELDS,
     MERGE,
@@ -30,6 +31,8 @@ from dagster_iceberg_spark.table.updates import (
     SetSortOrder,
     TableUpdate,
 )
+
+_cannot_merge = partial(ConfigurationError.refusing, "merge into")
 
 ACCEPT_ANY_SCHEMA: Final = "write.spark.accept-any-schema"
 WAP_ENABLED: Final = "write.wap.enabled"
@@ -69,14 +72,27 @@ def is_switched_on(name: str, options: WriteOptions, state: TableState | None) -
 def refuse_any_schema(options: WriteOptions, state: TableState | None, *, subject: str) -> None:
     """Reject a table that disables Spark's checks: it would match columns by position and store any NULL."""
     if is_switched_on(ACCEPT_ANY_SCHEMA, options, state):
-        raise definition_refusals.accepts_any_schema(subject, ACCEPT_ANY_SCHEMA)
+        raise ConfigurationError.refusing(
+            "write",
+            subject,
+            expected=f"a table without `{ACCEPT_ANY_SCHEMA}`, under which Spark checks neither columns nor NULL",
+            found="it switched on",
+            hint=f'remove it: `"iceberg/table_properties": {{"{ACCEPT_ANY_SCHEMA}": None}}`; new columns are added by '
+            "`iceberg/schema_evolution`.",
+        )
 
 
 def refuse_staging(settings: Mapping[str, str | None], *, subject: str) -> None:
     """Reject session settings (`WAP_SETTINGS`) that stage the rows of a table with `write.wap.enabled`."""
     for name, value in settings.items():
         if value is not None:
-            raise definition_refusals.staging_session(subject, name, value, WAP_ENABLED)
+            raise ConfigurationError.refusing(
+                "write",
+                subject,
+                expected=f"a session without `{name}`, which puts the rows of a table with `{WAP_ENABLED}` elsewhere",
+                found=repr(value),
+                hint="unset it; to write a branch, name it by `iceberg/branch`.",
+            )
 
 
 def order_changes(options: WriteOptions, state: TableState) -> Iterator[TableUpdate]:
@@ -99,7 +115,14 @@ def identifier_changes(options: WriteOptions, state: TableState, *, subject: str
     for name in wanted:
         field = state.schema.field(name)
         if field is None or not field.is_required:
-            raise definition_refusals.identifier_not_required(subject, name, field)
+            raise ConfigurationError.refusing(
+                "write",
+                subject,
+                expected=f"required columns of the table in `{IDENTIFIER_FIELDS}`",
+                found=f"{name!r}, which {'it lacks' if field is None else 'may hold NULL'}",
+                hint="leave the column out: a stored column cannot be made required; a table gets its required "
+                "columns when it is created.",
+            )
     yield SetIdentifierFields(wanted, tuple(name for name in state.identifier_fields if name not in wanted))
 
 
@@ -127,11 +150,29 @@ def protected_columns(
 def check_place(options: WriteOptions, state: TableState, *, subject: str) -> None:
     """Reject a definition with another location or an older format than the table's, or with a tag as its branch."""
     if options.format_version is not None and options.format_version < state.format_version:
-        raise definition_refusals.older_format(subject, options.format_version, state.format_version)
+        raise ConfigurationError.refusing(
+            "write",
+            subject,
+            expected=f"a table of format version {options.format_version} (`iceberg/format_version`)",
+            found=f"version {state.format_version}",
+            hint="leave the key out, or raise it: a table's format can be upgraded, never downgraded.",
+        )
     if options.location is not None and _plain_uri(options.location) != _plain_uri(state.location):
-        raise definition_refusals.other_location(subject, options.location, state.location)
+        raise ConfigurationError.refusing(
+            "write",
+            subject,
+            expected=f"a table at {options.location} (`iceberg/location`)",
+            found=f"one at {state.location}",
+            hint="leave the key out, which only places new tables, or move the table.",
+        )
     if options.branch in state.refs and options.branch not in state.branches:
-        raise definition_refusals.tag_for_branch(subject, options.branch)
+        raise ConfigurationError.refusing(
+            "write",
+            subject,
+            expected=f"a branch {options.branch!r} (`iceberg/branch`)",
+            found="a tag of that name, which stays where it is",
+            hint="name another branch.",
+        )
 
 
 def _plain_uri(uri: str) -> str:
@@ -171,7 +212,7 @@ def check_validity(options: WriteOptions, frame: Schema, *, subject: str) -> Non
     for name in rules.validity if options.merges else ():
         field, may_be_given = frame.field(name), name == rules.valid_from
         if field is not None and not (may_be_given and field.type == TIMESTAMPTZ):
-            raise definition_refusals.validity_in_frame(subject, field, may_be_given=may_be_given)
+            raise _validity_in_frame(subject, field, may_be_given=may_be_given)
 
 
 def check_marker(options: WriteOptions, partition_columns: Sequence[str], frame: Schema, *, subject: str) -> None:
@@ -188,7 +229,13 @@ def check_marker(options: WriteOptions, partition_columns: Sequence[str], frame:
     }
     for key, columns in needed.items():
         if marker is not None and marker in map(frame.exact, columns):
-            raise definition_refusals.needed_marker(subject, marker, key)
+            raise ConfigurationError.refusing(
+                "merge into",
+                subject,
+                expected=f"a column in `hard_delete` of `{MERGE}` that nothing else needs, because it is not stored",
+                found=f"{marker!r}, which `{key}` names",
+                hint="mark keys to delete by a column of its own.",
+            )
 
 
 def marker_of(options: WriteOptions, frame: Schema) -> str | None:
@@ -213,4 +260,20 @@ def check_columns(options: WriteOptions, frame: Schema, state: TableState | None
         for column in columns:
             is_stored = key == SORT_BY and state is not None and state.schema.field(column) is not None
             if frame.field(column) is None and not is_stored:
-                raise definition_refusals.column_not_in_frame(subject, column, key, frame.names)
+                raise ConfigurationError.refusing(
+                    "write",
+                    subject,
+                    expected=f"the column {column!r} of `{key}`",
+                    found=f"a DataFrame with the columns {', '.join(frame.names)}",
+                )
+
+
+def _validity_in_frame(subject: str, field: Field, *, may_be_given: bool) -> ConfigurationError:
+    """The batch has a column that the merge fills."""
+    wanted = f"a timestamp in {field.name!r}" if may_be_given else f"a DataFrame without the column {field.name!r}"
+    return _cannot_merge(
+        subject,
+        expected=f"{wanted}, with which `{MERGE}` says when versions are valid",
+        found=f"one of type {field.type}",
+        hint="drop or cast it, or name other columns by `valid_from`, `valid_to` and `is_current`.",
+    )

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dagster_iceberg_spark.plan import definition_refusals
+from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.table.lineage import BRANCH_START
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
@@ -45,7 +45,13 @@ class Environment:
     def options(self, options: WriteOptions, *, subject: str) -> WriteOptions:
         """Return the options of a write in the environment."""
         if options.branch != MAIN_BRANCH:
-            raise definition_refusals.branch_in_environment(subject, options.branch, self.name)
+            raise ConfigurationError.refusing(
+                "write",
+                subject,
+                expected="an asset without `iceberg/branch`, because the environment has a branch of its own",
+                found=f"`iceberg/branch`: {options.branch!r}, in the environment {self.name!r}",
+                hint="leave `iceberg/branch` out where `environment` is set.",
+            )
         if self.is_replay:
             policy = options.schema_evolution
             options = replace(options, schema_evolution="strict" if policy == "strict" else "add_columns")

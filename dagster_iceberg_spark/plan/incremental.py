@@ -8,10 +8,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from dagster_iceberg_spark.plan import history_refusals
+from dagster_iceberg_spark.errors import ChangesConsumedError, ConfigurationError
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile, within_file
+from dagster_iceberg_spark.plan.read_options import CHANGES_FALLBACK, READ
 from dagster_iceberg_spark.table.change import is_news, may_change_rows, reason_of, with_undone
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import (
@@ -236,10 +237,22 @@ def replacing_what_was_read_anew(options: WriteOptions, reads: Sequence[Upstream
     if anew is None:
         return options
     if options.write_disposition != "append":
-        raise history_refusals.replaced_by_another_disposition(subject, anew.asset_key, options.write_disposition)
+        raise ConfigurationError.refusing(
+            "replace the partitions of",
+            subject,
+            expected=f"the write disposition `append`, because {anew.asset_key} is read anew (`{CHANGES_FALLBACK}`)",
+            found=f"`{options.write_disposition}`",
+            hint=f'use `"{CHANGES_FALLBACK}": "full"` to merge all rows.',
+        )
     partial = next((read for read in reads if read.kind is not None and not read.replaces), None)
     if partial is not None:
-        raise history_refusals.replaced_by_some_changes(subject, anew.asset_key, partial.asset_key)
+        raise ConfigurationError.refusing(
+            "replace the partitions of",
+            subject,
+            expected=f"all rows of each input, because {anew.asset_key} is read anew (`{CHANGES_FALLBACK}`)",
+            found=f"only the changes of {partial.asset_key}",
+            hint=f'read {partial.asset_key} with `"{READ}": "snapshot"`.',
+        )
     return replace(options, write_disposition="replace")
 
 
@@ -260,10 +273,16 @@ def refuse_loss(options: WriteOptions, materialization: Materialization, identif
     )
     if _replaces(options) and not has_all:
         strategy = f" ({options.merge.strategy})" if options.write_disposition == "merge" else ""
-        raise history_refusals.replaced_by_changes(str(identifier), names, f"{options.write_disposition!r}{strategy}")
+        raise _replaced_by_changes(str(identifier), names, f"{options.write_disposition!r}{strategy}")
     repeated = next((read for read in changes if read.is_repeated), None)
     if repeated is not None and options.write_disposition == "append":
-        raise history_refusals.repeated_rows(str(identifier), repeated.asset_key)
+        raise ConfigurationError.refusing(
+            "append to",
+            str(identifier),
+            expected=f"rows of {repeated.asset_key} that are new",
+            found=f"all of its rows, as `{CHANGES_FALLBACK}` asks, of which some were read before",
+            hint=f'use `"{CHANGES_FALLBACK}": "partitions"`, which replaces the run\'s partitions, or merge the rows.',
+        )
 
 
 def refuse_consumed(
@@ -289,7 +308,14 @@ def refuse_consumed(
         if read.kind is None or table.asset not in heads:
             continue
         if (found := _consumer(table, read, heads[table.asset])) is not None:
-            raise history_refusals.consumed_changes(subject, read.asset_key, read.since, found)
+            raise ChangesConsumedError.refusing(
+                "write",
+                subject,
+                expected=f"this run alone to have read {read.asset_key} "
+                f"{f'after snapshot {read.since}' if read.since else 'from its beginning'}",
+                found=found,
+                hint="run it again: it reads what is new then.",
+            )
 
 
 def _consumer(table: OutputTable, read: UpstreamRead, known: int | None) -> str | None:
@@ -353,3 +379,14 @@ def _holds(read: UpstreamRead, scope: PartitionScope) -> bool:
 
 def _shown(described: str | None) -> str:
     return "all rows" if described is None else f"the partitions {described}"
+
+
+def _replaced_by_changes(subject: str, assets: str, disposition: str) -> ConfigurationError:
+    """Rows made from changes would replace rows made from earlier changes."""
+    return ConfigurationError.refusing(
+        "write",
+        subject,
+        expected=f"an asset that adds to its table what it makes of the changes of {assets}",
+        found=f"`iceberg/write_disposition` {disposition}, which removes what was made of earlier ones",
+        hint="use `append` or `merge`, or read the asset's own rows of the run's partitions too.",
+    )

@@ -2,10 +2,11 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 from urllib.parse import quote_plus
 
-from dagster_iceberg_spark.plan import partitioning_refusals
+from dagster_iceberg_spark.errors import PartitioningError
 from dagster_iceberg_spark.plan.options import PartitionEvolution
 from dagster_iceberg_spark.plan.table_request import TableRequest
 from dagster_iceberg_spark.table.identifier import free_name
@@ -14,6 +15,8 @@ from dagster_iceberg_spark.table.schema import DATE, INTEGERS, STRING, TIMESTAMP
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope
 from dagster_iceberg_spark.table.snapshot import TableState
 from dagster_iceberg_spark.table.updates import AddPartitionField, DropPartitionField, RenamePartitionField, TableUpdate
+
+_cannot_partition = partial(PartitioningError.refusing, "partition")
 
 
 def plan_spec_changes(
@@ -30,7 +33,14 @@ def plan_spec_changes(
         RenamePartitionField(field, other.name) for field, other in pairs if other.name not in (None, field.name)
     ]
     if (dropped or added or renamed) and policy == "error":
-        raise partitioning_refusals.other_spec(subject, wanted, spec)
+        raise PartitioningError.refusing(
+            "write",
+            subject,
+            expected=f"the partition spec {', '.join(map(str, wanted)) or 'unpartitioned'} of `iceberg/partition_by`",
+            found=f"the table's own, {spec}",
+            hint='set `iceberg/partition_evolution` to "evolve" to partition new files differently, or leave '
+            "`iceberg/partition_by` out to keep the table's spec.",
+        )
     return (*map(DropPartitionField, dropped), *renamed, *map(AddPartitionField, added))
 
 
@@ -39,7 +49,13 @@ def refuse_redundant_fields(fields: Sequence[PartitionField], *, subject: str) -
     for position, field in enumerate(fields):
         for other in fields[:position]:
             if other.column == field.column and other.transform.kind == field.transform.kind:
-                raise partitioning_refusals.redundant_field(subject, other, field)
+                raise PartitioningError.refusing(
+                    "create",
+                    subject,
+                    expected=f"one {field.transform.kind} of the column {field.column!r} in `iceberg/partition_by`",
+                    found=f"{other} and {field}",
+                    hint="keep the finer one: filters by the coarser one use it too.",
+                )
 
 
 def refuse_taken_names(
@@ -53,7 +69,7 @@ def refuse_taken_names(
         name = field.name or known or field.derived_name
         is_of_column = name in names and not (field.transform.name == "identity" and name == field.column)
         if name in taken or (is_of_column and name != known):
-            raise partitioning_refusals.taken_field_name(subject, name, field, taken.get(name))
+            raise _taken_field_name(subject, name, field, taken.get(name))
         taken[name] = field
 
 
@@ -77,7 +93,13 @@ def refuse_names_of_fields(specs: Iterable[PartitionSpec], added: Collection[str
     """Reject a new column that has the name of a partition field of any spec, which Iceberg keeps for ever."""
     for field in (field for spec in specs for field in spec.fields):
         if field.name in added and field.name != field.column:
-            raise partitioning_refusals.name_of_field(subject, field)
+            raise PartitioningError.refusing(
+                "add a column to",
+                subject,
+                expected="a name that no partition field of the table has or had",
+                found=f"{field.name!r}, the name of {replace(field, name=None)}",
+                hint="give the column another name in the asset. Only a table that is created anew can have both.",
+            )
 
 
 def check_transforms(fields: Iterable[PartitionField], schema: Schema, *, subject: str) -> tuple[PartitionField, ...]:
@@ -85,18 +107,32 @@ def check_transforms(fields: Iterable[PartitionField], schema: Schema, *, subjec
     checked = tuple(_checked_transform(field, schema, subject=subject) for field in fields)
     for position, field in enumerate(checked):
         if any(field.same_partitioning_as(other) for other in checked[:position]):
-            raise partitioning_refusals.repeated_field(subject, field)
+            raise PartitioningError.refusing(
+                "partition", subject, expected="each field of `iceberg/partition_by` once", found=f"{field} twice"
+            )
     return checked
 
 
 def _checked_transform(field: PartitionField, schema: Schema, *, subject: str) -> PartitionField:
     column = schema.field(field.column)
     if column is None:
-        raise partitioning_refusals.unknown_source_column(subject, field, schema.names)
+        raise _unknown_source_column(subject, field, schema.names)
     if not field.transform.accepts(column.type):
-        raise partitioning_refusals.unfit_transform(subject, field, column)
+        raise PartitioningError.refusing(
+            "partition",
+            subject,
+            expected=f"a column that {field.transform.name} can be applied to",
+            found=f"{column.name!r} of type {column.type}",
+            hint="see the table of transforms in the Iceberg specification; identity takes any primitive type.",
+        )
     if field.transform.name == "identity" and column.type in (TIMESTAMP, TIMESTAMPTZ):
-        raise partitioning_refusals.partition_of_every_instant(subject, column)
+        raise PartitioningError.refusing(
+            "partition",
+            subject,
+            expected="a transform for a timestamp column",
+            found=f"the bare column {column.name!r}, which makes a partition of every instant",
+            hint=f'write "day({column.name})".',
+        )
     return PartitionField(column.name, field.transform, field.name)
 
 
@@ -147,4 +183,27 @@ def has_long_paths(scope: PartitionScope, spec: PartitionSpec) -> bool:
         for position, dimension in enumerate(scope.dimensions)
         if dimension.calendar is None and dimension.column in names
         for partition in scope.partitions
+    )
+
+
+def _taken_field_name(
+    subject: str, name: str, field: PartitionField, other: PartitionField | None
+) -> PartitioningError:
+    """A partition field has the name of another field or of a column."""
+    return _cannot_partition(
+        subject,
+        expected="names of partition fields that differ from each other and from columns",
+        found=f"{name!r} of {field}, a column" if other is None else f"{name!r} of {other} and of {field}",
+        hint=f'give the field another name, as in "{replace(field, name=None)} as ...".',
+    )
+
+
+def _columns(columns: Sequence[str]) -> str:
+    return f"the columns {', '.join(columns) or 'none'}"
+
+
+def _unknown_source_column(subject: str, field: PartitionField, columns: Sequence[str]) -> PartitioningError:
+    """The column of a partition field does not exist."""
+    return _cannot_partition(
+        subject, expected=f"the column {field.column!r} of `iceberg/partition_by`", found=_columns(columns)
     )

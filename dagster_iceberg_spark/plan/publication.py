@@ -11,18 +11,20 @@ Whether the target has moved in the rows is decided by the files that its new sn
 wrote them. A partition without files has none to be missed: only what others have added shows that they wrote it too.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from dagster_iceberg_spark.plan import publication_refusals
+from dagster_iceberg_spark.errors import AuditFailedError, CommitConflictError
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_scope
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile, within_file
 from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.staging import Staging
 from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.audit import AuditResult
 from dagster_iceberg_spark.table.change import is_empty_start
+from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
@@ -129,7 +131,7 @@ def passed_snapshots(state: TableState, rows: StagedRows) -> tuple[Snapshot, ...
     """
     staging, begin_id = rows.staging, rows.start_id
     if state.refs.get(staging.branch) != rows.snapshot.snapshot_id:
-        raise publication_refusals.other_history(state.identifier, staging)
+        raise _other_history(state.identifier, staging)
     begin = None if begin_id is None else state.snapshots.get(begin_id)
     begins_empty = begin is not None and is_empty_start(begin)
     passed: list[Snapshot] = []
@@ -142,7 +144,7 @@ def passed_snapshots(state: TableState, rows: StagedRows) -> tuple[Snapshot, ...
         if begin is not None and passed and passed[-1].parent_snapshot_id not in (None, *state.snapshots):
             passed[-1] = replace(passed[-1], operation="overwrite", parent_snapshot_id=begin_id)
         elif not began or (passed and not _is_first(passed[-1])):
-            raise publication_refusals.other_history(state.identifier, staging)
+            raise _other_history(state.identifier, staging)
     return tuple(passed) if staging.target in state.refs else ()
 
 
@@ -177,7 +179,7 @@ def decide_publication(
         is_harmless = snapshot.is_compaction or (appends and not reads_changes)
         is_unseen = audited is not None and not snapshot.is_compaction and touches(touched, audited)
         if is_unseen or (not is_harmless and (appends or touches(touched, rows.owned))):
-            raise publication_refusals.conflict(state.identifier, staging, snapshot)
+            raise _conflict(state.identifier, staging, snapshot)
     gone = {file.path for snapshot in passed for file in changes[snapshot.snapshot_id].removed}
     needed = {file.path for each in own for file in each.removed}
     head = state.head(staging.target)
@@ -226,3 +228,76 @@ def kept_properties(summary: Mapping[str, str]) -> dict[str, str]:
 def touches(changes: FileChanges, owned: BoundScope) -> bool:
     """Return whether a snapshot may have added or removed some of these rows."""
     return any(within_file(owned, file).boxes for file in (*changes.added, *changes.removed))
+
+
+def _conflict(identifier: TableIdentifier, staging: Staging, snapshot: Snapshot) -> CommitConflictError:
+    """Another writer has changed the rows of the staged write on the target."""
+    summary = snapshot.summary
+    run, keys = summary.get(lineage.RUN_ID), summary.get(lineage.PARTITION_KEYS)
+    writer = f"run {run} of {summary.get(lineage.ASSET_KEY)}" if run else "another writer"
+    partitions = f", partitions {keys}" if keys else ""
+    return CommitConflictError.refusing(
+        "publish",
+        str(identifier),
+        expected=f"the rows of this run in {staging.target!r} as they were when they were staged",
+        found=f"snapshot {snapshot.snapshot_id} of {writer}{partitions}, which has added or removed some of them since",
+        hint="run the asset again.",
+    )
+
+
+def _other_history(identifier: TableIdentifier, staging: Staging) -> CommitConflictError:
+    """The staged branch and its target have no common history, or the branch holds another writer's snapshot."""
+    return CommitConflictError.refusing(
+        "publish",
+        str(identifier),
+        expected=f"the staged branch {staging.branch!r} to hold one snapshot on top of a snapshot of "
+        f"{staging.target!r}",
+        found="another history: somebody has replaced the table, rolled it back or written to the branch",
+        hint="run the asset again.",
+    )
+
+
+def moved(identifier: TableIdentifier, staging: Staging) -> CommitConflictError:
+    """Another writer has committed while the staged rows were being published."""
+    return CommitConflictError.refusing(
+        "publish",
+        str(identifier),
+        expected=f"{staging.target!r} as it was a moment ago",
+        found="a commit of another writer since",
+        hint="run the asset again.",
+    )
+
+
+def failed_audits(
+    identifier: TableIdentifier,
+    staging: Staging,
+    results: Sequence[AuditResult],
+    query: Callable[[AuditResult], str] | None,
+) -> AuditFailedError:
+    """Rows fail an audit. `query` returns the query that shows the staged rows that fail it.
+
+    It is None if the staged rows are dropped.
+    """
+    failed = [result for result in results if result.forbids_publication]
+    found = "; ".join(f"{result}{_sample(result)}" for result in failed)
+    left = "The staged rows are dropped."
+    if query is not None:
+        left = (
+            f"The staged rows stay in the branch {staging.branch!r} for {staging.retention_days} days. To look at "
+            f"them: {query(failed[0])}"
+        )
+    error = AuditFailedError.refusing(
+        "publish",
+        str(identifier),
+        expected="rows that pass every audit",
+        found=found,
+        hint="fix the rows or the audit, and run the asset again. "
+        f"The rows of {staging.target!r} are unchanged. {left}",
+    )
+    error.results = tuple(results)
+    return error
+
+
+def _sample(result: AuditResult) -> str:
+    rows = [", ".join(f"{name}={value}" for name, value in row.items()) for row in result.sample]
+    return f", such as {' and '.join(f'({row})' for row in rows)}" if rows else ""

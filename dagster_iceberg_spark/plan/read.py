@@ -6,12 +6,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dagster_iceberg_spark.plan import read_refusals
+from dagster_iceberg_spark.errors import MetadataKeyError, UpstreamMissingError
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
 from dagster_iceberg_spark.plan.incremental import Changes, snapshots_since
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile
 from dagster_iceberg_spark.plan.partition_files import partition_files
-from dagster_iceberg_spark.plan.read_options import ROW_FILTER, ReadOptions
+from dagster_iceberg_spark.plan.read_options import COLUMNS, ROW_FILTER, ReadOptions
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import RUN_ID, STEP_KEY, UPSTREAM, UpstreamRead, upstream_reads
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, Predicate, all_of
@@ -167,7 +167,14 @@ def later_snapshots(state: TableState, plan: ReadPlan, since: int, *, is_head: b
     a rollback. An input that itself selects an older snapshot is an error.
     """
     if not is_head and plan.snapshot_id != since and snapshots_since(state, plan.snapshot_id or 0, since) is not None:
-        raise read_refusals.earlier_than_read(str(state.identifier), plan.snapshot_id, since)
+        raise UpstreamMissingError.refusing(
+            "read what is new in",
+            str(state.identifier),
+            expected=f"a snapshot that is not older than {since}, which the asset has read",
+            found=f"{plan.snapshot_id}",
+            hint="to read an earlier state again, set `iceberg/read` to `snapshot`, or roll the asset's own table "
+            "back.",
+        )
     return snapshots_since(state, since, plan.snapshot_id)
 
 
@@ -183,14 +190,24 @@ def _resolve_snapshot(state: TableState, options: ReadOptions, earlier: Upstream
     if options.snapshot_id is not None:
         return _known_snapshot(state, options.snapshot_id)
     if options.ref not in (None, MAIN_BRANCH, *state.refs):
-        raise read_refusals.unknown_ref(str(state.identifier), options.ref, state.refs)
+        raise UpstreamMissingError.refusing(
+            "read",
+            str(state.identifier),
+            expected=f"a branch or tag {options.ref!r}",
+            found=f"the refs {', '.join(sorted(state.refs)) or 'none'}",
+        )
     branch = options.ref or MAIN_BRANCH
     if options.as_of is None:
         return state.refs.get(branch)
     found = _head_at(state, branch, (options.as_of - _EPOCH) // dt.timedelta(milliseconds=1))
     if found in state.snapshots:
         return found
-    raise read_refusals.no_snapshot_then(str(state.identifier), branch, options.as_of)
+    raise UpstreamMissingError.refusing(
+        "read",
+        str(state.identifier),
+        expected=f"the snapshot that {branch!r} had at {options.as_of.isoformat()}",
+        found="none: the table is younger, its older snapshots have expired, or the catalog shows only the newest",
+    )
 
 
 def _head_at(state: TableState, branch: str, instant_ms: int) -> int | None:
@@ -222,7 +239,13 @@ def _has_lost_parent(state: TableState, snapshot_id: int) -> bool:
 def _known_snapshot(state: TableState, snapshot_id: int, *, of_run: str | None = None) -> int:
     if snapshot_id in state.snapshots:
         return snapshot_id
-    raise read_refusals.unknown_snapshot(str(state.identifier), snapshot_id, of_run, others=len(state.snapshots))
+    raise UpstreamMissingError.refusing(
+        "read",
+        str(state.identifier),
+        expected=f"the snapshot {snapshot_id}" + (f" that the run {of_run} has read" if of_run else ""),
+        found=f"{len(state.snapshots)} other snapshots",
+        hint="it may have expired, or the catalog shows only the newest; `iceberg/as_of` takes an instant.",
+    )
 
 
 def _schema_at(state: TableState, snapshot_id: int | None) -> Schema:
@@ -257,8 +280,13 @@ def _exact_names(names: tuple[str, ...], schema: Schema, subject: str) -> tuple[
     fields = {name: schema.field(name) for name in names}
     missing = [name for name, field in fields.items() if field is None]
     if missing:
-        raise read_refusals.unknown_columns(subject, missing, schema.names)
+        raise UpstreamMissingError.refusing(
+            "read",
+            subject,
+            expected=f"the columns {', '.join(missing)} of `{COLUMNS}`",
+            found=f"the columns {', '.join(schema.names)}",
+        )
     exact = [field.name for field in fields.values() if field is not None]
     if len(set(exact)) < len(names):
-        raise read_refusals.repeated_columns(subject, names)
+        raise MetadataKeyError.of_value(COLUMNS, subject, expected="each column once", found=", ".join(names))
     return tuple(exact)

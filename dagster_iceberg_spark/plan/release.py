@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 
-from dagster_iceberg_spark.plan import release_refusals
+from dagster_iceberg_spark.errors import CommitConflictError, UpstreamMissingError
 from dagster_iceberg_spark.plan.publication import StagedRows
 from dagster_iceberg_spark.table.lineage import ASSET_KEY, UPSTREAM, UpstreamRead, upstream_reads, with_published_reads
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
@@ -67,7 +67,13 @@ def refuse_outdated(members: Sequence[Member], published: Mapping[int, Published
             staged = source.state.history(source.rows.snapshot.snapshot_id)
             known = chain(staged, source.state.ancestors(source.rows.staging.target))
             if all(snapshot.snapshot_id != read.snapshot_id for snapshot in known):
-                raise release_refusals.outdated_member(member.asset, source.asset, read.snapshot_id)
+                raise UpstreamMissingError.refusing(
+                    "publish",
+                    member.asset,
+                    expected=f"rows that were made from the staged rows of {source.asset}",
+                    found=f"rows that were made from its snapshot {read.snapshot_id}, after which it was staged again",
+                    hint=f"materialize {member.asset} in this run again.",
+                )
 
 
 def published_upstream(staged: Snapshot, published: Mapping[int, PublishedSnapshot]) -> str | None:
@@ -82,9 +88,20 @@ def published_upstream(staged: Snapshot, published: Mapping[int, PublishedSnapsh
     reads = [read for read in _reads_of(staged) if read.snapshot_id in ids]
     for read in reads:
         if read.kind is not None and published[read.snapshot_id or 0].is_moved:
-            raise release_refusals.unread_changes(staged.summary.get(ASSET_KEY, "the rows"), read.asset_key)
+            raise _unread_changes(staged.summary.get(ASSET_KEY, "the rows"), read.asset_key)
     return with_published_reads(staged.summary[UPSTREAM], ids) if reads else None
 
 
 def _reads_of(snapshot: Snapshot) -> tuple[UpstreamRead, ...]:
     return upstream_reads(snapshot.summary.get(UPSTREAM, ""))
+
+
+def _unread_changes(asset: str, source: str) -> CommitConflictError:
+    """Others have committed to a table whose changes an asset has read."""
+    return CommitConflictError.refusing(
+        "publish",
+        asset,
+        expected=f"no commits of others to {source}, whose changes it has read up to the staged snapshot",
+        found="some, which the asset would never read",
+        hint=f"materialize {source} and {asset} again.",
+    )

@@ -6,13 +6,16 @@ leaves the table unchanged.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from dagster_iceberg_spark.plan import schema_refusals
+from dagster_iceberg_spark.errors import SchemaMismatchError
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.table.identifier import split_parts
 from dagster_iceberg_spark.table.schema import Field, Schema, folded, parts_of, walk_paths, with_parts
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.updates import DropColumn, RenameColumn, TableUpdate
+
+_cannot_write = partial(SchemaMismatchError.refusing, "write")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +37,22 @@ class StoredNames:
             path = split_parts(text)
             new, given = (*path[:-1], name), _find(frame, path)
             if given is not None and given[-1] != name:
-                raise schema_refusals.old_name_in_frame(subject, text, name, found=f"the column {'.'.join(given)!r}")
+                raise _old_name_in_frame(subject, text, name, found=f"the column {'.'.join(given)!r}")
             stored = None if table is None else _find(frame.like(table.fields), path)
             if stored is None or table is None or stored[-1] == name:
                 continue
             if frame.fields and _find(frame, new) is None:
-                raise schema_refusals.old_name_in_frame(subject, text, name, found="neither")
+                raise _old_name_in_frame(subject, text, name, found="neither")
             named = _find(frame.like(table.fields), new)
             other = named if named not in (None, stored) else _another(pending, stored, name)
             if other is not None:
-                raise schema_refusals.both_names_in_table(subject, text, other)
+                raise SchemaMismatchError.refusing(
+                    "write",
+                    subject,
+                    expected=f"a table with either {text!r} or {'.'.join(other)!r} (`iceberg/renames`)",
+                    found="both",
+                    hint=f"take {text!r} out of `iceberg/renames`, or drop one of the columns.",
+                )
             pending.append(RenameColumn(stored, name))
         return cls(tuple(pending), is_case_sensitive=frame.is_case_sensitive)
 
@@ -137,3 +146,13 @@ def _find(schema: Schema, path: tuple[str, ...]) -> tuple[str, ...] | None:
 
 def _folded(path: Sequence[str]) -> list[str]:
     return [folded(part) for part in path]
+
+
+def _old_name_in_frame(subject: str, old: str, new: str, *, found: str) -> SchemaMismatchError:
+    """The DataFrame still has the name that the definition renames, or lacks the new one."""
+    return _cannot_write(
+        subject,
+        expected=f"a DataFrame with {new!r} in place of {old!r} (`iceberg/renames`)",
+        found=found,
+        hint="rename it in the DataFrame too, or take it out of `iceberg/renames`.",
+    )

@@ -3,10 +3,11 @@
 import datetime as dt
 import hashlib
 
-from dagster_iceberg_spark.plan import definition_refusals
+from dagster_iceberg_spark.errors import ConfigurationError, DataError
 from dagster_iceberg_spark.plan.adoption import leaves_alone
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.merging import OF_RUN, MergeRules
+from dagster_iceberg_spark.plan.options import MERGE
 from dagster_iceberg_spark.table.lineage import BOUNDARY, HISTORY, Materialization
 from dagster_iceberg_spark.table.snapshot import TableState
 
@@ -18,14 +19,25 @@ def boundary_of(
     if rules.strategy != "scd2":
         return None
     if rules.retire == "all" and not owned.is_whole_table:
-        raise definition_refusals.retires_other_partitions(subject)
+        raise ConfigurationError.refusing(
+            "merge into",
+            subject,
+            expected=f"`retire` of `{MERGE}` as 'partitions' or 'never', for an asset whose runs own their partitions",
+            found="'all'",
+        )
     if isinstance(rules.boundary, dt.datetime):
         return rules.boundary
     if rules.boundary == OF_RUN:
         return materialization.started_at
     windows = {item.window.start for partition in materialization.scope.partitions for item in partition if item.window}
     if len(windows) != 1:
-        raise definition_refusals.several_boundaries(subject, len(windows))
+        raise ConfigurationError.refusing(
+            "merge into",
+            subject,
+            expected=f"a run of one time partition, at whose start the versions begin (`boundary` of `{MERGE}`)",
+            found=f"{len(windows)} of them",
+            hint="run one partition at a time, or give each row its begin in the column that `valid_from` names.",
+        )
     return windows.pop()
 
 
@@ -48,4 +60,10 @@ def refuse_late(
             continue
         is_same_history = owned.is_whole_table or snapshot.summary.get(HISTORY) == history
         if is_same_history or not leaves_alone(snapshot, materialization):
-            raise definition_refusals.late_boundary(str(state.identifier), boundary, known, snapshot.snapshot_id)
+            raise DataError.refusing(
+                "merge into",
+                str(state.identifier),
+                expected=f"a boundary not before {known}, that of snapshot {snapshot.snapshot_id}",
+                found=boundary.isoformat(),
+                hint="let each row say when it begins, in the column that `valid_from` names: such rows may come late.",
+            )

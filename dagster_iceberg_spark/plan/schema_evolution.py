@@ -2,16 +2,21 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Literal, TypeAlias
 
-from dagster_iceberg_spark.plan import schema_refusals
+from dagster_iceberg_spark.errors import SchemaMismatchError
+from dagster_iceberg_spark.table.identifier import quote_part
 from dagster_iceberg_spark.table.schema import (
     BINARY,
     DOUBLE,
     FLOAT,
     INT,
+    INTEGERS,
     LONG,
     STRING,
+    TIMESTAMP,
+    TIMESTAMPTZ,
     UUID,
     DecimalType,
     Field,
@@ -38,6 +43,9 @@ from dagster_iceberg_spark.table.updates import (
     TableUpdate,
     WidenColumn,
 )
+
+_cannot_write = partial(SchemaMismatchError.refusing, "write")
+Path = tuple[str, ...]
 
 SchemaEvolution: TypeAlias = Literal["strict", "add_columns", "full"]
 _Types: TypeAlias = dict[str, IcebergType]
@@ -83,7 +91,13 @@ def plan_schema_changes(
     if policy == "strict":
         difference = next(_differences(frame, table.fields, path=()), None)
         if difference is not None:
-            raise schema_refusals.strict_difference(subject, difference)
+            raise SchemaMismatchError.refusing(
+                "write",
+                subject,
+                expected="exactly the table's columns and types (`iceberg/schema_evolution` is `strict`)",
+                found=f"a difference: {difference}",
+                hint='set `iceberg/schema_evolution` to "add_columns", or change the DataFrame.',
+            )
         return SchemaChanges(before=tuple(_doc_changes(table, docs)))
     evolution = _Evolution(policy, subject, protected or {}, frame)
     changes = tuple(evolution.of_fields(frame.fields, table.fields, path=()))
@@ -148,19 +162,31 @@ def refuse_repeated_columns(frame: Schema, table: Schema | None = None, *, subje
         *parent, name = path
         compared = (*parent, name if frame.is_case_sensitive else folded(name))
         if compared in seen:
-            raise schema_refusals.repeated_name(subject, (seen[compared], field.name), parent)
+            raise _repeated_name(subject, (seen[compared], field.name), parent)
         seen[compared] = name
     known: dict[str, tuple[str, ...]] = {}
     for path in (*all_paths(frame.fields), *all_paths(table.fields if table else ())):
         other = known.setdefault(".".join(path), path)
         if other != path:
-            raise schema_refusals.repeated_path(subject, other, path)
+            raise SchemaMismatchError.refusing(
+                "write",
+                subject,
+                expected="columns whose dotted paths differ, because Iceberg identifies them by their paths",
+                found=" and ".join(".".join(map(quote_part, path)) for path in (other, path)),
+                hint="rename the column that has a dot in its name.",
+            )
 
 
 def refuse_no_columns(frame: Schema, *, subject: str) -> None:
     """Reject a DataFrame without columns, such as an empty one of pandas: it would drop all columns of the table."""
     if not frame.fields:
-        raise schema_refusals.no_columns(subject)
+        raise SchemaMismatchError.refusing(
+            "write",
+            subject,
+            expected="at least one column",
+            found="a DataFrame without columns",
+            hint="return a DataFrame with the table's columns, also where it has no rows.",
+        )
 
 
 def refuse_reserved_columns(frame: Schema, *, subject: str) -> None:
@@ -168,18 +194,30 @@ def refuse_reserved_columns(frame: Schema, *, subject: str) -> None:
     for path, field in walk_paths(frame.fields):
         refuse_substituted(path, subject=subject)
         if not field.name:
-            raise schema_refusals.empty_name(subject, path[:-1])
+            raise _empty_name(subject, path[:-1])
     for name in frame.names:
         if name in RESERVED_COLUMNS or name.startswith(OWN_PREFIX):
             owner = "this package" if name.startswith(OWN_PREFIX) else "Iceberg"
-            raise schema_refusals.reserved_name(subject, name, owner)
+            raise SchemaMismatchError.refusing(
+                "write",
+                subject,
+                expected=f"column names that {owner} does not reserve",
+                found=f"the column {name!r}",
+                hint="rename it in the asset.",
+            )
 
 
 def refuse_substituted(parts: Sequence[str], *, subject: str) -> None:
     """Reject names in which Spark substitutes a variable, also in backticks (`spark.sql.variable.substitute`)."""
     for name in parts:
         if "${" in name:
-            raise schema_refusals.substituted_name(subject, name)
+            raise SchemaMismatchError.refusing(
+                "write",
+                subject,
+                expected="names without `${`, where Spark's SQL substitutes a variable",
+                found=repr(name),
+                hint="rename it.",
+            )
 
 
 def storage_verdict(source: IcebergType, target: IcebergType) -> StorageVerdict:
@@ -253,11 +291,11 @@ class _Evolution:
         name = ".".join(path)
         if self.policy != "full":
             if stored.is_required:
-                raise schema_refusals.required_column_missing(self.subject, path, source.names)
+                raise _required_column_missing(self.subject, path, source.names)
             return
         needed = next((use for held, use in self.protected.items() if f"{held}.".startswith(f"{name}.")), None)
         if needed is not None:
-            raise schema_refusals.needed_column_missing(self.subject, path, needed, source.names)
+            raise _needed_column_missing(self.subject, path, needed, source.names)
         if stored.is_required:
             yield RelaxColumn(path)
         yield DropColumn(path)
@@ -270,12 +308,18 @@ class _Evolution:
                 yield from self.of_type(source.element, target.element, path=(*path, "element"))
             case MapType(), MapType():
                 if not _fits_as_key(source.key, target.key, self.frame):
-                    raise schema_refusals.other_map_keys(self.subject, path, source.key, target.key)
+                    raise SchemaMismatchError.refusing(
+                        "write",
+                        self.subject,
+                        expected=f"the map {'.'.join(path)!r} with keys of type {target.key}",
+                        found=f"keys of type {source.key}",
+                        hint="cast the keys, or write another column: the keys of a map cannot evolve.",
+                    )
                 yield from self.of_type(source.value, target.value, path=(*path, "value"))
             case _ if (verdict := storage_verdict(source, target)) == "widened":
                 yield WidenColumn(path, before=target, after=source)
             case _ if verdict == "refused":
-                raise schema_refusals.unfit_type(self.subject, path, source, target)
+                raise _unfit_type(self.subject, path, source, target)
 
 
 def _moves(current: list[str], wanted: Sequence[str], path: tuple[str, ...]) -> Iterator[MoveColumn]:
@@ -305,9 +349,15 @@ def _differences(frame: Schema, table: Sequence[Field], *, path: tuple[str, ...]
 def _addition(field: Field, path: tuple[str, ...], *, subject: str) -> AddColumn:
     within = frozenset(types_within(field.type))
     if _VARIANT in within:
-        raise schema_refusals.variant(subject, path)
+        raise SchemaMismatchError.refusing(
+            "write",
+            subject,
+            expected=f"a type that every reader supports for the column {'.'.join(path)!r}",
+            found="variant, which makes the whole table unreadable for pyiceberg",
+            hint="store it as text with `to_json`, or as a struct.",
+        )
     if _UNKNOWN in within:
-        raise schema_refusals.untyped(subject, path, field)
+        raise _untyped(subject, path, field)
     return AddColumn(path, field.type, field.doc)
 
 
@@ -335,3 +385,84 @@ def _doc_changes(table: Schema, docs: Mapping[str, str]) -> Iterator[DescribeCol
 def with_docs(schema: Schema, docs: Mapping[str, str]) -> Schema:
     """Return the schema with the descriptions of the definition."""
     return replace(schema, fields=tuple(replace(field, doc=docs.get(field.name, field.doc)) for field in schema.fields))
+
+
+def _repeated_name(subject: str, names: tuple[str, str], parent: Sequence[str]) -> SchemaMismatchError:
+    """Two columns, or two fields of the struct `parent`, have the same name."""
+    one, other = names
+    return _cannot_write(
+        subject,
+        expected="column names that differ",
+        found=f"the fields {one!r} and {other!r} of {'.'.join(parent)!r}"
+        if parent
+        else f"the columns {one!r} and {other!r}",
+        hint="rename one of them.",
+    )
+
+
+def _empty_name(subject: str, parent: Path) -> SchemaMismatchError:
+    """A column, or a field of the struct `parent`, has no name."""
+    return _cannot_write(
+        subject,
+        expected="a name for each column and field",
+        found=f"a field without one in {'.'.join(parent)!r}" if parent else "a column without one",
+        hint="name it in the asset.",
+    )
+
+
+def _dataframe_of(columns: Sequence[str]) -> str:
+    return f"a DataFrame with the columns {', '.join(columns) or 'none'}"
+
+
+def _required_column_missing(subject: str, path: Path, columns: Sequence[str]) -> SchemaMismatchError:
+    """The DataFrame lacks a column that must not hold NULL."""
+    return _cannot_write(
+        subject,
+        expected=f"the required column {'.'.join(path)!r}",
+        found=_dataframe_of(columns),
+        hint="add the column; only optional columns are filled with NULL.",
+    )
+
+
+def _needed_column_missing(subject: str, path: Path, use: str, columns: Sequence[str]) -> SchemaMismatchError:
+    """The DataFrame lacks a column that cannot be dropped, because the table's layout needs it."""
+    return _cannot_write(
+        subject,
+        expected=f"the column {'.'.join(path)!r}, {use}",
+        found=_dataframe_of(columns),
+        hint="add the column, or change the table's layout first. `full` drops columns that the DataFrame lacks, but "
+        "none that the layout needs.",
+    )
+
+
+def _unfit_type(subject: str, path: Path, source: IcebergType, target: IcebergType) -> SchemaMismatchError:
+    """A column cannot be stored in the table's type, and the table's type cannot be widened."""
+    name = ".".join(path)
+    hint = f"cast {name!r} in the asset, if it may lose what does not fit."
+    if {source, target} == {TIMESTAMP, TIMESTAMPTZ}:
+        hint = (
+            "convert it with an explicit zone (`to_utc_timestamp`, `from_utc_timestamp`, `convert_timezone`) and cast "
+            "the result; a bare cast would follow the session's time zone."
+        )
+    if source == DOUBLE and target in INTEGERS:
+        hint += " In pandas, integers beside NULL stay integers as `Int64`."
+    return _cannot_write(
+        subject,
+        expected=f"the column {name!r} of type {target}, or of a narrower one",
+        found=f"type {source}, which cannot be stored there unchanged",
+        hint=hint,
+    )
+
+
+def _untyped(subject: str, path: Path, field: Field) -> SchemaMismatchError:
+    """A new column, or a part of it, has no type, because it holds only NULL."""
+    is_nested = bool(parts_of(field.type))
+    found = f"{field.type}, in which unknown stands for nothing but NULL" if is_nested else "nothing but NULL (void)"
+    kind = "array<string>" if is_nested else "string"
+    return _cannot_write(
+        subject,
+        expected=f"a type for the new column {'.'.join(path)!r}",
+        found=found,
+        hint=f'cast it: `.withColumn("{field.name}", lit(None).cast("{kind}"))` in Spark, `astype` in pandas, `cast` '
+        "in polars and pyarrow.",
+    )

@@ -3,7 +3,9 @@
 import json
 from collections.abc import Sequence
 
-from dagster_iceberg_spark.plan import definition_refusals, history_refusals
+from dagster_iceberg_spark.errors import ConfigurationError, TableOwnershipError
+from dagster_iceberg_spark.plan.options import TAKES_OVER
+from dagster_iceberg_spark.plan.read_options import CHANGES_FALLBACK
 from dagster_iceberg_spark.plan.renames import lost_columns
 from dagster_iceberg_spark.plan.table_request import TableRequest
 from dagster_iceberg_spark.table import lineage
@@ -18,9 +20,7 @@ def check_ownership(request: TableRequest, state: TableState | None) -> None:
     is_shared = state is not None and state.properties.get(lineage.SHARED_PROPERTY) == lineage.NAMED_EXPLICITLY
     if owner in (None, request.asset_key) or (is_shared and request.is_named_explicitly):
         return
-    raise definition_refusals.table_of_another(
-        str(request.identifier), request.asset_key, owner, request.options.takes_over
-    )
+    raise _table_of_another(str(request.identifier), request.asset_key, owner, request.options.takes_over)
 
 
 def owner_of(request: TableRequest, state: TableState) -> str | None:
@@ -46,8 +46,13 @@ def refuse_disagreement(
     losses = lost_columns(request.options.renames, state.schema, after, subject=str(request.identifier))
     refused = [*([] if owner in (None, request.asset_key) else layout), *losses]
     if others and refused:
-        raise definition_refusals.change_of_a_shared_table(
-            str(request.identifier), request.asset_key, owner, others, refused[0]
+        raise TableOwnershipError.refusing(
+            "change",
+            str(request.identifier),
+            expected=f"a change that suits the table's other assets too ({', '.join(map(repr, others))})",
+            found=f"that {request.asset_key!r} would {refused[0]}",
+            hint=f"define the table's layout in its owner, {owner!r}, and leave it out here. Columns of a table that "
+            "several assets write are neither dropped nor renamed.",
         )
 
 
@@ -64,7 +69,14 @@ def refuse_replacing_others(request: TableRequest, materialization: Materializat
         return
     others = others_on(state, request.asset_key, request.options.takes_over)
     if others:
-        raise history_refusals.replaced_with_others(str(request.identifier), anew.asset_key, others)
+        raise ConfigurationError.refusing(
+            "replace the partitions of",
+            str(request.identifier),
+            expected=f"a table that no other asset writes, because {anew.asset_key} is read anew "
+            f"(`{CHANGES_FALLBACK}`)",
+            found=f"rows of {', '.join(others)} too",
+            hint="give each asset a table of its own.",
+        )
 
 
 def _sharers(state: TableState) -> tuple[str, ...]:
@@ -86,3 +98,21 @@ def shared_by(request: TableRequest, state: TableState) -> dict[str, str]:
     if request.asset_key in sharers:
         return {}
     return {lineage.SHARERS_PROPERTY: json.dumps(sorted({*sharers, request.asset_key}))}
+
+
+def _table_of_another(subject: str, asset_key: str | None, owner: str, former: str | None) -> TableOwnershipError:
+    """Another asset owns the table. An op's output has no asset key."""
+    if asset_key is None:
+        hint = "write another table, or name this one by `iceberg/table` in the definition of the asset too."
+    else:
+        hint = (
+            "give one of them another `schema`, or name the table by `iceberg/table` in both if they mean to share it. "
+            f"If the asset was {owner!r} before, say so by `{TAKES_OVER}`."
+        )
+    return TableOwnershipError.refusing(
+        "write",
+        subject,
+        expected="a table of no asset" if asset_key is None else f"a table of the asset {asset_key!r}",
+        found=f"a table of the asset {owner!r}{f', not of {former!r}' if former else ''}",
+        hint=hint,
+    )

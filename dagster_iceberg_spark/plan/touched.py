@@ -2,9 +2,10 @@
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 
-from dagster_iceberg_spark.plan import partitioning_refusals
+from dagster_iceberg_spark.errors import PartitioningError
 from dagster_iceberg_spark.plan.binding import BoundScope, Constraint, Edge, Intervals, Partitions, Values
 from dagster_iceberg_spark.plan.overwrite_filter import union_of
 from dagster_iceberg_spark.table.partitioning import TIME_TRANSFORMS, PartitionField, granule_start
@@ -21,6 +22,8 @@ from dagster_iceberg_spark.table.schema import (
     IcebergType,
     Schema,
 )
+
+_cannot_write = partial(PartitioningError.refusing, "write")
 
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock by design
 _IDENTITIES: Final[frozenset[IcebergType]] = frozenset({BOOLEAN, DATE, STRING, TIMESTAMP, TIMESTAMPTZ, *INTEGERS})
@@ -50,7 +53,7 @@ def _source(field: PartitionField, schema: Schema, subject: str) -> Field:
         transform in TIME_TRANSFORMS or source.type in types or isinstance(source.type, DecimalType)
     )
     if source is None or not is_known:
-        raise partitioning_refusals.untold_partitions(subject, field, source)
+        raise _untold_partitions(subject, field, source)
     return source
 
 
@@ -96,7 +99,9 @@ def _constraints(field: PartitionField, column: Field, values: Sequence[Any], su
         else:
             found.append(Intervals(column.name, union_of(_granule(field, column, value) for value in known)))
     except (OverflowError, ValueError) as error:
-        raise partitioning_refusals.partition_out_of_years(subject, field) from error
+        raise PartitioningError.refusing(
+            "write", subject, expected="partitions of the years 1 to 9999", found=f"one of {field} outside of them"
+        ) from error
     return found
 
 
@@ -121,3 +126,15 @@ def _granule(field: PartitionField, column: Field, ordinal: int) -> tuple[Edge, 
     if column.type == TIMESTAMPTZ:
         return start.replace(tzinfo=dt.timezone.utc), end.replace(tzinfo=dt.timezone.utc)
     return start, end
+
+
+def _untold_partitions(subject: str, field: PartitionField, column: Field | None) -> PartitioningError:
+    """Spark cannot compute the partitions of a field from the DataFrame."""
+    found = "no such column in the DataFrame" if column is None else f"a column of type {column.type}"
+    return _cannot_write(
+        subject,
+        expected="partitions that Spark can tell from a column of the DataFrame, for `iceberg/write_disposition` = "
+        "`overwrite_partitions`",
+        found=f"the partition field {field}, of {found}",
+        hint="use `replace` with a partitions definition, or `merge`.",
+    )

@@ -6,13 +6,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from typing import Final
 
-from dagster_iceberg_spark.plan import undo_refusals
+from dagster_iceberg_spark.errors import CommitConflictError, UpstreamMissingError
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.change import reason_of, with_undone
 from dagster_iceberg_spark.table.lineage import UpstreamRead, upstream_reads
 from dagster_iceberg_spark.table.scope import listed_keys, share_of
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+
+_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +191,16 @@ def plan_undo(
     chosen = {name: ids if name in own else set() for name, ids in chosen.items()}
     while found := list(_dependents(lines, chosen)):
         if not cascade:
-            raise undo_refusals.has_dependents(run_id, found[0].source, list(map(str, found)))
+            raise _has_dependents(run_id, found[0].source, list(map(str, found)))
         for dependent in found:
             if dependent.table not in own:
-                raise undo_refusals.foreign_dependent(run_id, dependent.source, str(dependent))
+                raise CommitConflictError.refusing(
+                    "undo",
+                    f"the run {run_id}",
+                    expected=f"what was made from its rows of {dependent.source} to be in this code location",
+                    found=str(dependent),
+                    hint="undo that run in its own code location first.",
+                )
             chosen[dependent.table].add(dependent.snapshot.snapshot_id)
     undos = [_of_table(tables[name], lines[name], ids) for name, ids in chosen.items() if ids]
     left_out += [
@@ -202,9 +211,9 @@ def plan_undo(
     ]
     undos = [undo for undo in undos if undo.has_base]
     if left_out and not (partial and undos):
-        raise undo_refusals.incomplete(run_id, left_out)
+        raise _incomplete(run_id, left_out)
     if not undos:
-        raise undo_refusals.unknown_run(run_id)
+        raise unknown_run(run_id)
     return UndoPlan(tuple(_dependents_first(undos)), tuple(left_out))
 
 
@@ -332,3 +341,37 @@ def _overlaps(described: str | None, snapshot: Snapshot) -> bool:
     own = snapshot.summary.get(lineage.PARTITION_KEYS)
     keys = None if own is None else listed_keys(own)
     return described is None or keys is None or share_of(described, keys) != "none"
+
+
+def _has_dependents(run_id: str, source: str, dependents: Sequence[str]) -> CommitConflictError:
+    """Other snapshots were made from those of the run, or have replaced their rows."""
+    more = f" and {len(dependents) - _SHOWN} more" if len(dependents) > _SHOWN else ""
+    return CommitConflictError.refusing(
+        "undo",
+        f"the run {run_id}",
+        expected=f"no later snapshot that was made from its rows of {source} or has replaced them",
+        found=f"{', '.join(dependents[:_SHOWN])}{more}",
+        hint="undo these runs first, or all of them with `--cascade`.",
+    )
+
+
+def _incomplete(run_id: str, left_out: Sequence[str]) -> UpstreamMissingError:
+    """A part of the run cannot be undone."""
+    more = f"; and {len(left_out) - _SHOWN} more" if len(left_out) > _SHOWN else ""
+    return UpstreamMissingError.refusing(
+        "undo",
+        f"the run {run_id}",
+        expected="all that it has written in the history of `main` of the tables of this code location",
+        found=f"{'; '.join(left_out[:_SHOWN])}{more}",
+        hint="run the assets again instead, or undo the rest with `--partial`.",
+    )
+
+
+def unknown_run(run_id: str) -> UpstreamMissingError:
+    """No table has a snapshot of the run."""
+    return UpstreamMissingError.refusing(
+        "undo",
+        f"the run {run_id}",
+        expected="a snapshot of it in the history of `main` of a table",
+        found="none: it has published nothing, is undone already, or its snapshots have expired",
+    )

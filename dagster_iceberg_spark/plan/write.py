@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dagster_iceberg_spark.plan import definition, schema_refusals
+from dagster_iceberg_spark.errors import SchemaMismatchError
+from dagster_iceberg_spark.plan import definition
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
 from dagster_iceberg_spark.plan.branch import new_branch, refuse_losses_of_main, refuse_outdated_branch
 from dagster_iceberg_spark.plan.column_metrics import advice, whole_bounds
@@ -369,7 +370,13 @@ def _changes(
         refuse_losses_of_main(options, state, schema.after, subject=subject)
         needed = tuple(change for change in columns_first if not isinstance(change, MoveColumn | DescribeColumn))
         if needed and request.environment.is_replay:
-            raise schema_refusals.changed_by_replay(subject, needed)
+            raise SchemaMismatchError.refusing(
+                "replay",
+                subject,
+                expected="rows that fit the columns of the table, because a replay does not change them",
+                found=f"rows that need other columns: {', '.join(map(str, needed))}",
+                hint="replay the code version that fits, or run the asset in an environment.",
+            )
         return needed
     layout = (
         *plan_spec_changes(wanted_fields, state.spec, policy=options.partition_evolution, subject=subject),
@@ -389,7 +396,14 @@ def _completions(
     completions = {} if state is None else completed_columns(frame, state.schema)
     for field in frame if options.merges else ():
         if field.name in completions and not lacks_fields_of_structs_only(field.type, completions[field.name]):
-            raise schema_refusals.lacks_inner_fields(subject, field)
+            raise SchemaMismatchError.refusing(
+                "merge into",
+                subject,
+                expected=f"all fields that the table has inside of the column {field.name!r}",
+                found=f"type {field.type}",
+                hint="add the fields, or leave the column out: a merge keeps the stored values of columns and of "
+                "fields of structs that the batch lacks, but writes lists and maps as a whole.",
+            )
     return completions
 
 

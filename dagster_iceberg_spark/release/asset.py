@@ -7,8 +7,8 @@ import dagster as dg
 
 from dagster_iceberg_spark.addressing import plain_metadata
 from dagster_iceberg_spark.asset_tables import StoredAsset, stored_assets_in
+from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError
 from dagster_iceberg_spark.final_errors import final_errors
-from dagster_iceberg_spark.plan import release_refusals
 from dagster_iceberg_spark.plan.options import PUBLISH, parse_key
 
 MEMBERS: Final = "iceberg/released_assets"
@@ -60,7 +60,7 @@ def build_release(
     members = tuple(stored_assets_in(released))
     for member in members:
         if parse_key(PUBLISH, plain_metadata(member.spec.metadata), subject=member.name) == "step":
-            raise release_refusals.step_publishes(dg.AssetKey.from_coercible(key).to_user_string(), member.name)
+            raise step_publishes(dg.AssetKey.from_coercible(key).to_user_string(), member.name)
     given = frozenset(spec.key for check in checks for spec in check.check_specs if spec.blocking)
 
     @dg.asset(
@@ -91,7 +91,14 @@ def _partitions_of(key: Any, members: Iterable[StoredAsset]) -> dg.PartitionsDef
     found = [member.spec.partitions_def for member in members if member.spec.partitions_def is not None]
     for other in found:
         if other != found[0]:
-            raise release_refusals.several_partitions_definitions(dg.AssetKey(key).to_user_string())
+            raise ConfigurationError.refusing(
+                "build",
+                f"the release {dg.AssetKey(key).to_user_string()}",
+                expected="one partitions definition for all assets with partitions, because a run has partitions of "
+                "only one",
+                found="several",
+                hint="build a release for the assets of each definition.",
+            )
     return found[0] if found else None
 
 
@@ -99,3 +106,14 @@ def _backfill_policy_of(assets: Iterable[dg.AssetsDefinition]) -> dg.BackfillPol
     """Return the policy that the assets with partitions share, so that a backfill executes them in the same runs."""
     policies = [definition.backfill_policy for definition in assets if definition.partitions_def is not None]
     return policies[0] if policies and all(policy == policies[0] for policy in policies) else None
+
+
+def step_publishes(release: str, asset: str) -> MetadataKeyError:
+    """An asset of the release is published by its own step."""
+    return MetadataKeyError.refusing(
+        "publish",
+        release,
+        expected=f"`iceberg/publish`: `release` on {asset}",
+        found="`step`: the asset's own step publishes its rows",
+        hint="set it in the metadata of the asset, or `publish` on the IO manager.",
+    )

@@ -1,7 +1,7 @@
 """The step of a release: what the run has staged, whether it may be published, and what was done."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -15,19 +15,20 @@ from dagster_iceberg_spark.catalog.release import Release, publish_release
 from dagster_iceberg_spark.dagster_private import blocking_checks, recorded_events, root_run_of, runs_of_root
 from dagster_iceberg_spark.errors import (
     CommitConflictError,
+    ConfigurationError,
     IcebergSparkError,
     UnauditedReleaseError,
     UpstreamMissingError,
 )
 from dagster_iceberg_spark.inputs.read_log import snapshots_read
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
-from dagster_iceberg_spark.plan import release_refusals
 from dagster_iceberg_spark.plan.history import few_keys
 from dagster_iceberg_spark.plan.mirror_options import MIRROR_STATE
 from dagster_iceberg_spark.plan.options import WriteOptions
 from dagster_iceberg_spark.plan.publication import StagedRows, published_snapshot, rows_of_scope
 from dagster_iceberg_spark.plan.release import Member, PublishedSnapshot
 from dagster_iceberg_spark.plan.staging import Staging, staged_branch
+from dagster_iceberg_spark.release.asset import step_publishes
 from dagster_iceberg_spark.release.record import StagedMaterialization, staged_materializations
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN, PARTITION_DIGEST
@@ -72,10 +73,16 @@ class _StagedAsset:
         """Return the asset as a member of the release. Its staged rows must be those that Dagster has recorded."""
         staged = self.state.head(self.staging.branch)
         if staged is None or staged.snapshot_id != self.recorded.snapshot_id:
-            raise release_refusals.lost_branch(self.identifier, self.staging.branch, self.recorded.snapshot_id)
+            raise _lost_branch(self.identifier, self.staging.branch, self.recorded.snapshot_id)
         scope = spec_scope(self.definition.spec, self.recorded.partitions)
         if scope.digest != staged.summary.get(PARTITION_DIGEST):
-            raise release_refusals.other_partitions(self.identifier, staged.snapshot_id, scope.describe())
+            raise UpstreamMissingError.refusing(
+                "publish",
+                str(self.identifier),
+                expected=f"a materialization of each partition of the staged snapshot {staged.snapshot_id}",
+                found=f"materializations of the partitions {scope.describe() or 'none'}",
+                hint="materialize the asset in this run again.",
+            )
         rows = rows_of_scope(self.state, self.options, scope)
         audited = rows if has_checks or self.options.audits else None
         owned = rows.without(self.options.merge.validity)
@@ -183,15 +190,29 @@ class ReleaseStep:
             if definition.spec.key in recorded
         ]
         if not staged:
-            raise release_refusals.nothing_staged(self._name, self._root_run_id)
+            raise UpstreamMissingError.refusing(
+                "publish",
+                self._name,
+                expected=f"rows that the run {self._root_run_id}, or a run that executes it again, has staged",
+                found="none: it has materialized no asset of the release",
+                hint="materialize the assets and the release in one run.",
+            )
         catalogs = {asset.io_manager.spark.catalog_description.identity: asset for asset in staged}
         if len(catalogs) > 1:
             names = [str(asset.io_manager.spark.catalog_description) for asset in catalogs.values()]
-            raise release_refusals.several_catalogs(self._name, names)
+            raise ConfigurationError.refusing(
+                "publish",
+                self._name,
+                expected="assets in one catalog",
+                found=", ".join(sorted(names)),
+                hint="build a release for the assets of each catalog.",
+            )
         tables = [asset.identifier for asset in staged]
         for table in tables:
             if tables.count(table) > 1:
-                raise release_refusals.shared_table(self._name, table)
+                raise ConfigurationError.refusing(
+                    "publish", self._name, expected="a table for each asset", found=f"several assets in {table}"
+                )
         return staged
 
     @property
@@ -203,12 +224,12 @@ class ReleaseStep:
         io_manager = definition.io_manager(self.context.resources, action="publish", hint=hint)
         request = io_manager.definition_of(definition.spec).request
         if request.options.publish != "release":
-            raise release_refusals.step_publishes(self._name, definition.name)
+            raise step_publishes(self._name, definition.name)
         target = request.options.branch
         branch = staged_branch(root_run_id=self._root_run_id, output=definition.name, scope=None, target=target)
         state = look(io_manager.spark.catalog_description, request.identifier)
         if state is None:
-            raise release_refusals.lost_branch(request.identifier, branch, recorded.snapshot_id)
+            raise _lost_branch(request.identifier, branch, recorded.snapshot_id)
         retention = None if request.environment is None else request.environment.retention_days
         staging = Staging(branch, target, published_by="release", target_retention_days=retention)
         return _StagedAsset(definition, io_manager, request.options, staging, state, recorded)
@@ -225,7 +246,7 @@ class ReleaseStep:
         }
         unaudited = {name: results for name, results in found.items() if results}
         if unaudited:
-            raise release_refusals.unaudited(self._name, unaudited)
+            raise _unaudited(self._name, unaudited)
 
 
 def _assets_of(checks: frozenset[dg.AssetCheckKey]) -> frozenset[dg.AssetKey]:
@@ -237,3 +258,28 @@ def _drop_rejected(assets: Sequence[_StagedAsset]) -> None:
     for asset in assets:
         if asset.options.on_failure == "drop":
             drop_branch(asset.io_manager, asset.identifier, asset.staging.branch)
+
+
+def _unaudited(release: str, checks: Mapping[str, Iterable[str]]) -> UnauditedReleaseError:
+    """Blocking checks have not passed on the staged rows. `checks` has what was found, by asset."""
+    found = "; ".join(f"{asset}: {', '.join(results)}" for asset, results in sorted(checks.items()))
+    return UnauditedReleaseError.refusing(
+        "publish",
+        release,
+        expected="every blocking check of its assets to have passed on the rows that this run has staged",
+        found=found,
+        hint="select these checks with the assets and the release, and execute the run again. A check looks at the "
+        "staged rows if it loads the asset as a parameter. If it finds them in another way, it names their snapshot in "
+        "its metadata, as `iceberg/snapshot_id`.",
+    )
+
+
+def _lost_branch(identifier: TableIdentifier, branch: str, snapshot_id: int) -> UpstreamMissingError:
+    """The staged rows of an asset are gone."""
+    return UpstreamMissingError.refusing(
+        "publish",
+        str(identifier),
+        expected=f"the staged snapshot {snapshot_id} in the branch {branch!r}",
+        found="none: the branch has expired, was dropped, or holds other rows",
+        hint="materialize the asset in this run again.",
+    )

@@ -6,11 +6,27 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from dagster_iceberg_spark.spark import session_refusals
+from dagster_iceberg_spark.errors import SparkEnvironmentError
 from dagster_iceberg_spark.timeouts import JAVA_VERSION_SECONDS
-from dagster_iceberg_spark.versions import MINIMUM_JAVA_VERSION
+from dagster_iceberg_spark.versions import MINIMUM_JAVA_VERSION, SPARK_VERSION, has_jvm
 
 _JAVA_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
+
+
+def require_jvm() -> None:
+    """Reject an installation that has only the client of Spark Connect.
+
+    Raises:
+        SparkEnvironmentError: The message says how to get a JVM.
+    """
+    if not has_jvm():
+        raise SparkEnvironmentError.refusing(
+            "start",
+            "Spark",
+            expected="pyspark, which has a JVM",
+            found=f"pyspark-client {SPARK_VERSION}, which has none",
+            hint="set `remote` to a Spark Connect server, or run `pip install 'dagster-iceberg-spark[classic]'`.",
+        )
 
 
 def require_java() -> str:
@@ -23,7 +39,7 @@ def require_java() -> str:
     java = Path(home, "bin", "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
         found = f"no `java` in JAVA_HOME={home}" if home else "no `java` on the PATH and no JAVA_HOME"
-        raise session_refusals.unfit_java(found)
+        raise _unfit_java(found)
     command = [str(java), "-version"]
     answer = subprocess.run(  # noqa: S603
         command, capture_output=True, text=True, check=False, timeout=JAVA_VERSION_SECONDS
@@ -32,5 +48,17 @@ def require_java() -> str:
     version = int(match[2] if match[1] == "1" and match[2] else match[1]) if match else 0
     if version < MINIMUM_JAVA_VERSION:
         found = f"Java {version} at {java}" if version else f"no version in the answer of {java}"
-        raise session_refusals.unfit_java(found)
+        raise _unfit_java(found)
     return f"Java {version} at {java}"
+
+
+def _unfit_java(found: str) -> SparkEnvironmentError:
+    """There is no Java that Spark can run on."""
+    return SparkEnvironmentError.refusing(
+        "start",
+        "Spark",
+        expected=f"Java {MINIMUM_JAVA_VERSION} or newer",
+        found=found,
+        hint=f"install Java {MINIMUM_JAVA_VERSION} (Debian: `apt-get install openjdk-17-jre-headless`) or set "
+        "JAVA_HOME; with Spark Connect (`remote`) no Java is needed here.",
+    )

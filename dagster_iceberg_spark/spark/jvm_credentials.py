@@ -15,8 +15,7 @@ from pyspark.sql import SparkSession
 
 from dagster_iceberg_spark.catalog.aws_identity import AwsIdentity, AwsKeys
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.errors import IcebergSparkError
-from dagster_iceberg_spark.spark import session_refusals
+from dagster_iceberg_spark.errors import ConfigurationError, IcebergSparkError, SparkEnvironmentError
 from dagster_iceberg_spark.spark.connect import is_in_process
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.timeouts import REFRESH_SECONDS
@@ -37,7 +36,14 @@ class JvmIdentity:
         """Set the identity's keys in the JVM, and update them when they change."""
         with self._lock:
             if self._context is context and self._identity != identity:
-                raise session_refusals.two_identities()
+                raise SparkEnvironmentError.refusing(
+                    "give",
+                    "the Spark session its AWS credentials",
+                    expected="one AWS profile or role for all catalogs of a process",
+                    found="two",
+                    hint="run the assets in processes of their own (Dagster's multiprocess executor); a store, not "
+                    "Glue, also takes an access key of its own.",
+                )
             is_new = self._context is not context
             if is_new:
                 self._keys = None
@@ -97,7 +103,13 @@ class JvmProperties:
                 self._told, self._context = {}, context
             for name, value in properties.items():
                 if self._told.setdefault(name, value) != value:
-                    raise session_refusals.two_values(name)
+                    raise SparkEnvironmentError.refusing(
+                        "give",
+                        "the Spark session what its catalog needs",
+                        expected=f"one value of the system property {name} for all catalogs of a process",
+                        found="two",
+                        hint="run the assets in processes of their own (Dagster's multiprocess executor).",
+                    )
                 context._jvm.java.lang.System.setProperty(name, value)
 
 
@@ -134,11 +146,23 @@ def aws_properties(session: SparkSession, catalog: CatalogDescription) -> Mappin
 def _of_nodes(identity: AwsIdentity, region: str | None, catalog: CatalogDescription) -> dict[str, str]:
     """Return properties with which the nodes' identities assume the role (Iceberg, "AWS Integrations")."""
     if identity.fixed_keys is not None:
-        raise session_refusals.keys_for_nodes(str(catalog))
+        raise ConfigurationError.refusing(
+            "use",
+            f"the AWS credentials of the {catalog!s}",
+            expected="keys that Spark's nodes have by themselves",
+            found="keys in the configuration, which Glue's client has no property for",
+            hint="leave `credentials` out, or give a `role_arn` alone.",
+        )
     if identity.role_arn is None:
         return {}
     if region is None:
-        raise session_refusals.role_without_region(str(catalog))
+        raise ConfigurationError.refusing(
+            "use",
+            f"the AWS credentials of the {catalog!s}",
+            expected="a `region` for the role",
+            found="none",
+            hint="set `region`.",
+        )
     return {
         "client.factory": "org.apache.iceberg.aws.AssumeRoleAwsClientFactory",
         "client.assume-role.arn": identity.role_arn,
@@ -153,5 +177,11 @@ def tell_jvm(session: SparkSession, catalog: CatalogDescription) -> None:
     if not catalog.system_properties:
         return
     if not is_in_process(session):
-        raise session_refusals.properties_for_nodes(str(catalog), catalog.system_properties)
+        raise ConfigurationError.refusing(
+            "use",
+            f"the credentials of the {catalog!s}",
+            expected="a local Spark session, or an identity that Spark's nodes have by themselves",
+            found=f"a Spark of other machines, which are not told {', '.join(catalog.system_properties)}",
+            hint="set them as environment variables where Spark's nodes and Dagster run, and leave the fields out.",
+        )
     _jvm_properties.tell(session.sparkContext, catalog.system_properties)

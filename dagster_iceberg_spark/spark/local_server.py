@@ -19,10 +19,11 @@ from typing import Any, Final
 
 import pyspark
 
-from dagster_iceberg_spark.spark import local_watch, session_refusals
-from dagster_iceberg_spark.spark.java import require_java
+from dagster_iceberg_spark.errors import SparkEnvironmentError
+from dagster_iceberg_spark.spark import local_watch
+from dagster_iceberg_spark.spark.java import require_java, require_jvm
 from dagster_iceberg_spark.spark.versions import installed
-from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME, SPARK_VERSION, has_jvm
+from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME
 
 IDLE_SECONDS: Final = 900.0
 _START_SECONDS: Final = 300.0
@@ -65,8 +66,7 @@ def local_url(directory: Path, conf: Mapping[str, str], *, idle_seconds: float =
     Raises:
         SparkEnvironmentError: pyspark is older than 4.1 or has no JVM, or the server does not start.
     """
-    if not has_jvm():
-        raise session_refusals.no_jvm(SPARK_VERSION)
+    require_jvm()
     installed().require_local_server()
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     directory.chmod(0o700)
@@ -156,7 +156,7 @@ def _start(directory: Path, static: Mapping[str, str], fingerprint: str, idle_se
     while not _answers(state.port):
         if watch.poll() is not None or time.monotonic() > deadline:
             watch.terminate()
-            raise session_refusals.failed_local_start(_log_tail(directory / f"{state.name}.log", state.token))
+            raise _failed_local_start(_log_tail(directory / f"{state.name}.log", state.token))
         time.sleep(0.1)
     _write_private(directory / "server.json", json.dumps(asdict(state)))
     return state
@@ -183,3 +183,14 @@ def _escaped(value: str) -> str:
 def _log_tail(log: Path, token: str) -> str:
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     return "\n".join(lines[-_LOG_LINES:]).replace(token, "***") or "no log"
+
+
+def _failed_local_start(log: str) -> SparkEnvironmentError:
+    """Return the error of a local server that did not start."""
+    return SparkEnvironmentError.refusing(
+        "start",
+        "the local Spark Connect server",
+        expected="a server that answers",
+        found=f"a log that ends with\n{log}\n",
+        hint="check Java and `spark_config`.",
+    )

@@ -11,9 +11,8 @@ from dagster_iceberg_spark.catalog import publication as metadata
 from dagster_iceberg_spark.catalog.branches import ATTEMPTS, can_commit, wait_for_others
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import CommitConflictError, IcebergSparkError
-from dagster_iceberg_spark.plan import publication_refusals
 from dagster_iceberg_spark.plan.merging import MergeRules
-from dagster_iceberg_spark.plan.publication import Publication, StagedRows, is_published
+from dagster_iceberg_spark.plan.publication import Publication, StagedRows, is_published, moved
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.branches import change_branches
@@ -61,7 +60,7 @@ def publish(
             if is_published(state, rows.staging, rows.snapshot):  # the answer to the commit was lost
                 write.drop_branch()
                 return how
-        raise publication_refusals.moved(request.identifier, rows.staging)
+        raise moved(request.identifier, rows.staging)
     except CommitConflictError:
         with suppress(IcebergSparkError):  # the next attempt drops it too
             write.drop_branch()

@@ -18,13 +18,13 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt
 from dagster_iceberg_spark.catalog.description import HIDDEN, SENSITIVE_NAMES, CatalogDescription, holds_secret
 from dagster_iceberg_spark.catalog.look import require_reachable
 from dagster_iceberg_spark.catalog.of_session import resolved
-from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflictError
+from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflictError, SparkEnvironmentError
 from dagster_iceberg_spark.failure_kinds import FailureKind
-from dagster_iceberg_spark.spark import session_refusals, sql
+from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.connect import is_connect, loses_executors
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS, inspect_failure
 from dagster_iceberg_spark.spark.failures import kind_of, translated
-from dagster_iceberg_spark.spark.java import require_java
+from dagster_iceberg_spark.spark.java import require_java, require_jvm
 from dagster_iceberg_spark.spark.jvm_credentials import aws_properties, tell_jvm
 from dagster_iceberg_spark.spark.versions import installed, sibling_of, version_of
 from dagster_iceberg_spark.spark.versions.spark_4_1 import SNAPSHOT_PROPERTY
@@ -33,7 +33,6 @@ from dagster_iceberg_spark.versions import (
     ICEBERG_EXTENSIONS,
     ICEBERG_SPARK_CATALOG,
     ICEBERG_SPARK_RUNTIME,
-    SPARK_VERSION,
     has_jvm,
 )
 
@@ -175,8 +174,7 @@ def open_session(settings: SessionSettings) -> IcebergSession:
     if running is not None:
         beside = _configured(SparkSession(running).newSession(), settings.conf)
         return attach_catalog(beside, settings.catalog, owner="us", conf=settings.conf)
-    if not has_jvm():
-        raise session_refusals.no_jvm(SPARK_VERSION)
+    require_jvm()
     require_java()
     return attach_catalog(_launch(settings), settings.catalog, owner="us", conf=settings.conf)
 
@@ -186,7 +184,7 @@ def _server_url(settings: SessionSettings) -> str | None:
     if settings.endpoint is not None:
         address = settings.endpoint()
         if not str(address).startswith("sc://"):
-            raise session_refusals.no_address(type(address).__name__)
+            raise _no_address(type(address).__name__)
         return address
     if not settings.uses_local_server:
         return settings.remote
@@ -304,7 +302,7 @@ def _require_same_catalog(session: SparkSession, catalog: CatalogDescription) ->
         wanted = catalog.spark_properties.get(key)
         found = session.conf.get(f"{_CATALOGS}.{catalog.name}.{key}", None)
         if wanted is not None and found is not None and _place(wanted) != _place(found):
-            raise session_refusals.other_catalog(catalog.name, key, wanted=_place(wanted), found=_place(found))
+            raise _other_catalog(catalog.name, key, wanted=_place(wanted), found=_place(found))
 
 
 def _place(value: str) -> str:
@@ -364,7 +362,7 @@ def _launch(settings: SessionSettings) -> SparkSession:
         return builder.getOrCreate()
     except (*ENGINE_ERRORS, OSError, RuntimeError) as error:
         found = settings.catalog.redact(str(error).splitlines()[0] if str(error) else type(error).__name__)
-        raise session_refusals.failed_start(found) from error
+        raise _failed_start(found) from error
 
 
 def _remote_session(settings: SessionSettings, remote: str) -> SparkSession:
@@ -381,7 +379,13 @@ def _remote_session(settings: SessionSettings, remote: str) -> SparkSession:
         return _configured(session, settings.conf)
     except ENGINE_ERRORS as error:
         if "UNAUTHENTICATED" in str(error):
-            raise session_refusals.wrong_token(_address(remote)) from error
+            raise SparkEnvironmentError.refusing(
+                "attach to",
+                _address(remote),
+                expected="a token that the server accepts",
+                found="a wrong token, or none",
+                hint="end the address in `remote` with `/;token=...`, with the token that the server was started with.",
+            ) from error
         raise translated(error, action="attach to", subject=_address(remote)) from error
 
 
@@ -427,13 +431,26 @@ def _require_server(remote: str) -> None:
     try:
         socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_SECONDS).close()
     except OSError as error:
-        raise session_refusals.no_connect_server(_address(remote), CONNECT_TIMEOUT_SECONDS, error) from None
+        raise CatalogUnavailableError.refusing(
+            "attach to",
+            _address(remote),
+            expected=f"a Spark Connect server that accepts connections within {CONNECT_TIMEOUT_SECONDS:.0f} s",
+            found=str(error),
+            hint="check `remote`, and that the server runs.",
+        ) from None
 
 
 def _require_extensions(session: SparkSession) -> None:
     extensions = session.conf.get("spark.sql.extensions", "") or ""
     if ICEBERG_EXTENSIONS not in extensions:
-        raise session_refusals.no_extensions(extensions)
+        raise SparkEnvironmentError.refusing(
+            "use",
+            "the Spark session",
+            expected=f"{ICEBERG_EXTENSIONS} in spark.sql.extensions",
+            found=repr(extensions) if extensions else "no extensions",
+            hint="set it where the session is started, together with `spark.jars.packages` holding "
+            f"{ICEBERG_SPARK_RUNTIME}; or let the resource start the session.",
+        )
 
 
 _besides: dict[int, tuple[SparkSession, list[SparkSession]]] = {}
@@ -542,3 +559,37 @@ def _joined(given: str | None, *ours: str) -> str:
 def _address(remote: str) -> str:
     parts = urlsplit(remote)
     return f"{parts.scheme}://{parts.hostname}:{parts.port or _CONNECT_PORT}"
+
+
+def _failed_start(found: str) -> SparkEnvironmentError:
+    """The JVM does not start."""
+    return SparkEnvironmentError.refusing(
+        "start",
+        "Spark",
+        expected="a JVM that starts",
+        found=found,
+        hint="read the JVM's own output above. Without network, set `jars` to `provided` and `spark.jars` to local "
+        "files.",
+    )
+
+
+def _other_catalog(name: str, key: str, *, wanted: str, found: str) -> SparkEnvironmentError:
+    """The session has another catalog of that name: what one engine writes, the other would not see."""
+    return SparkEnvironmentError.refusing(
+        "use",
+        f"the session's catalog {name!r}",
+        expected=f"`{key}` {wanted!r}, as the resource's `catalog` says",
+        found=repr(found),
+        hint="give both the same settings, or the resource's catalog another `name`.",
+    )
+
+
+def _no_address(found: str) -> SparkEnvironmentError:
+    """Return the error of a function given as `remote` that returns no address."""
+    return SparkEnvironmentError.refusing(
+        "open",
+        "the Spark session",
+        expected="an address `sc://host:port` from the function given as `remote`",
+        found=f"another value of type {found}",
+        hint="return the address as a string.",
+    )

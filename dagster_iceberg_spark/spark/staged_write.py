@@ -9,10 +9,15 @@ from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark.catalog.audits import AuditedRows, audited_rows, evaluated
 from dagster_iceberg_spark.catalog.look import look
-from dagster_iceberg_spark.errors import ConfigurationError, IcebergSparkError
-from dagster_iceberg_spark.plan import publication_refusals
+from dagster_iceberg_spark.errors import CommitConflictError, ConfigurationError, IcebergSparkError
 from dagster_iceberg_spark.plan.binding import BoundScope
-from dagster_iceberg_spark.plan.publication import StagedRows, is_published, is_rewritable, published_snapshot
+from dagster_iceberg_spark.plan.publication import (
+    StagedRows,
+    failed_audits,
+    is_published,
+    is_rewritable,
+    published_snapshot,
+)
 from dagster_iceberg_spark.plan.staging import Staging
 from dagster_iceberg_spark.plan.write_request import WriteRequest
 from dagster_iceberg_spark.spark.audits import Expressions, Results, evaluable, looks_at_rows_together, query_of, scan
@@ -84,9 +89,7 @@ class StagedWrite:
             if not is_kept:
                 change_branches(self.session, request.identifier, [DropBranch(self.staging.branch)])
             query = partial(query_of, self.session, request, rows=rows, branch=self.staging.branch)
-            raise publication_refusals.failed_audits(
-                request.identifier, self.staging, results, query if is_kept else None
-            )
+            raise failed_audits(request.identifier, self.staging, results, query if is_kept else None)
         if self.staging.published_by == "release":
             return replace(commit, audits=results, staged_branch=self.staging.branch), state
         replaced = owned or rows.scope.without(options.merge.validity)
@@ -117,7 +120,13 @@ class StagedWrite:
         if isinstance(failure, ConfigurationError):
             state = look(self.session.catalog, self.request.identifier)
             if state is not None and self.staging.branch not in state.refs:
-                raise publication_refusals.lost_branch(self.request.identifier, self.staging)
+                raise CommitConflictError.refusing(
+                    "stage",
+                    str(self.request.identifier),
+                    expected=f"the staged branch {self.staging.branch!r} that was created before the write",
+                    found="none: an expiry of snapshots or another writer has removed it",
+                    hint="run the asset again.",
+                )
 
     def _results(self, rows: AuditedRows) -> tuple[AuditResult, ...]:
         def scanned(audits: Sequence[Audit]) -> Results:

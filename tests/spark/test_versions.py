@@ -9,7 +9,7 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from dagster_iceberg_spark import EmbeddedCatalog, IcebergSparkResource
 from dagster_iceberg_spark.errors import ConfigurationError, SparkEnvironmentError
-from dagster_iceberg_spark.spark import session, versions
+from dagster_iceberg_spark.spark import java, session, versions
 from dagster_iceberg_spark.spark.versions.spark_3_5 import Spark35
 from dagster_iceberg_spark.spark.versions.spark_4_1 import Spark41
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -55,7 +55,7 @@ def test_a_server_that_is_too_old_is_refused(server: str, monkeypatch: pytest.Mo
 
 
 def test_a_classic_session_needs_more_than_the_client(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "has_jvm", lambda: False)
+    monkeypatch.setattr(java, "has_jvm", lambda: False)
     settings = IcebergSparkResource(catalog=EmbeddedCatalog(directory=str(tmp_path))).session_settings()
     with pytest.raises(SparkEnvironmentError, match=r"expected pyspark, which has a JVM.*\[classic\]"):
         session.open_session(settings)

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from dagster_iceberg_spark.spark import session_refusals
+from dagster_iceberg_spark.errors import SparkEnvironmentError
 from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.versions.spark_3_5 import Spark35
 from dagster_iceberg_spark.spark.versions.spark_4_0 import Spark40
@@ -30,7 +30,13 @@ def installed() -> Spark41:
     for version in _VERSIONS:
         if version.name == minor_version(found):
             return version
-    raise session_refusals.unsupported_pyspark(found, SPARK_VERSIONS)
+    raise SparkEnvironmentError.refusing(
+        "use",
+        f"pyspark {found}",
+        expected=f"pyspark {', '.join(SPARK_VERSIONS[:-1])} or {SPARK_VERSIONS[-1]}",
+        found="a version for which the package has no runtime of Iceberg",
+        hint=f"install the newest version that works: `pip install 'pyspark=={SPARK_VERSIONS[-1]}.*'`.",
+    )
 
 
 def version_of(session: Any) -> Spark41:
@@ -61,5 +67,11 @@ def _of_server(name: str) -> Spark41:
     client = installed()
     number = tuple(map(int, name.split(".")))
     if number < tuple(map(int, SPARK_VERSIONS[0].split("."))):
-        raise session_refusals.unsupported_server(name, SPARK_VERSIONS)
+        raise SparkEnvironmentError.refusing(
+            "use",
+            "the Spark Connect server",
+            expected=f"Spark {SPARK_VERSIONS[0]} or newer",
+            found=f"Spark {name}",
+            hint=f"start a server of Spark {', '.join(SPARK_VERSIONS[:-1])} or {SPARK_VERSIONS[-1]}.",
+        )
     return next((version for version in _VERSIONS if version.name == name and version.name < client.name), client)

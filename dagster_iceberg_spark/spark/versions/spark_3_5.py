@@ -8,9 +8,9 @@ from typing import Any, Final
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, DataFrameWriterV2, types
 
+from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.write import WriteDraft
 from dagster_iceberg_spark.plan.write_plan import Overwrite
-from dagster_iceberg_spark.spark import session_refusals
 from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.versions.spark_4_0 import Spark40
 from dagster_iceberg_spark.spark.versions.spark_4_1 import MergeWriter
@@ -67,13 +67,13 @@ class Spark35(Spark40):
         if not is_connect(session):
             return
         if options.merges:
-            raise session_refusals.unsupported_over_connect(
+            raise _unsupported_over_connect(
                 subject,
                 "`iceberg/write_disposition` 'merge'",
                 "no checkpoints and no snapshot properties for MERGE",
             )
         if options.write_disposition == "overwrite_partitions" and not draft.has_one_spec:
-            raise session_refusals.unsupported_over_connect(
+            raise _unsupported_over_connect(
                 subject,
                 "`iceberg/write_disposition` 'overwrite_partitions' after a change of the partition spec",
                 "no checkpoints",
@@ -144,9 +144,7 @@ class Spark35(Spark40):
     def on_disk(self, frame: Any) -> DataFrame:
         """Return the DataFrame with its rows in the memory of the executors, or on their disks if it is full."""
         if is_connect(frame.sparkSession):
-            raise session_refusals.unsupported_over_connect(
-                "rows of Arrow", "more than 16 MB of them", "no checkpoints"
-            )
+            raise _unsupported_over_connect("rows of Arrow", "more than 16 MB of them", "no checkpoints")
         return frame.localCheckpoint()  # type: ignore[no-any-return]
 
     def checkpointed(self, frame: Any) -> DataFrame:
@@ -331,3 +329,14 @@ def _with_commit_properties(session: Any, properties: Mapping[str, str], commit:
 
 def _expression(column: Any) -> Any:
     return column._jc.expr()  # noqa: SLF001 - Spark's expression, as `MergeIntoWriterImpl` takes it
+
+
+def _unsupported_over_connect(subject: str, what: str, why: str) -> ConfigurationError:
+    """The protocol of Spark Connect 3.5 cannot carry a write."""
+    return ConfigurationError.refusing(
+        "write",
+        subject,
+        expected=f"a classic session, or Spark Connect 4.0 or newer, for {what}",
+        found=f"Spark Connect 3.5, whose protocol has {why}",
+        hint="leave `remote` out, or use Spark 4.",
+    )

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from dagster_iceberg_spark.spark import session_refusals
+from dagster_iceberg_spark.errors import SparkEnvironmentError
 from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.versions.spark_4_1 import Spark41
 from dagster_iceberg_spark.table.predicate import Predicate, without_lists
@@ -37,7 +37,13 @@ class Spark40(Spark41):
 
     def require_local_server(self) -> None:
         """Reject `remote="local"`: servers check tokens since 4.1."""
-        raise session_refusals.no_local_server(self.name)
+        raise SparkEnvironmentError.refusing(
+            "start",
+            "the local Spark Connect server",
+            expected="pyspark 4.1 or newer, whose server checks a token",
+            found=f"pyspark {self.name}",
+            hint='upgrade pyspark, or leave `remote="local"` out.',
+        )
 
     def printed_plan(self, frame: Any, *, maximum_fields: int) -> str:
         """Return the analyzed plan of a classic DataFrame, as Spark prints it."""
