@@ -7,21 +7,15 @@ from .components.lake import IcebergLakeComponent
 from .components.sql import SparkSqlComponent
 from .components.tables import IcebergTablesComponent
 from .config.adls_store import AdlsStore
-from .config.authentication import BasicAuthentication, BearerToken, OAuth2, SigV4
 from .config.aws_credentials import AwsCredentials
+from .config.catalogs import GlueCatalog, HadoopCatalog, HiveCatalog, InMemoryCatalog, SparkCatalogByName
 from .config.embedded_catalog import EmbeddedCatalog
-from .config.gcs_store import GcsStore
-from .config.glue_catalog import GlueCatalog
-from .config.hadoop_catalog import HadoopCatalog
-from .config.hadoop_store import HadoopStore
-from .config.hive_catalog import HiveCatalog
-from .config.in_memory_catalog import InMemoryCatalog
 from .config.metrics import OpenTelemetryMetrics, PrometheusMetrics
 from .config.mirror import DuckLakeMirror
-from .config.rest_catalog import RestCatalog
+from .config.rest_catalog import BasicAuthentication, BearerToken, OAuth2, RestCatalog, SigV4
 from .config.s3_store import S3Store
-from .config.spark_catalog import SparkCatalogByName
 from .config.sql_catalog import SqlCatalog
+from .config.stores import GcsStore, HadoopStore
 from .errors import (
     AuditFailedError,
     CatalogUnavailableError,
@@ -56,8 +50,7 @@ from .errors import (
     WriteFailedError,
 )
 from .io_manager import IcebergPySparkIOManager
-from .maintenance.checks import build_health_checks
-from .maintenance.job import Maintenance, build_maintenance
+from .maintenance.job import Maintenance, build_health_checks, build_maintenance
 from .plan.maintenance_policy import MaintenancePolicy
 from .plan.options import metadata_for_table
 from .release.asset import build_release

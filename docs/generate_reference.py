@@ -17,28 +17,28 @@ from pyspark.sql import types
 
 from dagster_iceberg_spark import errors
 from dagster_iceberg_spark.config.adls_store import AdlsStore
-from dagster_iceberg_spark.config.authentication import (
+from dagster_iceberg_spark.config.aws_credentials import AwsCredentials
+from dagster_iceberg_spark.config.catalogs import (
+    GlueCatalog,
+    HadoopCatalog,
+    HiveCatalog,
+    InMemoryCatalog,
+    SparkCatalogByName,
+)
+from dagster_iceberg_spark.config.embedded_catalog import EmbeddedCatalog
+from dagster_iceberg_spark.config.metrics import OpenTelemetryMetrics, PrometheusMetrics
+from dagster_iceberg_spark.config.mirror import DuckLakeMirror
+from dagster_iceberg_spark.config.rest_catalog import (
     BasicAuthentication,
     BearerToken,
     NoAuthentication,
     OAuth2,
+    RestCatalog,
     SigV4,
 )
-from dagster_iceberg_spark.config.aws_credentials import AwsCredentials
-from dagster_iceberg_spark.config.embedded_catalog import EmbeddedCatalog
-from dagster_iceberg_spark.config.gcs_store import GcsStore
-from dagster_iceberg_spark.config.glue_catalog import GlueCatalog
-from dagster_iceberg_spark.config.hadoop_catalog import HadoopCatalog
-from dagster_iceberg_spark.config.hadoop_store import HadoopStore
-from dagster_iceberg_spark.config.hive_catalog import HiveCatalog
-from dagster_iceberg_spark.config.in_memory_catalog import InMemoryCatalog
-from dagster_iceberg_spark.config.metrics import OpenTelemetryMetrics, PrometheusMetrics
-from dagster_iceberg_spark.config.mirror import DuckLakeMirror
-from dagster_iceberg_spark.config.rest_catalog import RestCatalog
 from dagster_iceberg_spark.config.s3_store import S3Store
-from dagster_iceberg_spark.config.spark_catalog import SparkCatalogByName
 from dagster_iceberg_spark.config.sql_catalog import SqlCatalog
-from dagster_iceberg_spark.config.stores import AutomaticStore
+from dagster_iceberg_spark.config.stores import AutomaticStore, GcsStore, HadoopStore
 from dagster_iceberg_spark.errors import CommitOutcomeUnknownError, RetryableError
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager

@@ -14,7 +14,7 @@ from dagster_iceberg_spark.catalog.aws_identity import AwsIdentity
 from dagster_iceberg_spark.errors import ConfigurationError
 
 HDFS_SCHEMES: Final = ("hdfs", "viewfs")
-HDFS_FILE_IO: Final = "dagster_iceberg_spark.catalog.hdfs.HdfsFileIO"
+HDFS_FILE_IO: Final = "dagster_iceberg_spark.catalog.hadoop.HdfsFileIO"
 """The class of pyiceberg's file IO for these schemes."""
 METASTORE_PORT: Final = 9083
 """The default port of a Hive Metastore."""

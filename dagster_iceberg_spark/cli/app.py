@@ -14,7 +14,7 @@ from rich.table import Table
 
 from dagster_iceberg_spark.check.findings import CheckReport, Finding, Outcome
 from dagster_iceberg_spark.check.steps import THREAD_NAME
-from dagster_iceberg_spark.cli.lineage import history, impact, why
+from dagster_iceberg_spark.cli.lineage import history, impact, replay, why
 from dagster_iceberg_spark.cli.locations import (
     catalog_options,
     catalog_resource,
@@ -25,7 +25,6 @@ from dagster_iceberg_spark.cli.locations import (
 )
 from dagster_iceberg_spark.cli.maintenance import health, maintain
 from dagster_iceberg_spark.cli.mirror import mirror
-from dagster_iceberg_spark.cli.replay import replay
 from dagster_iceberg_spark.cli.terminal import minute, open_console, print_table, say, shown
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.errors import IcebergSparkError

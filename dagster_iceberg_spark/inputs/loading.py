@@ -1,4 +1,4 @@
-"""Loads an input as the type that it is annotated with."""
+"""Loads an input as the type that it is annotated with, and names partitions that Dagster has not recorded."""
 
 import time
 from collections.abc import Mapping
@@ -12,22 +12,26 @@ from dagster_iceberg_spark.arrow import reader as arrow_reader
 from dagster_iceberg_spark.arrow.expressions import expression_of
 from dagster_iceberg_spark.catalog.files import data_files
 from dagster_iceberg_spark.catalog.look import look
+from dagster_iceberg_spark.dagster_private import (
+    instance_of,
+    newest_materializations,
+    snapshot_of,
+    written_partitions,
+)
 from dagster_iceberg_spark.errors import ChangesUnknownError, ConfigurationError, UpstreamMissingError
-from dagster_iceberg_spark.inputs.changes import with_changes
 from dagster_iceberg_spark.inputs.output_tables import StepOutput, step_outputs
 from dagster_iceberg_spark.inputs.read_log import record_read, recorded_read
-from dagster_iceberg_spark.inputs.read_position import read_position
+from dagster_iceberg_spark.inputs.read_position import read_position, with_changes
 from dagster_iceberg_spark.inputs.read_request import ReadRequest
-from dagster_iceberg_spark.inputs.unrecorded_partitions import unpublished_partitions, unrecorded_partitions
 from dagster_iceberg_spark.metrics.instruments import Instruments
 from dagster_iceberg_spark.plan.incremental import Changes, OutputTable, Position
 from dagster_iceberg_spark.plan.overwrite_filter import hull
 from dagster_iceberg_spark.plan.read import ReadPlan, by_partition, partitions_without_files, plan_read, read_of_run
 from dagster_iceberg_spark.plan.read_options import AS_OF_RUN, MISSING
 from dagster_iceberg_spark.resource import IcebergSparkResource
-from dagster_iceberg_spark.table.lineage import UpstreamRead
+from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN, STAGED_TOKEN, UpstreamRead
 from dagster_iceberg_spark.table.scope import PartitionScope
-from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
 
 SPARK_FRAME: Final = "pyspark.sql.DataFrame"
 _WHOLE: Final = ""
@@ -258,3 +262,43 @@ class InputLoader:
             found=str(self._annotation),
             hint="annotate the input with one of these types, or not at all to use the IO manager's `input_type`.",
         )
+
+
+def unrecorded_partitions(context: dg.InputContext, request: ReadRequest) -> frozenset[str]:
+    """Return the keys of the input's partitions that have no materialization in Dagster.
+
+    There are none if the input asks for all partitions of the asset, or reads the table as of another time. Partitions
+    that the step itself writes are left out: a run of several days may read the day before each day.
+    """
+    instance = instance_of(context)
+    if instance is None or not request.is_of_now or not context.has_asset_partitions or not context.has_asset_key:
+        return frozenset()
+    requested = frozenset(str(key) for key in context.asset_partition_keys)
+    unrecorded = requested - written_partitions(context)
+    if unrecorded:
+        unrecorded -= set(instance.get_materialized_partitions(context.asset_key))
+    every = context.asset_partitions_def.get_partition_keys(dynamic_partitions_store=instance) if unrecorded else ()
+    return frozenset() if requested >= set(every) else unrecorded
+
+
+def unpublished_partitions(context: dg.InputContext, request: ReadRequest, state: TableState) -> frozenset[str]:
+    """Return the keys of the input's partitions whose newest materialization waits for a release.
+
+    Partitions that the step itself writes are left out, and so are those whose staged snapshot has expired: its
+    published snapshot may have expired too.
+    """
+    if not request.is_released or not request.is_of_now or request.scope.is_whole_table:
+        return frozenset()
+    if request.staged_branch in state.refs:  # this run has staged them
+        return frozenset()
+    keys = frozenset(request.scope.keys) - written_partitions(context)
+    tokens = {
+        key: str(event.metadata[STAGED_TOKEN].value)
+        for key, event in newest_materializations(context, sorted(keys))
+        if STAGED_TOKEN in event.metadata and snapshot_of(event) in state.snapshots
+    }
+    if not tokens:
+        return frozenset()
+    line = state.ancestors(request.options_in(state).ref or MAIN_BRANCH)
+    published = {snapshot.summary.get(COMMIT_TOKEN) for snapshot in line}
+    return frozenset(key for key, token in tokens.items() if token not in published)

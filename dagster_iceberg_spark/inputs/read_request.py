@@ -1,14 +1,14 @@
 """The read request of an input: its table, partitions, options and annotated type."""
 
+import types
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Union, get_args, get_origin
 
 import dagster as dg
 
 from dagster_iceberg_spark.addressing import asset_scope, plain_metadata, table_of
 from dagster_iceberg_spark.dagster_private import definition_metadata_of, maps_to_all_partitions, step_facts
 from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
-from dagster_iceberg_spark.inputs.annotation import InputAnnotation, parse_annotation
 from dagster_iceberg_spark.plan.environment import Environment
 from dagster_iceberg_spark.plan.options import PUBLISH, TABLE
 from dagster_iceberg_spark.plan.read_options import LIMIT, RUN_KEYS, ReadOptions, parse_read_options
@@ -25,6 +25,23 @@ RUN_CONFIG: Final = {
 """The run configuration of an input, `ops: <op>: inputs: <input>: as_of: ...`.
 
 Dagster accepts it for inputs that name their IO manager by `input_manager_key`."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputAnnotation:
+    """The parsed annotation of an input.
+
+    Args:
+        type: The type of the rows: the `T` of `dict[str, T]` and `Optional[T]`.
+        is_by_partition: Whether the input is a dict by partition key.
+        is_optional: Whether None represents rows that have not been written; in a dict, for each partition.
+        is_optional_whole: Whether None represents the whole dict if the table does not exist.
+    """
+
+    type: object
+    is_by_partition: bool = False
+    is_optional: bool = False
+    is_optional_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,3 +205,21 @@ def _require_partitions(request: ReadRequest) -> None:
             "none: the asset has none, or the load names none",
         )
         raise PartitioningError.refusing("load", request.asset, expected=expected, found=found, hint=f"{hint}.")
+
+
+def parse_annotation(annotation: object) -> InputAnnotation:
+    """Parse `T`, `dict[str, T]` (by partition key) and `Optional[T]`."""
+    inner, is_optional = _without_none(annotation)
+    if get_origin(inner) is dict and get_args(inner)[0] is str:
+        value, is_value_optional = _without_none(get_args(inner)[1])
+        return InputAnnotation(
+            value, is_by_partition=True, is_optional=is_value_optional, is_optional_whole=is_optional
+        )
+    return InputAnnotation(inner, is_optional=is_optional)
+
+
+def _without_none(annotation: object) -> tuple[object, bool]:
+    """Return the T of `Optional[T]`, or any other annotation as it is, and whether it was optional."""
+    others = [item for item in get_args(annotation) if item is not type(None)]
+    is_optional = get_origin(annotation) in (Union, types.UnionType) and len(others) == 1
+    return (others[0], True) if is_optional else (annotation, False)

@@ -1,4 +1,4 @@
-"""Builds the job, the schedule and the asset checks that maintain the tables of assets."""
+"""Builds the job, the schedule and the asset checks that maintain the tables of assets, and what they record."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,12 +10,25 @@ import dagster as dg
 from dagster_iceberg_spark.asset_tables import StoredAsset, stored_assets_in
 from dagster_iceberg_spark.dagster_private import downstream_assets, location_assets
 from dagster_iceberg_spark.final_errors import final_errors
-from dagster_iceberg_spark.maintenance.checks import HINT, health_checks
+from dagster_iceberg_spark.maintenance.health import health_of, policy_of
 from dagster_iceberg_spark.maintenance.readers import Readers
-from dagster_iceberg_spark.maintenance.record import metadata_of
-from dagster_iceberg_spark.maintenance.table import table_maintenance
+from dagster_iceberg_spark.maintenance.table import Maintained, table_maintenance
 from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
 from dagster_iceberg_spark.plan.options import TABLE
+
+_ACTIONS: Final = dg.TableSchema(
+    columns=[
+        *map(dg.TableColumn, ("action", "outcome")),
+        dg.TableColumn("seconds", "float"),
+        *map(dg.TableColumn, ("files", "bytes", "snapshots", "new_snapshots")),
+    ]
+)
+_FIGURES: Final = dg.TableSchema(
+    columns=[dg.TableColumn("figure"), dg.TableColumn("before", "float"), dg.TableColumn("after", "float")]
+)
+_KEPT: Final = dg.TableSchema(columns=[*map(dg.TableColumn, ("snapshot", "committed_at", "needed_by"))])
+_SHOWN_SNAPSHOTS: Final = 100
+
 
 POOL: Final = "iceberg_maintenance"
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_]")
@@ -179,3 +192,119 @@ def _by_table(assets: Iterable[StoredAsset]) -> Mapping[str, list[StoredAsset]]:
             name += "_"
         named[name] = group
     return named
+
+
+CHECK_NAME: Final = "iceberg_health"
+HINT: Final = "pass assets that it stores only."
+
+
+def build_health_checks(
+    assets: Iterable[dg.AssetsDefinition | dg.AssetSpec], *, policy: MaintenancePolicy | None = None
+) -> Sequence[dg.AssetChecksDefinition]:
+    """Build an asset check for each asset that shows the health of its table: small files, deletes, snapshots.
+
+    A table that needs maintenance is a warning. The figures are the metadata of the check, so the UI plots them. The
+    check reads metadata and manifests, and starts no Spark session.
+
+    Args:
+        assets: Assets that an `IcebergPySparkIOManager` stores, or specs with its key (`with_io_manager_key`).
+        policy: The thresholds.
+
+    Example:
+        >>> import dagster as dg
+        >>> @dg.asset(io_manager_key="iceberg")
+        ... def flights(): ...
+        >>> [check.check_key.name for check in build_health_checks([flights])]
+        ['iceberg_health']
+    """
+    return health_checks(stored_assets_in(assets), policy or MaintenancePolicy())
+
+
+def health_checks(specs: Iterable[StoredAsset], policy: MaintenancePolicy) -> Sequence[dg.AssetChecksDefinition]:
+    """Return the health check of each asset."""
+    return [_health_check(item, policy) for item in specs]
+
+
+def _health_check(stored: StoredAsset, policy: MaintenancePolicy) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=stored.spec.key,
+        name=CHECK_NAME,
+        description="Whether the asset's Iceberg table needs maintenance.",
+        required_resource_keys={stored.io_manager_key},
+    )
+    def iceberg_health(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        with final_errors():
+            io_manager = stored.io_manager(context.resources, action="check the health of", hint=HINT)
+            table = health_of(
+                io_manager.spark.catalog_description,
+                io_manager.table_of(stored.spec),
+                policy_of(io_manager, [stored.spec], policy) or policy,
+            )
+        warning = dg.AssetCheckSeverity.WARN
+        if table is None:
+            return dg.AssetCheckResult(passed=True, description="The table does not exist yet.")
+        if table.health is None:
+            return dg.AssetCheckResult(passed=False, description=f"Cannot tell. {table.error}")
+        figures = {f"iceberg/{name}": value for name, value in table.health.figures().items() if value is not None}
+        return dg.AssetCheckResult(
+            passed=table.is_healthy,
+            severity=warning,
+            description=" ".join(f"Needs {need}." for need in table.health.needs) or "Healthy.",
+            metadata=figures,
+        )
+
+    return iceberg_health
+
+
+def metadata_of(maintained: Maintained) -> dict[str, Any]:
+    """Return the metadata of a step that has maintained a table: the plan, what was done, and the figures."""
+    found: dict[str, Any] = {"iceberg/table": str(maintained.table)}
+    if maintained.waits_for is not None:
+        found["iceberg/waits_for"] = maintained.waits_for
+    if (plan := maintained.plan) is not None:
+        found["iceberg/plan"] = dg.MetadataValue.md(_listed([*map(str, plan.actions), *plan.notes]))
+        kept = [
+            dg.TableRecord(
+                {
+                    "snapshot": str(item.snapshot_id),
+                    "committed_at": item.committed_at.isoformat(timespec="seconds"),
+                    "needed_by": "; ".join(item.needed_by),
+                }
+            )
+            for item in plan.kept[:_SHOWN_SNAPSHOTS]
+        ]
+        found["iceberg/kept_snapshots"] = len(plan.kept)
+        found["iceberg/kept"] = dg.MetadataValue.table(kept, _KEPT)
+    if maintained.done:
+        done = [
+            dg.TableRecord(
+                {
+                    "action": item.action,
+                    "outcome": item.outcome,
+                    "seconds": item.seconds,
+                    "files": f"{item.before.files:,} → {item.after.files:,}",
+                    "bytes": f"{item.before.bytes:,} → {item.after.bytes:,}",
+                    "snapshots": f"{item.before.snapshots:,} → {item.after.snapshots:,}",
+                    "new_snapshots": ", ".join(map(str, item.new_snapshots)),
+                }
+            )
+            for item in maintained.done
+        ]
+        found["iceberg/done"] = dg.MetadataValue.table(done, _ACTIONS)
+    if maintained.before is not None:
+        before = maintained.before.figures()
+        after = before if maintained.after is None else maintained.after.figures()
+        rows = [
+            dg.TableRecord({"figure": name, "before": _number(before[name]), "after": _number(after[name])})
+            for name in before
+        ]
+        found["iceberg/figures"] = dg.MetadataValue.table(rows, _FIGURES)
+    return found
+
+
+def _listed(lines: list[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines) or "Nothing is due."
+
+
+def _number(value: float | None) -> float:
+    return float(value or 0)

@@ -16,12 +16,17 @@ from dagster_iceberg_spark.dagster_private import has_ended
 from dagster_iceberg_spark.errors import CommitConflictError, IcebergSparkError
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.maintenance.health import policy_of
-from dagster_iceberg_spark.maintenance.lock import has_process_ended, is_process
+from dagster_iceberg_spark.maintenance.lock import (
+    MaintenanceLock,
+    has_process_ended,
+    is_abandoned,
+    is_process,
+    locks_in,
+)
 from dagster_iceberg_spark.maintenance.readers import Readers
 from dagster_iceberg_spark.maintenance.retention import Retention, retention_of
 from dagster_iceberg_spark.plan.health import TableHealth, milliseconds, table_health
 from dagster_iceberg_spark.plan.maintenance import Action, DeleteRows, MaintenancePlan, plan_maintenance
-from dagster_iceberg_spark.plan.maintenance_lock import MaintenanceLock, is_abandoned, locks_in
 from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
 from dagster_iceberg_spark.plan.pins import Need
 from dagster_iceberg_spark.table.identifier import TableIdentifier

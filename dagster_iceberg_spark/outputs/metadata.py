@@ -5,8 +5,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import dagster as dg
 
-from dagster_iceberg_spark.plan.history import HistoryEntry, entries_as_markdown
-from dagster_iceberg_spark.plan.inputs import inputs_as_markdown
+from dagster_iceberg_spark.plan.history import HistoryEntry, entries_as_markdown, inputs_as_markdown
 from dagster_iceberg_spark.plan.markdown import escaped
 from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.lineage import (

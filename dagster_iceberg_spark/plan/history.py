@@ -1,11 +1,12 @@
-"""The history of a table in words: what each snapshot changed, and who made it."""
+"""The history of a table in words, and the inputs of a step: what each snapshot changed, who made it, from what."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from dagster_iceberg_spark.plan.markdown import cell, markdown_table, run_link
 from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.lineage import RUN_ID, UpstreamRead
 from dagster_iceberg_spark.table.scope import listed_keys
 from dagster_iceberg_spark.table.snapshot import Snapshot
 
@@ -110,3 +111,27 @@ def few_keys(keys: Iterable[str]) -> str:
 def entries_as_markdown(entries: Iterable[HistoryEntry]) -> str:
     """Return snapshots as a table in Markdown, with links to their runs in Dagster's UI."""
     return markdown_table(COLUMNS, [(*map(cell, entry.cells()), run_link(entry.run_id) or "") for entry in entries])
+
+
+_COLUMNS: Final = ("asset", "table", "snapshot", "as of (UTC)", "partitions", "written by run")
+
+
+def inputs_as_markdown(reads: Sequence[UpstreamRead]) -> str | None:
+    """Return a table with a row for each read, or None without reads.
+
+    It shows the snapshot that was read, when it was committed, and the run that had written it. Ids are texts: in
+    JavaScript, numbers of their size are rounded.
+    """
+    return markdown_table(_COLUMNS, map(_row, reads)) if reads else None
+
+
+def _row(read: UpstreamRead) -> tuple[str, ...]:
+    snapshot, is_changes = read.snapshot, read.kind is not None and read.since is not None
+    return (
+        cell(read.asset_key),
+        cell(read.table),
+        str(read.snapshot_id or "none"),
+        "" if snapshot is None else f"{snapshot.committed_at:%Y-%m-%d %H:%M:%S}",
+        cell(read.scope or "whole table") + (f", changes since {read.since}" if is_changes else ""),
+        "" if snapshot is None else run_link(snapshot.summary.get(RUN_ID)) or "",
+    )

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -12,7 +12,14 @@ from dagster_iceberg_spark.addressing import spec_scope
 from dagster_iceberg_spark.asset_tables import StoredAsset, advance, drop_branch, mirror_tables
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.catalog.release import Release, publish_release
-from dagster_iceberg_spark.dagster_private import blocking_checks, recorded_events, root_run_of, runs_of_root
+from dagster_iceberg_spark.dagster_private import (
+    RecordedEvent,
+    blocking_checks,
+    recorded_events,
+    root_run_of,
+    runs_of_root,
+    snapshot_of,
+)
 from dagster_iceberg_spark.errors import (
     CommitConflictError,
     ConfigurationError,
@@ -20,7 +27,7 @@ from dagster_iceberg_spark.errors import (
     UnauditedReleaseError,
     UpstreamMissingError,
 )
-from dagster_iceberg_spark.inputs.read_log import snapshots_read
+from dagster_iceberg_spark.inputs.read_log import StepInput, snapshots_read
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan.history import few_keys
 from dagster_iceberg_spark.plan.mirror_options import MIRROR_STATE
@@ -29,10 +36,85 @@ from dagster_iceberg_spark.plan.publication import StagedRows, published_snapsho
 from dagster_iceberg_spark.plan.release import Member, PublishedSnapshot
 from dagster_iceberg_spark.plan.staging import Staging, staged_branch
 from dagster_iceberg_spark.release.asset import step_publishes
-from dagster_iceberg_spark.release.record import StagedMaterialization, staged_materializations
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN, PARTITION_DIGEST
+from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN, PARTITION_DIGEST, STAGED_TOKEN
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The evaluation of a check: whether it allows the release, and the snapshots that the check has looked at."""
+
+    allows: bool
+    snapshot_ids: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedMaterialization:
+    """The newest materialization of an asset by the runs.
+
+    Args:
+        token: The commit token of the snapshot, or None if the step published it.
+        partitions: The keys of its partitions; none for an asset without partitions.
+        checks: The newest evaluation of each check that looked at the snapshot, or at any if none looked at that one.
+    """
+
+    snapshot_id: int
+    token: str | None
+    partitions: tuple[str, ...]
+    checks: Mapping[str, Evaluation] = field(default_factory=dict)
+
+    def unaudited(self, checks: Iterable[str]) -> tuple[str, ...]:
+        """Return what is wrong with each of these checks that has not passed on the snapshot."""
+        found = ((name, self._finding(self.checks.get(name))) for name in sorted(checks))
+        return tuple(f"`{name}` {finding}" for name, finding in found if finding is not None)
+
+    def _finding(self, evaluation: Evaluation | None) -> str | None:
+        if evaluation is None:
+            return "has not been evaluated"
+        if self.snapshot_id not in evaluation.snapshot_ids:
+            looked = " and ".join(map(str, sorted(evaluation.snapshot_ids)))
+            return f"has looked at snapshot {looked}" if looked else "does not say which snapshot it has looked at"
+        return None if evaluation.allows else "has failed"
+
+
+def staged_materializations(
+    events: Iterable[RecordedEvent], reads: Mapping[StepInput, frozenset[int]]
+) -> Mapping[dg.AssetKey, StagedMaterialization]:
+    """Return the newest materialization of each asset, from the events of the runs in order.
+
+    A check has looked at the snapshots that its step has read, at the one that its metadata names, and at the one that
+    its step has staged. A check that fails as a warning does not keep Dagster from executing the downstream steps, and
+    it does not keep a release back.
+    """
+    found: dict[dg.AssetKey, StagedMaterialization] = {}
+    steps: dict[tuple[str, str | None, dg.AssetKey], int] = {}
+    evaluations: list[tuple[RecordedEvent, dg.AssetCheckEvaluation]] = []
+    for item in events:
+        event, snapshot_id = item.event, snapshot_of(item.event)
+        if isinstance(event, dg.AssetCheckEvaluation):
+            evaluations.append((item, event))
+        elif snapshot_id is not None:
+            steps[item.run_id, item.step_key, event.asset_key] = snapshot_id
+            known = found.get(event.asset_key)
+            if known is None or known.snapshot_id != snapshot_id:
+                token = event.metadata.get(STAGED_TOKEN)
+                known = StagedMaterialization(snapshot_id, None if token is None else str(token.value), ())
+            partitions = (*known.partitions, *((event.partition,) if event.partition else ()))
+            found[event.asset_key] = replace(known, partitions=tuple(dict.fromkeys(partitions)))
+    for item, event in evaluations:
+        if (staged := found.get(event.asset_key)) is None:
+            continue
+        read = reads.get((item.run_id, item.step_key or "", "/".join(event.asset_key.path)), frozenset())
+        named = (snapshot_of(event), steps.get((item.run_id, item.step_key, event.asset_key)))
+        looked_at = read | {snapshot_id for snapshot_id in named if snapshot_id is not None}
+        earlier = staged.checks.get(event.check_name)
+        if earlier is None or staged.snapshot_id in looked_at or staged.snapshot_id not in earlier.snapshot_ids:
+            allows = event.passed or event.severity == dg.AssetCheckSeverity.WARN
+            checks = {**staged.checks, event.check_name: Evaluation(allows, looked_at)}
+            found[event.asset_key] = replace(staged, checks=checks)
+    return found
+
 
 _COLUMNS: Final = dg.TableSchema(
     columns=[

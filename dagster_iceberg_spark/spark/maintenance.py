@@ -1,8 +1,16 @@
-"""Maintains a table by Iceberg's Spark procedures."""
+"""Maintains a table by Iceberg's Spark procedures.
 
-from collections.abc import Mapping
-from typing import Any
+Summaries of snapshots that expire are kept, so that the lineage of the rows survives them. Files that belong to no
+snapshot are removed in two phases: one run lists them, a later one removes those still listed. The files of a write in
+progress look the same. They belong to a snapshot when the later run looks again.
+"""
 
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from dagster_iceberg_spark.catalog.description import HDFS_SCHEMES
 from dagster_iceberg_spark.plan.maintenance import (
     Compact,
     ExpireSnapshots,
@@ -14,13 +22,13 @@ from dagster_iceberg_spark.plan.maintenance import (
 from dagster_iceberg_spark.plan.write_request import WriteRequest
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.commit import materialize
-from dagster_iceberg_spark.spark.expired_snapshots import keep_summaries
 from dagster_iceberg_spark.spark.failures import translating
-from dagster_iceberg_spark.spark.orphans import remove_orphans
+from dagster_iceberg_spark.spark.own_tables import OwnTable, replace_rows, rows_about
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import refresh
+from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.commit import Commit
-from dagster_iceberg_spark.table.snapshot import TableState
+from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 
 def perform(session: IcebergSession, state: TableState, action: Procedure, *, run_id: str) -> Mapping[str, Any]:
@@ -88,3 +96,92 @@ def _arguments_of_compaction(state: TableState, action: Compact) -> dict[str, st
         if field is not None:
             arguments["where"] = sql.text(sql.time_window(field.name, field.type, action.start, action.end))
     return arguments
+
+
+EXPIRED_SNAPSHOTS: Final = OwnTable(
+    lineage.EXPIRED_SNAPSHOTS_TABLE,
+    "table_uuid STRING, table_name STRING, snapshot_id BIGINT, parent_snapshot_id BIGINT, committed_at TIMESTAMP, "
+    "operation STRING, summary MAP<STRING, STRING>",
+)
+
+
+def keep_summaries(session: IcebergSession, state: TableState, snapshots: Sequence[Snapshot]) -> int:
+    """Add the snapshots that are not kept yet, and return their number."""
+    recorded = rows_about(session, EXPIRED_SNAPSHOTS, state)
+    known = set() if recorded is None else {row[0] for row in recorded.select("snapshot_id").collect()}
+    rows = [
+        (
+            state.uuid,
+            str(state.identifier),
+            snapshot.snapshot_id,
+            snapshot.parent_snapshot_id,
+            snapshot.committed_at,
+            snapshot.operation,
+            {**snapshot.summary, **_row_lineage(snapshot)},
+        )
+        for snapshot in snapshots
+        if snapshot.snapshot_id not in known
+    ]
+    if rows:
+        replace_rows(session, EXPIRED_SNAPSHOTS, state, rows, recorded)
+    return len(rows)
+
+
+def _row_lineage(snapshot: Snapshot) -> dict[str, str]:
+    numbers = {lineage.SEQUENCE_NUMBER: snapshot.sequence_number, lineage.FIRST_ROW_ID: snapshot.first_row_id}
+    return {key: str(number) for key, number in numbers.items() if number is not None}
+
+
+ORPHAN_FILES: Final = OwnTable(
+    "dagster_orphan_files", "table_uuid STRING, path STRING, listed_at TIMESTAMP, run_id STRING"
+)
+_VIEW: Final = "dagster_iceberg_spark_orphans"
+_LONG_AGO: Final = dt.datetime(1970, 1, 2, tzinfo=dt.timezone.utc)
+
+
+def remove_orphans(session: IcebergSession, state: TableState, *, older_than_ms: int, run_id: str) -> Mapping[str, Any]:
+    """List the files that belong to no snapshot. Remove those that an earlier run has listed too."""
+    older_than = sql.instant(older_than_ms)
+    found = _procedure(session, state, older_than=older_than, dry_run="true", prefix_listing=lists_by_prefix(state))
+    recorded = rows_about(session, ORPHAN_FILES, state)
+    earlier = {} if recorded is None else {row["path"]: row for row in recorded.collect()}
+    removable = [path for path in found if path in earlier and earlier[path]["run_id"] != run_id]
+    removed = frozenset(_removed(session, state, removable, older_than) if removable else ())
+    if found or earlier:
+        now = dt.datetime.now(dt.timezone.utc)
+        left = [path for path in found if path not in removed]
+        replace_rows(session, ORPHAN_FILES, state, [(state.uuid, path, now, run_id) for path in left])
+    return {"removed_files": len(removed), "listed_files": len(found) - len(removed)}
+
+
+def _removed(session: IcebergSession, state: TableState, paths: Sequence[str], older_than: str) -> list[str]:
+    """Remove files by Iceberg's procedure, which compares them with the snapshots once more. Return their paths.
+
+    The procedure skips files that do not begin with the location, as text: it lists `/lake` as `file:/lake`.
+    """
+    place = urlsplit(state.location).path
+    listed_location = paths[0][: paths[0].index(place) + len(place)] if place in paths[0] else state.location
+    frame = session.spark.createDataFrame(
+        [(path, _LONG_AGO) for path in paths], "file_path STRING, last_modified TIMESTAMP"
+    )
+    frame.createOrReplaceTempView(_VIEW)
+    try:
+        return _procedure(
+            session,
+            state,
+            older_than=older_than,
+            location=sql.text(listed_location),
+            file_list_view=sql.text(_VIEW),
+        )
+    finally:
+        session.spark.catalog.dropTempView(_VIEW)
+
+
+def lists_by_prefix(state: TableState) -> str:
+    """Return whether the catalog's own client lists the files. Hadoop knows local files and HDFS."""
+    return str(urlsplit(state.location).scheme not in ("", "file", *HDFS_SCHEMES)).lower()
+
+
+def _procedure(session: IcebergSession, state: TableState, **arguments: str) -> list[str]:
+    call = sql.call(session.catalog.name, "remove_orphan_files", state.identifier, **arguments)
+    return [row[0] for row in session.spark.sql(call).collect()]

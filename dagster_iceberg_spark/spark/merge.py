@@ -18,7 +18,7 @@ from dagster_iceberg_spark.catalog.files import data_files
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import CommitConflictError
 from dagster_iceberg_spark.plan.adoption import leaves_alone
-from dagster_iceberg_spark.plan.merge_settings import (
+from dagster_iceberg_spark.plan.merging import (
     MAXIMUM_LISTED_FILES,
     SHUFFLE_PARTITIONS,
     MergeSize,

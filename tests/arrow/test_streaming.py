@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dagster_iceberg_spark.arrow.streaming import READ_AHEAD_BYTES, READ_AHEAD_DECODED_BYTES, batches_of
+from dagster_iceberg_spark.arrow.scan import READ_AHEAD_BYTES, READ_AHEAD_DECODED_BYTES, batches_of
 
 MB = 1024 * 1024
 

@@ -17,7 +17,6 @@ from dagster_iceberg_spark.plan.maintenance import (
     RewritePositionDeletes,
 )
 from dagster_iceberg_spark.spark import maintenance as procedures
-from dagster_iceberg_spark.spark import orphans
 from tests.behaviour.crashing import Crash, wrap
 from tests.behaviour.maintaining import PATIENT
 from tests.lakes import hours_asset
@@ -59,7 +58,7 @@ def arm(crash: Crash) -> None:
         case "after", "the summaries are kept":
             wrap(procedures, "keep_summaries", after=lambda *_: crash.die())
         case "after", "orphans are removed":
-            wrap(orphans, "_removed", after=lambda *_: crash.die())
+            wrap(procedures, "_removed", after=lambda *_: crash.die())
         case _:
             _around(crash, when, ACTIONS[what])
 

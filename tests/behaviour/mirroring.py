@@ -11,8 +11,8 @@ import pyarrow as pa
 from dagster_iceberg_spark import DuckLakeMirror
 from dagster_iceberg_spark.arrow.uuids import texts_in, with_texts
 from dagster_iceberg_spark.catalog.tables import tables_of
+from dagster_iceberg_spark.mirror.copies import s3_secret
 from dagster_iceberg_spark.mirror.creation import attached
-from dagster_iceberg_spark.mirror.store import s3_secret
 from dagster_iceberg_spark.plan.mirror_options import MirrorMode
 from tests.lakes import Lake
 

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark import IcebergPySparkIOManager
-from dagster_iceberg_spark.arrow import streaming
+from dagster_iceberg_spark.arrow import scan
 from tests.behaviour.test_loads import ANNOTATIONS, DAYS, SINGLE_RUN, as_arrow, capture
 from tests.lakes import Lake, frame_asset, hours_asset, metadata_of
 
@@ -680,7 +680,7 @@ def test_files_are_read_when_their_batches_are_asked_for(lake: Lake, monkeypatch
         assert t.read_next_batch().num_rows == 1
         t.read_all()
 
-    monkeypatch.setattr(streaming, "READ_AHEAD_BYTES", 0)
+    monkeypatch.setattr(scan, "READ_AHEAD_BYTES", 0)
     result = lake.materialize(reader, upstream.to_source_asset(), selection=[reader], raise_on_error=False)
     assert "FileNotFoundError" in str(next(event for event in result.all_events if event.is_step_failure))
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dagster_iceberg_spark.plan import merge_settings as merge_settings_module
-from dagster_iceberg_spark.plan.merge_settings import GROUP_FILTER, SHUFFLE_PARTITIONS, MergeSize, merge_settings
+from dagster_iceberg_spark.plan import merging as merging_module
+from dagster_iceberg_spark.plan.merging import GROUP_FILTER, SHUFFLE_PARTITIONS, MergeSize, merge_settings
 from dagster_iceberg_spark.spark import merge as module
 from dagster_iceberg_spark.spark.session import configured
 from tests.lakes import Lake, error_of, frame_asset, metadata_of
@@ -177,7 +177,7 @@ def test_keys_of_a_narrower_type_are_looked_for_among_the_table_s(
 
 @pytest.mark.full
 def test_a_merge_leaves_no_setting_behind(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merge_settings_module, "MINIMUM_PARTITIONS", 1)
+    monkeypatch.setattr(merging_module, "MINIMUM_PARTITIONS", 1)
     seen: list[Mapping[str, str]] = []
 
     @contextmanager

@@ -22,7 +22,7 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from dagster_iceberg_spark.arrow import staging
-from dagster_iceberg_spark.spark import arrow_frames
+from dagster_iceberg_spark.spark import frames
 from tests.behaviour.test_loads import DAYS, MATRIX, capture, plain
 from tests.lakes import Lake, arrow_of, error_of, frame_asset
 
@@ -202,8 +202,8 @@ def test_a_column_of_nothing_but_null_fits_one_that_is_there(lake: Lake) -> None
 def test_batches_are_written_as_they_come(lake: Lake, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The iterator is asked for the next batch when the one before has gone: to a file, or in a chunk to a server."""
     rows = 250_000 if engine == "classic" else 50_000
-    monkeypatch.setattr(arrow_frames, "CHUNK_BYTES", 2_000_000)
-    monkeypatch.setattr(arrow_frames, "SENT_BYTES", 1_500_000)
+    monkeypatch.setattr(frames, "CHUNK_BYTES", 2_000_000)
+    monkeypatch.setattr(frames, "SENT_BYTES", 1_500_000)
     alive: list[int] = []
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -265,11 +265,11 @@ class OnlyHere(PyArrowFileIO):
 def test_a_long_stream_reaches_a_server(
     lake: Lake, way: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(arrow_frames, "SENT_BYTES", 150_000)
+    monkeypatch.setattr(frames, "SENT_BYTES", 150_000)
     if way != "by the warehouse":
         properties = {"py-io-impl": f"{__name__}.{OnlyHere.__name__}"}
         store = staging.Store(f"onlyhere://{lake.directory}/wh", properties)
-        monkeypatch.setattr(arrow_frames, "warehouse_of", lambda _: store)
+        monkeypatch.setattr(frames, "warehouse_of", lambda _: store)
     seen: list[list[Path]] = []
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -277,7 +277,7 @@ def test_a_long_stream_reaches_a_server(
             seen.append(staged_files(lake))
             yield batch
 
-    with caplog.at_level(logging.DEBUG, logger=arrow_frames.__name__):
+    with caplog.at_level(logging.DEBUG, logger=frames.__name__):
         lake.materialize(streaming(batches))
     assert lake.rows("t", "id") == list(range(600))
     assert any(seen) == (way == "by the warehouse")
@@ -288,7 +288,7 @@ def test_a_long_stream_reaches_a_server(
 @pytest.mark.each_engine("all")
 @pytest.mark.parametrize("engine", ["connect"], indirect=True)
 def test_a_long_stream_that_breaks_leaves_no_staged_file(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow_frames, "SENT_BYTES", 150_000)
+    monkeypatch.setattr(frames, "SENT_BYTES", 150_000)
     seen: list[bool] = []
 
     def batches() -> Iterator[pa.RecordBatch]:

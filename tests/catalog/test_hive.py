@@ -12,7 +12,7 @@ from hive_metastore.ttypes import NoSuchObjectException, Table
 
 from dagster_iceberg_spark.catalog import look as look_module
 from dagster_iceberg_spark.catalog.look import look
-from dagster_iceberg_spark.config.hive_catalog import HiveCatalog
+from dagster_iceberg_spark.config.catalogs import HiveCatalog
 from dagster_iceberg_spark.errors import CatalogUnavailableError, ConfigurationError, NotAnIcebergTableError
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from tests.lakes import free_port

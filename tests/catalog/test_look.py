@@ -25,7 +25,6 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestampType, TimestamptzType
 
 from dagster_iceberg_spark.catalog import look as look_module
-from dagster_iceberg_spark.catalog import pointer
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import data_files
 from dagster_iceberg_spark.catalog.look import look, open_catalog
@@ -250,7 +249,7 @@ def test_a_metadata_file_deleted_by_a_concurrent_commit_is_no_error(
     stale = table.metadata_location
     table.append(rows(row(NOON, "AA")))
     pointed = iter([stale, table.metadata_location])
-    monkeypatch.setattr(pointer, "_pointer", lambda *_: next(pointed))
+    monkeypatch.setattr(look_module, "_pointer", lambda *_: next(pointed))
     Path(stale.removeprefix("file://")).unlink()
     state = look(lake, FLIGHTS)
     assert state is not None

@@ -16,7 +16,7 @@ from dagster_iceberg_spark import (
 )
 from dagster_iceberg_spark.catalog.aws_identity import AwsIdentity
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.config.authentication import NoAuthentication
+from dagster_iceberg_spark.config.rest_catalog import NoAuthentication
 from dagster_iceberg_spark.versions import ICEBERG_AWS_BUNDLE
 
 KEYS = AwsCredentials(access_key_id="AKIAEXAMPLE", secret_access_key="hushhush")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dagster_iceberg_spark.config.hive_catalog import HiveCatalog
+from dagster_iceberg_spark.config.catalogs import HiveCatalog
 from dagster_iceberg_spark.errors import ConfigurationError
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from dagster_iceberg_spark.config.catalogs import SparkCatalogByName
 from dagster_iceberg_spark.config.s3_store import S3Store
-from dagster_iceberg_spark.config.spark_catalog import SparkCatalogByName
 from dagster_iceberg_spark.errors import ConfigurationError
 
 

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark.errors import ChangesUnknownError, ConfigurationError
-from dagster_iceberg_spark.inputs import changes
-from dagster_iceberg_spark.inputs.annotation import InputAnnotation
-from dagster_iceberg_spark.inputs.changes import with_changes
-from dagster_iceberg_spark.inputs.read_request import ReadRequest
+from dagster_iceberg_spark.inputs import read_position
+from dagster_iceberg_spark.inputs.read_position import with_changes
+from dagster_iceberg_spark.inputs.read_request import InputAnnotation, ReadRequest
 from dagster_iceberg_spark.plan.incremental import Changes
 from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds, DataFile
 from dagster_iceberg_spark.plan.read import ReadPlan, plan_read
@@ -112,7 +111,7 @@ def test_an_unclear_position_is_refused_as_it_is_told() -> None:
 
 def test_removed_files_count_only_where_the_input_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     bounds = ColumnBounds(utc(2013, 1, 1, 5), utc(2013, 1, 1, 9), may_hold_null=False)
-    monkeypatch.setattr(changes, "removed_files", lambda *_, **__: [DataFile("f", {"ts": bounds})])
+    monkeypatch.setattr(read_position, "removed_files", lambda *_, **__: [DataFile("f", {"ts": bounds})])
     with pytest.raises(ChangesUnknownError, match="removed or rewrote"):
         Read(appended(1), rewrote(2), scope=daily("2013-01-01")).after(1)
     elsewhere = Read(appended(1), rewrote(2), scope=daily("2013-01-02")).after(1)

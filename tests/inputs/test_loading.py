@@ -8,8 +8,7 @@ import pytest
 
 from dagster_iceberg_spark.errors import UpstreamMissingError
 from dagster_iceberg_spark.inputs import loading
-from dagster_iceberg_spark.inputs.annotation import InputAnnotation
-from dagster_iceberg_spark.inputs.read_request import ReadRequest
+from dagster_iceberg_spark.inputs.read_request import InputAnnotation, ReadRequest
 from dagster_iceberg_spark.plan.read_options import parse_read_options
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.scope import PartitionScope

@@ -7,7 +7,7 @@ import dagster as dg
 
 from dagster_iceberg_spark.dagster_private import RecordedEvent
 from dagster_iceberg_spark.inputs.read_log import StepInput
-from dagster_iceberg_spark.release.record import StagedMaterialization, staged_materializations
+from dagster_iceberg_spark.release.step import StagedMaterialization, staged_materializations
 
 KEY = dg.AssetKey("t")
 

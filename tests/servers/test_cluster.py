@@ -10,7 +10,7 @@ import pytest
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
 from dagster_iceberg_spark.resource import SESSIONS
-from dagster_iceberg_spark.spark import arrow_frames
+from dagster_iceberg_spark.spark import frames
 from dagster_iceberg_spark.spark.versions.spark_4_1 import Spark41
 from tests.lakes import CONNECT_CONF, JARS, SPARK_CONF, ConnectServer, Lake, frame_asset, while_it_writes
 from tests.servers.cluster import SparkCluster
@@ -157,7 +157,7 @@ def test_an_executor_killed_while_a_stream_arrives_costs_no_rows(
         cluster.kill_an_executor(lake.session)
 
     if way == "sent":
-        monkeypatch.setattr(arrow_frames, "warehouse_of", lambda _: None)
+        monkeypatch.setattr(frames, "warehouse_of", lambda _: None)
         killed = after_first("on_disk", kill, monkeypatch)
     else:
         killed = after_first("overwrite_filter", kill, monkeypatch)

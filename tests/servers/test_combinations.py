@@ -28,7 +28,7 @@ from dagster_iceberg_spark import (
 from dagster_iceberg_spark.catalog import release as releases
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.release import step
-from dagster_iceberg_spark.spark import orphans, sql
+from dagster_iceberg_spark.spark import maintenance, sql
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from tests.behaviour.maintaining import AT_ONCE, figures, maintain
 from tests.lakes import (
@@ -281,7 +281,7 @@ def removes_an_orphan(lake: Lake) -> None:
         stream.write(b"nothing")
     two_days_ago = sql.instant(int((time.time() - 2 * 86_400) * 1000))
     listed = path.replace("file:///", "file:/")
-    assert orphans._removed(lake.spark.iceberg_session, state, [listed], two_days_ago) == [listed]
+    assert maintenance._removed(lake.spark.iceberg_session, state, [listed], two_days_ago) == [listed]
     assert not table.io.new_input(path).exists()
     assert len(lake.rows("t")) == 5 * 24
 

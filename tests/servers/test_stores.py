@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from dagster_iceberg_spark import AwsCredentials, GlueCatalog, RestCatalog, S3Store, SigV4, SqlCatalog
-from dagster_iceberg_spark.config.authentication import NoAuthentication
+from dagster_iceberg_spark.config.rest_catalog import NoAuthentication
 from tests.lakes import Lake, frame_asset, open_lake
 from tests.servers.combinations import VENDED
 from tests.servers.guards import GuardedProxy, LateStore, SigningProxy, VendingProxy, takes_keys, takes_sigv4
@@ -63,7 +63,7 @@ import sys, time
 import dagster as dg
 from pathlib import Path
 from dagster_iceberg_spark import AwsCredentials, IcebergPySparkIOManager, IcebergSparkResource, S3Store, SqlCatalog
-from dagster_iceberg_spark.config.authentication import NoAuthentication
+from dagster_iceberg_spark.config.rest_catalog import NoAuthentication
 from dagster_iceberg_spark.catalog import aws_credentials as found
 from dagster_iceberg_spark.catalog.aws_identity import AwsKeys
 from dagster_iceberg_spark.spark import jvm_credentials as credentials
