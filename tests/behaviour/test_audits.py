@@ -145,12 +145,12 @@ def test_a_warning_is_published_and_recorded(lake: Lake) -> None:
     [
         ("max(v) < 0", "max(v) = 1"),
         ("avg(v) < 0 and max(v) = 1 -- a comment", "avg(v) = 1.0, max(v) = 1"),
-        ("percentile_approx(v, 0.5) < 0", "percentile_approx(v, 0.5) = 1"),
+        ({"not_null": ["w"]}, "NULL in w = 24, such as (ts="),
         ("every(v < 0)", "Hint: "),
         ("v IN (2, 3)", "failing rows = 24, such as (ts="),
         ("NOT (v = 1) AND `v` < 3", "failing rows = 24, such as (ts="),
         ({"unique": ["v"]}, "repeated rows = 23, such as (v=1, number of rows=24)"),
-        ({"not_null": ["w"]}, "NULL in w = 24, such as (ts="),
+        ("percentile_approx(v, 0.5) < 0", "percentile_approx(v, 0.5) = 1"),
     ],
     ids=str,
 )

@@ -97,7 +97,7 @@ WIDENED: dict[str, tuple[pa.Array, str, list[Any]]] = {
     "large_string": (pa.array(["a"], pa.large_string()), "string", ["a"]),
     "string_view": (pa.array(["a"], pa.string_view()), "string", ["a"]),
     "fixed binary": (pa.array([b"ab"], pa.binary(2)), "binary", [b"ab"]),
-    "uuid": (pa.array([uuid.UUID(int=1).bytes], pa.uuid()), "binary", [uuid.UUID(int=1).bytes]),
+    "uuid": (pa.array([uuid.UUID(int=1).bytes], pa.uuid()), "string", [str(uuid.UUID(int=1))]),
     "nanoseconds": (pa.array([1000], pa.timestamp("ns")), "timestamp", [dt.datetime(1970, 1, 1, 0, 0, 0, 1)]),  # noqa: DTZ001
     "zone": (
         pa.array([0], pa.timestamp("s", "Asia/Tokyo")),

@@ -48,6 +48,8 @@ PROPERTIES: tuple[Mapping[str, str], ...] = (
     {"format-version": "3"},
     {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")},
 )
+DEFAULTS: tuple[tuple[Leaf, Any], ...] = ((Leaf("STRING"), "EU"), (Leaf("INT"), 7), (Leaf("BOOLEAN"), True))
+"""Of columns that another engine adds (Iceberg spec, "Default values")."""
 MERGES = ("upsert", "delete_insert", "insert_only")
 DISPOSITIONS = ("replace", "replace", "append", *MERGES, "replace_where", "overwrite_partitions")
 
@@ -63,6 +65,7 @@ class World:
         self.renames: dict[str, str] = {}
         self.former: set[str] = set()
         self.versions: dict[int, tuple[dict[str, Kind], list[Row]]] = {}
+        self.defaults: dict[str, Any] = {}
         self.columns: dict[str, Kind] = {}
         self.rows: list[Row] = []
         self.added: list[Row] = []
@@ -95,6 +98,8 @@ class World:
 
     def step(self) -> None:
         steps: list[Callable[[], None]] = [self.write] * 4 + [self.filter, self.filter, self.copy, self.compact]
+        if self.properties.get("format-version") == "3" and hasattr(self.lake.session, "_jvm"):
+            steps.append(self.add_a_default)
         self.random.choice(steps)() if self.snapshots else self.write()
 
     def write(self) -> None:
@@ -123,6 +128,7 @@ class World:
         assert result.success, f"{error_of(result)}\n{self}"
         self.columns = schemas.evolved_fields(self.columns, frame, drops=drops)
         if drops:
+            self.defaults = {name: value for name, value in self.defaults.items() if name in self.columns}
             self._rewrite(lambda row: schemas.pruned(row, Struct(tuple(self.columns.items()))))
             self._begin_a_copy()
         self._write_to_the_model(disposition, keys, [new for _, new in pairs], where)
@@ -138,6 +144,26 @@ class World:
             f"call lake.system.rewrite_data_files(`table` => 'db.{self.name}', `options` => map('rewrite-all', 'true'))"
         ).collect()
         self._count_snapshots(None)
+
+    def add_a_default(self) -> None:
+        """Another engine adds a column: the rows that are there have its default, and so have new rows without it."""
+        free = [name for name in schemas.NAMES if name not in {*self.columns, *self.former}]
+        if not free:
+            return
+        (kind, default), name = self.random.choice(DEFAULTS), self.random.choice(free)
+        self.history.append(f"add {name} with the default {default!r}")
+        spark: Any = self.lake.session
+        iceberg = spark._jvm.org.apache.iceberg
+        table = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"lake.db.{self.name}")
+        literal = iceberg.expressions.Literal.of(default)
+        iceberg_type = iceberg.types.Types.fromPrimitiveString(kind.sql.lower())
+        table.updateSchema().addColumn(None, name, iceberg_type, None, literal).commit()
+        self.columns[name], self.defaults[name] = kind, default
+        self._rewrite(lambda row: {**row, name: default})
+        self.read()
+
+    def _with_defaults(self, row: Row) -> Row:
+        return {**self.defaults, **row}
 
     def _count_snapshots(self, more: int | None) -> None:
         found = self.lake.table(self.name).snapshots()
@@ -156,6 +182,8 @@ class World:
         self.renames[schemas.quoted(before)] = after
         self.former.add(before)
         self.history.append(f"rename {before} to {after}")
+        if before in self.defaults:
+            self.defaults[after] = self.defaults.pop(before)
         self.columns = {after if name == before else name: kind for name, kind in self.columns.items()}
         self._rewrite(lambda row: {after if name == before else name: value for name, value in row.items()})
         return after, self.columns[after]
@@ -233,6 +261,7 @@ class World:
             self._remove([row for row in owned if row["id"] in new])
             known = {row["id"] for row in updated}
             rows = [*updated, *(row for row in rows if row["id"] not in known)]
+        rows = list(map(self._with_defaults, rows))
         self.rows += rows
         self.added += rows
         self.is_rewritten |= disposition != "append"

@@ -102,7 +102,6 @@ def test_a_table_is_an_asset_with_its_columns_and_its_place(lake: Lake) -> None:
     assert (spec.partitions_def, spec.metadata["partition_expr"]) == (dg.DailyPartitionsDefinition("2024-03-05"), "at")
 
 
-@pytest.mark.sample(4)
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("fields", "partitions", "column"),

@@ -1,19 +1,22 @@
 """How far an asset has read, according to its own table's snapshots, and which scan finds the new rows."""
 
 import itertools
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
-from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.errors import ChangesConsumedError, ConfigurationError
 from dagster_iceberg_spark.plan.incremental import (
     OutputTable,
     Position,
     agreed,
     furthest,
     position_of,
+    refuse_consumed,
     refuse_loss,
     replacing_what_was_read_anew,
     scan_of,
@@ -357,6 +360,27 @@ def test_a_write_that_would_replace_the_rows_of_earlier_changes_is_refused(
     refuse_loss(asked, written_from(read(7), own), OWN)
     refuse_loss(asked, written_from(read(7), whole), OWN)
     refuse_loss(asked, written_from(whole), OWN)
+
+
+def refusal_of_consumed(state: TableState, *, known: int | None, partitions: PartitionScope) -> str | None:
+    """What the message says has read the changes first, or None if the write is not refused."""
+    ours = replace(written_from(read(9, output_heads=(("own", known),))), scope=partitions)
+    is_pending = partial(operator.eq, state.snapshots.get(3))
+    try:
+        refuse_consumed(state, ours, options("append"), is_pending=is_pending, subject="db.own")
+    except ChangesConsumedError as error:
+        return str(error)
+    return None
+
+
+def test_changes_that_another_run_has_read_first_are_not_written_again() -> None:
+    state = line(wrote(), wrote(read(8), keys_of=keys("b")), wrote(read(8)), wrote(asset="other"))
+    consumed = refusal_of_consumed(state, known=1, partitions=keys("b")) or ""
+    assert "found snapshot 2 of the same asset, which has read them too. Hint: run it again" in consumed
+    assert refusal_of_consumed(state, known=1, partitions=keys("a")) is None  # other partitions have read them
+    assert refusal_of_consumed(state, known=2, partitions=keys("b")) is None  # the only one since is our own attempt
+    lost = refusal_of_consumed(line(wrote()), known=7, partitions=keys("b")) or ""
+    assert "found a table without the snapshot 7 that it had when they were read" in lost
 
 
 def test_rows_that_were_read_before_are_not_appended_again() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from dagster_iceberg_spark.spark import expressions
 from dagster_iceberg_spark.spark.sql import constant_text
+from dagster_iceberg_spark.table.partitioning import PartitionField, Transform
 from dagster_iceberg_spark.table.predicate import (
     EVERY_ROW,
     NO_ROW,
@@ -21,6 +22,7 @@ from dagster_iceberg_spark.table.predicate import (
     all_of,
     any_of,
 )
+from dagster_iceberg_spark.table.schema import TIMESTAMPTZ, Field
 from tests.table.samples import utc, wall
 
 
@@ -52,6 +54,7 @@ LITERALS = {
     "decimal": (Decimal(7), "7BD"),
     "large number": (2**63, "9223372036854775808BD"),
     "boolean": (True, "TRUE"),
+    "bytes": (b"\x01\xff", "X'01ff'"),
     "date": (dt.date(2013, 1, 2), "DATE '2013-01-02'"),
     "wall clock": (dt.datetime(2013, 1, 2), "TIMESTAMP_NTZ '2013-01-02 00:00:00.000000'"),  # noqa: DTZ001
     "instant": (
@@ -99,3 +102,21 @@ def test_how_a_text_starts_is_pushed_down_only_where_spark_keeps_null_from_it() 
     assert expressions.condition(And((starts, Not(starts)))) == f"({pushed}) AND (NOT ({pushed}))"
     assert expressions.condition(Or((other, Not(starts)))) == f"(`t` IS NULL) OR (NOT ({held}))"
     assert expressions.condition(Not(And((starts, other)))) == f"NOT (({held}) AND (`t` IS NULL))"
+
+
+MICROS = "unix_micros(CAST(`at` AS TIMESTAMP_LTZ))"
+DAY_OF_INSTANT = f"(({MICROS}) - pmod({MICROS}, 86400000000L)) DIV 86400000000L"
+
+
+@pytest.mark.parametrize(
+    ("transform", "value"),
+    [
+        ("year", f"year(date_from_unix_date(CAST({DAY_OF_INSTANT} AS INT))) - 1970"),
+        ("day", DAY_OF_INSTANT),
+        ("hour", f"(({MICROS}) - pmod({MICROS}, 3600000000L)) DIV 3600000000L"),
+        ("identity", MICROS),
+    ],
+)
+def test_an_instant_is_in_the_same_partition_in_every_zone(transform: str, value: str) -> None:
+    field, column = PartitionField("at", Transform(transform)), Field("at", TIMESTAMPTZ)
+    assert expressions.partition_value(field, column, "lake") == value
