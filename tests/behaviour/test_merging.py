@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import os
 import dagster as dg
 import pyarrow as pa
 import pytest
@@ -583,15 +584,15 @@ def test_a_column_that_is_not_there_is_named(classic_lake: Lake) -> None:
     assert len(classic_lake.summaries("t")) == 1
 
 
-Row = tuple[int | None, str | None, int]
+Row = tuple[int | None, str | None, int | None]
 
 
-def after(stored: Sequence[Row], batch: Sequence[tuple[Row, bool]], rules: dict[str, Any]) -> Counter[Row]:
-    """What a merge leaves, in Python: rows of key, text and number."""
+def after(stored: Sequence[Row], batch: Sequence[tuple[Row, bool | None]], rules: dict[str, Any]) -> Counter[Row]:
+    """What a merge leaves, in Python: rows of key, text and number. NULL is the last number, and no mark."""
     strategy, dedup = rules.get("strategy", "upsert"), rules.get("dedup_sort")
     if dedup:
-        best = {row[0]: max(item[2] for item, _ in batch if item[0] == row[0]) for row, _ in batch}
-        batch = [(row, gone) for row, gone in batch if row[2] == best[row[0]]]
+        best = {row[0]: max((number(item) for item, _ in batch if item[0] == row[0])) for row, _ in batch}
+        batch = [(row, gone) for row, gone in batch if number(row) == best[row[0]]]
     gone = {row[0] for row, is_gone in batch if is_gone}
     live = [row for row, is_gone in batch if not is_gone]
     known, keys = {row[0] for row in stored}, {row[0] for row, _ in batch}
@@ -606,20 +607,25 @@ def after(stored: Sequence[Row], batch: Sequence[tuple[Row, bool]], rules: dict[
         other = by_key.get(row[0]) if row[0] in by_key else None
         if other is None:
             left += [] if rules.get("sync") else [row]
-        elif rules.get("when_matched") and not other[2] > row[2]:
+        elif rules.get("when_matched") and not (row[2] is not None and number(other) > row[2]):
             left.append(row)
         elif row[0] not in gone:
             left.append((row[0], row[1] if rules.get("exclude_columns") else other[1], other[2]))
     return Counter([*left, *new])
 
 
+def number(row: Row) -> int:
+    """The number of a row, with NULL below all others."""
+    return -1 if row[2] is None else row[2]
+
+
 def rows_of(keys: st.SearchStrategy[Any], *, unique: bool) -> st.SearchStrategy[list[Row]]:
-    row = st.tuples(keys, st.sampled_from([None, "a", "b"]), st.integers(0, 3))
+    row = st.tuples(keys, st.sampled_from([None, "a", "b"]), st.sampled_from([None, 0, 1, 2, 3]))
     return st.lists(row, max_size=6, unique_by=(lambda item: item[0]) if unique else None)
 
 
 @st.composite
-def merges(draw: st.DrawFn) -> tuple[list[Row], list[tuple[Row, bool]], dict[str, Any]]:
+def merges(draw: st.DrawFn) -> tuple[list[Row], list[tuple[Row, bool | None]], dict[str, Any]]:
     rules: dict[str, Any] = {"strategy": draw(st.sampled_from(["upsert", "insert_only", "delete_insert"]))}
     keys: st.SearchStrategy[Any] = st.integers(0, 5)
     if draw(st.booleans()):
@@ -632,14 +638,15 @@ def merges(draw: st.DrawFn) -> tuple[list[Row], list[tuple[Row, bool]], dict[str
     if draw(st.booleans()):
         rules["dedup_sort"] = "v desc"
         batch = list({(row[0], row[2]): row for row in draw(rows_of(keys, unique=False))}.values())
-    marks = [False] * len(batch)
+    marks: list[bool | None] = [False] * len(batch)
     if rules["strategy"] != "insert_only" and draw(st.booleans()):
         rules["hard_delete"] = "gone"
-        marks = draw(st.lists(st.booleans(), min_size=len(batch), max_size=len(batch)))
+        mark = st.sampled_from([True, False, None])
+        marks = draw(st.lists(mark, min_size=len(batch), max_size=len(batch)))
     return stored, list(zip(batch, marks, strict=True)), rules
 
 
-def shown(rows: Sequence[Row], *marks: Sequence[bool]) -> str:
+def shown(rows: Sequence[Row], *marks: Sequence[bool | None]) -> str:
     """A query for the rows, and for what marks them."""
     names = ["id", "n", "v", *(["gone"] if marks else [])]
     types = ["bigint", "string", "bigint", *(["boolean"] if marks else [])]
@@ -653,10 +660,10 @@ def shown(rows: Sequence[Row], *marks: Sequence[bool]) -> str:
 
 
 @pytest.mark.full
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=int(os.environ.get("MERGES", "10")), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=merges())
 def test_a_merge_leaves_what_a_model_of_it_leaves(
-    lake: Lake, case: tuple[list[Row], list[tuple[Row, bool]], dict[str, Any]]
+    lake: Lake, case: tuple[list[Row], list[tuple[Row, bool | None]], dict[str, Any]]
 ) -> None:
     stored, batch, rules = case
     lake.session.sql("drop table if exists lake.db.t")
@@ -666,9 +673,14 @@ def test_a_merge_leaves_what_a_model_of_it_leaves(
         lake.session.sql(f"insert into lake.db.t {shown(stored)}")
     before = len(lake.summaries("t"))
     marks = [[gone for _, gone in batch]] if "hard_delete" in rules else []
-    lake.materialize(merging(shown([row for row, _ in batch], *marks), **rules))
+    result = lake.materialize(merging(shown([row for row, _ in batch], *marks), **rules))
     found = Counter(tuple(row.values()) for row in lake.arrow("t").to_pylist())
     assert found == after(stored, batch, rules)
+    inserted, updated, deleted, _ = counts(result)
+    assert inserted - deleted == found.total() - len(stored)
+    if rules["strategy"] != "delete_insert":  # a key has one row
+        kept = {row[0]: row for row in found}
+        assert updated == sum(row[0] in kept and kept[row[0]] != row for row in stored)
     assert len(lake.summaries("t")) == before + 1
 
 

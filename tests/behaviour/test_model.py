@@ -150,6 +150,8 @@ class TableMachine(RuleBasedStateMachine):
         self.main_has_snapshots = False
         self.exists = False
         self.branch = model.MAIN
+        self.order: list[str] = []
+        self.has_cached = False
         self.asset_names: dict[str, str] = {}
         self.table_names: dict[str, str] = {}
         self.former_names: dict[str, str] = {}
@@ -208,10 +210,13 @@ class TableMachine(RuleBasedStateMachine):
         """What the model calls the table's column."""
         return next((known for known, current in self.table_names.items() if current == name), name)
 
+    def _renamed_columns(self) -> set[str]:
+        """The columns that the asset has another name for than the table."""
+        return {name for name in self.model.columns if self.in_asset(name) != self.in_table(name)}
+
     def _takes_from_main(self, dropped: Sequence[str]) -> bool:
         """Say whether a write to another branch would drop or rename a column."""
-        is_renamed = any(self.in_asset(name) != self.in_table(name) for name in self.model.columns)
-        return self.branch != model.MAIN and self.exists and (is_renamed or bool(dropped))
+        return self.branch != model.MAIN and self.exists and (bool(self._renamed_columns()) or bool(dropped))
 
     def _start_a_branch(self) -> None:
         """Count the empty snapshot of Iceberg's that a branch begins with where main has none."""
@@ -222,6 +227,9 @@ class TableMachine(RuleBasedStateMachine):
     @invariant()
     def is_a_step(self) -> None:
         TableMachine.steps += 1
+
+    def teardown(self) -> None:
+        self.lake.session.catalog.clearCache()
 
     # ------------------------------------------------------------------------------------------------- its own asset
 
@@ -250,6 +258,8 @@ class TableMachine(RuleBasedStateMachine):
         rows = [{name: row[name] for name in columns} for row in rows]
         dropped = [name for name in self.model.columns if name not in columns] if evolution == "full" else []
         refusals = {"SchemaMismatchError"} if any(name in self._layout_columns() for name in dropped) else set()
+        if self.exists and self._renamed_columns() - set(columns):
+            refusals.add("SchemaMismatchError")
         if self._takes_from_main(dropped):
             refusals.add("ConfigurationError")
         if self._words_of_layout() & set(self.frame_types) - {*columns, *self.model.columns}:
@@ -264,12 +274,14 @@ class TableMachine(RuleBasedStateMachine):
         self._committed(columns)
         for name in dropped:
             self.model.drop_column(name)
+        before = len(self.model.branches.get(self.branch, []))
         if disposition == "merge":
             self.model.merge(keys, rows)
         else:
             (self.model.replace if disposition == "replace" else lambda _, new: self.model.append(new))(keys, rows)
         self.exists = True
         self._check_commit(result, disposition)
+        self._check_numbers(result, disposition, keys, rows, before)
         self._check_table()
 
     @precondition(lambda self: self.kind.definition is not None)
@@ -344,7 +356,9 @@ class TableMachine(RuleBasedStateMachine):
             "type": self._get_wider_numbers,
             "name": self._rename_a_column,
             "branch": self._write_to_another_branch,
+            "order": self._sort_by_other_columns,
             "session": self._change_the_session,
+            "past": self._give_the_session_a_past,
         }
         for change in data.draw(st.lists(st.sampled_from(list(changes)), max_size=2, unique=True)):
             changes[change](data)
@@ -372,6 +386,24 @@ class TableMachine(RuleBasedStateMachine):
     def _write_to_another_branch(self, _: st.DataObject) -> None:
         self.branch = "audit" if self.branch == model.MAIN else model.MAIN
 
+    def _sort_by_other_columns(self, data: st.DataObject) -> None:
+        """Spark then evaluates the rows twice, first to find the ranges in which it distributes them."""
+        self.order = data.draw(st.sampled_from([[], ["id"], ["id desc nulls last"]]))
+
+    def _give_the_session_a_past(self, data: st.DataObject) -> None:
+        """Cache the table or its branch, define a view of its name, or forget all that is cached."""
+        session, past = self.lake.session, data.draw(st.sampled_from(["table", "branch", "view", "none"]))
+        if past == "none":
+            session.catalog.clearCache()
+            self.has_cached = False
+        elif past == "view":
+            session.sql(f"create or replace temporary view {self.name} as select {data.draw(st.integers(0, 9))} as id")
+        elif self.exists:
+            self.has_cached = True
+            branch = self.branch if past == "branch" and self.branch in self.model.branches else model.MAIN
+            name = self.table if branch == model.MAIN else f"{self.table}.branch_{branch}"
+            session.table(name).cache().count()
+
     def _change_the_session(self, data: st.DataObject) -> None:
         conf = self.lake.session.conf
         conf.set("spark.sql.session.timeZone", data.draw(st.sampled_from(ZONES)))
@@ -389,6 +421,25 @@ class TableMachine(RuleBasedStateMachine):
         self.model.write_to(model.MAIN)
         self.model.append(rows)
         self._others_were_here()
+
+    @precondition(lambda self: self.main_has_snapshots and int(self.properties["format-version"]) < 3)
+    @rule(data=st.data())
+    def others_append_without_spark(self, data: st.DataObject) -> None:
+        """What the session has cached is out of date then."""
+        table = self.lake.table(self.name)
+        if any(str(field.transform).startswith(("bucket", "truncate", "void")) for field in table.spec().fields):
+            return
+        anywhere = [*self.kind.foreign, *(values for each in self.kind.values.values() for values in each)]
+        rows = [
+            {name: row.get(name) for name in self.model.columns}
+            for row in self._draw_rows(data, anywhere, is_unique=False)
+        ]
+        schema = pa.schema(list(self.model.columns.items()))
+        added = pa.Table.from_pylist(rows, schema=schema).rename_columns(list(map(self.in_table, self.model.columns)))
+        table.append(added.select(table.schema().column_names))
+        self.model.write_to(model.MAIN)
+        self.model.append(rows)
+        self.snapshots = len(self.lake.table(self.name).snapshots())
 
     @precondition(lambda self: self.main_has_snapshots)
     @rule(number=st.integers(0, 9))
@@ -505,6 +556,7 @@ class TableMachine(RuleBasedStateMachine):
             "iceberg/table_properties": {} if self.exists else self.properties,
             "iceberg/renames": self.former_names,
             "iceberg/branch": self.branch,
+            "iceberg/sort_by": self._renamed(self.order),
             **more,
         }
 
@@ -576,6 +628,22 @@ class TableMachine(RuleBasedStateMachine):
         assert head.summary.additional_properties["dagster.asset_key"] == self.name
         assert head.summary.additional_properties["dagster.write_disposition"] == disposition
 
+    def _check_numbers(
+        self, result: dg.ExecuteInProcessResult, disposition: str, keys: list[str], rows: Sequence[Row], before: int
+    ) -> None:
+        """What the run has reported of its rows, where it has."""
+        held = self.model.branches[self.branch]
+        for key in keys:
+            metadata = metadata_of(result, self.name, key or None)
+            owned = sum(self.model.is_owned(row, [key]) for row in held)
+            assert metadata.get("dagster/partition_row_count", owned) == owned, key
+            assert metadata.get("dagster/row_count", len(held)) == len(held)
+            assert "iceberg/dropped_rows" not in metadata
+            if disposition == "merge":
+                assert metadata["iceberg/merge_inserted_rows"] == len(held) - before
+            elif disposition == "append":
+                assert metadata["iceberg/added_rows"] == len(rows)
+
     def _check_table(self) -> None:
         if not self.exists:
             assert not self.lake.exists(self.name)
@@ -589,6 +657,8 @@ class TableMachine(RuleBasedStateMachine):
             found = held.schema.field(self.in_table(name)).type
             assert str(found).removeprefix("large_") == str(data_type), name
         assert model.sort_rows(self._canonical(held), columns) == self.model.sorted_rows(model.MAIN)
+        if self.has_cached:  # Spark answers with the columns and rows that it has cached
+            return
         conf = self.lake.session.conf
         zone = str(conf.get("spark.sql.session.timeZone"))
         conf.set("spark.sql.session.timeZone", "Pacific/Chatham")
