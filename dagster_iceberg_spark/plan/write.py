@@ -479,7 +479,11 @@ def _is_sampled(options: WriteOptions, state: TableState | None) -> bool:
         return False
     stored = state.sort_order if state is not None else ()
     is_sorted = bool(stored if options.sort_by is None else options.sort_by)
-    asked = options.write_options.get("distribution-mode", _properties(options, state).get("write.distribution-mode"))
+    properties = _properties(options, state)
+    mode = properties.get("write.distribution-mode")
+    if options.merges:
+        mode = properties.get("write.merge.distribution-mode", mode)
+    asked = options.write_options.get("distribution-mode", mode)
     return is_sorted if asked is None else asked.lower() == "range"
 
 

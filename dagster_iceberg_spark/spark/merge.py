@@ -103,9 +103,13 @@ def merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
 
 
 def _properties(session: IcebergSession, plan: WritePlan, *, inserted: int, updated: int) -> dict[str, str]:
-    """Return the properties of the snapshot of a MERGE, with the row counts that Spark adds itself from 4.1 on."""
+    """Return the properties of the snapshot of a MERGE, with its row counts unless Spark adds them: from 4.1 on.
+
+    Spark counts rows twice that it samples before it distributes them by ranges.
+    """
+    is_counted = version_of(session.spark).counts_merged_rows and not plan.is_sampled
     counts = {COUNTED_ROWS.format("inserted"): str(inserted), COUNTED_ROWS.format("updated"): str(updated)}
-    return {**plan.snapshot_properties, **({} if version_of(session.spark).counts_merged_rows else counts)}
+    return {**plan.snapshot_properties, **({} if is_counted else counts)}
 
 
 def _require_unmoved(session: IcebergSession, plan: WritePlan, action: Merge) -> Snapshot | None:

@@ -1,6 +1,8 @@
 """The versions of a slowly changing dimension of type 2: which of them a batch ends, begins, reopens and corrects."""
 
+import datetime as dt
 from functools import partial
+from typing import Final
 
 from pyspark.sql import DataFrame
 
@@ -24,6 +26,8 @@ from dagster_iceberg_spark.spark.merge_diff import (
     fingerprint,
 )
 from dagster_iceberg_spark.table.schema import Schema
+
+_EARLIEST: Final = dt.datetime(1, 1, 1, tzinfo=dt.timezone.utc)
 
 
 class VersionDiff(MergeDiff):
@@ -109,7 +113,9 @@ class VersionDiff(MergeDiff):
         parts = [given(field.name).alias(f"c{index}") for index, field in enumerate(self.given)]
         gone = functions.expr(marked(self.action, self.given, SOURCE)).alias("gone")
         version = [columns(field.name).alias(f"c{index}") for index, field in enumerate(self.columns)]
-        version += [columns(rules.valid_from).alias("f"), columns(rules.valid_to).alias("u")]
+        # A row from before the table had versions has no start: it is valid since ever.
+        start = functions.coalesce(columns(rules.valid_from), functions.expr(expressions.literal(_EARLIEST)))
+        version += [start.alias("f"), columns(rules.valid_to).alias("u")]
         version.append(fingerprint(functions, self.columns, columns).alias("h"))
         at = self.action.boundary
         boundary = functions.lit(None) if at is None else functions.expr(expressions.literal(at))

@@ -38,7 +38,7 @@ FIRST_ROW_ID: Final = "dagster_iceberg_spark.first_row_id"
 MERGED_ROWS: Final = "spark.merge-into.num-target-rows-{}"
 """On the snapshot of a MERGE, by Spark 4.1: the numbers of rows that it `inserted`, `updated` and `deleted`."""
 COUNTED_ROWS: Final = "dagster_iceberg_spark.merge_{}_rows"
-"""On the snapshot of a MERGE of an older Spark: the numbers of rows that it `inserted` and `updated`."""
+"""On the snapshot of a MERGE whose rows Spark does not count, or counts twice: how many it `inserted` and `updated`."""
 
 BRANCH_START: Final = "dagster.branch_start"
 """On a snapshot of an environment: the snapshot of `main` that its branch began at. Histories lose that by expiry."""

@@ -66,6 +66,15 @@ def test_a_change_ends_a_version_and_begins_another(lake: Lake) -> None:
 
 
 @pytest.mark.full
+def test_rows_from_before_the_table_kept_a_history_end_with_the_first_change(lake: Lake) -> None:
+    lake.materialize(frame_asset("t", rows((1, "a"), (2, "b"), (3, "c"))))
+    query = rows((1, "A"), (2, "b"), (3, None), marks={3: True})
+    lake.materialize(history(query, boundary=2, hard_delete="gone"))
+    found = {(row["n"], row["valid_from"], row["valid_to"]) for row in lake.arrow("t").to_pylist()}
+    assert found == {("a", None, day(2)), ("A", day(2), None), ("b", None, None), ("c", None, day(2))}
+
+
+@pytest.mark.full
 def test_a_batch_without_changes_rewrites_nothing(lake: Lake) -> None:
     for boundary in (0, 1):
         lake.materialize(history(rows((1, "a"), (2, None)), boundary=boundary, retire="all"))

@@ -1,5 +1,6 @@
 """What `iceberg/merge` says of a batch and the table: strategies, options, and that only what changes is written."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -7,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import os
 import dagster as dg
 import pyarrow as pa
 import pytest
@@ -584,6 +584,21 @@ def test_a_column_that_is_not_there_is_named(classic_lake: Lake) -> None:
     assert len(classic_lake.summaries("t")) == 1
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("strategy", ["upsert", "insert_only", "delete_insert", "scd2"])
+def test_rows_are_counted_once_though_spark_samples_them_to_sort_the_files(lake: Lake, strategy: str) -> None:
+    metadata = {
+        "iceberg/sort_by": ["id"],
+        "iceberg/write_disposition": "merge",
+        "iceberg/merge_keys": ["id"],
+        "iceberg/merge": strategy,
+    }
+    for rows in (STORED, "(2, 'B', 20), (3, 'c', 30), (4, 'd', 40)"):
+        result = lake.materialize(frame_asset("t", values(rows), metadata=metadata))
+    found = {"upsert": (1, 1, 0, 1), "insert_only": (1, 0, 0, 2), "delete_insert": (2, 0, 1, 1), "scd2": (2, 1, 0, 1)}
+    assert counts(result) == found[strategy]
+
+
 Row = tuple[int | None, str | None, int | None]
 
 
@@ -660,7 +675,11 @@ def shown(rows: Sequence[Row], *marks: Sequence[bool | None]) -> str:
 
 
 @pytest.mark.full
-@settings(max_examples=int(os.environ.get("MERGES", "10")), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=int(os.environ.get("MERGES", "10")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(case=merges())
 def test_a_merge_leaves_what_a_model_of_it_leaves(
     lake: Lake, case: tuple[list[Row], list[tuple[Row, bool | None]], dict[str, Any]]

@@ -179,7 +179,7 @@ class World:
         if not free or not known:
             return None
         before, after = self.random.choice(known), self.random.choice(free)
-        self.renames[schemas.quoted(before)] = after
+        self.renames[schemas.quoted(before)] = schemas.quoted(after)
         self.former.add(before)
         self.history.append(f"rename {before} to {after}")
         if before in self.defaults:

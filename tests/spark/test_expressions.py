@@ -117,6 +117,6 @@ DAY_OF_INSTANT = f"(({MICROS}) - pmod({MICROS}, 86400000000L)) DIV 86400000000L"
         ("identity", MICROS),
     ],
 )
-def test_an_instant_is_in_the_same_partition_in_every_zone(transform: str, value: str) -> None:
+def test_an_instant_is_in_the_same_partition_in_every_zone(transform: Any, value: str) -> None:
     field, column = PartitionField("at", Transform(transform)), Field("at", TIMESTAMPTZ)
     assert expressions.partition_value(field, column, "lake") == value
