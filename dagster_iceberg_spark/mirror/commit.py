@@ -108,29 +108,21 @@ class _Commit:
                 for table_id in sorted(self.changed_schemas)
             ],
         )
-        self.database.insert(
+        self._insert(
             "ducklake_snapshot",
-            [
-                {
-                    "snapshot_id": self.snapshot_id,
-                    "snapshot_time": dt.datetime.now(dt.timezone.utc).isoformat(sep=" "),
-                    "schema_version": self.schema_version,
-                    "next_catalog_id": self.next_catalog_id,
-                    "next_file_id": self.next_file_id,
-                }
-            ],
+            snapshot_id=self.snapshot_id,
+            snapshot_time=dt.datetime.now(dt.timezone.utc).isoformat(sep=" "),
+            schema_version=self.schema_version,
+            next_catalog_id=self.next_catalog_id,
+            next_file_id=self.next_file_id,
         )
-        self.database.insert(
+        self._insert(
             "ducklake_snapshot_changes",
-            [
-                {
-                    "snapshot_id": self.snapshot_id,
-                    "changes_made": ",".join(self.changes),
-                    "author": AUTHOR,
-                    "commit_message": change.message,
-                    "commit_extra_info": change.extra_info,
-                }
-            ],
+            snapshot_id=self.snapshot_id,
+            changes_made=",".join(self.changes),
+            author=AUTHOR,
+            commit_message=change.message,
+            commit_extra_info=change.extra_info,
         )
 
     def show_view(self, change: MirrorChange, view: ViewChange) -> None:
@@ -139,20 +131,15 @@ class _Commit:
         view_id = self._catalog_id()
         self.changed_schemas.add(view_id)
         self.changes.append(f"created_view:{_quoted(change)}")
-        self.database.insert(
+        self._begin(
             "ducklake_view",
-            [
-                {
-                    "view_id": view_id,
-                    "view_uuid": str(uuid.uuid4()),
-                    "begin_snapshot": self.snapshot_id,
-                    "schema_id": self._schema_id(change),
-                    "view_name": change.mirror.table.name,
-                    "dialect": "duckdb",
-                    "sql": view.query,
-                    "column_aliases": "",
-                }
-            ],
+            view_id=view_id,
+            view_uuid=str(uuid.uuid4()),
+            schema_id=self._schema_id(change),
+            view_name=change.mirror.table.name,
+            dialect="duckdb",
+            sql=view.query,
+            column_aliases="",
         )
         self._tag(view_id, change)
 
@@ -181,29 +168,18 @@ class _Commit:
         table_id, table_uuid, name = self._catalog_id(), str(uuid.uuid4()), change.mirror.table.name
         self.changes.append(f"created_table:{_quoted(change)}")
         self.changed_schemas.add(table_id)
-        self.database.insert(
+        self._begin(
             "ducklake_table",
-            [
-                {
-                    "table_id": table_id,
-                    "table_uuid": table_uuid,
-                    "begin_snapshot": self.snapshot_id,
-                    "schema_id": self._schema_id(change),
-                    "table_name": name,
-                    "path": directory_of(name),
-                    "path_is_relative": True,
-                }
-            ],
+            table_id=table_id,
+            table_uuid=table_uuid,
+            schema_id=self._schema_id(change),
+            table_name=name,
+            path=directory_of(name),
+            path_is_relative=True,
         )
-        self.database.insert(
-            "ducklake_table_stats",
-            [{"table_id": table_id, "record_count": 0, "next_row_id": 0, "file_size_bytes": 0}],
-        )
+        self._insert("ducklake_table_stats", table_id=table_id, record_count=0, next_row_id=0, file_size_bytes=0)
         # DuckLake's compaction would replace files that are Iceberg's.
-        self.database.insert(
-            "ducklake_metadata",
-            [{"key": "auto_compact", "value": "false", "scope": "table", "scope_id": table_id}],
-        )
+        self._insert("ducklake_metadata", key="auto_compact", value="false", scope="table", scope_id=table_id)
         return table_id
 
     def _change_columns(self, table_id: int, table: TableChange, *, is_new: bool) -> None:
@@ -243,10 +219,7 @@ class _Commit:
         if not columns:
             return None
         partition_id = self._catalog_id()
-        self.database.insert(
-            "ducklake_partition_info",
-            [{"partition_id": partition_id, "table_id": table_id, "begin_snapshot": self.snapshot_id}],
-        )
+        self._begin("ducklake_partition_info", partition_id=partition_id, table_id=table_id)
         self.database.insert(
             "ducklake_partition_column",
             [
@@ -373,33 +346,25 @@ class _Commit:
             return int(known[0][0])
         schema_id = self._catalog_id()
         self.changes.insert(0, f"created_schema:{quoted_name(name)}")
-        self.database.insert(
+        self._begin(
             "ducklake_schema",
-            [
-                {
-                    "schema_id": schema_id,
-                    "schema_uuid": str(uuid.uuid4()),
-                    "begin_snapshot": self.snapshot_id,
-                    "schema_name": name,
-                    "path": directory_of(name),
-                    "path_is_relative": True,
-                }
-            ],
+            schema_id=schema_id,
+            schema_uuid=str(uuid.uuid4()),
+            schema_name=name,
+            path=directory_of(name),
+            path_is_relative=True,
         )
         return schema_id
 
     def _tag(self, object_id: int, change: MirrorChange) -> None:
-        self.database.insert(
-            "ducklake_tag",
-            [
-                {
-                    "object_id": object_id,
-                    "begin_snapshot": self.snapshot_id,
-                    "key": RECORD_TAG,
-                    "value": change.record.text(),
-                }
-            ],
-        )
+        self._begin("ducklake_tag", object_id=object_id, key=RECORD_TAG, value=change.record.text())
+
+    def _begin(self, table: str, **row: Any) -> None:
+        """Insert a row that is current from this snapshot on."""
+        self._insert(table, begin_snapshot=self.snapshot_id, **row)
+
+    def _insert(self, table: str, **row: Any) -> None:
+        self.database.insert(table, [row])
 
     def _end_rows(self, table: str, column: str, values: Sequence[Any], *condition: Any) -> None:
         """End the current rows whose column has one of the values. The condition is SQL and its parameters."""

@@ -151,7 +151,8 @@ class TableMachine(RuleBasedStateMachine):
         self.exists = False
         self.branch = model.MAIN
         self.order: list[str] = []
-        self.has_cached = False
+        self.has_cached = self.is_shared = False
+        self.has_cached = self.is_owned = self.is_shared = False
         self.asset_names: dict[str, str] = {}
         self.table_names: dict[str, str] = {}
         self.former_names: dict[str, str] = {}
@@ -262,6 +263,8 @@ class TableMachine(RuleBasedStateMachine):
             refusals.add("SchemaMismatchError")
         if self._takes_from_main(dropped):
             refusals.add("ConfigurationError")
+        if self.is_shared and (self._renamed_columns() or dropped):
+            refusals.add("TableOwnershipError")
         if self._words_of_layout() & set(self.frame_types) - {*columns, *self.model.columns}:
             refusals.add("PartitioningError")
         result = self._run(rows, columns, run, disposition, evolution=evolution)
@@ -299,9 +302,9 @@ class TableMachine(RuleBasedStateMachine):
         columns = list(self.frame_types)
         files = self._files()
         result = self._run([*mixed, stray], columns, run, disposition, outside="drop" if drops else "error")
-        if self._takes_from_main([]):
+        if self._takes_from_main([]) or (self.is_shared and self._renamed_columns()):
             assert not result.success
-            assert error_of(result).class_name == "ConfigurationError", error_of(result)
+            assert error_of(result).class_name in ("ConfigurationError", "TableOwnershipError"), error_of(result)
             self._check_table()
             return
         if not drops:
@@ -418,6 +421,30 @@ class TableMachine(RuleBasedStateMachine):
         rows = self._draw_rows(data, anywhere, is_unique=False)
         rows = [{name: row.get(name) for name in self.model.columns} for row in rows]
         self._frame(rows, self.model.columns, self.in_table).writeTo(self.table).append()
+        self.model.write_to(model.MAIN)
+        self.model.append(rows)
+        self._others_were_here()
+
+    @precondition(lambda self: self.is_owned)
+    @rule(data=st.data())
+    def another_asset_appends(self, data: st.DataObject) -> None:
+        """From then on, no column is dropped or renamed."""
+        anywhere = [*self.kind.foreign, *(values for each in self.kind.values.values() for values in each)]
+        rows = [
+            {name: row.get(name) for name in self.model.columns}
+            for row in self._draw_rows(data, anywhere, is_unique=False)
+        ]
+        frame = self._frame(rows, self.model.columns, self.in_table)
+        shared = {"iceberg/table": f"db.{self.name}", "iceberg/write_disposition": "append"}
+
+        @dg.asset(name=f"other_{self.name}", io_manager_key="iceberg", metadata=shared)
+        def other() -> Any:
+            return frame
+
+        result = self.lake.materialize(other, raise_on_error=False)
+        assert result.success, error_of(result)
+        self.is_shared = True
+        self._widened(list(self.model.columns), has_table=True)
         self.model.write_to(model.MAIN)
         self.model.append(rows)
         self._others_were_here()
@@ -557,6 +584,7 @@ class TableMachine(RuleBasedStateMachine):
             "iceberg/renames": self.former_names,
             "iceberg/branch": self.branch,
             "iceberg/sort_by": self._renamed(self.order),
+            "iceberg/table": f"db.{self.name}",
             **more,
         }
 
@@ -581,6 +609,7 @@ class TableMachine(RuleBasedStateMachine):
         self._start_a_branch()
         self.model.write_to(self.branch)
         self.main_has_snapshots |= self.branch == model.MAIN
+        self.is_owned = True
 
     def _widened(self, columns: Iterable[str], *, has_table: bool) -> None:
         """Give the model the columns that the frame has brought along."""
