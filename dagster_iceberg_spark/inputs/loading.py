@@ -74,7 +74,6 @@ class InputLoader:
         read = replace(
             request.upstream_read,
             snapshot_id=snapshot_id,
-            replaces=changes is not None and changes.is_repeated and request.options.changes_fallback == "partitions",
             output_heads=heads,
             snapshot=None if state is None else state.snapshots.get(snapshot_id or 0),
             columns=columns,

@@ -167,11 +167,9 @@ def with_changes(
             found = _changes_since(state, plan, kind, position.since, is_head=request.options.is_head, catalog=catalog)
     if isinstance(found, Changes):
         return replace(plan, changes=found)
-    fallback = request.options.changes_fallback
-    if fallback == "error":
+    if request.options.changes_fallback == "error":
         raise _unclear_changes(str(plan.identifier), request.asset, kind, found)
-    purpose = " to replace what was made of them" if fallback == "partitions" else ""
-    warn(f"Reading all rows of {plan.identifier}{purpose} (`{CHANGES_FALLBACK}`) because of {found}.")
+    warn(f"Reading all rows of {plan.identifier} (`{CHANGES_FALLBACK}`) because of {found}.")
     return replace(plan, changes=Changes(kind, None, is_repeated=True))
 
 
@@ -232,7 +230,7 @@ def _unclear_changes(subject: str, asset: str, read: ReadKind, found: str) -> Ch
     """The changes of a table cannot be determined."""
     hint = (
         f'set `"{CHANGES_FALLBACK}": "partitions"` in the input\'s metadata, which then reads all rows of the run\'s '
-        "partitions and replaces them; `full` only reads all rows, for an asset that merges them."
+        "partitions: an asset that appends replaces its own partitions by them."
     )
     if read == "changes":
         expected = f"to know which rows of {asset} were added, as `{READ}` asks"

@@ -228,23 +228,15 @@ def has_delete_files(snapshot: Snapshot) -> bool:
 
 
 def replacing_what_was_read_anew(options: WriteOptions, reads: Sequence[UpstreamRead], *, subject: str) -> WriteOptions:
-    """Return the options, with `replace` if the changes of an input could not be determined and it asks for that.
+    """Return the options, with `replace` if an asset that appends has read all rows of an input anew.
 
     Raises:
         ConfigurationError: The rows of the partitions cannot be replaced by those that were read.
     """
-    anew = next((read for read in reads if read.replaces), None)
-    if anew is None:
+    anew = next((read for read in reads if read.is_repeated), None)
+    if anew is None or options.write_disposition != "append":
         return options
-    if options.write_disposition != "append":
-        raise ConfigurationError.refusing(
-            "replace the partitions of",
-            subject,
-            expected=f"the write disposition `append`, because {anew.asset_key} is read anew (`{CHANGES_FALLBACK}`)",
-            found=f"`{options.write_disposition}`",
-            hint=f'use `"{CHANGES_FALLBACK}": "full"` to merge all rows.',
-        )
-    partial = next((read for read in reads if read.kind is not None and not read.replaces), None)
+    partial = next((read for read in reads if read.kind is not None and not read.is_repeated), None)
     if partial is not None:
         raise ConfigurationError.refusing(
             "replace the partitions of",
@@ -257,12 +249,10 @@ def replacing_what_was_read_anew(options: WriteOptions, reads: Sequence[Upstream
 
 
 def refuse_loss(options: WriteOptions, materialization: Materialization, identifier: TableIdentifier) -> None:
-    """Reject a write that would replace rows by those of an incremental read, or append rows again."""
+    """Reject a write that would replace rows by those of an incremental read."""
     reads = materialization.upstream
     changes = [read for read in reads if read.kind is not None]
-    if not changes:
-        return
-    if any(read.replaces for read in changes):
+    if all(read.is_repeated for read in changes):
         return
     names = ", ".join(dict.fromkeys(read.asset_key for read in changes))
     whole = [read for read in reads if read.kind is None and not read.is_pinned and read.left_out is None]
@@ -274,15 +264,6 @@ def refuse_loss(options: WriteOptions, materialization: Materialization, identif
     if _replaces(options) and not has_all:
         strategy = f" ({options.merge.strategy})" if options.write_disposition == "merge" else ""
         raise _replaced_by_changes(str(identifier), names, f"{options.write_disposition!r}{strategy}")
-    repeated = next((read for read in changes if read.is_repeated), None)
-    if repeated is not None and options.write_disposition == "append":
-        raise ConfigurationError.refusing(
-            "append to",
-            str(identifier),
-            expected=f"rows of {repeated.asset_key} that are new",
-            found=f"all of its rows, as `{CHANGES_FALLBACK}` asks, of which some were read before",
-            hint=f'use `"{CHANGES_FALLBACK}": "partitions"`, which replaces the run\'s partitions, or merge the rows.',
-        )
 
 
 def refuse_consumed(

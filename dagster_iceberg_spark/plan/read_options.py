@@ -83,10 +83,10 @@ class ReadOptions:
         one_of(("snapshot", "changes", "changelog")),
         default="snapshot",
     )
-    changes_fallback: Literal["error", "full", "partitions"] = key(
-        "what happens if the changes cannot be determined: `error` fails, `full` reads all rows, `partitions` reads all"
-        " rows of the run's partitions and replaces these partitions in the asset's table",
-        one_of(("error", "full", "partitions")),
+    changes_fallback: Literal["error", "partitions"] = key(
+        "what happens if the changes cannot be determined: `error` fails, `partitions` reads all rows of the run's "
+        "partitions, which an asset that appends then replaces in its table",
+        one_of(("error", "partitions")),
         default="error",
     )
 

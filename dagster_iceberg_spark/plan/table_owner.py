@@ -64,8 +64,8 @@ def others_on(state: TableState, asset: str | None, former: str | None = None) -
 
 def refuse_replacing_others(request: TableRequest, materialization: Materialization, state: TableState | None) -> None:
     """Reject an asset that appends and now replaces its partitions, where another asset's rows would go too."""
-    anew = next((read for read in materialization.upstream if read.replaces), None)
-    if anew is None or state is None:
+    anew = next((read for read in materialization.upstream if read.is_repeated), None)
+    if anew is None or state is None or request.options.write_disposition != "replace":
         return
     others = others_on(state, request.asset_key, request.options.takes_over)
     if others:

@@ -96,8 +96,6 @@ class UpstreamRead:
         digest: The digest of the exact set of partitions. A summary has it only for an incremental read.
         input_name: The name of the input. A summary has it only for an incremental read.
         is_repeated: Whether the read includes rows that had been read before.
-        replaces: Whether the rows of the read replace those of the run's partitions, because their changes could not be
-            determined. This is not written to the summary.
         left_out: The option that leaves out rows of the snapshot: the limit or the hash of the row filter, or None.
         output_heads: Each asset of the step with its table's current snapshot at the time of an incremental read. This
             is not written to the summary.
@@ -118,7 +116,6 @@ class UpstreamRead:
     digest: str | None = None
     input_name: str | None = None
     is_repeated: bool = False
-    replaces: bool = False
     left_out: str | None = None
     output_heads: tuple[tuple[str, int | None], ...] = ()
     is_pinned: bool = False

@@ -157,9 +157,7 @@ def test_rows_that_went_are_an_error_or_a_full_read_as_asked(lake: Lake, annotat
     assert (error.class_name, error.allow_retries) == ("ChangesUnknownError", False)
     assert "which removed or rewrote rows that the input reads" in str(error)
     assert "iceberg/changes_fallback" in str(error)
-    full = {"iceberg/changes_fallback": "full"}
-    error = refused(lake, copy_of(annotation, asked=full))
-    assert "found all of its rows, as `iceberg/changes_fallback` asks, of which some were read before" in str(error)
+    full = {"iceberg/changes_fallback": "partitions"}
     assert lake.head("copied").snapshot_id == before
     merging = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
     read_on(lake, copy_of(annotation, merging, asked=full))
@@ -183,7 +181,7 @@ def test_an_overwrite_that_only_adds_rows_is_what_is_new(lake: Lake, annotation:
     assert lake.rows("copied") == [1, 2, 3, 4, 5]
     lake.session.sql("delete from lake.db.events where id = 1")
     merging = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
-    read_on(lake, copy_of(annotation, merging, asked={"iceberg/changes_fallback": "full"}))
+    read_on(lake, copy_of(annotation, merging, asked={"iceberg/changes_fallback": "partitions"}))
     lake.session.range(6, 8).writeTo("lake.db.events").overwrite(_column(lake.session, "id > 5"))
     assert lake.summaries("events")[-1]["operation"] == "overwrite"
     assert lake.summaries("events")[-1]["total-delete-files"] == "1"
@@ -213,7 +211,7 @@ def test_expired_and_rolled_back_snapshots_are_an_error_or_a_full_read(lake: Lak
     )
     assert "it has expired, was rolled back" in str(refused(lake, copy_of(annotation)))
     merging = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
-    read_on(lake, copy_of(annotation, merging, asked={"iceberg/changes_fallback": "full"}))
+    read_on(lake, copy_of(annotation, merging, asked={"iceberg/changes_fallback": "partitions"}))
     assert lake.rows("copied") == [1, 2, 3, 4]
     lake.materialize(events("(5)"))
     read_on(lake, copy_of(annotation))
@@ -662,7 +660,7 @@ def test_a_changelog_over_delete_files_is_an_error_or_a_full_read(lake: Lake) ->
     error = refused(lake, copy_of(DataFrame, merging, asked=asked, change=inserted))
     assert "has delete files, which Iceberg's changelog does not support" in str(error)
     lake.materialize(events("(3)"))
-    asked["iceberg/changes_fallback"] = "full"
+    asked["iceberg/changes_fallback"] = "partitions"
     read_on(lake, copy_of(DataFrame, merging, asked=asked, change=inserted))
     assert lake.rows("copied") == [1, 2, 3]
 
@@ -739,16 +737,15 @@ def test_added_files_are_read_as_they_were_before_they_were_compacted(lake: Lake
 
 
 @pytest.mark.full
-def test_full_reads_are_not_appended_where_it_is_unclear_what_was_read(lake: Lake) -> None:
+def test_all_rows_replace_where_it_is_unclear_what_was_read(lake: Lake) -> None:
     lake.materialize(events("(1)"))
-    full = copy_of(DataFrame, asked={"iceberg/changes_fallback": "full"})
+    full = copy_of(DataFrame, asked={"iceberg/changes_fallback": "partitions"})
     read_on(lake, full)
     lake.session.sql("insert into lake.db.copied values (100)")
     lake.session.sql(EXPIRE.format("copied"))
     with dg.DagsterInstance.ephemeral() as other:
-        error = refused(Lake(lake.spark, lake.io_manager, other, lake.directory), full)
-    assert "of which some were read before" in str(error)
-    assert lake.rows("copied") == [1, 100]
+        read_on(Lake(lake.spark, lake.io_manager, other, lake.directory), full)
+    assert lake.rows("copied") == [1]
 
 
 @pytest.mark.full

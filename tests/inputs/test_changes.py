@@ -88,7 +88,7 @@ def test_unclear_changes_are_refused_with_the_snapshot(kind: ReadKind, later: Sn
 
 
 def test_unclear_changes_are_read_as_all_rows_where_the_input_says_so() -> None:
-    read = Read(appended(1), rewrote(2), metadata={"iceberg/changes_fallback": "full"})
+    read = Read(appended(1), rewrote(2), metadata={"iceberg/changes_fallback": "partitions"})
     assert read.after(1).changes == Changes("changes", None, is_repeated=True)
     [warning] = read.warnings
     assert warning.startswith("Reading all rows of nyc.flights (`iceberg/changes_fallback`) because of snapshot 2")

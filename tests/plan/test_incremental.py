@@ -383,25 +383,16 @@ def test_changes_that_another_run_has_read_first_are_not_written_again() -> None
     assert "found a table without the snapshot 7 that it had when they were read" in lost
 
 
-def test_rows_that_were_read_before_are_not_appended_again() -> None:
-    again = written_from(read(7, is_repeated=True))
-    with pytest.raises(ConfigurationError) as caught:
-        refuse_loss(options("append"), again, OWN)
-    assert "Cannot append to db.own: expected rows of up that are new, found all of its rows, as" in str(caught.value)
-    assert "of which some were read before" in str(caught.value)
-    refuse_loss(options("merge"), again, OWN)
-
-
 def test_only_an_append_replaces_what_was_made_of_rows_that_are_read_anew() -> None:
-    anew, plain = read(7, replaces=True), UpstreamRead("other", "db.other", 3, None)
+    anew, plain = read(7, is_repeated=True), UpstreamRead("other", "db.other", 3, None)
     replaced = replacing_what_was_read_anew(options("append"), [anew, plain], subject="own")
     assert replaced == replace(options("append"), write_disposition="replace")
     refuse_loss(replaced, written_from(anew), OWN)
     assert replacing_what_was_read_anew(options("merge"), [read(7)], subject="own") == options("merge")
-    with pytest.raises(ConfigurationError) as caught:
-        replacing_what_was_read_anew(options("merge"), [anew], subject="own")
-    expected = "Cannot replace the partitions of own: expected the write disposition `append`, because up is read anew"
-    assert str(caught.value).startswith(f"{expected} (`iceberg/changes_fallback`), found `merge`. Hint: ")
+    for disposition, rules in (("merge", None), ("merge", {"sync": True})):
+        merged = options(disposition, rules)
+        assert replacing_what_was_read_anew(merged, [anew], subject="own") == merged
+        refuse_loss(merged, written_from(anew), OWN)
     found = r"all rows of each input, because up .*, found only the changes of other"
     with pytest.raises(ConfigurationError, match=found):
         replacing_what_was_read_anew(options("append"), [anew, replace(plain, kind="changes")], subject="own")

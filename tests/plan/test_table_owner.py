@@ -132,15 +132,15 @@ def test_partitions_are_not_replaced_with_the_rows_of_others() -> None:
     """By an asset that appends, and reads an input anew because its changes are unclear."""
     state = owned(**SHARED, **{SHARERS_PROPERTY: '["eu/flights"]'})
 
-    def written(asset: str, *, replaces: bool) -> None:
-        read = UpstreamRead("up", "db.up", 7, None, kind="changes", replaces=replaces)
+    def written(asset: str, *, is_repeated: bool) -> None:
+        read = UpstreamRead("up", "db.up", 7, None, kind="changes", is_repeated=is_repeated)
         made = Materialization(asset, "run", "job", "step", PartitionScope(), None, (read,), "replace", "token", "0.1")
         refuse_replacing_others(asked_by(asset, named=True), made, state)
 
     for asset, other in (("nyc/flights", "eu/flights"), ("eu/flights", "nyc/flights")):
-        written(asset, replaces=False)
+        written(asset, is_repeated=False)
         with pytest.raises(ConfigurationError) as caught:
-            written(asset, replaces=True)
+            written(asset, is_repeated=True)
         expected = "expected a table that no other asset writes, because up is read anew (`iceberg/changes_fallback`)"
         assert f"{expected}, found rows of {other} too. Hint: give each asset" in str(caught.value)
     refuse_replacing_others(
