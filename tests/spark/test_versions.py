@@ -55,7 +55,8 @@ def test_a_server_that_is_too_old_is_refused(server: str, monkeypatch: pytest.Mo
 
 
 def test_a_classic_session_needs_more_than_the_client(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "has_jvm", lambda: False)
+    for module in (java, session):
+        monkeypatch.setattr(module, "has_jvm", lambda: False)
     settings = IcebergSparkResource(catalog=EmbeddedCatalog(directory=str(tmp_path))).session_settings()
     with pytest.raises(SparkEnvironmentError, match=r"expected pyspark, which has a JVM.*\[classic\]"):
         session.open_session(settings)
