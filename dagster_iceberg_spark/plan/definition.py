@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from dagster_iceberg_spark.errors import ConfigurationError
@@ -31,8 +30,6 @@ from dagster_iceberg_spark.table.updates import (
     SetSortOrder,
     TableUpdate,
 )
-
-_cannot_merge = partial(ConfigurationError.refusing, "merge into")
 
 ACCEPT_ANY_SCHEMA: Final = "write.spark.accept-any-schema"
 WAP_ENABLED: Final = "write.wap.enabled"
@@ -271,7 +268,8 @@ def check_columns(options: WriteOptions, frame: Schema, state: TableState | None
 def _validity_in_frame(subject: str, field: Field, *, may_be_given: bool) -> ConfigurationError:
     """The batch has a column that the merge fills."""
     wanted = f"a timestamp in {field.name!r}" if may_be_given else f"a DataFrame without the column {field.name!r}"
-    return _cannot_merge(
+    return ConfigurationError.refusing(
+        "merge into",
         subject,
         expected=f"{wanted}, with which `{MERGE}` says when versions are valid",
         found=f"one of type {field.type}",

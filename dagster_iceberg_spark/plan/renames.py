@@ -6,7 +6,6 @@ leaves the table unchanged.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from dagster_iceberg_spark.errors import SchemaMismatchError
 from dagster_iceberg_spark.plan.options import WriteOptions
@@ -14,8 +13,6 @@ from dagster_iceberg_spark.table.identifier import split_parts
 from dagster_iceberg_spark.table.schema import Field, Schema, folded, parts_of, walk_paths, with_parts
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.updates import DropColumn, RenameColumn, TableUpdate
-
-_cannot_write = partial(SchemaMismatchError.refusing, "write")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +147,8 @@ def _folded(path: Sequence[str]) -> list[str]:
 
 def _old_name_in_frame(subject: str, old: str, new: str, *, found: str) -> SchemaMismatchError:
     """The DataFrame still has the name that the definition renames, or lacks the new one."""
-    return _cannot_write(
+    return SchemaMismatchError.refusing(
+        "write",
         subject,
         expected=f"a DataFrame with {new!r} in place of {old!r} (`iceberg/renames`)",
         found=found,

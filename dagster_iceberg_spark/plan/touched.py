@@ -2,7 +2,6 @@
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any, Final
 
 from dagster_iceberg_spark.errors import PartitioningError
@@ -22,8 +21,6 @@ from dagster_iceberg_spark.table.schema import (
     IcebergType,
     Schema,
 )
-
-_cannot_write = partial(PartitioningError.refusing, "write")
 
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock by design
 _IDENTITIES: Final[frozenset[IcebergType]] = frozenset({BOOLEAN, DATE, STRING, TIMESTAMP, TIMESTAMPTZ, *INTEGERS})
@@ -131,7 +128,8 @@ def _granule(field: PartitionField, column: Field, ordinal: int) -> tuple[Edge, 
 def _untold_partitions(subject: str, field: PartitionField, column: Field | None) -> PartitioningError:
     """Spark cannot compute the partitions of a field from the DataFrame."""
     found = "no such column in the DataFrame" if column is None else f"a column of type {column.type}"
-    return _cannot_write(
+    return PartitioningError.refusing(
+        "write",
         subject,
         expected="partitions that Spark can tell from a column of the DataFrame, for `iceberg/write_disposition` = "
         "`overwrite_partitions`",

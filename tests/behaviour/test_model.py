@@ -417,9 +417,7 @@ class TableMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.exists)
     @rule(data=st.data())
     def others_append(self, data: st.DataObject) -> None:
-        anywhere = [*self.kind.foreign, *(values for each in self.kind.values.values() for values in each)]
-        rows = self._draw_rows(data, anywhere, is_unique=False)
-        rows = [{name: row.get(name) for name in self.model.columns} for row in rows]
+        rows = self._draw_rows_anywhere(data)
         self._frame(rows, self.model.columns, self.in_table).writeTo(self.table).append()
         self.model.write_to(model.MAIN)
         self.model.append(rows)
@@ -429,11 +427,7 @@ class TableMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def another_asset_appends(self, data: st.DataObject) -> None:
         """From then on, no column is dropped or renamed."""
-        anywhere = [*self.kind.foreign, *(values for each in self.kind.values.values() for values in each)]
-        rows = [
-            {name: row.get(name) for name in self.model.columns}
-            for row in self._draw_rows(data, anywhere, is_unique=False)
-        ]
+        rows = self._draw_rows_anywhere(data)
         frame = self._frame(rows, self.model.columns, self.in_table)
         shared = {"iceberg/table": f"db.{self.name}", "iceberg/write_disposition": "append"}
 
@@ -456,11 +450,7 @@ class TableMachine(RuleBasedStateMachine):
         table = self.lake.table(self.name)
         if any(str(field.transform).startswith(("bucket", "truncate", "void")) for field in table.spec().fields):
             return
-        anywhere = [*self.kind.foreign, *(values for each in self.kind.values.values() for values in each)]
-        rows = [
-            {name: row.get(name) for name in self.model.columns}
-            for row in self._draw_rows(data, anywhere, is_unique=False)
-        ]
+        rows = self._draw_rows_anywhere(data)
         schema = pa.schema(list(self.model.columns.items()))
         added = pa.Table.from_pylist(rows, schema=schema).rename_columns(list(map(self.in_table, self.model.columns)))
         table.append(added.select(table.schema().column_names))
@@ -524,6 +514,11 @@ class TableMachine(RuleBasedStateMachine):
             "dagster/asset_partition_range_end": self.kind.keys[last],
         }
         return keys, {"tags": tags}
+
+    def _draw_rows_anywhere(self, data: st.DataObject) -> list[Row]:
+        """Rows of any partition or of none, with all columns of the table."""
+        anywhere = [*self.kind.foreign, *(values for each in self.kind.values.values() for values in each)]
+        return self.model.complete(self._draw_rows(data, anywhere, is_unique=False))
 
     def _draw_rows(self, data: st.DataObject, values: Sequence[Row], *, is_unique: bool) -> list[Row]:
         row = st.fixed_dictionaries(
