@@ -248,6 +248,15 @@ def metadata_of(result: dg.ExecuteInProcessResult, asset: str, partition: str | 
     pytest.fail(f"no materialization of {asset} {partition or ''}")
 
 
+def add_column(lake: Lake, table: str, name: str, column_type: str, default: Any) -> None:
+    """Add a column with a default to a table of format 3, as another engine does. This needs a classic session."""
+    spark: Any = lake.session
+    iceberg = spark._jvm.org.apache.iceberg
+    change = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"lake.db.{table}").updateSchema()
+    added, literal = iceberg.types.Types.fromPrimitiveString(column_type), iceberg.expressions.Literal.of(default)
+    change.addColumn(None, name, added, None, literal).commit()
+
+
 def frame_asset(name: str, query: Query, **kwargs: Any) -> dg.AssetsDefinition:
     """Return an asset that returns a query's result. `{start}`, `{end}` and `{key}` stand for its partition."""
 

@@ -24,7 +24,7 @@ from dagster_iceberg_spark import IcebergSparkResource
 from tests.behaviour import schemas
 from tests.behaviour.conditions import Condition, draw_condition, draw_where
 from tests.behaviour.schemas import Kind, Latitude, Leaf, List, Row, Struct
-from tests.lakes import Lake, StepError, arrow_of, error_of
+from tests.lakes import Lake, StepError, add_column, arrow_of, error_of
 
 pytestmark = pytest.mark.spark
 
@@ -152,12 +152,7 @@ class World:
             return
         (kind, default), name = self.random.choice(DEFAULTS), self.random.choice(free)
         self.history.append(f"add {name} with the default {default!r}")
-        spark: Any = self.lake.session
-        iceberg = spark._jvm.org.apache.iceberg
-        table = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"lake.db.{self.name}")
-        literal = iceberg.expressions.Literal.of(default)
-        iceberg_type = iceberg.types.Types.fromPrimitiveString(kind.sql.lower())
-        table.updateSchema().addColumn(None, name, iceberg_type, None, literal).commit()
+        add_column(self.lake, self.name, name, kind.sql.lower(), default)
         self.columns[name], self.defaults[name] = kind, default
         self._rewrite(lambda row: {**row, name: default})
         self.read()

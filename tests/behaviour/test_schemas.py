@@ -17,7 +17,7 @@ from pyiceberg.types import FixedType, ListType, LongType, NestedField, StructTy
 from dagster_iceberg_spark.plan.schema_evolution import storage_verdict
 from dagster_iceberg_spark.spark.columns import iceberg_type
 from tests.behaviour.test_loads import ANNOTATIONS, capture
-from tests.lakes import Lake, arrow_of, frame_asset, metadata_of
+from tests.lakes import Lake, add_column, arrow_of, frame_asset, metadata_of
 
 pytestmark = pytest.mark.spark
 
@@ -603,7 +603,7 @@ def test_new_rows_have_the_default_of_a_column_that_they_lack(classic_lake: Lake
     lake.materialize(stored("('a', 1L)"), partition_key=partitions and "a")
     if partitions:
         lake.session.sql("insert into lake.db.t select /*+ coalesce(1) */ * from values ('a', 7L), ('b', 8L)")
-    add_region(lake)
+    add_column(lake, "t", "region", "string", "EU")
     for _ in range(2):
         result = lake.materialize(stored("('b', 2L)"), partition_key=partitions and "b")
     assert set(lake.rows("t", "region")) == {"EU"}
@@ -619,7 +619,7 @@ def test_rows_belong_to_the_partition_of_their_default(
 ) -> None:
     lake = classic_lake
     lake.materialize(frame_asset("t", values("('a', 1L), ('b', 2L)"), metadata={"iceberg/format_version": 3}))
-    add_region(lake)
+    add_column(lake, "t", "region", "string", "EU")
     metadata = {"partition_expr": "region", "iceberg/partition_by": layout, "iceberg/merge_keys": ["id"], **rules}
     for key in ("US", "EU"):
         query = f"select *, '{key}' as region from values ('c', 1L) t(k, id)"
@@ -628,15 +628,6 @@ def test_rows_belong_to_the_partition_of_their_default(
         lake.materialize(asset, partition_key=key)
         held = sorted((row["k"], row["region"]) for row in lake.arrow("t").to_pylist())
         assert held == ([("a", "EU"), ("b", "EU"), ("c", "US")] if key == "US" else [("c", "EU"), ("c", "US")])
-
-
-def add_region(lake: Lake) -> None:
-    """Add a column with a default, as another engine does."""
-    spark: Any = lake.session
-    iceberg = spark._jvm.org.apache.iceberg
-    table = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, "lake.db.t")
-    text, default = iceberg.types.Types.StringType.get(), iceberg.expressions.Literal.of("EU")
-    table.updateSchema().addColumn("region", text, None, default).commit()
 
 
 def values(rows: str) -> str:
