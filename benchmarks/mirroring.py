@@ -15,7 +15,7 @@ import dagster as dg
 
 from benchmarks.overhead import DAYS, PARTITION, Bench, day_frames, flights
 from dagster_iceberg_spark import DuckLakeMirror, IcebergPySparkIOManager
-from dagster_iceberg_spark.plan.mirror_options import MirrorMode
+from dagster_iceberg_spark.features.mirror.options import MirrorMode
 
 MODES: Final[tuple[MirrorMode, ...]] = ("view", "register", "copy")
 NO_MIRROR: Final = "no mirror"

@@ -31,9 +31,10 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from benchmarks.local_spark import local_spark
 from dagster_iceberg_spark import IcebergPySparkIOManager, MaintenancePolicy
-from dagster_iceberg_spark.asset_tables import stored_assets
-from dagster_iceberg_spark.maintenance.readers import Readers
-from dagster_iceberg_spark.maintenance.table import table_maintenance
+from dagster_iceberg_spark.assets.definition_checks import inspect_table
+from dagster_iceberg_spark.assets.stored_tables import stored_assets
+from dagster_iceberg_spark.features.maintenance.readers import Readers
+from dagster_iceberg_spark.features.maintenance.table_maintenance import table_maintenance
 
 FIRST_DAY = dt.date(2013, 1, 1)
 EPOCH = dt.date(1970, 1, 1)
@@ -300,7 +301,7 @@ def check_assets(bench: Bench, size: int) -> float:
     [stored] = stored_assets(_assets(bench, size)).values()
     started = time.perf_counter()
     for spec in stored.specs:
-        bench.io_manager.inspect_table(spec)
+        inspect_table(bench.io_manager, spec)
     return time.perf_counter() - started
 
 

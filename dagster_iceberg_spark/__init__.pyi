@@ -1,17 +1,8 @@
-from .asset_checks.audits import build_audit_checks
-from .asset_checks.data import build_data_checks
-from .asset_checks.mirror import build_mirror_checks
-from .asset_checks.tables import build_table_checks
 from .check.findings import CheckReport, Finding
-from .components.lake import IcebergLakeComponent
-from .components.sql import SparkSqlComponent
-from .components.tables import IcebergTablesComponent
 from .config.adls_store import AdlsStore
 from .config.aws_credentials import AwsCredentials
 from .config.catalogs import GlueCatalog, HadoopCatalog, HiveCatalog, InMemoryCatalog, SparkCatalogByName
 from .config.embedded_catalog import EmbeddedCatalog
-from .config.metrics import OpenTelemetryMetrics, PrometheusMetrics
-from .config.mirror import DuckLakeMirror
 from .config.rest_catalog import BasicAuthentication, BearerToken, OAuth2, RestCatalog, SigV4
 from .config.s3_store import S3Store
 from .config.sql_catalog import SqlCatalog
@@ -49,16 +40,25 @@ from .errors import (
     UpstreamMissingError,
     WriteFailedError,
 )
+from .features.checks.audit_checks import build_audit_checks
+from .features.checks.data_checks import build_data_checks
+from .features.checks.table_checks import build_table_checks
+from .features.components.lake import IcebergLakeComponent
+from .features.components.sql_assets import SparkSqlComponent
+from .features.components.table_assets import IcebergTablesComponent
+from .features.maintenance.job import Maintenance, build_health_checks, build_maintenance
+from .features.maintenance.options import MaintenancePolicy
+from .features.metrics.config import OpenTelemetryMetrics, PrometheusMetrics
+from .features.mirror.checks import build_mirror_checks
+from .features.mirror.config import DuckLakeMirror
+from .features.releases.release_asset import build_release
+from .features.releases.undo import build_undo_op, undo_run
+from .features.watching.changed_partitions import build_changed_partitions_sensor
+from .features.watching.foreign_table import foreign_table
+from .features.watching.table_sensor import build_table_sensor
 from .io_manager import IcebergPySparkIOManager
-from .maintenance.job import Maintenance, build_health_checks, build_maintenance
-from .plan.maintenance_policy import MaintenancePolicy
-from .plan.options import metadata_for_table
-from .release.asset import build_release
+from .metadata import metadata_for_table
 from .resource import IcebergSparkResource
-from .undo import build_undo_op, undo_run
-from .watching.changed_partitions import build_changed_partitions_sensor
-from .watching.sensor import build_table_sensor
-from .watching.table import foreign_table
 
 __all__ = [
     "AdlsStore",

@@ -26,8 +26,6 @@ from dagster_iceberg_spark.config.catalogs import (
     SparkCatalogByName,
 )
 from dagster_iceberg_spark.config.embedded_catalog import EmbeddedCatalog
-from dagster_iceberg_spark.config.metrics import OpenTelemetryMetrics, PrometheusMetrics
-from dagster_iceberg_spark.config.mirror import DuckLakeMirror
 from dagster_iceberg_spark.config.rest_catalog import (
     BasicAuthentication,
     BearerToken,
@@ -41,13 +39,15 @@ from dagster_iceberg_spark.config.sql_catalog import SqlCatalog
 from dagster_iceberg_spark.config.stores import AutomaticStore, GcsStore, HadoopStore
 from dagster_iceberg_spark.errors import CommitOutcomeUnknownError, RetryableError
 from dagster_iceberg_spark.failure_kinds import FailureKind
+from dagster_iceberg_spark.features.maintenance.options import MaintenancePolicy
+from dagster_iceberg_spark.features.metrics.config import OpenTelemetryMetrics, PrometheusMetrics
+from dagster_iceberg_spark.features.mirror.config import DuckLakeMirror
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan import options, read_options
 from dagster_iceberg_spark.plan.column_metrics import whole_bounds
 from dagster_iceberg_spark.plan.history import NEWEST
-from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
 from dagster_iceberg_spark.plan.metadata_key import PREFIX, MetadataKey
-from dagster_iceberg_spark.plan.options import ADDRESSING_KEYS, OUTPUT_KEYS, WriteOptions
+from dagster_iceberg_spark.plan.options import WriteOptions, addressing_keys, output_keys, result_keys
 from dagster_iceberg_spark.plan.schema_evolution import storage_verdict
 from dagster_iceberg_spark.plan.values import duration_text
 from dagster_iceberg_spark.plan.write import CREATION_PROPERTIES
@@ -205,7 +205,7 @@ def _lines() -> Iterator[str]:
     yield from _keys_of_inputs()
     yield from _types()
     yield from _section("What a materialization reports", "A key that the asset sets itself keeps its value.")
-    yield from _table(("key", "meaning"), _covering(RESULTS, options.RESULT_KEYS, prefix=PREFIX))
+    yield from _table(("key", "meaning"), _covering(RESULTS, result_keys(), prefix=PREFIX))
     yield from _maintenance()
     yield from _section("IcebergPySparkIOManager", _first_line(IcebergPySparkIOManager))
     yield from _fields(IcebergPySparkIOManager)
@@ -273,12 +273,12 @@ def _keys_of_outputs() -> Iterator[str]:
         "Metadata keys of an output",
         "Set these keys on an asset, `AssetOut` or `Out`. The order of precedence is: metadata that a run attaches to "
         "its output, metadata of the definition, the IO manager's configuration, the default. Only the definition can "
-        f"set the keys that locate the rows: {', '.join(f'`{key}`' for key in ADDRESSING_KEYS)}.",
+        f"set the keys that locate the rows: {', '.join(f'`{key}`' for key in addressing_keys())}.",
     )
-    dagster_keys = {name: key.values for name, key in OUTPUT_KEYS.items() if not name.startswith(PREFIX)}
+    dagster_keys = {name: key.values for name, key in output_keys().items() if not name.startswith(PREFIX)}
     dagster_keys["dagster/column_schema"] = "a `dagster.TableSchema`; its column descriptions become those of the table"
     yield from _table(("Dagster's key", "value"), dagster_keys.items())
-    own_keys = (key for name, key in OUTPUT_KEYS.items() if name.startswith(PREFIX))
+    own_keys = (key for name, key in output_keys().items() if name.startswith(PREFIX))
     yield from _table(("key", "value", "default"), ((key.name, key.values, _default_of(key)) for key in own_keys))
     names = ", ".join(f"`{name}`" for name in sorted(options.WRITE_OPTION_NAMES))
     yield from ("", f"`iceberg/write_options` accepts `snapshot-property.<name>` and these names: {names}.", "")

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_iceberg_spark.addressing import DEFAULT_NAMESPACE, partition_scope, plain_metadata, table_of
+from dagster_iceberg_spark.assets.address import DEFAULT_NAMESPACE, partition_scope, plain_metadata, table_of
 from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.scope import PartitionScope, TimeWindow

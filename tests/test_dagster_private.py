@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_iceberg_spark import dagster_private
+from dagster_iceberg_spark.assets import dagster_private
 from tests.instances import local_instance
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-01-05")
@@ -314,7 +314,7 @@ def test_the_partitions_downstream_of_others_are_found(instance: dg.DagsterInsta
 
 LOCATION = """
 import dagster as dg
-from dagster_iceberg_spark import dagster_private
+from dagster_iceberg_spark.assets import dagster_private
 
 @dg.asset
 def up(): ...

@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from dagster_iceberg_spark.ledger import _MAXIMUM_STEPS, Ledger
+from dagster_iceberg_spark.assets.read_log import _MAXIMUM_STEPS, Ledger
 from dagster_iceberg_spark.table.lineage import UpstreamRead
 
 

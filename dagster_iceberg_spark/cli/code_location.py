@@ -11,7 +11,7 @@ from typing import Final
 
 import dagster as dg
 
-from dagster_iceberg_spark.dagster_private import definitions_in, targets_in
+from dagster_iceberg_spark.assets.dagster_private import definitions_in, targets_in
 from dagster_iceberg_spark.errors import ConfigurationError
 
 _FILES_OF_A_DIRECTORY: Final = ("workspace.yaml", "pyproject.toml")

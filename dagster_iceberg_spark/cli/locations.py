@@ -111,7 +111,7 @@ def definitions_of(
     others: Sequence[str] = (),
 ) -> list[Any]:
     """Return the definitions of the code locations that have an IO manager of this package, or else of the first."""
-    from dagster_iceberg_spark.asset_tables import stored_assets
+    from dagster_iceberg_spark.assets.stored_tables import stored_assets
     from dagster_iceberg_spark.cli.code_location import CodeLocation, load_definitions, locations_in
 
     choice = f"Name one of: {', '.join(('--workspace', '--module', '--python-file', *others))}."

@@ -17,6 +17,9 @@ _PREFIX: Final = "env_"
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
 _DIGITS: Final = 6
 RETENTION_DAYS: Final = 30
+_REPLAY_RETENTION_DAYS: Final = 7
+REPLAYED_RUN: Final = "dagster_iceberg_spark/replay_of"
+"""Tag of a run that replays another one: the id of that run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,11 @@ class Environment:
             options = replace(options, schema_evolution="strict" if policy == "strict" else "add_columns")
             options = replace(options, publish="step", on_failure="drop")
         return replace(options, branch=self.branch)
+
+
+def replay_environment(run_id: str) -> Environment:
+    """Return the environment that a replay of a run writes to."""
+    return Environment(f"replay-{run_id}", _REPLAY_RETENTION_DAYS, is_replay=True)
 
 
 def branch_start(state: TableState, branch: str) -> int | None:

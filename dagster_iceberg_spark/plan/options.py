@@ -10,20 +10,19 @@ Every option has the same precedence:
 A value of None counts as no value: the next level applies.
 """
 
-import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.plan.audits import parse_audits
-from dagster_iceberg_spark.plan.maintenance_policy import parse_maintenance
-from dagster_iceberg_spark.plan.merging import MERGE_OPTIONS, MergeRules, MergeStrategy, parse_merge_rules
+from dagster_iceberg_spark.plan.merging import MERGE_OPTIONS, MergeRules, parse_merge_rules
 from dagster_iceberg_spark.plan.metadata_key import PREFIX, MetadataKey, key, keys_of, read_metadata, unknown_keys
-from dagster_iceberg_spark.plan.mirror_options import MirrorSettings, parse_mirror
 from dagster_iceberg_spark.plan.schema_evolution import SchemaEvolution
 from dagster_iceberg_spark.plan.staging import PublishedBy
-from dagster_iceberg_spark.plan.values import duration, list_of_text, names, one_of, sort_field, string_map, text
+from dagster_iceberg_spark.plan.values import list_of_text, names, one_of, sort_field, string_map, text
+from dagster_iceberg_spark.registry import feature_options, features
 from dagster_iceberg_spark.table.audit import Audit
 from dagster_iceberg_spark.table.identifier import TableIdentifier, split_parts
 from dagster_iceberg_spark.table.lineage import OWNER_PROPERTY, SHARED_PROPERTY, SHARERS_PROPERTY
@@ -54,10 +53,8 @@ BRANCH: Final = "iceberg/branch"
 TAKES_OVER: Final = "iceberg/takes_over"
 AUDITS: Final = "iceberg/audits"
 PUBLISH: Final = "iceberg/publish"
-RETAIN: Final = "iceberg/retain"
-MIRROR: Final = "iceberg/mirror"
 
-RESULT_KEYS: Final = (
+_RESULT_KEYS: Final = (
     "iceberg/snapshot_id",
     "iceberg/parent_snapshot_id",
     "iceberg/operation",
@@ -84,13 +81,9 @@ RESULT_KEYS: Final = (
     "iceberg/commit_token",
     "iceberg/publication",
     "iceberg/publication_seconds",
-    "iceberg/mirror_state",
-    "iceberg/row_columns",
-    "iceberg/copied_columns",
     "iceberg/inputs",
     "iceberg/history",
 )
-"""Keys that the package reports with a materialization."""
 
 WRITE_OPTION_NAMES: Final = frozenset(
     {
@@ -364,44 +357,27 @@ class WriteOptions:
         return self.write_disposition == "merge" and self.merge.where is None
 
 
-@dataclass(frozen=True, slots=True)
-class MaintenanceOptions:
-    """How the table of an asset is maintained."""
-
-    maintenance: Mapping[str, Any] | None = key(
-        'dict of settings that differ from the policy of the maintenance, such as `{"older_than": "30 days"}`; '
-        "`false`: the table is not maintained",
-        parse_maintenance,
-        default=dict,
-        default_text="the policy",
-    )
-    retain: dt.timedelta | None = key(
-        "duration, such as `400 days`: maintenance deletes the rows of partitions whose time window ended longer ago",
-        duration,
-        expected="a duration, such as `400 days`",
-        default_text="rows are kept",
-    )
+CONFIGURABLE: Final = tuple(item.option for item in keys_of(WriteOptions) if item.is_configurable)
+"""The options whose default is a field of the IO manager."""
 
 
-@dataclass(frozen=True, slots=True)
-class MirrorOptions:
-    """How the table of an asset is mirrored."""
-
-    mirror: MirrorSettings | None = key(
-        'dict with `table`, `mode` and `compression` in the DuckLake, such as `{"table": "analytics.flights"}`; '
-        "`false`: the table is not mirrored",
-        parse_mirror,
-        default_text="the IO manager's `mirror`, under the name of the table",
-        is_addressing=True,
-    )
+@cache
+def output_keys() -> Mapping[str, MetadataKey]:
+    """Return the metadata keys of an output by name: those of the core and of the features."""
+    options = (TableAddress, WriteOptions, *feature_options())
+    return {item.name: item for each in options for item in keys_of(each)}
 
 
-_OPTIONS: Final = (TableAddress, WriteOptions, MaintenanceOptions, MirrorOptions)
-OUTPUT_KEYS: Final[Mapping[str, MetadataKey]] = {item.name: item for options in _OPTIONS for item in keys_of(options)}
-"""The metadata keys of an output by name."""
-ADDRESSING_KEYS: Final = tuple(name for name, item in OUTPUT_KEYS.items() if item.is_addressing)
-"""The keys that locate the rows or name their owner."""
-_PREFIXED_KEYS: Final = tuple(name for name in OUTPUT_KEYS if name.startswith(PREFIX))
+@cache
+def result_keys() -> tuple[str, ...]:
+    """Return the keys that the package reports with a materialization."""
+    return (*_RESULT_KEYS, *(name for feature in features() for name in feature.result_keys))
+
+
+@cache
+def addressing_keys() -> tuple[str, ...]:
+    """Return the keys that locate the rows or name their owner."""
+    return tuple(name for name, item in output_keys().items() if item.is_addressing)
 
 
 def parse_write_options(
@@ -420,7 +396,7 @@ def parse_write_options(
     levels = (configured, definition, run)
     chosen = {name: value for level in levels for name, value in level.items() if value is not None}
     options = _with_version(read_metadata(WriteOptions, chosen, subject=subject), subject)
-    for others in (MaintenanceOptions, MirrorOptions):  # an invalid value should not wait until it is used
+    for others in feature_options():  # an invalid value should not wait until it is used
         read_metadata(others, chosen, subject=subject)
     if options.merges and not options.merge_keys and options.merge.strategy != "scd2":
         raise MetadataKeyError.refusing(
@@ -438,15 +414,17 @@ def _with_version(options: WriteOptions, subject: str) -> WriteOptions:
     properties = dict(options.table_properties)
     version = properties.pop("format-version", None)
     if version is not None and options.format_version is None:
-        parsed = OUTPUT_KEYS[FORMAT_VERSION].read(version, subject=subject)
+        parsed = output_keys()[FORMAT_VERSION].read(version, subject=subject)
         return replace(options, table_properties=properties, format_version=parsed)
     return replace(options, table_properties=properties)
 
 
 def check_keys(metadata: Mapping[str, Any], *, subject: str) -> None:
     """Reject `iceberg/` keys that the package does not know, and suggest the most similar key."""
-    others = {name: value for name, value in metadata.items() if name not in RESULT_KEYS}
-    for name, hint in unknown_keys(others, dict.fromkeys(_PREFIXED_KEYS)):
+    reported = result_keys()
+    others = {name: value for name, value in metadata.items() if name not in reported}
+    known = [name for name in output_keys() if name.startswith(PREFIX)]
+    for name, hint in unknown_keys(others, dict.fromkeys(known)):
         raise MetadataKeyError.refusing(
             "use",
             f"the metadata of {subject}",
@@ -459,72 +437,11 @@ def check_keys(metadata: Mapping[str, Any], *, subject: str) -> None:
 def parse_key(name: str, metadata: Mapping[str, Any], *, subject: str) -> Any:
     """Return the value of one key of an output, parsed, or None if it is not given."""
     value = metadata.get(name)
-    return None if value is None else OUTPUT_KEYS[name].read(value, subject=subject)
-
-
-def mirror_settings(metadata: Mapping[str, Any], *, subject: str) -> MirrorSettings | None:
-    """Return the settings of an asset's mirror, or None without any. Unlike elsewhere, None excludes the table."""
-    if MIRROR in metadata and metadata[MIRROR] is None:
-        return MirrorSettings(is_excluded=True)
-    return read_metadata(MirrorOptions, metadata, subject=subject).mirror
-
-
-def metadata_for_table(  # noqa: PLR0913 - one argument for every key
-    *,
-    partition_expr: str | Mapping[str, str] | None = None,
-    schema: str | None = None,
-    table: str | None = None,
-    partition_by: Sequence[str] | None = None,
-    write_disposition: WriteDisposition | None = None,
-    merge_keys: Sequence[str] | None = None,
-    merge: MergeStrategy | Mapping[str, Any] | None = None,
-    schema_evolution: SchemaEvolution | None = None,
-    partition_evolution: PartitionEvolution | None = None,
-    rows_outside_partition: RowsOutsidePartition | None = None,
-    renames: Mapping[str, str] | None = None,
-    required_columns: Sequence[str] | Mapping[str, bool] | None = None,
-    identifier_fields: Sequence[str] | None = None,
-    sort_by: Sequence[str] | None = None,
-    table_properties: Mapping[str, str | None] | None = None,
-    write_options: Mapping[str, str] | None = None,
-    format_version: Literal[1, 2, 3] | None = None,
-    location: str | None = None,
-    branch: str | None = None,
-    audits: Mapping[str, Any] | None = None,
-    publish: PublishedBy | None = None,
-    on_failure: Literal["keep", "drop"] | None = None,
-    takes_over: str | None = None,
-    maintenance: Mapping[str, Any] | Literal[False] | None = None,
-    retain: str | None = None,
-    mirror: Mapping[str, Any] | Literal[False] | None = None,
-) -> dict[str, Any]:
-    """Build an asset's metadata and validate it. The result is a plain dict, as you would write it by hand.
-
-    Raises:
-        MetadataKeyError: A key has an invalid value.
-
-    Example:
-        >>> metadata_for_table(partition_expr="ts", partition_by=["day(ts)"])
-        {'partition_expr': 'ts', 'iceberg/partition_by': ['day(ts)']}
-    """
-    arguments = locals()
-    metadata = {
-        name: _plain(arguments[item.option]) for name, item in OUTPUT_KEYS.items() if arguments[item.option] is not None
-    }
-    parse_write_options(metadata, subject="the asset")
-    read_metadata(TableAddress, metadata, subject="the asset")
-    return metadata
-
-
-def _plain(value: Any) -> Any:
-    """Return the value as you would write it by hand: the UI can show dicts and lists."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    return value if isinstance(value, str | int) else list(value)
+    return None if value is None else output_keys()[name].read(value, subject=subject)
 
 
 def _refuse_addressing(run: Mapping[str, Any], definition: Mapping[str, Any], *, subject: str) -> None:
-    for name in ADDRESSING_KEYS:
+    for name in addressing_keys():
         if run.get(name) is not None and run[name] != definition.get(name):
             raise MetadataKeyError.refusing(
                 "write",

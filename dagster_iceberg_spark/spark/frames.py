@@ -16,9 +16,12 @@ from pyspark.sql.types import ArrayType, StructField, StructType
 
 from dagster_iceberg_spark.arrow.outputs import OUTPUT_TYPES, arrow_rows, type_name
 from dagster_iceberg_spark.arrow.staging import StagedFile, Store, local_store, warehouse_of
+from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.first_line import first_line
+from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import IcebergSparkError, OutputTypeError
 from dagster_iceberg_spark.plan.schema_evolution import OWN_PREFIX
+from dagster_iceberg_spark.plan.write_request import WriteRequest
 from dagster_iceberg_spark.spark.columns import functions_of, named_column
 from dagster_iceberg_spark.spark.connect import is_connect, is_in_process
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
@@ -80,6 +83,22 @@ def frame_to_write(obj: Any, session: Callable[[], IcebergSession], *, subject: 
                 raise
             raise translated(error, action="write", subject=subject, redact=held.catalog.redact) from error
         yield frame
+
+
+def taken_columns(
+    frame: DataFrame, request: WriteRequest, catalog: CatalogDescription
+) -> tuple[DataFrame, tuple[str, ...]]:
+    """Return the DataFrame with the columns that the target of the request takes, and the names of the others.
+
+    A replay adds no columns to a table.
+    """
+    if not request.is_replay:
+        return frame, ()
+    state = look(catalog, request.identifier)
+    renamed = request.table.options.renames.values()
+    known = {folded(name) for name in (*state.schema.names, *renamed)} if state else set()
+    new = tuple(name for name in frame.columns if folded(name) not in known)
+    return frame.drop(*new), new
 
 
 def _repeated(names: Sequence[str]) -> list[str]:

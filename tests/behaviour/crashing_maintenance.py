@@ -7,8 +7,9 @@ from typing import Any, Final
 import dagster as dg
 
 from dagster_iceberg_spark import build_maintenance
-from dagster_iceberg_spark.maintenance import table as maintenance
-from dagster_iceberg_spark.plan.maintenance import (
+from dagster_iceberg_spark.features.maintenance import spark as procedures
+from dagster_iceberg_spark.features.maintenance import table_maintenance as maintenance
+from dagster_iceberg_spark.features.maintenance.plan.actions import (
     Compact,
     DeleteRows,
     ExpireSnapshots,
@@ -16,7 +17,6 @@ from dagster_iceberg_spark.plan.maintenance import (
     RewriteManifests,
     RewritePositionDeletes,
 )
-from dagster_iceberg_spark.spark import maintenance as procedures
 from tests.behaviour.crashing import Crash, wrap
 from tests.behaviour.maintaining import PATIENT
 from tests.lakes import hours_asset

@@ -11,9 +11,9 @@ import pyarrow as pa
 from dagster_iceberg_spark import DuckLakeMirror
 from dagster_iceberg_spark.arrow.uuids import texts_in, with_texts
 from dagster_iceberg_spark.catalog.tables import tables_of
-from dagster_iceberg_spark.mirror.copies import s3_secret
-from dagster_iceberg_spark.mirror.creation import attached
-from dagster_iceberg_spark.plan.mirror_options import MirrorMode
+from dagster_iceberg_spark.features.mirror.copies import s3_secret
+from dagster_iceberg_spark.features.mirror.creation import attached
+from dagster_iceberg_spark.features.mirror.options import MirrorMode
 from tests.lakes import Lake
 
 DEFAULT_CATALOG: Final = "sqlite:///{directory}/deep/mirror.ducklake"

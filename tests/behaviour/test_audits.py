@@ -5,7 +5,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_iceberg_spark import build_audit_checks, staged_branches
+from dagster_iceberg_spark import build_audit_checks
+from dagster_iceberg_spark.features.releases import environments
 from tests.lakes import Lake, frame_asset, hours_asset, metadata_of
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
@@ -98,12 +99,12 @@ def test_the_command_line_lists_and_drops_staged_branches(lake: Lake, version: i
     asset = hours_asset("hours", "-1", partitions_def=DAYS, metadata=metadata)
     lake.materialize(asset, partition_key="2013-01-01", raise_on_error=False)
     definitions = dg.Definitions([asset], resources=lake.resources)
-    (branch,) = staged_branches.staged_branches(definitions)
+    (branch,) = environments.staged_branches(definitions)
     assert (branch.asset, branch.partitions, branch.rows) == ("hours", "2013-01-01", 24)
     assert [branch.name] == staged_branches_of(lake)
-    assert list(staged_branches.staged_branches(definitions, drop=["other"])) == [branch]
-    assert list(staged_branches.staged_branches(definitions, drop=[branch.name])) == [branch]
-    assert list(staged_branches.staged_branches(definitions)) == []
+    assert list(environments.staged_branches(definitions, drop=["other"])) == [branch]
+    assert list(environments.staged_branches(definitions, drop=[branch.name])) == [branch]
+    assert list(environments.staged_branches(definitions)) == []
 
 
 @pytest.mark.each_engine

@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
 from dagster_iceberg_spark.errors import CatalogUnavailableError
-from dagster_iceberg_spark.outputs.column_lineage import UpstreamTables
-from dagster_iceberg_spark.plan.analyzed_plan import parse_plan
-from dagster_iceberg_spark.plan.column_lineage import column_lineage
-from dagster_iceberg_spark.spark.analyzed_plan import analyzed_plan
+from dagster_iceberg_spark.features.lineage.observer import UpstreamTables
+from dagster_iceberg_spark.features.lineage.plan.column_lineage import column_lineage
+from dagster_iceberg_spark.features.lineage.plan.printed_plan import parse_plan
+from dagster_iceberg_spark.features.lineage.spark import analyzed_plan
 from dagster_iceberg_spark.spark.columns import functions_of
 from tests.behaviour.lineage_queries import QUERIES, TABLES
 from tests.lakes import SPARK_CONF, Lake, annotation_of, frame_asset, metadata_of

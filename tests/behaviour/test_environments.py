@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from dagster_iceberg_spark import CommitConflictError, IcebergPySparkIOManager, build_release
 from dagster_iceberg_spark.cli.app import app
-from dagster_iceberg_spark.environments import (
+from dagster_iceberg_spark.features.releases.environments import (
     drop_environment,
     environment_branches,
     environment_diff,

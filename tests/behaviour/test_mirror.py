@@ -7,8 +7,8 @@ import dagster as dg
 import pytest
 
 from dagster_iceberg_spark import build_mirror_checks, build_release, undo_run
-from dagster_iceberg_spark.environments import promote_environment
-from dagster_iceberg_spark.plan.mirror_options import MirrorMode
+from dagster_iceberg_spark.features.mirror.options import MirrorMode
+from dagster_iceberg_spark.features.releases.environments import promote_environment
 from tests.behaviour.maintaining import done, maintain
 from tests.behaviour.mirroring import (
     DEFAULT_CATALOG,

@@ -38,8 +38,8 @@ from dagster_iceberg_spark import (
     build_release,
 )
 from dagster_iceberg_spark.catalog import release as releases
-from dagster_iceberg_spark.catalog import undo as undos
-from dagster_iceberg_spark.undo import undo_run
+from dagster_iceberg_spark.features.releases import reverts as undos
+from dagster_iceberg_spark.features.releases.undo import undo_run
 from tests.behaviour.maintaining import PATIENT, maintain
 from tests.lakes import Lake, error_of, frame_asset, resuming
 
@@ -249,7 +249,7 @@ class ReleaseMachine(RuleBasedStateMachine):
 
     def _once(self, name: str, action: Callable[[], None], *, before: bool) -> None:
         """Run something once, before or after a call."""
-        from dagster_iceberg_spark.release import step
+        from dagster_iceberg_spark.features.releases import release_step as step
 
         module, attribute = {
             "publish_release": (step, "publish_release"),

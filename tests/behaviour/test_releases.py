@@ -8,8 +8,9 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from dagster_iceberg_spark import HadoopCatalog, build_data_checks, build_release, staged_branches
+from dagster_iceberg_spark import HadoopCatalog, build_data_checks, build_release
 from dagster_iceberg_spark.catalog import release as releases
+from dagster_iceberg_spark.features.releases import environments
 from tests.lakes import Lake, error_of, frame_asset, hours_asset, metadata_of, open_lake, resuming
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
@@ -110,7 +111,7 @@ def test_only_the_run_that_staged_rows_reads_them(lake: Lake) -> None:
     lake.materialize(hours(), report, partition_key=DAY, selection=[report])
     assert (read, seen(lake)) == ({"check": [5], "other run": [1]}, [[1], [2]])
     definitions = dg.Definitions([hours(), doubled()], resources=lake.resources)
-    waiting = list(staged_branches.staged_branches(definitions))
+    waiting = list(environments.staged_branches(definitions))
     assert {(item.asset, item.partitions, item.rows) for item in waiting} == {("hours", DAY, 24), ("doubled", DAY, 24)}
     lake.materialize(hours("5"), partition_key=OTHER_DAY)
     error = lake.failure(hours(), report, partition_key=OTHER_DAY, selection=[report])

@@ -15,8 +15,8 @@ from dagster_iceberg_spark import (
     build_release,
     build_undo_op,
 )
-from dagster_iceberg_spark.catalog import undo as undos
-from dagster_iceberg_spark.undo import Undo, undo_run
+from dagster_iceberg_spark.features.releases import reverts as undos
+from dagster_iceberg_spark.features.releases.undo import Undo, undo_run
 from tests.lakes import Lake, frame_asset, hours_asset
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")

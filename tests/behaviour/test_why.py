@@ -6,8 +6,8 @@ import dagster as dg
 import pytest
 from pyspark.sql import DataFrame
 
-from dagster_iceberg_spark.lineage.catalogs import LakeTables, lake_tables, table_named
-from dagster_iceberg_spark.lineage.why import Explanation, Origin, recorded_copies
+from dagster_iceberg_spark.features.lineage.lineage_catalogs import LakeTables, lake_tables, table_named
+from dagster_iceberg_spark.features.lineage.why import Explanation, Origin, recorded_copies
 from tests.behaviour.maintaining import maintain
 from tests.lakes import Lake, frame_asset
 

@@ -13,8 +13,8 @@ from pyiceberg.types import DateType, NestedField, StringType
 from dagster_iceberg_spark import SqlCatalog
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import open_catalog
-from dagster_iceberg_spark.catalog.table_files import table_files
 from dagster_iceberg_spark.catalog.tables import manages_files, tables_of
+from dagster_iceberg_spark.features.maintenance.file_sizes import table_files
 from tests.table.samples import TABLE, wall
 
 SCHEMA = Schema(NestedField(1, "day", DateType()), NestedField(2, "carrier", StringType()))

@@ -19,7 +19,7 @@ from dagster_iceberg_spark import (
     SparkCatalogByName,
     SqlCatalog,
 )
-from dagster_iceberg_spark.asset_tables import check_table
+from dagster_iceberg_spark.assets.definition_checks import check_table
 from dagster_iceberg_spark.check.catalog import CatalogCheck
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.spark import probe

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
-from dagster_iceberg_spark import OAuth2, asset_tables
+from dagster_iceberg_spark import OAuth2
+from dagster_iceberg_spark.assets import definition_checks
 from dagster_iceberg_spark.check.findings import Finding
 from dagster_iceberg_spark.cli.app import app
 from dagster_iceberg_spark.config import configuration
@@ -182,9 +183,9 @@ def test_code_locations_are_found_in_dagster_s_files(
         checked.extend(spec.key.to_user_string() for spec in definitions.resolve_all_asset_specs())
         yield from ()
 
-    monkeypatch.setattr(asset_tables, "check_assets", noted)
+    monkeypatch.setattr(definition_checks, "check_assets", noted)
     monkeypatch.setattr(
-        "dagster_iceberg_spark.asset_tables.stored_assets", lambda definitions: {"iceberg": definitions}
+        "dagster_iceberg_spark.assets.stored_tables.stored_assets", lambda definitions: {"iceberg": definitions}
     )
     monkeypatch.setattr(sys, "path", [*sys.path])
     for loaded in ("first", "second_of_two"):

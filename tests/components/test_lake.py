@@ -17,9 +17,9 @@ from dagster_iceberg_spark import (
     MaintenancePolicy,
     SparkSqlComponent,
 )
-from dagster_iceberg_spark.components import lake
-from dagster_iceberg_spark.components.lake import IO_MANAGER_MODEL, SPARK_MODEL
-from dagster_iceberg_spark.maintenance.job import build_location_maintenance
+from dagster_iceberg_spark.features.components import lake
+from dagster_iceberg_spark.features.components.lake import IO_MANAGER_MODEL, SPARK_MODEL
+from dagster_iceberg_spark.features.maintenance.job import build_location_maintenance
 
 CATALOG = {"kind": "rest", "uri": "http://catalog:8181", "warehouse": "lake"}
 
@@ -116,7 +116,7 @@ def test_tables_whose_keys_look_alike_are_all_maintained(monkeypatch: pytest.Mon
     @dg.asset(key="a__b", io_manager_key="iceberg")
     def other() -> None: ...
 
-    monkeypatch.setattr("dagster_iceberg_spark.maintenance.job.location_assets", lambda _: [one, other])
+    monkeypatch.setattr("dagster_iceberg_spark.features.maintenance.job.location_assets", lambda _: [one, other])
     job = build_location_maintenance(
         "iceberg", policy=MaintenancePolicy(), schedule="0 3 * * *", timezone="UTC", name="maintain"
     )

@@ -168,7 +168,7 @@ def test_a_catalog_that_is_down_leaves_the_last_state(
         def fails(*_: Any, **__: Any) -> None:
             raise down
 
-        monkeypatch.setattr("dagster_iceberg_spark.catalog.discovery.tables_of", fails)
+        monkeypatch.setattr("dagster_iceberg_spark.features.components.table_assets.tables_of", fails)
         with pytest.raises(CatalogUnavailableError):
             project.refresh()
         assert set(project.specs()) == {"raw/sensors"}

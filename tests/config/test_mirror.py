@@ -8,17 +8,16 @@ import pytest
 from pydantic import ValidationError
 
 from dagster_iceberg_spark import DuckLakeMirror, IcebergPySparkIOManager, MetadataKeyError
-from dagster_iceberg_spark.config.mirror import NoMirror
-from dagster_iceberg_spark.plan.mirror_options import MirrorSettings
+from dagster_iceberg_spark.features.mirror.config import NoMirror
+from dagster_iceberg_spark.features.mirror.options import MirrorSettings
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 FLIGHTS = TableIdentifier(("nyc", "raw"), "flights")
 
 
 def test_the_default_is_no_mirror() -> None:
-    io_manager = IcebergPySparkIOManager()
-    assert isinstance(io_manager.mirror, NoMirror)
-    assert io_manager.mirror_of(dg.AssetSpec("flights")) is None
+    assert isinstance(IcebergPySparkIOManager().mirror, NoMirror)
+    assert NoMirror().observer().mirrors.mirror_of(FLIGHTS, None, subject="flights") is None
 
 
 def test_settings_without_a_mirror_are_refused() -> None:

@@ -4,7 +4,7 @@ from typing import Any, Optional, Union
 
 import pytest
 
-from dagster_iceberg_spark.inputs.read_request import InputAnnotation, parse_annotation
+from dagster_iceberg_spark.assets.read_requests import InputAnnotation, parse_annotation
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from dagster_iceberg_spark.assets import read_position
+from dagster_iceberg_spark.assets.read_position import with_changes
+from dagster_iceberg_spark.assets.read_requests import InputAnnotation, ReadRequest
 from dagster_iceberg_spark.errors import ChangesUnknownError, ConfigurationError
-from dagster_iceberg_spark.inputs import read_position
-from dagster_iceberg_spark.inputs.read_position import with_changes
-from dagster_iceberg_spark.inputs.read_request import InputAnnotation, ReadRequest
 from dagster_iceberg_spark.plan.incremental import Changes
 from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds, DataFile
 from dagster_iceberg_spark.plan.read import ReadPlan, plan_read

@@ -6,9 +6,9 @@ from unittest.mock import Mock
 
 import pytest
 
+from dagster_iceberg_spark.assets import loading
+from dagster_iceberg_spark.assets.read_requests import InputAnnotation, ReadRequest
 from dagster_iceberg_spark.errors import UpstreamMissingError
-from dagster_iceberg_spark.inputs import loading
-from dagster_iceberg_spark.inputs.read_request import InputAnnotation, ReadRequest
 from dagster_iceberg_spark.plan.read_options import parse_read_options
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.scope import PartitionScope

@@ -7,10 +7,10 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from dagster_iceberg_spark.assets.loading import unrecorded_partitions
+from dagster_iceberg_spark.assets.read_log import reads_of_run, record_read, recorded_read
+from dagster_iceberg_spark.assets.read_requests import read_request
 from dagster_iceberg_spark.errors import MetadataKeyError
-from dagster_iceberg_spark.inputs.loading import unrecorded_partitions
-from dagster_iceberg_spark.inputs.read_log import reads_of_run, record_read, recorded_read
-from dagster_iceberg_spark.inputs.read_request import read_request
 from dagster_iceberg_spark.plan.incremental import Changes
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-01-06")

@@ -8,11 +8,10 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from dagster_iceberg_spark.assets.read_log import record_read
+from dagster_iceberg_spark.assets.read_position import StepOutput, read_position, step_outputs
+from dagster_iceberg_spark.assets.read_requests import read_request
 from dagster_iceberg_spark.errors import MetadataKeyError
-from dagster_iceberg_spark.inputs.output_tables import StepOutput, step_outputs
-from dagster_iceberg_spark.inputs.read_log import record_read
-from dagster_iceberg_spark.inputs.read_position import read_position
-from dagster_iceberg_spark.inputs.read_request import read_request
 from dagster_iceberg_spark.plan.incremental import Changes, Position
 from tests.table.samples import chain, snapshot, table
 

@@ -1,6 +1,6 @@
 import dagster as dg
 
-from dagster_iceberg_spark.lineage.catalogs import keys_by
+from dagster_iceberg_spark.features.lineage.lineage_catalogs import keys_by
 
 
 def test_the_first_and_the_last_of_many_keys_stand_for_those_between() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dagster_iceberg_spark.lineage.why import Origin
+from dagster_iceberg_spark.features.lineage.why import Origin
 
 NOON = dt.datetime(2024, 1, 31, 12, tzinfo=dt.timezone.utc)
 

@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from dagster_iceberg_spark.errors import MetadataKeyError
-from dagster_iceberg_spark.maintenance.retention import retention_of
+from dagster_iceberg_spark.features.maintenance.retention import retention_of
 from tests.table.samples import utc
 
 MONTH = dt.timedelta(days=30)

@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
-from dagster_iceberg_spark.metrics.instruments import Instruments
+from dagster_iceberg_spark.features.metrics.instruments import Instruments
 
 
 @dataclass

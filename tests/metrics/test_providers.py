@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from dagster_iceberg_spark import ConfigurationError, IcebergPySparkIOManager, OpenTelemetryMetrics
-from dagster_iceberg_spark.metrics import providers
+from dagster_iceberg_spark.features.metrics import providers
 from tests.metrics.receiver import receiver, shut_down
 
 OF_THE_PROCESS = """

@@ -9,8 +9,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from prometheus_client.parser import text_string_to_metric_families
 
-from dagster_iceberg_spark.metrics.instruments import Instruments
-from dagster_iceberg_spark.metrics.text_file import TextFileExporter
+from dagster_iceberg_spark.features.metrics.instruments import Instruments
+from dagster_iceberg_spark.features.metrics.text_file import TextFileExporter
 
 ADDING = """
 import sys

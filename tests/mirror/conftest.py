@@ -15,13 +15,13 @@ from pyiceberg.table import Table
 from dagster_iceberg_spark import SqlCatalog
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import open_catalog
-from dagster_iceberg_spark.mirror.creation import attached_name
-from dagster_iceberg_spark.mirror.ducklake import DuckLake
-from dagster_iceberg_spark.mirror.extensions import duckdb_with
-from dagster_iceberg_spark.mirror.inspection import mirror_problems
-from dagster_iceberg_spark.mirror.synchronization import MirrorState, synchronize
-from dagster_iceberg_spark.plan.mirror import text_literal
-from dagster_iceberg_spark.plan.mirror_options import Codec, Mirror, MirrorMode
+from dagster_iceberg_spark.features.mirror.creation import attached_name
+from dagster_iceberg_spark.features.mirror.ducklake import DuckLake
+from dagster_iceberg_spark.features.mirror.extensions import duckdb_with
+from dagster_iceberg_spark.features.mirror.inspection import mirror_problems
+from dagster_iceberg_spark.features.mirror.options import Codec, Mirror, MirrorMode
+from dagster_iceberg_spark.features.mirror.plan import text_literal
+from dagster_iceberg_spark.features.mirror.synchronization import MirrorState, synchronize
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from dagster_iceberg_spark.mirror import commit, creation, synchronization
-from dagster_iceberg_spark.mirror.database import Database
+from dagster_iceberg_spark.features.mirror import creation, synchronization
+from dagster_iceberg_spark.features.mirror import ducklake_commit as commit
+from dagster_iceberg_spark.features.mirror.database import Database
 from tests.mirror.conftest import lake_in
 
 POINTS: Final = ("ducklake created", "before the transaction", "in the transaction", "before its end", "after it")

@@ -28,8 +28,13 @@ from pyiceberg.types import (
 )
 
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.mirror.columns import bound_text, field_ids, mirror_columns, statistics_paths
-from dagster_iceberg_spark.plan.mirror import Column
+from dagster_iceberg_spark.features.mirror.ducklake_columns import (
+    bound_text,
+    field_ids,
+    mirror_columns,
+    statistics_paths,
+)
+from dagster_iceberg_spark.features.mirror.plan import Column
 
 NESTED = (
     NestedField(1, "id", LongType(), required=True),

@@ -11,7 +11,8 @@ import pytest
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, StringType
 
-from dagster_iceberg_spark.mirror import commit, synchronization
+from dagster_iceberg_spark.features.mirror import ducklake_commit as commit
+from dagster_iceberg_spark.features.mirror import synchronization
 from tests.mirror.conftest import Mirrors, lake_in
 
 MODES: Final = ("register", "copy", "view")

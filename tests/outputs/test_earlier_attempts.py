@@ -7,8 +7,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_iceberg_spark.dagster_private import StepFacts, step_facts
-from dagster_iceberg_spark.outputs.write_request import announce, earlier_attempts, record_of, token_candidates
+from dagster_iceberg_spark.assets.dagster_private import StepFacts, step_facts
+from dagster_iceberg_spark.assets.write_requests import announce, earlier_attempts, record_of, token_candidates
 from dagster_iceberg_spark.plan.adoption import RemoteAttempt, TokenCandidate
 from dagster_iceberg_spark.table.lineage import commit_token
 from dagster_iceberg_spark.table.scope import PartitionScope

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_iceberg_spark.outputs.metadata import (
+from dagster_iceberg_spark.assets.commit_metadata import (
     column_schema,
     data_version,
     materialization_metadata,

@@ -5,9 +5,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_iceberg_spark.addressing import partition_scope
+from dagster_iceberg_spark.assets.address import partition_scope
+from dagster_iceberg_spark.assets.write_requests import RUN_WITHOUT_STEP, write_request
 from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError, PartitioningError
-from dagster_iceberg_spark.outputs.write_request import RUN_WITHOUT_STEP, write_request
 from dagster_iceberg_spark.plan.table_request import TableCreation
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.table.identifier import TableIdentifier

@@ -1,6 +1,6 @@
 import pytest
 
-from dagster_iceberg_spark.plan.analyzed_plan import bracketed, lists_in, parse_plan, split_list
+from dagster_iceberg_spark.features.lineage.plan.printed_plan import bracketed, lists_in, parse_plan, split_list
 from dagster_iceberg_spark.table.notation import NotationError
 
 PLAN = """\

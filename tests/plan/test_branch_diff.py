@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark.errors import CommitConflictError
-from dagster_iceberg_spark.plan.branch_diff import (
+from dagster_iceberg_spark.features.releases.plan.branch_diff import (
     KeyChanges,
     TableDiff,
     compared_rows,

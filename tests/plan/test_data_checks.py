@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from dagster_iceberg_spark.plan.data_checks import Change, Freshness, parse_data_checks
+from dagster_iceberg_spark.features.checks.plan import Change, Freshness, parse_data_checks
 from dagster_iceberg_spark.table.snapshot import Snapshot
 
 NOW = dt.datetime(2026, 11, 27, tzinfo=dt.timezone.utc)

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from dagster_iceberg_spark.plan.health import compactable_partitions, milliseconds, readable_bytes, table_health
-from dagster_iceberg_spark.plan.maintenance import (
+from dagster_iceberg_spark.features.maintenance.options import MaintenancePolicy
+from dagster_iceberg_spark.features.maintenance.plan.actions import (
     Compact,
     ExpireSnapshots,
     OrphanGuards,
@@ -14,8 +14,13 @@ from dagster_iceberg_spark.plan.maintenance import (
     RewritePositionDeletes,
     plan_maintenance,
 )
-from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
-from dagster_iceberg_spark.plan.table_files import DEFAULT_TARGET_BYTES, PartitionFiles, TableFiles
+from dagster_iceberg_spark.features.maintenance.plan.health import (
+    compactable_partitions,
+    milliseconds,
+    readable_bytes,
+    table_health,
+)
+from dagster_iceberg_spark.features.maintenance.plan.table_files import DEFAULT_TARGET_BYTES, PartitionFiles, TableFiles
 from dagster_iceberg_spark.table.ordering import SortField
 from dagster_iceberg_spark.table.snapshot import TableState
 from tests.table.samples import chain, snapshot, spec, table, utc, wall

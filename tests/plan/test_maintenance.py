@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dagster_iceberg_spark.plan.maintenance import orphan_obstacle
+from dagster_iceberg_spark.features.maintenance.plan.actions import orphan_obstacle
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import TableState
 from tests.table.samples import table

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError
-from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy, parse_maintenance
+from dagster_iceberg_spark.features.maintenance.options import MaintenanceOptions, MaintenancePolicy, parse_maintenance
+from dagster_iceberg_spark.metadata import metadata_for_table
 from dagster_iceberg_spark.plan.metadata_key import read_metadata
-from dagster_iceberg_spark.plan.options import MaintenanceOptions, metadata_for_table
 from dagster_iceberg_spark.plan.values import duration, duration_text
 
 

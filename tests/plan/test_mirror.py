@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from dagster_iceberg_spark.plan.mirror import (
+from dagster_iceberg_spark.features.mirror.options import Mirror
+from dagster_iceberg_spark.features.mirror.plan import (
     Column,
     ColumnStatistics,
     CopyPlan,
@@ -17,7 +18,6 @@ from dagster_iceberg_spark.plan.mirror import (
     plan_copy,
     scan_query,
 )
-from dagster_iceberg_spark.plan.mirror_options import Mirror
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import Snapshot
 

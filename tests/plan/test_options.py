@@ -6,20 +6,20 @@ from typing import Any, get_args
 import pytest
 
 from dagster_iceberg_spark.errors import MetadataKeyError
+from dagster_iceberg_spark.metadata import metadata_for_table
 from dagster_iceberg_spark.plan import options as module
 from dagster_iceberg_spark.plan.merging import MergeRules, MergeStrategy
 from dagster_iceberg_spark.plan.metadata_key import read_metadata
 from dagster_iceberg_spark.plan.options import (
-    ADDRESSING_KEYS,
-    OUTPUT_KEYS,
-    RESULT_KEYS,
     WRITE_OPTION_NAMES,
     TableAddress,
     WriteDisposition,
     WriteOptions,
+    addressing_keys,
     check_keys,
-    metadata_for_table,
+    output_keys,
     parse_write_options,
+    result_keys,
 )
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.ordering import SortField
@@ -37,7 +37,7 @@ PRECEDENCE = {
 }
 """Each option of the IO manager, with the values of run, definition, configuration and default."""
 MERGE_KEYS = {"iceberg/merge_keys": ["id"]}
-_PREFIXED = {name for name in OUTPUT_KEYS if name.startswith("iceberg/")}
+_PREFIXED = {name for name in output_keys() if name.startswith("iceberg/")}
 
 
 def parsed(definition: dict[str, Any], run: dict[str, Any] | None = None, **configuration: Any) -> WriteOptions:
@@ -64,7 +64,7 @@ def test_none_leaves_the_option_to_the_next_level(option: str) -> None:
 
 
 def test_every_option_of_the_configuration_is_in_the_table_of_precedence() -> None:
-    assert {key.option for key in OUTPUT_KEYS.values() if key.is_configurable} == set(PRECEDENCE)
+    assert {key.option for key in output_keys().values() if key.is_configurable} == set(PRECEDENCE)
 
 
 def test_without_metadata_every_option_has_its_default() -> None:
@@ -129,7 +129,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, nearest:
 
 def test_foreign_keys_and_reported_keys_are_ignored() -> None:
     check_keys(
-        {"dagster/uri": 1, "owner": "me", "iceberg": 2, **dict.fromkeys(RESULT_KEYS), **dict.fromkeys(OUTPUT_KEYS)},
+        {"dagster/uri": 1, "owner": "me", "iceberg": 2, **dict.fromkeys(result_keys()), **dict.fromkeys(output_keys())},
         subject="a",
     )
 
@@ -279,7 +279,7 @@ def test_an_invalid_address_is_refused(key: str, value: Any) -> None:
         read_metadata(TableAddress, {key: value}, subject="a")
 
 
-@pytest.mark.parametrize("key", ADDRESSING_KEYS)
+@pytest.mark.parametrize("key", addressing_keys())
 def test_run_metadata_cannot_change_the_table_s_address(key: str) -> None:
     with pytest.raises(MetadataKeyError, match=f"expected `{key}` in the asset's definition only"):
         parsed({}, {key: text_of(key, "a.b")})
@@ -287,7 +287,7 @@ def test_run_metadata_cannot_change_the_table_s_address(key: str) -> None:
         parsed({key: text_of(key, "a.b")}, {key: text_of(key, "a.c")})
 
 
-@pytest.mark.parametrize("key", ADDRESSING_KEYS)
+@pytest.mark.parametrize("key", addressing_keys())
 def test_run_metadata_may_repeat_the_definition(key: str) -> None:
     assert parsed({key: text_of(key, "a.b")}, {key: text_of(key, "a.b")}) == parsed({key: text_of(key, "a.b")})
 
@@ -383,7 +383,7 @@ def arguments(metadata: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_typed_helper_builds_the_same_dict_as_by_hand() -> None:
     assert metadata_for_table(**arguments(FULL)) == FULL
-    assert set(FULL) == set(OUTPUT_KEYS)
+    assert set(FULL) == set(output_keys())
 
 
 @pytest.mark.parametrize("key", FULL)
@@ -444,6 +444,6 @@ def test_the_format_version_is_not_kept_as_a_table_property(given: dict[str, Any
     assert (options.format_version, options.table_properties) == (version, {"a": "b"})
 
 
-@pytest.mark.parametrize("key", ADDRESSING_KEYS)
+@pytest.mark.parametrize("key", addressing_keys())
 def test_none_in_run_metadata_keeps_the_definition_s_value(key: str) -> None:
     assert parsed({key: text_of(key, "a.b")}, {key: None}) == parsed({key: text_of(key, "a.b")})

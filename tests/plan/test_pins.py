@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
-from dagster_iceberg_spark.plan.maintenance_policy import MaintenancePolicy
-from dagster_iceberg_spark.plan.pins import Need, RunNeed, needs_of_readers, needs_of_table, planned_pins
+from dagster_iceberg_spark.features.maintenance.options import MaintenancePolicy
+from dagster_iceberg_spark.features.maintenance.plan.pins import (
+    Need,
+    RunNeed,
+    needs_of_readers,
+    needs_of_table,
+    planned_pins,
+)
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import UpstreamRead, upstream_document
 from dagster_iceberg_spark.table.snapshot import RefRetention, Snapshot, TableState

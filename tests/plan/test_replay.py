@@ -3,7 +3,14 @@
 import pytest
 
 from dagster_iceberg_spark.errors import UpstreamMissingError
-from dagster_iceberg_spark.plan.replay import ReplayedTable, RowDigest, Start, compared, snapshots_of_run, start_of
+from dagster_iceberg_spark.features.lineage.plan.replay_plan import (
+    ReplayedTable,
+    RowDigest,
+    Start,
+    compared,
+    snapshots_of_run,
+    start_of,
+)
 from dagster_iceberg_spark.table.snapshot import Snapshot
 from tests.table.samples import table
 

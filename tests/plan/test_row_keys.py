@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dagster_iceberg_spark.lineage.why import rows_by_key
+from dagster_iceberg_spark.features.lineage.why import rows_by_key
 from dagster_iceberg_spark.table.predicate import And, In, Or
 from tests.table.samples import schema
 

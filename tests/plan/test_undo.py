@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark.errors import CommitConflictError, UpstreamMissingError
-from dagster_iceberg_spark.plan.undo import RecordedSnapshot, TableUndo, UndoPlan, plan_undo
+from dagster_iceberg_spark.features.releases.plan.undo_plan import RecordedSnapshot, TableUndo, UndoPlan, plan_undo
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import UpstreamRead, upstream_document
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dagster_iceberg_spark.plan.watching import NO_TABLE, Seen, news_of
+from dagster_iceberg_spark.features.watching.plan import NO_TABLE, Seen, news_of
 from dagster_iceberg_spark.table.snapshot import TableState
 from tests.table.samples import chain, snapshot, table
 

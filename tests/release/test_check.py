@@ -13,7 +13,7 @@ from dagster_iceberg_spark import (
     SqlCatalog,
     build_release,
 )
-from dagster_iceberg_spark.release.check import check_releases
+from dagster_iceberg_spark.features.releases.release_asset import check_releases
 
 
 def asset(name: str, publish: str | None = None, io_manager_key: str = "iceberg") -> dg.AssetsDefinition:

@@ -5,9 +5,9 @@ from types import MappingProxyType
 
 import dagster as dg
 
-from dagster_iceberg_spark.dagster_private import RecordedEvent
-from dagster_iceberg_spark.inputs.read_log import StepInput
-from dagster_iceberg_spark.release.step import StagedMaterialization, staged_materializations
+from dagster_iceberg_spark.assets.dagster_private import RecordedEvent
+from dagster_iceberg_spark.assets.read_log import StepInput
+from dagster_iceberg_spark.features.releases.release_step import StagedMaterialization, staged_materializations
 
 KEY = dg.AssetKey("t")
 

@@ -27,8 +27,9 @@ from dagster_iceberg_spark import (
 )
 from dagster_iceberg_spark.catalog import release as releases
 from dagster_iceberg_spark.catalog.look import look
-from dagster_iceberg_spark.release import step
-from dagster_iceberg_spark.spark import maintenance, sql
+from dagster_iceberg_spark.features.maintenance import spark as maintenance
+from dagster_iceberg_spark.features.releases import release_step as step
+from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from tests.behaviour.maintaining import AT_ONCE, figures, maintain
 from tests.lakes import (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark import DuckLakeMirror
-from dagster_iceberg_spark.plan.mirror_options import MirrorMode
+from dagster_iceberg_spark.features.mirror.options import MirrorMode
 from tests.behaviour.mirroring import duckdb_of, in_order, state_of
 from tests.lakes import error_of, frame_asset, metadata_of, open_lake
 from tests.servers import combinations

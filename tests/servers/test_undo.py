@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dagster_iceberg_spark.undo import undo_run
+from dagster_iceberg_spark.features.releases.undo import undo_run
 from tests.lakes import Lake, frame_asset
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]

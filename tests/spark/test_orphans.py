@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dagster_iceberg_spark.spark.maintenance import lists_by_prefix
+from dagster_iceberg_spark.features.maintenance.spark import lists_by_prefix
 from tests.table.samples import table
 
 

@@ -1,0 +1,105 @@
+"""The seam of the core: observers of writes, reads and moves of `main`, such as metrics and mirrors.
+
+An observer cannot change a write. What it reports becomes metadata of the materialization.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.plan.write_request import WriteRequest
+from dagster_iceberg_spark.table.commit import Commit
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedTable:
+    """The table of an asset.
+
+    Args:
+        metadata: The metadata of the asset's definition.
+        subject: The asset or the table, for messages.
+    """
+
+    catalog: CatalogDescription
+    identifier: TableIdentifier
+    metadata: Mapping[str, Any]
+    subject: str
+
+    @property
+    def name(self) -> str:
+        """The name of the table, with its catalog."""
+        return f"{self.catalog.name}.{self.identifier}"
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedWrite:
+    """A write that has committed.
+
+    Args:
+        frame: The Spark DataFrame that was written.
+        is_returned: Whether it is what the asset returned, and not the rows of another library.
+        left_out: The columns of the asset that were not written, because its target takes no new ones.
+    """
+
+    context: dg.OutputContext
+    table: ObservedTable
+    request: WriteRequest
+    commit: Commit
+    frame: Any
+    is_returned: bool
+    left_out: tuple[str, ...] = ()
+
+
+class Observer:
+    """Observes the tables of an IO manager. Each method is called for one table, and does nothing by default."""
+
+    def planned(self, table: ObservedTable) -> None:
+        """Refuse a table whose metadata asks for what the observer cannot do, before anything is written.
+
+        Raises:
+            ConfigurationError: The metadata or the configuration of the observer is wrong.
+        """
+
+    def wrote(self, write: ObservedWrite) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return what to add to the metadata of a materialization, whose rows are committed."""
+        return {}
+
+    def failed(self, table: ObservedTable, error: BaseException) -> None:
+        """Take note of a write that has failed."""
+
+    def moved(
+        self,
+        table: ObservedTable,  # noqa: ARG002
+        *,
+        report: Callable[[str], None],  # noqa: ARG002
+        warn: Callable[[str], None],  # noqa: ARG002
+    ) -> Mapping[str, Any]:
+        """Follow the head of `main`, which has moved. Return what was done, for the metadata of a materialization.
+
+        Args:
+            table: The table.
+            report: Called with a sentence about what was done.
+            warn: Called with a sentence about a failure.
+
+        Raises:
+            IcebergSparkError: The observer failed, and is configured to fail the step. `main` stays as it is.
+        """
+        return {}
+
+    def needed(self, table: ObservedTable) -> Mapping[int, str]:  # noqa: ARG002
+        """Return the snapshots whose files the observer still needs, each with what needs it.
+
+        Raises:
+            IcebergSparkError: They cannot be determined. The message names what needs them.
+        """
+        return {}
+
+    def read(self, table: ObservedTable, *, planning_seconds: float) -> None:
+        """Take note of a scan of an input, and how long it took to plan."""
+
+    def flush(self) -> None:
+        """Export what was noted. Called at the end of a process's work."""

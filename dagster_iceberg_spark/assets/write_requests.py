@@ -1,0 +1,218 @@
+"""The write request of an output: its table, partitions, options and lineage, and the earlier attempts of its step."""
+
+import datetime as dt
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+import dagster as dg
+
+from dagster_iceberg_spark.assets.address import asset_scope, plain_metadata, table_of
+from dagster_iceberg_spark.assets.dagster_private import (
+    StepFacts,
+    engine_events,
+    has_failed_blocking_check,
+    recorded_snapshots,
+    resumed_runs,
+    run_started_at_ms,
+    step_facts,
+)
+from dagster_iceberg_spark.assets.read_log import LEDGER
+from dagster_iceberg_spark.assets.table_definition import table_request
+from dagster_iceberg_spark.distribution import PACKAGE_VERSION
+from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
+from dagster_iceberg_spark.plan.adoption import Record, RemoteAttempt, TokenCandidate
+from dagster_iceberg_spark.plan.environment import Environment
+from dagster_iceberg_spark.plan.incremental import replacing_what_was_read_anew
+from dagster_iceberg_spark.plan.merging import OF_RUN
+from dagster_iceberg_spark.plan.options import parse_write_options
+from dagster_iceberg_spark.plan.staging import RETENTION_DAYS, Staging, staged_branch
+from dagster_iceberg_spark.plan.table_request import TableCreation
+from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
+from dagster_iceberg_spark.table.audit import SHOWN_ROWS
+from dagster_iceberg_spark.table.lineage import Materialization, commit_token
+from dagster_iceberg_spark.table.scope import PartitionScope
+
+RUN_WITHOUT_STEP: Final = "no-run"
+"""The run id of a context that was built by hand. The package never looks up such writes."""
+
+
+def write_request(
+    context: dg.OutputContext,
+    *,
+    namespace: str | None,
+    configuration: Mapping[str, Any],
+    creation: TableCreation,
+    limits: RetryLimits,
+    staged_retention_days: int = RETENTION_DAYS,
+    audit_samples: int = SHOWN_ROWS,
+    environment: Environment | None = None,
+) -> WriteRequest:
+    """Return the write request of an output. `configuration` has the IO manager's fields that metadata may override.
+
+    If the output has audits or waits for a release, it is staged, in a branch that is retained for
+    `staged_retention_days`.
+    """
+    asset_key = context.asset_key if context.has_asset_key else None
+    definition, run = plain_metadata(context.definition_metadata), plain_metadata(context.output_metadata)
+    facts = step_facts(context)
+    subject = "/".join(asset_key.path) if asset_key else f"the output {context.name!r} of {context.step_key}"
+    options = parse_write_options(definition, run, configuration, subject=subject)
+    if asset_key is None:  # a release publishes assets
+        options = replace(options, publish="step")
+    if environment is not None:
+        options = environment.options(options, subject=subject)
+    identifier = table_of(asset_key, definition, namespace, mapping_key=context.mapping_key, subject=subject)
+    scope = asset_scope(context, definition, subject)
+    spec = context.asset_spec if asset_key and facts else None
+    if spec is not None and spec.partitions_def is not None and scope.is_whole_table:
+        raise _without_partitions(subject)
+    output = "/".join(
+        asset_key.path if asset_key else filter(None, (context.step_key, context.name, context.mapping_key))
+    )
+    reads = LEDGER.reads_of(facts.run_id, facts.step_key) if facts else ()
+    options = replacing_what_was_read_anew(options, reads, subject=subject)
+    materialization = Materialization(
+        asset_key=output,
+        run_id=facts.run_id if facts else RUN_WITHOUT_STEP,
+        job=facts.job_name if facts else None,
+        step_key=facts.step_key if facts else None,
+        scope=scope,
+        code_version=spec.code_version if spec else None,
+        upstream=reads,
+        write_disposition=options.write_disposition,
+        commit_token=commit_token(
+            run_id=facts.run_id if facts else str(uuid.uuid4()), output=output, scope=scope, branch=options.branch
+        ),
+        package_version=PACKAGE_VERSION,
+        started_at=_started_at(facts) if options.merge.boundary == OF_RUN and options.merge.validity else None,
+    )
+    if options.publish == "step":
+        for read in materialization.upstream:
+            if read.is_staged:
+                raise MetadataKeyError.refusing(
+                    "write",
+                    subject,
+                    expected="`iceberg/publish`: `release`, because this step has read staged rows of "
+                    f"{read.asset_key}",
+                    found="`step`: the rows would be published before those that they were made from",
+                    hint="add the asset to the release, or let it depend on the release instead.",
+                )
+    staging = None
+    if options.audits or options.publish == "release":
+        run_id = facts.root_run_id if facts else materialization.commit_token
+        found_by = None if options.publish == "release" else scope
+        branch = staged_branch(root_run_id=run_id, output=output, scope=found_by, target=options.branch)
+        staging = Staging(
+            branch,
+            options.branch,
+            staged_retention_days,
+            published_by=options.publish,
+            target_retention_days=None if environment is None else environment.retention_days,
+        )
+    table = table_request(identifier, asset_key, context.definition_metadata, options, creation)
+    candidates = token_candidates(facts, output=output, scope=scope, branch=options.branch)
+    return WriteRequest(
+        table=replace(table, staging=staging, environment=environment),
+        materialization=materialization,
+        candidates=candidates,
+        record_of=partial(record_of, facts, asset_key, scope, candidates),
+        limits=limits,
+        report=context.log.info,
+        announce=partial(announce, facts, str(identifier)),
+        earlier_attempts=partial(earlier_attempts, facts, candidates),
+        audit_samples=audit_samples,
+    )
+
+
+def _without_partitions(subject: str) -> PartitioningError:
+    """A run of a partitioned asset has no partition key, and would replace all partitions.
+
+    Dagster's launchers require a partition key. `dg.materialize` does not, and treats an empty key as none.
+    """
+    return PartitioningError.refusing(
+        "write",
+        subject,
+        expected="a run of some of the asset's partitions",
+        found="a run without partitions",
+        hint="pass `partition_key` to `dg.materialize`. Dagster treats an empty key as none.",
+    )
+
+
+def _started_at(facts: StepFacts | None) -> dt.datetime:
+    """Return when the run was created, which is the same for every attempt of a step."""
+    milliseconds = run_started_at_ms(facts.instance, facts.run_id) if facts else None
+    now = dt.datetime.now(dt.timezone.utc)
+    return now if milliseconds is None else dt.datetime.fromtimestamp(milliseconds / 1000, dt.timezone.utc)
+
+
+_ATTEMPT: Final = {
+    "tag": "iceberg/tag",
+    "session_id": "iceberg/session",
+    "user_id": "iceberg/user",
+    "server": "iceberg/server",
+}
+"""Keys of the engine event that records where an attempt writes, by field of `RemoteAttempt`."""
+
+
+def token_candidates(
+    facts: StepFacts | None, *, output: str, scope: PartitionScope, branch: str
+) -> tuple[TokenCandidate, ...]:
+    """Return the commit tokens to look for: those of this run and of the runs that it resumes.
+
+    On an ephemeral instance, in-process runs may repeat a fixed run id, so the first attempt looks for no token.
+    """
+    if facts is None or (facts.instance.is_ephemeral and facts.attempt == 0):
+        return ()
+    runs = [facts.run_id, *resumed_runs(facts)]
+    return tuple(
+        TokenCandidate(
+            token=commit_token(run_id=run_id, output=output, scope=scope, branch=branch),
+            run_id=run_id,
+            run_started_at_ms=run_started_at_ms(facts.instance, run_id),
+            is_same_run=run_id == facts.run_id,
+            has_begun=run_id != facts.run_id or facts.attempt > 0,
+        )
+        for run_id in runs
+    )
+
+
+def record_of(
+    facts: StepFacts | None,
+    asset_key: dg.AssetKey | None,
+    scope: PartitionScope,
+    candidates: Sequence[TokenCandidate],
+    snapshot_id: int,
+) -> Record:
+    """Return what the candidates' runs have recorded of a snapshot."""
+    if facts is None or asset_key is None:
+        return "none"
+    runs = [candidate.run_id for candidate in candidates]
+    recorded = [run for run in runs if snapshot_id in recorded_snapshots(facts.instance, run, asset_key, scope.keys)]
+    if any(has_failed_blocking_check(facts.instance, run, asset_key) for run in recorded):
+        return "rejected"
+    return "recorded" if recorded else "none"
+
+
+def announce(facts: StepFacts | None, table: str, attempt: RemoteAttempt) -> None:
+    """Record where an attempt writes, so that a later attempt can stop it. A write without a step has none."""
+    if facts is not None:
+        facts.record_event(
+            f"Writing {table} in session {attempt.session_id} of the Spark Connect server {attempt.server}.",
+            {key: getattr(attempt, field) for field, key in _ATTEMPT.items()},
+        )
+
+
+def earlier_attempts(facts: StepFacts | None, candidates: Sequence[TokenCandidate]) -> Sequence[RemoteAttempt]:
+    """Return the sessions in which earlier attempts of the step, or of the runs that it resumes, wrote."""
+    if facts is None:
+        return ()
+    tags = {candidate.tag for candidate in candidates}
+    events = (event for candidate in candidates for event in engine_events(facts.instance, candidate.run_id))
+    return tuple(
+        RemoteAttempt(**{field: event[key] for field, key in _ATTEMPT.items()})
+        for event in events
+        if event.get(_ATTEMPT["tag"]) in tags and set(_ATTEMPT.values()) <= set(event)
+    )

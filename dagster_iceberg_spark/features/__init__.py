@@ -1,0 +1,1 @@
+"""Capabilities around the core, one folder for each. The core does not know them."""

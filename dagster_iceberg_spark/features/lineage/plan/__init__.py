@@ -1,0 +1,1 @@
+"""Decisions, as pure functions of frozen values."""

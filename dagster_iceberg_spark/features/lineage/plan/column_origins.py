@@ -1,0 +1,293 @@
+"""The origins of columns: which columns of tables the expressions of an operator refer to."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final, TypeAlias
+
+from dagster_iceberg_spark.features.lineage.plan.printed_plan import SEPARATOR, bracketed, split_list
+from dagster_iceberg_spark.table.notation import NotationError
+
+_ALIAS: Final = " AS "
+_REFERENCE: Final = re.compile(r"#(\d+)L?")
+_ATTRIBUTE: Final = re.compile(r"(.*)#(\d+)L?", re.DOTALL)
+_OUTPUT_END: Final = re.compile(r"#(\d+)L?(\)?)(?:, |$)")
+_OUTER_MARK: Final = "outer("
+_HAS_BRACKET: Final = re.compile(r"[\[\]()]")
+_OUTER: Final = re.compile(r"\bouter\(((?:[^()]|\([^()]*\))*)#(\d+)L?\)")
+_LAMBDA: Final = re.compile(r"\blambda [^\s#]+#(\d+)")
+_SUBQUERY: Final = re.compile(r"\b(scalar-subquery|lateral-subquery|exists|list)#\d+ (?=\[)")
+_WINDOW: Final = re.compile(r"\b(windowspecdefinition)(?=\()")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SourceColumn:
+    """A column of a table. The table has the name that the plan gives it, with the catalog."""
+
+    table: str
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class OuterColumn:
+    """A column of the query around a subquery, by its expression id."""
+
+    expression_id: int
+
+
+Origins: TypeAlias = frozenset[SourceColumn | OuterColumn]
+NO_ORIGINS: Final[Origins] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of an operator.
+
+    Args:
+        origins: The columns that it is made of, or None if they are not known.
+        copied: The column of a table whose value it has, unchanged, or NULL. None if there is no such column.
+    """
+
+    expression_id: int
+    name: str
+    origins: Origins | None
+    copied: SourceColumn | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of an operator.
+
+    Args:
+        columns: The columns, or some of them.
+        deciding: The columns that decide which rows there are: those of filters, join and group keys, and orders.
+        is_complete: Whether these are all columns.
+        has_all_deciding: Whether these are all columns that decide which rows there are.
+        tables: The tables that are read, as far as they are known.
+        repeated: Those of them that are read more than once.
+    """
+
+    columns: tuple[Column, ...] = ()
+    deciding: Origins = NO_ORIGINS
+    is_complete: bool = True
+    has_all_deciding: bool = True
+    tables: frozenset[str] = frozenset()
+    repeated: frozenset[str] = frozenset()
+
+
+UNKNOWN_ROWS: Final = Rows(is_complete=False, has_all_deciding=False)
+
+
+@dataclass
+class Evaluation:
+    """The evaluation of an operator.
+
+    Args:
+        arguments: What Spark prints after the name of the operator.
+        below: The rows of its children.
+        subqueries: The rows of the subqueries in its expressions, in the order of the expressions.
+    """
+
+    arguments: str
+    below: Sequence[Rows]
+    subqueries: Sequence[Rows] = ()
+    _used: int = 0
+    _deciding: set[SourceColumn | OuterColumn] = field(default_factory=set)
+    _has_all_deciding: bool = True
+
+    @property
+    def columns(self) -> list[Column]:
+        """The columns of all children."""
+        return [column for rows in self.below for column in rows.columns]
+
+    @cached_property
+    def is_complete(self) -> bool:
+        """Whether all columns of all children are known."""
+        return all(rows.is_complete for rows in self.below)
+
+    @cached_property
+    def _by_id(self) -> Mapping[int, Column]:
+        return {column.expression_id: column for column in self.columns}
+
+    def rows(self, columns: Iterable[Column], *, is_complete: bool = True) -> Rows:
+        """Return the rows of the operator. What decides the rows of children and subqueries decides them too.
+
+        Raises:
+            NotationError: Not all subqueries were found in the expressions.
+        """
+        if self._used != len(self.subqueries):
+            raise NotationError(f"{len(self.subqueries)} subqueries", f"{self._used}")
+        inner = [*self.below, *map(self._inside, self.subqueries)]
+        tables, repeated = frozenset[str](), frozenset[str]()
+        for rows in inner:
+            repeated |= rows.repeated | (tables & rows.tables)
+            tables |= rows.tables
+        return Rows(
+            tuple(columns),
+            frozenset(self._deciding).union(*(rows.deciding for rows in inner)),
+            is_complete=is_complete,
+            has_all_deciding=self._has_all_deciding and all(rows.has_all_deciding for rows in inner),
+            tables=tables,
+            repeated=repeated,
+        )
+
+    def decide(self, text: str) -> None:
+        """Add the columns of an expression to those that decide which rows there are."""
+        self.decide_by_origins(self.origins(text))
+
+    def decide_by(self, columns: Iterable[Column]) -> None:
+        """Add columns to those that decide which rows there are."""
+        for column in columns:
+            self.decide_by_origins(column.origins)
+
+    def decide_by_origins(self, origins: Origins | None) -> None:
+        """Add the origins of a value to the columns that decide which rows there are."""
+        self._has_all_deciding &= origins is not None
+        self._deciding |= origins or NO_ORIGINS
+
+    def outputs(self, text: str) -> list[Column]:
+        """Return the columns of a list of the children's attributes and of aliases.
+
+        Each ends with an expression id: that of a child's column, whose name precedes it, or a new one after `AS`. The
+        list is not split at commas, because names and texts in expressions may have commas and brackets.
+
+        Raises:
+            NotationError: The list has something else.
+        """
+        found, begun = [], 0
+        for match in _OUTPUT_END.finditer(text):
+            column = self._output(text[begun : match.start()], int(match[1]), is_closed=bool(match[2]))
+            if column is not None:
+                found.append(column)
+                begun = match.end()
+        if begun != len(text):
+            raise NotationError("attributes and aliases", f"{text!r}")
+        return found
+
+    def _output(self, text: str, expression_id: int, *, is_closed: bool) -> Column | None:
+        """Return a column of the list, or None if the expression goes on. It is closed if a bracket follows the id."""
+        if is_closed:
+            outer = text.removeprefix(_OUTER_MARK)
+            is_outer = outer != text and not _HAS_BRACKET.search(outer)
+            return Column(expression_id, outer, frozenset({OuterColumn(expression_id)})) if is_outer else None
+        passed = self._by_id.get(expression_id)
+        if passed is not None:
+            return replace(passed, name=text) if _is_same(text, passed) else None
+        if not self.is_complete:
+            split_list(text)  # else a text could hide that the expression goes on
+        value, alias, name = text.rpartition(_ALIAS)
+        if alias:
+            return Column(expression_id, name, self.origins(value), self._copied(value))
+        is_whole = not self.is_complete and not _HAS_BRACKET.search(text)
+        return Column(expression_id, text, None) if is_whole else None
+
+    def _copied(self, text: str) -> SourceColumn | None:
+        """Return the column of a table that an expression stands for, if it is the attribute of such a column."""
+        match = _ATTRIBUTE.fullmatch(text)
+        column = None if match is None else self._by_id.get(int(match[2]))
+        return column.copied if match is not None and column is not None and _is_same(match[1], column) else None
+
+    def origins(self, text: str) -> Origins | None:
+        """Return the origins of the value of an expression, or None if one is not known.
+
+        The keys of windows and the columns that correlate subqueries decide which rows are used, not the value.
+
+        Raises:
+            NotationError: The brackets of a window or a subquery are not balanced, or a subquery has no plan.
+        """
+        text, queries = _cut(text, _SUBQUERY)
+        text, windows = _cut(text, _WINDOW)
+        for _, keys in windows:
+            self.decide(keys)
+        return union(*(self._query(kind) for kind, _ in queries), self._references(text))
+
+    def _query(self, kind: str) -> Origins | None:
+        """Return the origins of the value of the next subquery."""
+        rows = self.next_subquery()
+        if kind == "exists":  # its rows matter, and its columns do not
+            return rows.deciding if rows.has_all_deciding else None
+        return union(*(column.origins for column in rows.columns)) if rows.is_complete else None
+
+    def next_subquery(self) -> Rows:
+        """Return the rows of the next subquery.
+
+        Raises:
+            NotationError: There are no more subqueries.
+        """
+        if self._used == len(self.subqueries):
+            raise NotationError(f"{len(self.subqueries)} subqueries", "more")
+        self._used += 1
+        return self._inside(self.subqueries[self._used - 1])
+
+    def _references(self, text: str) -> Origins | None:
+        text, outer = _OUTER.sub("", text), {OuterColumn(int(found[2])) for found in _OUTER.finditer(text)}
+        variables = set(_LAMBDA.findall(text))
+        found: Origins = frozenset(outer)
+        for match in _REFERENCE.finditer(text):
+            column = self._by_id.get(int(match[1]))
+            if column is None:  # a variable, the result of a Python function, or a text
+                if self.is_complete or match[1] in variables:
+                    continue
+                return None
+            if column.origins is None or not _is_named(text[: match.start()], column):
+                return None
+            found |= column.origins
+        return found
+
+    def _inside(self, rows: Rows) -> Rows:
+        """Return the rows of a subquery, with the origins of what it refers to outside of it."""
+        deciding = self._outside(rows.deciding)
+        return replace(
+            rows,
+            columns=tuple(replace(column, origins=self._outside(column.origins)) for column in rows.columns),
+            deciding=deciding or NO_ORIGINS,
+            has_all_deciding=rows.has_all_deciding and deciding is not None,
+        )
+
+    def _outside(self, origins: Origins | None) -> Origins | None:
+        return None if origins is None else union(*map(self._outer, origins))
+
+    def _outer(self, origin: SourceColumn | OuterColumn) -> Origins | None:
+        column = self._by_id.get(origin.expression_id) if isinstance(origin, OuterColumn) else None
+        return frozenset({origin}) if column is None else column.origins
+
+
+def _is_same(text: str, column: Column) -> bool:
+    return text.lower() == column.name.lower()
+
+
+def _is_named(text: str, column: Column) -> bool:
+    """Return whether a text ends with the name of a column. A query may write the name in another case."""
+    return text.lower().endswith(column.name.lower())
+
+
+def _cut(text: str, pattern: re.Pattern[str]) -> tuple[str, list[tuple[str, str]]]:
+    """Return a text without what matches and the brackets after it, and what was cut: its kind, and the brackets."""
+    found = []
+    while (match := pattern.search(text)) is not None:
+        inside, rest = bracketed(text[match.end() :])
+        found.append((match[1], inside))
+        text = f"{text[: match.start()]}{SEPARATOR}{rest}"
+    return text, found
+
+
+def attributes(text: str) -> list[Column]:
+    """Return the columns of a list of attributes that an operator makes. Their origins are not known.
+
+    Raises:
+        NotationError: The list has something else.
+    """
+    found, begun = [], 0
+    for match in _OUTPUT_END.finditer(text):
+        found.append(Column(int(match[1]), text[begun : match.start()], None))
+        begun = match.end()
+    if begun != len(text):
+        raise NotationError("attributes", f"{text!r}")
+    return found
+
+
+def union(*origins: Origins | None) -> Origins | None:
+    """Return all origins, or None if some of them are not known."""
+    known = [origin for origin in origins if origin is not None]
+    return NO_ORIGINS.union(*known) if len(known) == len(origins) else None

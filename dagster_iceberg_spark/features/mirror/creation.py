@@ -1,0 +1,175 @@
+"""Creates a DuckLake, and checks one that exists."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.features.mirror.database import LOCK_POLL_SECONDS, Database, is_locked, opened
+from dagster_iceberg_spark.features.mirror.ducklake import FORMAT_VERSION, DatabaseKind, DuckLake
+from dagster_iceberg_spark.features.mirror.extensions import duckdb_with
+from dagster_iceberg_spark.features.mirror.plan import quoted_name, text_literal
+from dagster_iceberg_spark.timeouts import MIRROR_LOCK_SECONDS
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_EXTENSIONS: Final[dict[DatabaseKind, tuple[str, ...]]] = {
+    "sqlite": ("sqlite", "ducklake"),
+    "duckdb": ("ducklake",),
+    "postgresql": ("postgres", "ducklake"),
+}
+_PREFIXES: Final[dict[DatabaseKind, str]] = {"sqlite": "sqlite:", "duckdb": "", "postgresql": "postgres:"}
+
+
+@dataclass(frozen=True, slots=True)
+class LakeOptions:
+    """The options of a DuckLake that exists: the directory of its own files, and whether these are encrypted."""
+
+    data_path: str
+    is_encrypted: bool
+
+
+@contextmanager
+def opened_ducklake(lake: DuckLake) -> Iterator[tuple[Database, LakeOptions]]:
+    """Yield the database of a DuckLake, which is created first if it does not exist.
+
+    Raises:
+        ConfigurationError: The database holds something else, another version of DuckLake, or one whose own files are
+            elsewhere.
+        CatalogUnavailableError: The database does not answer.
+    """
+    with ExitStack() as stack:
+        database = stack.enter_context(opened(lake)) if lake.may_exist else None
+        if database is None or not database.has_ducklake:
+            stack.close()
+            _create(lake)
+            database = stack.enter_context(opened(lake))
+        yield database, options_of(database)
+
+
+@contextmanager
+def attached(lake: DuckLake, *, name: str) -> "Iterator[DuckDBPyConnection]":
+    """Yield a DuckDB in memory that has a DuckLake attached under a name, to read it.
+
+    Raises:
+        ConfigurationError: The extra `ducklake` is not installed, or there is no DuckLake.
+    """
+    with duckdb_with("avro", "iceberg", "httpfs", *_EXTENSIONS[lake.kind]) as connection:
+        import duckdb
+
+        try:
+            connection.execute(f"ATTACH {text_literal(attached_name(lake))} AS {quoted_name(name)} (READ_ONLY)")
+        except duckdb.Error as error:
+            raise ConfigurationError.refusing(
+                "attach", f"the {lake}", expected="a DuckLake", found=lake.redact(" ".join(str(error).split()))
+            ) from None
+        yield connection
+
+
+def _create(lake: DuckLake) -> None:
+    data_path = lake.data_path or (f"{lake.address}.files" if lake.kind != "postgresql" else None)
+    if data_path is None:
+        raise ConfigurationError.refusing(
+            "create",
+            f"the {lake}",
+            expected="`data_path` of the mirror, the directory of its own files",
+            found="none",
+        )
+    if lake.kind != "postgresql":
+        _make_directory(lake, Path(lake.address).parent)
+    if not urlsplit(data_path).scheme:
+        _make_directory(lake, Path(data_path))
+    attach = f"ATTACH {text_literal(attached_name(lake))} AS lake (DATA_PATH {text_literal(data_path)}"
+    attach += ", ENCRYPTED)" if lake.is_encrypted else ")"
+    deadline = time.monotonic() + MIRROR_LOCK_SECONDS
+    while not _is_created(lake, attach, is_last=time.monotonic() > deadline):
+        time.sleep(LOCK_POLL_SECONDS)
+
+
+def _is_created(lake: DuckLake, attach: str, *, is_last: bool) -> bool:
+    """Create a DuckLake. Return false if another process is creating it, unless this is the last attempt."""
+    import duckdb
+
+    with duckdb_with("httpfs", *_EXTENSIONS[lake.kind]) as connection:  # DuckLake checks the scheme of its data path
+        try:
+            connection.execute(attach)
+        except duckdb.Error as error:
+            found = lake.redact(" ".join(str(error).split()))
+        else:
+            return True
+    if _exists(lake):
+        return True
+    if is_locked(found) and not is_last:
+        return False
+    raise ConfigurationError.refusing(
+        "create", f"the {lake}", expected="a database in which DuckDB can create its tables", found=found
+    )
+
+
+def _exists(lake: DuckLake) -> bool:
+    if not lake.may_exist:
+        return False
+    with opened(lake) as database:
+        return database.has_ducklake
+
+
+def attached_name(lake: DuckLake) -> str:
+    """Return the name by which DuckDB attaches a DuckLake. It may hold a password."""
+    if lake.kind != "postgresql":
+        return f"ducklake:{_PREFIXES[lake.kind]}{lake.address}"
+    from psycopg2.extensions import make_dsn, parse_dsn
+
+    return f"ducklake:{_PREFIXES[lake.kind]}{make_dsn(**parse_dsn(lake.address))}"
+
+
+def _make_directory(lake: DuckLake, directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError.refusing(
+            "create",
+            f"the {lake}",
+            expected=f"a directory {directory} that exists or can be created",
+            found=str(error),
+        ) from error
+
+
+def options_of(database: Database) -> LakeOptions:
+    """Return the options of a DuckLake that exists.
+
+    Raises:
+        ConfigurationError: It has another version, or its own files are elsewhere.
+    """
+    lake = database.lake
+    known = {
+        str(key): str(value)
+        for key, value in database.rows("SELECT key, value FROM ducklake_metadata WHERE scope IS NULL")
+    }
+    if known.get("version") != FORMAT_VERSION:
+        raise ConfigurationError.refusing(
+            "use",
+            f"the {lake}",
+            expected=f"version {FORMAT_VERSION} of DuckLake's format",
+            found=repr(known.get("version")),
+            hint="create another DuckLake with the DuckDB of the extra `ducklake`.",
+        )
+    found = known.get("data_path", "")
+    if lake.data_path is not None and _directory(found) != _directory(lake.data_path):
+        raise ConfigurationError.refusing(
+            "use",
+            f"the {lake}",
+            expected=f"its own `data_path`, {found}",
+            found=lake.data_path,
+            hint="correct `data_path` of the mirror, or leave it out.",
+        )
+    return LakeOptions(found, known.get("encrypted") == "true")
+
+
+def _directory(path: str) -> str:
+    absolute = path if urlsplit(path).scheme else str(Path(path).absolute())
+    return absolute.rstrip("/")

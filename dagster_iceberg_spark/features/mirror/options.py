@@ -1,0 +1,96 @@
+"""How a DuckLake mirrors the table of an asset."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from dagster_iceberg_spark.plan.metadata_key import key, read_metadata
+from dagster_iceberg_spark.plan.values import one_of, settings, text
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.notation import NotationError
+
+MIRROR: Final = "iceberg/mirror"
+MIRROR_STATE: Final = "iceberg/mirror_state"
+"""Key of a materialization's metadata: what the mirror of its table shows."""
+
+MirrorMode: TypeAlias = Literal["view", "register", "copy"]
+"""`view`: a view over Iceberg's metadata file. `register`: Iceberg's data files. `copy`: files of the DuckLake."""
+Codec: TypeAlias = Literal["snappy", "zstd", "gzip", "none"]
+"""The compression of copied files."""
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorSettings:
+    """The settings of an asset that differ from those of the IO manager.
+
+    Args:
+        table: The schema and the name in the DuckLake.
+        mode: What the mirror is made of.
+        compression: The compression of copied files.
+        is_excluded: Whether the table is not mirrored.
+    """
+
+    table: TableIdentifier | None = None
+    mode: MirrorMode | None = None
+    compression: Codec | None = None
+    is_excluded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """How one table is mirrored.
+
+    Args:
+        table: The schema and the name in the DuckLake. A schema has a single level, which may contain dots.
+        mode: What the mirror is made of.
+        compression: The compression of copied files.
+    """
+
+    table: TableIdentifier
+    mode: MirrorMode
+    compression: Codec
+
+    @classmethod
+    def of(
+        cls, identifier: TableIdentifier, settings: MirrorSettings, *, mode: MirrorMode, compression: Codec
+    ) -> "Mirror":
+        """Return how a table is mirrored, by the settings of its asset and the defaults of the IO manager."""
+        named = settings.table or identifier
+        table = TableIdentifier((".".join(named.namespace),), named.name)
+        return cls(table, settings.mode or mode, settings.compression or compression)
+
+
+_SETTINGS: Final = {
+    "table": lambda value: TableIdentifier.parse(text(value)),
+    "mode": one_of(get_args(MirrorMode)),
+    "compression": one_of(get_args(Codec)),
+}
+
+
+def parse_mirror(value: Any) -> MirrorSettings:
+    """Parse the settings of an asset. `false` excludes its table."""
+    if value is False:
+        return MirrorSettings(is_excluded=True)
+    if not isinstance(value, Mapping):
+        raise NotationError("a dict of settings, or false", repr(value))
+    return MirrorSettings(**settings(value, _SETTINGS))
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorOptions:
+    """How the table of an asset is mirrored."""
+
+    mirror: MirrorSettings | None = key(
+        'dict with `table`, `mode` and `compression` in the DuckLake, such as `{"table": "analytics.flights"}`; '
+        "`false`: the table is not mirrored",
+        parse_mirror,
+        default_text="the IO manager's `mirror`, under the name of the table",
+        is_addressing=True,
+    )
+
+
+def mirror_settings(metadata: Mapping[str, Any], *, subject: str) -> MirrorSettings | None:
+    """Return the settings of an asset's mirror, or None without any. Unlike elsewhere, None excludes the table."""
+    if MIRROR in metadata and metadata[MIRROR] is None:
+        return MirrorSettings(is_excluded=True)
+    return read_metadata(MirrorOptions, metadata, subject=subject).mirror

@@ -1,0 +1,185 @@
+"""The commands `branches`, `env` and `undo`."""
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagster_iceberg_spark.cli.locations import definitions_of, in_locations, location_options, usage_errors
+from dagster_iceberg_spark.cli.terminal import minute, print_table, say
+
+if TYPE_CHECKING:
+    from dagster_iceberg_spark.features.releases.environments import StagedBranch
+
+
+@click.command()
+@location_options
+@click.option("--drop", multiple=True, metavar="BRANCH", help="Drop this staged branch.")
+@click.option("--json", "as_json", is_flag=True, help="Print the branches as JSON.")
+def branches(*, as_json: bool, drop: Sequence[str], **options: Any) -> None:
+    """List the staged branches of the tables of code locations, such as those of rows that failed an audit.
+
+    A staged branch is removed by the first expiry of snapshots after its retention. `--drop` removes it at once.
+
+    \b
+    Examples:
+      dagster-iceberg-spark branches
+      dagster-iceberg-spark branches -m my_project.definitions --drop dagster_9edb07b884331b83
+    """  # noqa: D301 - click needs the character \b
+    from dagster_iceberg_spark.features.releases.environments import staged_branches
+
+    with usage_errors():
+        found = [branch for each in definitions_of(**options) for branch in staged_branches(each, drop=drop)]
+    missing = set(drop) - {branch.name for branch in found}
+    if as_json:
+        click.echo(json.dumps([branch.document() for branch in found], indent=2))
+    else:
+        columns = ("table", "branch", "staged at (UTC)", "partitions", "rows", "run", "")
+        rows = [_row_of(branch, is_dropped=branch.name in drop) for branch in found]
+        print_table(columns, rows, numbers=("rows",), empty="No table has a staged branch.")
+    if missing:
+        raise click.UsageError(f"No table has the staged branch {', '.join(map(repr, sorted(missing)))}.")
+
+
+def _row_of(branch: "StagedBranch", *, is_dropped: bool) -> tuple[str, ...]:
+    values = (str(branch.table), branch.name, minute(branch.staged_at), branch.partitions, str(branch.rows))
+    return (*(value or "" for value in values), branch.run_id or "", "dropped" if is_dropped else "")
+
+
+@click.group()
+def env() -> None:
+    """Environments: branches of the tables that hold what a deployment writes, apart from production."""
+
+
+@env.command("list")
+@location_options
+@click.option("--json", "as_json", is_flag=True, help="Print the branches as JSON.")
+def env_list(*, as_json: bool, **options: Any) -> None:
+    """List the branches of environments in the tables of code locations."""
+    from dagster_iceberg_spark.features.releases.environments import environment_branches
+
+    with usage_errors():
+        found = [branch for each in definitions_of(**options) for branch in environment_branches(each)]
+    if as_json:
+        click.echo(json.dumps([branch.document() for branch in found], indent=2))
+        return
+    columns = ("branch", "table", "snapshots", "written at (UTC)")
+    rows = [(item.branch, str(item.table), str(item.snapshots), minute(item.written_at)) for item in found]
+    print_table(columns, rows, empty="No table has a branch of an environment.")
+
+
+@env.command("diff")
+@click.argument("name")
+@location_options
+@click.option("--keys", "by_key", is_flag=True, help="Read the changed files and compare their rows by key.")
+@click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print them as a table in Markdown.")
+def env_diff(*, name: str, by_key: bool, as_json: bool, as_markdown: bool, **options: Any) -> None:
+    """Show what an environment changes: rows in the files that it adds and removes, by table and partition."""
+    from dagster_iceberg_spark.features.releases.environments import environment_diff
+    from dagster_iceberg_spark.features.releases.plan.branch_diff import markdown
+
+    with usage_errors():
+        found = in_locations(options, partial(environment_diff, name=name, by_key=by_key))
+    if as_json:
+        click.echo(json.dumps([diff.document() for diff in found], indent=2))
+        return
+    if as_markdown:
+        say(markdown(found))
+        return
+    columns = ("table", "partition", "added rows", "removed rows")
+    rows = [
+        (str(diff.table), partition or "whole table", str(added), str(removed))
+        for diff in found
+        for partition, (added, removed) in diff.partitions.items()
+    ]
+    print_table(columns, rows, empty="No table differs.")
+    for diff in found:
+        if diff.has_deletes:
+            say(f"{diff.table}: delete files change more rows.")
+        if diff.keys is not None:
+            keys = diff.keys
+            say(f"{diff.table}: {keys.added} new keys, {keys.removed} removed, {keys.changed} changed.")
+
+
+@env.command("promote")
+@click.argument("name")
+@location_options
+def env_promote(name: str, **options: Any) -> None:
+    """Publish what an environment has written, at one instant where the catalog can, and drop its branches."""
+    from dagster_iceberg_spark.features.releases.environments import promote_environment
+
+    with usage_errors():
+        found = in_locations(options, partial(promote_environment, name=name, report=say))
+    rows = [
+        (item.member.asset, item.how, str(item.published.snapshot_id), "yes" if release.is_atomic else "no")
+        for release in found
+        for item in release.members
+    ]
+    print_table(("table", "publication", "snapshot", "at one instant"), rows, empty="Nothing to publish.")
+
+
+@env.command("drop")
+@click.argument("name")
+@location_options
+def env_drop(name: str, **options: Any) -> None:
+    """Drop the branches of an environment. `main` stays as it is."""
+    from dagster_iceberg_spark.features.releases.environments import drop_environment
+
+    with usage_errors():
+        dropped = in_locations(options, partial(drop_environment, name=name))
+    for branch in dropped:
+        say(f"Dropped {branch.branch} of {branch.table}.")
+
+
+@click.command()
+@click.option("--run", "run_id", required=True, help="The run to undo, or the id of an undo.")
+@location_options
+@click.option("--dry-run", is_flag=True, help="Show what would be undone, and change nothing.")
+@click.option("--cascade", is_flag=True, help="Also undo what was made from the run's rows, or has replaced them.")
+@click.option("--partial", "is_partial", is_flag=True, help="Leave out what cannot be undone.")
+@click.option("--json", "as_json", is_flag=True, help="Print the tables as JSON.")
+def undo(*, run_id: str, dry_run: bool, cascade: bool, is_partial: bool, as_json: bool, **options: Any) -> None:
+    """Take the tables of a run back to what they were before it, all of them or none where the catalog can.
+
+    With DAGSTER_HOME set, Dagster records what is current again.
+
+    \b
+    Examples:
+      dagster-iceberg-spark undo --run 5d0f3c1e-... --dry-run
+      dagster-iceberg-spark undo --run 5d0f3c1e-... --cascade -m my_project.definitions
+    """  # noqa: D301 - click needs the character \b
+    from dagster_iceberg_spark.assets.stored_tables import home_instance
+    from dagster_iceberg_spark.features.releases.undo import undo_run
+
+    with usage_errors(), home_instance() as instance:
+        report = partial(say, err=True)
+        how = {"dry_run": dry_run, "cascade": cascade, "partial": is_partial}
+        done = in_locations(options, lambda each: [undo_run(each, run_id, **how, instance=instance, report=report)])
+    tables = [table for each in done for table in each.tables]
+    if as_json:
+        document = [
+            {"by": each.by, "tables": [table.document() for table in each.tables], "left_out": list(each.left_out)}
+            for each in done
+        ]
+        click.echo(json.dumps(document, indent=2))
+        return
+    rows = [
+        (
+            str(table.table),
+            "\n".join(map(str, table.undone)),
+            "\n".join(table.partitions),
+            "\n".join(table.runs),
+        )
+        for table in tables
+    ]
+    print_table(("table", "undone snapshots", "partitions", "runs"), rows, empty="Nothing to undo.")
+    for table in tables:
+        if table.lost_columns:
+            say(f"{table.table} does not get back the columns {', '.join(table.lost_columns)}.")
+    for each in done:
+        for left in each.left_out:
+            say(f"Not undone: {left}.")
+        say("Nothing was changed." if dry_run else f"Undo this with: undo --run {each.by}")

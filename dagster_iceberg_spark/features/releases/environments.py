@@ -1,0 +1,292 @@
+"""Lists, compares, promotes and drops the environments of a code location."""
+
+import datetime as dt
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+
+from dagster_iceberg_spark.arrow.scan import PlannedScan
+from dagster_iceberg_spark.assets.branch_changes import advance, drop_branch, report_moved, written_partitions
+from dagster_iceberg_spark.assets.stored_tables import stored_tables
+from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.files import DifferingFiles, PartitionFile, differing_files
+from dagster_iceberg_spark.catalog.look import known_table, translated_answers
+from dagster_iceberg_spark.catalog.release import Release, publish_release
+from dagster_iceberg_spark.errors import UpstreamMissingError
+from dagster_iceberg_spark.features.releases.plan.branch_diff import (
+    KeyChanges,
+    TableDiff,
+    compared_rows,
+    own_snapshots,
+    refuse_expired_start,
+    refuse_rolled_back,
+)
+from dagster_iceberg_spark.plan.environment import Environment, branch_start, is_environment_branch
+from dagster_iceberg_spark.plan.publication import StagedRows, rows_of_scope
+from dagster_iceberg_spark.plan.read import plan_read
+from dagster_iceberg_spark.plan.read_options import ReadOptions
+from dagster_iceberg_spark.plan.release import Member
+from dagster_iceberg_spark.plan.staging import Staging, is_staged_branch
+from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.scope import PartitionScope
+from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
+
+
+def rows_of_files(
+    description: CatalogDescription, state: TableState, snapshot_id: int, paths: Collection[str] | None
+) -> pa.Table:
+    """Return the rows of these data files in a snapshot, or of all, without the rows that delete files remove."""
+    table = known_table(description, state.identifier, action="read")
+    plan = plan_read(state, PartitionScope(), ReadOptions(snapshot_id=snapshot_id))
+    scan = PlannedScan(table, plan)
+    with translated_answers(description, action=f"read {state.identifier} in"):
+        planned = scan.planned_files()
+        files = tuple(task for task in planned if paths is None or task.file.file_path in paths)
+        return replace(scan, files=files).table()
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentBranch:
+    """The branch of an environment in a table.
+
+    Args:
+        snapshots: The number of snapshots that `main` does not have.
+        written_at: When the newest of them was committed, or None if there is none.
+    """
+
+    branch: str
+    table: TableIdentifier
+    snapshots: int
+    written_at: dt.datetime | None
+
+    def document(self) -> dict[str, str | int | None]:
+        """Return the branch for JSON."""
+        written_at = None if self.written_at is None else self.written_at.isoformat(timespec="seconds")
+        return {
+            "branch": self.branch,
+            "table": str(self.table),
+            "snapshots": self.snapshots,
+            "written_at": written_at,
+        }
+
+
+@dataclass(frozen=True)  # without slots, because `own` is cached
+class _Table:
+    """A table that has a branch of the environment, with the first of its assets."""
+
+    io_manager: TableIOManager
+    spec: dg.AssetSpec
+    state: TableState
+    branch: str
+
+    @cached_property
+    def own(self) -> tuple[Snapshot, ...]:
+        return own_snapshots(self.state, self.branch)
+
+    def described(self) -> EnvironmentBranch:
+        own = self.own
+        return EnvironmentBranch(self.branch, self.state.identifier, len(own), own[-1].committed_at if own else None)
+
+    def diff(self, *, by_key: bool) -> TableDiff:
+        own, catalog, identifier = self.own, self.io_manager.spark.catalog_description, self.state.identifier
+        if not own:
+            return TableDiff(identifier)
+        refuse_expired_start(self.state, self.branch)
+        before, after = branch_start(self.state, self.branch), own[-1].snapshot_id
+        files = differing_files(catalog, identifier, before, after)
+        names = sorted({file.partition for file in (*files.added, *files.removed)})
+        partitions = {name: (_rows_in(files.added, name), _rows_in(files.removed, name)) for name in names}
+        keys = self._changes(before, after, files) if by_key else None
+        return TableDiff(identifier, partitions, keys, has_deletes=files.has_deletes)
+
+    def _changes(self, before: int | None, after: int, files: DifferingFiles) -> KeyChanges:
+        """Compare the rows of the files that differ, or all rows if delete files may have removed some."""
+        options = self.io_manager.definition_of(self.spec).request.options
+        old, new = (
+            []
+            if snapshot_id is None or not (differing or files.has_deletes)
+            else self._rows(snapshot_id, None if files.has_deletes else {file.path for file in differing})
+            for snapshot_id, differing in ((before, files.removed), (after, files.added))
+        )
+        names = self.state.schema.names
+        exact = {name.lower(): name for name in names}
+        keys = [exact.get(key.lower(), key) for key in options.merge_keys or self.state.identifier_fields]
+        return compared_rows(old, new, keys if set(keys) <= set(names) else (), names)
+
+    def _rows(self, snapshot_id: int, paths: Collection[str] | None) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = rows_of_files(
+            self.io_manager.spark.catalog_description, self.state, snapshot_id, paths
+        ).to_pylist()
+        return rows
+
+    def member(self) -> Member:
+        options = self.io_manager.definition_of(self.spec).request.options
+        own, state = self.own, self.state
+        refuse_rolled_back(state, self.branch, own)
+        scope = rows_of_scope(state, options, written_partitions(self.spec, own))
+        rows = scope.without(options.merge.validity)
+        return Member(str(state.identifier), state, StagedRows(Staging(self.branch, MAIN_BRANCH), own, rows, scope))
+
+
+def environment_branches(definitions: dg.Definitions) -> Iterator[EnvironmentBranch]:
+    """Yield the branches of environments in the tables of a code location's assets.
+
+    Raises:
+        ConfigurationError: The code location has no IO manager of this package.
+    """
+    with stored_tables(definitions, action="list the environments of") as tables:
+        for table in tables:
+            for branch in sorted(filter(is_environment_branch, table.state.branches)):
+                yield _Table(table.io_manager, table.spec, table.state, branch).described()
+
+
+def environment_diff(definitions: dg.Definitions, name: str, *, by_key: bool = False) -> list[TableDiff]:
+    """Return what an environment changes in each table, in comparison with where its branch began.
+
+    Args:
+        definitions: The code location.
+        name: The name of the environment.
+        by_key: Whether the rows of the files that differ are read and compared: by the merge keys or the identifier
+            fields of the table, or else as a whole. These rows must fit in memory.
+
+    Raises:
+        UpstreamMissingError: No table has a branch of the environment.
+    """
+    with _tables(definitions, name) as tables:
+        return [table.diff(by_key=by_key) for table in tables]
+
+
+def promote_environment(
+    definitions: dg.Definitions, name: str, *, report: Callable[[str], None] = print
+) -> list[Release]:
+    """Publish what an environment has written to `main`, and drop its branches: a release for each catalog.
+
+    Raises:
+        UpstreamMissingError: No table has a branch of the environment.
+        CommitConflictError: Somebody has changed the same partitions in `main` since the environment began.
+    """
+    by_catalog: dict[object, list[_Table]] = {}
+    with _tables(definitions, name) as tables:
+        for table in tables:
+            if table.own:
+                by_catalog.setdefault(table.io_manager.spark.catalog_description.identity, []).append(table)
+            else:
+                drop_branch(table.io_manager, table.state.identifier, table.branch)
+        releases = [
+            publish_release(
+                together[0].io_manager.spark.catalog_description,
+                [table.member() for table in together],
+                {},
+                advance=partial(advance, together[0].io_manager),
+                report=report,
+            )
+            for together in by_catalog.values()
+        ]
+        report_moved([(table.io_manager, table.spec) for table in tables if table.own], report=report, warn=report)
+        return releases
+
+
+def drop_environment(definitions: dg.Definitions, name: str) -> list[EnvironmentBranch]:
+    """Drop the branches of an environment, and return them.
+
+    Raises:
+        UpstreamMissingError: No table has a branch of the environment.
+    """
+    with _tables(definitions, name) as tables:
+        for table in tables:
+            drop_branch(table.io_manager, table.state.identifier, table.branch)
+        return [table.described() for table in tables]
+
+
+@contextmanager
+def _tables(definitions: dg.Definitions, name: str) -> Iterator[list[_Table]]:
+    """Yield the tables that have a branch of the environment. Their IO managers are open until the end of the block."""
+    branch = Environment(name).branch
+    with stored_tables(definitions, action=f"look for the environment {name!r} in") as tables:
+        found = [
+            _Table(table.io_manager, table.spec, table.state, branch)
+            for table in tables
+            if branch in table.state.branches
+        ]
+        if not found:
+            raise UpstreamMissingError.refusing(
+                "find",
+                f"the environment {name!r}",
+                expected=f"a table with the branch {branch!r}",
+                found="none",
+                hint="list the environments with `dagster-iceberg-spark env list`.",
+            )
+        yield found
+
+
+def _rows_in(files: Sequence[PartitionFile], partition: str) -> int:
+    return sum(file.rows for file in files if file.partition == partition)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedBranch:
+    """A staged branch of a table, and what its newest snapshot records of the run that staged it.
+
+    Args:
+        staged_at: When the rows were staged, or None if the branch holds none.
+        rows: The number of rows that the snapshot added.
+    """
+
+    table: TableIdentifier
+    name: str
+    asset: str | None = None
+    run_id: str | None = None
+    partitions: str | None = None
+    staged_at: dt.datetime | None = None
+    rows: int = 0
+
+    def document(self) -> dict[str, str | int | None]:
+        """Return the branch for JSON."""
+        return {
+            "table": str(self.table),
+            "branch": self.name,
+            "asset": self.asset,
+            "run_id": self.run_id,
+            "partitions": self.partitions,
+            "staged_at": None if self.staged_at is None else self.staged_at.isoformat(timespec="seconds"),
+            "rows": self.rows,
+        }
+
+
+def staged_branches(definitions: dg.Definitions, *, drop: Collection[str] = ()) -> Iterator[StagedBranch]:
+    """Yield the staged branches of the tables of a code location's assets. Drop those of the names in `drop`.
+
+    Raises:
+        ConfigurationError: The code location has no IO manager of this package.
+    """
+    with stored_tables(definitions, action="list the staged branches of") as tables:
+        for table in tables:
+            for branch in _staged_in(table.state):
+                yield branch
+                if branch.name in drop:
+                    drop_branch(table.io_manager, table.state.identifier, branch.name)
+
+
+def _staged_in(state: TableState) -> Iterator[StagedBranch]:
+    others = {snapshot_id for ref, snapshot_id in state.refs.items() if not is_staged_branch(ref)}
+    for name in sorted(filter(is_staged_branch, state.branches)):
+        head = state.head(name)
+        if head is None or head.snapshot_id in others or lineage.COMMIT_TOKEN not in head.summary:
+            yield StagedBranch(state.identifier, name)
+            continue
+        yield StagedBranch(
+            table=state.identifier,
+            name=name,
+            asset=head.summary.get(lineage.ASSET_KEY),
+            run_id=head.summary.get(lineage.RUN_ID),
+            partitions=head.summary.get(lineage.PARTITION_KEYS),
+            staged_at=head.committed_at,
+            rows=head.count("added-records"),
+        )
