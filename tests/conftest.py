@@ -230,16 +230,16 @@ def classic_lake(classic_directory: Path) -> "Iterator[Lake]":
 @pytest.fixture
 def before_publication(monkeypatch: pytest.MonkeyPatch) -> "Before":
     """Run something once, after the audits and before the publication."""
-    from dagster_iceberg_spark.spark import staged_write
+    from dagster_iceberg_spark.spark import publication
 
     def once(action: Callable[[], Any]) -> None:
-        publish, left = getattr(staged_write, "publish"), [action]  # noqa: B009 - not exported
+        publish, left = getattr(publication, "publish"), [action]  # noqa: B009 - not exported
 
         def published(*args: Any, **kwargs: Any) -> Any:
             if left:
                 left.pop()()
             return publish(*args, **kwargs)
 
-        monkeypatch.setattr(staged_write, "publish", published)
+        monkeypatch.setattr(publication, "publish", published)
 
     return once

@@ -16,7 +16,7 @@ from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, DropBranch
 
 if TYPE_CHECKING:
-    from dagster_iceberg_spark.catalog.publication import Outcome
+    from dagster_iceberg_spark.catalog.publication import Engine
 
 
 def report_moved(
@@ -84,8 +84,13 @@ def written_partitions(spec: dg.AssetSpec, snapshots: Iterable[Snapshot]) -> Par
     return known_scope(spec, keys) or PartitionScope()
 
 
-def advance(io_manager: TableIOManager, state: TableState, rows: StagedRows) -> "Outcome":
-    """Fast-forward a table that only an engine can commit to."""
-    from dagster_iceberg_spark.spark.publication import fast_forward
+def engine_of(io_manager: TableIOManager) -> "Engine":
+    """Return what publishes where pyiceberg cannot commit. A session is started only if it is used."""
+    from dagster_iceberg_spark.catalog.publication import Engine
 
-    return fast_forward(io_manager.spark.iceberg_session, state, rows)
+    def advance(state: TableState, rows: StagedRows) -> bool:
+        from dagster_iceberg_spark.spark.publication import fast_forward
+
+        return fast_forward(io_manager.spark.iceberg_session, state, rows)
+
+    return Engine(advance)

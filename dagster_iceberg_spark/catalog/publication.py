@@ -1,11 +1,13 @@
-"""Publishes staged snapshots through pyiceberg, each in one commit of metadata, without a JVM.
+"""Publishes staged rows of one table or of several: at one instant where the catalog can, else one table at a time.
 
-The catalog verifies that neither the target nor the staged branch has moved since the decision. pyiceberg's own
-retries are not used: after a conflict, somebody has to decide again.
+Each table is published by one commit of metadata through pyiceberg, without a JVM, or by the engine where pyiceberg
+cannot commit. The catalog verifies that neither the target nor the staged branch has moved since the decision.
+pyiceberg's own retries are not used: after a conflict, the publication is decided again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -22,11 +24,11 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from dagster_iceberg_spark.catalog.branches import can_commit, removal_of, retention_of
+from dagster_iceberg_spark.catalog.branches import ATTEMPTS, can_commit, removal_of, retention_of, wait_for_others
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import description_of, entries_of, files_between
-from dagster_iceberg_spark.catalog.look import known_table, translated_answers
-from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_table, discard_nothing
+from dagster_iceberg_spark.catalog.look import known_table, look, translated_answers
+from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_in_order, ignore, is_transactional
 from dagster_iceberg_spark.errors import CommitConflictError
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile
 from dagster_iceberg_spark.plan.publication import (
@@ -35,16 +37,154 @@ from dagster_iceberg_spark.plan.publication import (
     StagedRows,
     decide_publication,
     kept_properties,
+    moved,
     passed_snapshots,
+    published_snapshot,
 )
-from dagster_iceberg_spark.plan.release import PublishedSnapshot, published_upstream
+from dagster_iceberg_spark.plan.release import Member, PublishedSnapshot, in_order, published_upstream, refuse_outdated
 from dagster_iceberg_spark.plan.staging import Staging
-from dagster_iceberg_spark.table.lineage import UPSTREAM
+from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.lineage import UPSTREAM, changes_read
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 SnapshotKind: TypeAlias = Literal["append", "overwrite"]
-Outcome: TypeAlias = Literal["published", "moved", "impossible"]
-"""The result of a publication: done, a branch has moved meanwhile, or pyiceberg cannot make it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What an engine does where pyiceberg cannot commit.
+
+    Args:
+        fast_forward: Makes the staged snapshot the target's, and drops the staged branch. Returns false if the target
+            has moved.
+        rewrite: Writes the staged rows to the target again, and drops the staged branch. It is None if these rows
+            cannot be written again.
+    """
+
+    fast_forward: Callable[[TableState, StagedRows], bool]
+    rewrite: Callable[[TableState], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedMember:
+    """A member of a release that is published.
+
+    Args:
+        how: How it was published.
+        published: The snapshot that has its rows now.
+        before: The target's snapshot before, or None if it had none.
+    """
+
+    member: Member
+    how: Publication
+    published: PublishedSnapshot
+    before: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release that has been made. `is_atomic` says whether all tables were published at one instant."""
+
+    members: tuple[PublishedMember, ...]
+    is_atomic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The publication of one member."""
+
+    member: Member
+    how: Publication
+    commit: TableCommit
+
+    def done(self) -> PublishedMember:
+        rows = self.member.rows
+        published = self.commit.published[rows.snapshot.snapshot_id]
+        return PublishedMember(self.member, self.how, published, self.member.state.refs.get(rows.staging.target))
+
+
+def publish(
+    description: CatalogDescription,
+    members: Sequence[Member],
+    engine: Engine,
+    *,
+    published: Mapping[int, PublishedSnapshot] | None = None,
+    report: Callable[[str], None] = ignore,
+) -> Release:
+    """Publish the members, or none of them if the catalog can commit several tables at one instant.
+
+    `published` has the snapshots that an earlier attempt has published, by the ids of the staged ones. Without
+    transactions, a member is published after those that it was made from, and an attempt that is interrupted has
+    published the first members. The next attempt publishes the others.
+
+    Raises:
+        CommitConflictError: Another writer has changed the rows of a member.
+    """
+    left, ids, done = in_order(members), dict(published or {}), list[PublishedMember]()
+    refuse_outdated(left, ids)
+    if not left:
+        return Release((), is_atomic=is_transactional(description))
+    for retry in range(ATTEMPTS):
+        steps = _prepared(description, left, ids, engine)
+        made, at_once = commit_in_order(description, [step.commit for step in steps], done="Published", report=report)
+        done += [step.done() for step in steps[:made]]
+        if made == len(steps):
+            return Release(tuple(done), is_atomic=at_once and len(done) == made and not published)
+        wait_for_others(retry)
+        others = [_looked_at(description, step) for step in steps[made:]]
+        done += [other for other in others if isinstance(other, PublishedMember)]
+        left = tuple(other for other in others if isinstance(other, Member))
+        if not left:
+            return Release(tuple(done), is_atomic=False)
+        ids |= {key: found for step in steps[:made] for key, found in step.commit.published.items()}
+        ids |= {item.member.rows.snapshot.snapshot_id: item.published for item in done}
+    raise moved(left[0].state.identifier, left[0].rows.staging)
+
+
+def _prepared(
+    description: CatalogDescription,
+    members: Sequence[Member],
+    published: Mapping[int, PublishedSnapshot],
+    engine: Engine,
+) -> tuple[_Step, ...]:
+    """Decide how to publish each member, and write what its commit needs. Nothing is committed."""
+    ids, steps = dict(published), list[_Step]()
+    with ExitStack() as stack:
+        for member in members:
+            how, commit = _chosen(description, member, ids, engine)
+            stack.callback(commit.discard)
+            steps.append(_Step(member, how, commit))
+            ids |= commit.published
+        stack.pop_all()
+    return tuple(steps)
+
+
+def _chosen(
+    description: CatalogDescription, member: Member, published: Mapping[int, PublishedSnapshot], engine: Engine
+) -> tuple[Publication, TableCommit]:
+    """Decide how to publish a member. It is rebased if its lineage names snapshots that are published as others."""
+    state, rows = member.state, member.rows
+    how = choose_publication(description, state, rows)
+    table = known_table(description, state.identifier, action="publish")
+    in_python = can_commit(description, table.metadata.format_version)  # it may have been upgraded since the decision
+    is_renamed = any(published_upstream(snapshot, published) is not None for snapshot in rows.snapshots)
+    if how == "rebase" or is_renamed:
+        commit = _rebased(description, table, state, rows, published) if in_python else None
+        if commit is not None:
+            return "rebase", commit
+        # The next incremental read goes on from the ids in the lineage.
+        if how == "rebase" or any(changes_read(snapshot.summary) for snapshot in rows.snapshots):
+            how = "rewrite"
+    same = {item.snapshot_id: PublishedSnapshot(item.snapshot_id, is_moved=False) for item in rows.snapshots}
+    if how == "rewrite":
+        if engine.rewrite is None:
+            raise _needs_rewrite(state.identifier, rows.staging.target)
+        rewrite = partial(engine.rewrite, state)
+        return how, TableCommit(state.identifier, table, published=same, by_engine=lambda: rewrite() is None)
+    if not in_python:
+        advance = partial(engine.fast_forward, state, rows)
+        return how, TableCommit(state.identifier, table, published=same, by_engine=advance)
+    return how, _commit_of(table, state, rows.staging, same)
 
 
 def choose_publication(description: CatalogDescription, state: TableState, rows: StagedRows) -> Publication:
@@ -60,41 +200,38 @@ def choose_publication(description: CatalogDescription, state: TableState, rows:
     return decide_publication(state, rows, passed, changes)
 
 
-def fast_forward(description: CatalogDescription, state: TableState, rows: StagedRows) -> Outcome:
-    """Make the staged snapshot the target's, and drop the staged branch."""
-    commit = fast_forwarded(description, state, rows)
-    return "published" if commit is not None and commit_table(description, commit) else "moved"
+def _looked_at(description: CatalogDescription, step: _Step) -> Member | PublishedMember:
+    """Return the member as it is now. If the answer to its commit was lost, it is published."""
+    member = step.member
+    state = look(description, member.state.identifier) or member.state
+    found = published_snapshot(state, member.rows.staging, member.rows.snapshot)
+    if found is None:
+        return replace(member, state=state)
+    return replace(step.done(), published=PublishedSnapshot.of(member.rows.snapshot, found))
 
 
-def fast_forwarded(description: CatalogDescription, state: TableState, rows: StagedRows) -> TableCommit | None:
-    """Return the commit of a fast-forward, or None if the table has been upgraded since the decision."""
-    table = known_table(description, state.identifier, action="publish")
-    if not can_commit(description, table.metadata.format_version):
-        return None
-    published = {
-        snapshot.snapshot_id: PublishedSnapshot(snapshot.snapshot_id, is_moved=False) for snapshot in rows.snapshots
-    }
-    return _commit_of(table, state, rows.staging, published)
+def _needs_rewrite(identifier: TableIdentifier, target: str) -> CommitConflictError:
+    """The target has moved, and a release cannot take the files over."""
+    return CommitConflictError.refusing(
+        "publish",
+        str(identifier),
+        expected=f"files that can be taken over to {target!r}, which another writer has changed since they were staged",
+        found="a table of format 3, in a directory or with delete files, a new partition spec, or files that "
+        "compaction has rewritten",
+        hint="materialize the assets of the release again.",
+    )
 
 
-def rebase(description: CatalogDescription, state: TableState, rows: StagedRows) -> Outcome:
-    """Add snapshots with the files and properties of the staged ones to the target, and drop the staged branch."""
-    commit = rebased(description, state, rows, {})
-    if commit is None:
-        return "impossible"
-    if commit_table(description, commit):
-        return "published"
-    commit.discard()
-    return "moved"
-
-
-def rebased(
+def _rebased(
     description: CatalogDescription,
+    table: Table,
     state: TableState,
     rows: StagedRows,
     published: Mapping[int, PublishedSnapshot],
 ) -> TableCommit | None:
-    """Return the commit of a rebase, or None if pyiceberg cannot make it.
+    """Return the commit that adds snapshots with the files and properties of the staged ones to the target.
+
+    It is None if pyiceberg cannot make it.
 
     The lineage of the new snapshots names the snapshots in `published` instead of the staged ones.
 
@@ -102,9 +239,7 @@ def rebased(
     branch outdates (`TableMetadata.Builder.addSnapshot` of Iceberg 1.12; pyiceberg 0.12). In a table whose target has
     no snapshot, it is the empty snapshot that the staged branch starts at.
     """
-    table, staging = known_table(description, state.identifier, action="publish"), rows.staging
-    if not can_commit(description, table.metadata.format_version):
-        return None
+    staging = rows.staging
     if staging.target not in state.refs:
         table = _beginning_at(table, staging.target, rows.start_id)
     is_moved = state.refs.get(staging.target) not in (None, rows.start_id)
@@ -213,7 +348,7 @@ def _commit_of(
     staging: Staging,
     published: Mapping[int, PublishedSnapshot],
     updates: tuple[TableUpdate, ...] = (),
-    discard: Callable[[], None] = discard_nothing,
+    discard: Callable[[], None] = ignore,
 ) -> TableCommit:
     """Return the commit that moves the target and drops the staged branch, if both are as they were seen."""
     requirements = (
@@ -222,12 +357,12 @@ def _commit_of(
         as_seen(staging.branch, state),
     )
     newest = published[state.refs[staging.branch]]
-    moved = (
+    changes = (
         *updates,
         move_of(table, staging.target, newest.snapshot_id, retention_days=staging.target_retention_days),
         removal_of(staging.branch),
     )
-    return TableCommit(state.identifier, table, requirements, moved, published, discard)
+    return TableCommit(state.identifier, table, published, requirements, changes, discard)
 
 
 def _beginning_at(table: Table, branch: str, snapshot_id: int | None) -> Table:

@@ -5,7 +5,7 @@ A SQL catalog moves the pointers of all tables in one transaction. A REST catalo
 after the other. The configuration of the catalog says whether it does.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -33,8 +33,8 @@ _OUTDATED: Final = "older than last sequence number"
 _TRANSACTIONS: Final = Endpoint.from_string("POST /v1/{prefix}/transactions/commit")
 
 
-def discard_nothing() -> None:
-    """Discard nothing, for a commit that has written no file."""
+def ignore(*_: object) -> None:
+    """Do nothing: for a commit that has written no file, or whose progress is not reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +43,19 @@ class TableCommit:
 
     Args:
         table: The table as it was when the commit was prepared.
-        requirements: What the catalog verifies.
         published: The snapshots that the commit publishes, by the ids of the staged ones.
+        requirements: What the catalog verifies.
         discard: Deletes the files that were written for the commit, if it is not made.
+        by_engine: Makes the commit with an engine, because pyiceberg cannot. Returns false if the table has moved.
     """
 
     identifier: TableIdentifier
     table: Table
-    requirements: tuple[TableRequirement, ...]
-    updates: tuple[TableUpdate, ...]
     published: Mapping[int, PublishedSnapshot]
-    discard: Callable[[], None] = discard_nothing
-
-
-def discard_all(commits: Iterable[TableCommit | None]) -> None:
-    """Delete what was written for commits that are not made."""
-    for commit in commits:
-        if commit is not None:
-            commit.discard()
+    requirements: tuple[TableRequirement, ...] = ()
+    updates: tuple[TableUpdate, ...] = ()
+    discard: Callable[[], None] = ignore
+    by_engine: Callable[[], bool] | None = None
 
 
 def is_transactional(description: CatalogDescription) -> bool:
@@ -68,8 +63,38 @@ def is_transactional(description: CatalogDescription) -> bool:
     return description.has_transactions or isinstance(open_catalog(description), SqlCatalog)
 
 
+def commit_in_order(
+    description: CatalogDescription, commits: Sequence[TableCommit], *, done: str, report: Callable[[str], None]
+) -> tuple[int, bool]:
+    """Make the commits: at one instant where the catalog can, else one after the other until a table has moved.
+
+    Those that are not made are discarded.
+
+    Args:
+        description: The catalog.
+        commits: The commits, in order.
+        done: What a commit has done, for the report of each, such as `Published`.
+        report: Called with a sentence after each commit of several.
+
+    Returns:
+        The number of commits that were made, and whether they would be made at one instant.
+    """
+    made, is_atomic = 0, is_transactional(description) and all(commit.by_engine is None for commit in commits)
+    if is_atomic:
+        made = len(commits) if commit_tables(description, commits) else 0
+    else:
+        while made < len(commits) and commit_table(description, commits[made]):
+            made += 1
+            report(f"{done} {commits[made - 1].identifier}, {made} of {len(commits)} tables.")
+    for commit in commits[made:]:
+        commit.discard()
+    return made, is_atomic
+
+
 def commit_table(description: CatalogDescription, commit: TableCommit) -> bool:
     """Make a commit. Return false if the table no longer meets its requirements."""
+    if commit.by_engine is not None:
+        return commit.by_engine()
 
     def committed() -> bool:
         catalog = commit.table.catalog
@@ -88,6 +113,8 @@ def commit_tables(description: CatalogDescription, commits: Sequence[TableCommit
     Raises:
         CatalogUnavailableError: The database does not answer. It has made all commits or none.
     """
+    if len(commits) == 1:
+        return commit_table(description, commits[0])
     catalog = open_catalog(description)
     ordered = sorted(commits, key=lambda commit: commit.identifier.parts)
     names = ", ".join(str(commit.identifier) for commit in ordered)

@@ -36,8 +36,8 @@ from dagster_iceberg_spark.spark.execution import TaggedWork, run_stoppable
 from dagster_iceberg_spark.spark.failures import translated
 from dagster_iceberg_spark.spark.frames import in_session
 from dagster_iceberg_spark.spark.progress import reported_progress
+from dagster_iceberg_spark.spark.publication import StagedWrite
 from dagster_iceberg_spark.spark.session import IcebergSession
-from dagster_iceberg_spark.spark.staged_write import StagedWrite
 from dagster_iceberg_spark.spark.tables import apply, prepare, refresh
 from dagster_iceberg_spark.spark.touched import computed, touched_partitions
 from dagster_iceberg_spark.spark.versions import version_of

@@ -14,11 +14,11 @@ from dagster_iceberg_spark import (
     CatalogUnavailableError,
     CommitConflictError,
     HadoopCatalog,
-    IcebergPySparkIOManager,
     WriteFailedError,
 )
+from dagster_iceberg_spark.assets import table_io_manager
 from dagster_iceberg_spark.catalog import publication as metadata
-from dagster_iceberg_spark.spark import audits, commit, publication, staged_write
+from dagster_iceberg_spark.spark import audits, commit, publication
 from tests.lakes import Before, Lake, frame_asset, hours_asset, metadata_of, open_lake, resuming
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
@@ -216,7 +216,7 @@ class Crash:
     """Breaks off a write at a call of these modules, as a process that dies there, once."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, *, after: bool) -> None:
-        module = staged_write if hasattr(staged_write, name) else commit
+        module = publication if hasattr(publication, name) else commit
         call, left = getattr(module, name), [True]
 
         def crashing(*args: Any, **kwargs: Any) -> Any:
@@ -395,13 +395,15 @@ def test_a_spec_that_changes_during_the_publication_makes_the_engine_write(
 ) -> None:
     in_other_days(lake, 1, "2013-01-01", "2013-01-02")()
     before_publication(in_other_days(lake, 3, "2013-01-02"))
-    rebase = metadata.rebase
+    choose = metadata.choose_publication
 
-    def rebased(*args: Any) -> Any:
-        lake.session.sql("alter table lake.db.hours add partition field bucket(2, v)")
-        return rebase(*args)
+    def chosen(*args: Any) -> Any:
+        how = choose(*args)
+        if how == "rebase":
+            lake.session.sql("alter table lake.db.hours add partition field bucket(2, v)")
+        return how
 
-    monkeypatch.setattr(metadata, "rebase", rebased)
+    monkeypatch.setattr(metadata, "choose_publication", chosen)
     result = lake.materialize(audited("2"), partition_key="2013-01-01")
     assert metadata_of(result, "hours")["iceberg/publication"] == "rewrite"
     assert lake.arrow("hours", row_filter="v = 2").num_rows == 24
@@ -424,7 +426,7 @@ def test_a_fast_forward_whose_answer_is_lost_is_not_made_again(
             lost.pop()
             if is_followed:
                 lake.session.sql("insert into lake.db.log values (3)")
-            monkeypatch.setattr(publication, "fast_forward", lambda *_: "moved")
+            monkeypatch.setattr(publication, "fast_forward", lambda *_: False)
             raise CommitConflictError
         drop(*args)
 
@@ -434,7 +436,7 @@ def test_a_fast_forward_whose_answer_is_lost_is_not_made_again(
         try:
             return fast_forward(*args)
         except CommitConflictError:
-            return "moved"
+            return False
 
     monkeypatch.setattr(publication, "change_branches", dropping)
     monkeypatch.setattr(publication, "fast_forward", forwarding)
@@ -471,7 +473,7 @@ def test_a_run_that_died_after_renaming_the_partition_column_is_resumed(
     options = {"partition_expr": "at", "iceberg/renames": {"ts": "at"}, "iceberg/audits": {"mean": "avg(v) > 0"}}
     asset = frame_asset("hours", rows, partitions_def=DAYS, metadata=options)
     with monkeypatch.context() as patches:
-        patches.setattr(IcebergPySparkIOManager, "_report", lambda *_: 1 / 0)
+        patches.setattr(table_io_manager, "report_commit", lambda *_, **__: 1 / 0)
         failed = kept_lake.materialize(asset, partition_key="2013-01-01", raise_on_error=False)
     assert not failed.success
     again = kept_lake.materialize(asset, partition_key="2013-01-01", tags=resuming(failed.run_id))
@@ -482,7 +484,7 @@ def test_a_run_that_died_after_renaming_the_partition_column_is_resumed(
 @pytest.mark.full
 def test_a_staged_snapshot_without_its_files_is_staged_again(kept_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     in_other_days(kept_lake, 1, "2013-01-01")()
-    evaluated, left = getattr(staged_write, "evaluated"), [True]  # noqa: B009 - not exported
+    evaluated, left = getattr(publication, "evaluated"), [True]  # noqa: B009 - not exported
 
     def without_files(*args: Any) -> Any:
         if left:
@@ -493,7 +495,7 @@ def test_a_staged_snapshot_without_its_files_is_staged_again(kept_lake: Lake, mo
             raise WriteFailedError
         return evaluated(*args)
 
-    monkeypatch.setattr(staged_write, "evaluated", without_files)
+    monkeypatch.setattr(publication, "evaluated", without_files)
     retried = audited("2", retry_policy=dg.RetryPolicy(max_retries=1))
     assert kept_lake.materialize(retried, partition_key="2013-01-01").success
     assert (kept_lake.rows("hours", "v"), staged_branches(kept_lake)) == ([2] * 24, [])

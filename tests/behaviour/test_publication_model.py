@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from dagster_iceberg_spark import CommitOutcomeUnknownError, WriteFailedError
 from dagster_iceberg_spark.plan import adoption
-from dagster_iceberg_spark.spark import commit, staged_write
+from dagster_iceberg_spark.spark import commit, publication
 from tests.behaviour.maintaining import PATIENT, maintain
 from tests.lakes import Lake, error_of, frame_asset, metadata_of, resuming
 
@@ -194,7 +194,7 @@ class PublicationMachine(RuleBasedStateMachine):
         return f"lake.db.{self.name}"
 
     def _once(self, name: str, action: Callable[[], None], *, before: bool) -> None:
-        module = staged_write if hasattr(staged_write, name) else commit
+        module = publication if hasattr(publication, name) else commit
         call, left = getattr(module, name), [action]
 
         def called(*args: Any, **kwargs: Any) -> Any:

@@ -37,7 +37,7 @@ from dagster_iceberg_spark import (
     WriteFailedError,
     build_release,
 )
-from dagster_iceberg_spark.catalog import release as releases
+from dagster_iceberg_spark.catalog import transaction
 from dagster_iceberg_spark.features.releases import reverts as undos
 from dagster_iceberg_spark.features.releases.undo import undo_run
 from tests.behaviour.maintaining import PATIENT, maintain
@@ -252,9 +252,9 @@ class ReleaseMachine(RuleBasedStateMachine):
         from dagster_iceberg_spark.features.releases import release_step as step
 
         module, attribute = {
-            "publish_release": (step, "publish_release"),
-            "commit_tables": (releases, "commit_tables"),
-            "undo commit": (undos, "commit_tables"),
+            "publish_release": (step, "publish"),
+            "commit_tables": (transaction, "commit_tables"),
+            "undo commit": (undos, "commit_in_order"),
         }[name]
         call, left = getattr(module, attribute), [action]
 

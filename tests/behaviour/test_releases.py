@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from dagster_iceberg_spark import HadoopCatalog, build_data_checks, build_release
-from dagster_iceberg_spark.catalog import release as releases
+from dagster_iceberg_spark.catalog import transaction
 from dagster_iceberg_spark.features.releases import environments
 from tests.lakes import Lake, error_of, frame_asset, hours_asset, metadata_of, open_lake, resuming
 
@@ -60,7 +60,7 @@ def upstream_id(lake: Lake) -> str:
 
 def before_release(monkeypatch: pytest.MonkeyPatch, action: Callable[[], Any]) -> None:
     """Run something once, after the release is prepared and before it is committed."""
-    commit, left = getattr(releases, "commit_tables"), [action]  # noqa: B009 - not exported
+    commit, left = getattr(transaction, "commit_tables"), [action]  # noqa: B009 - not exported
 
     def committed(*args: Any) -> bool:
         if left:
@@ -68,7 +68,7 @@ def before_release(monkeypatch: pytest.MonkeyPatch, action: Callable[[], Any]) -
         done: bool = commit(*args)
         return done
 
-    monkeypatch.setattr(releases, "commit_tables", committed)
+    monkeypatch.setattr(transaction, "commit_tables", committed)
 
 
 @pytest.mark.each_engine
@@ -240,16 +240,16 @@ def test_a_commit_in_the_transaction_rolls_all_tables_back(lake: Lake, monkeypat
 def test_a_release_that_is_interrupted_is_finished_by_the_run_that_resumes_it(
     kept_lake: Lake, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
-    commit = getattr(releases, "commit_tables")  # noqa: B009 - not exported
+    commit = getattr(transaction, "commit_tables")  # noqa: B009 - not exported
 
     def interrupted(*args: Any) -> bool:
         if after:
             commit(*args)
         raise ConnectionError("gone")
 
-    monkeypatch.setattr(releases, "commit_tables", interrupted)
+    monkeypatch.setattr(transaction, "commit_tables", interrupted)
     failed = kept_lake.materialize(*released(), partition_key=DAY, raise_on_error=False)
-    monkeypatch.setattr(releases, "commit_tables", commit)
+    monkeypatch.setattr(transaction, "commit_tables", commit)
     assert (failed.success, seen(kept_lake)) == (False, [[1], [2]] if after else [[], []])
     tags = resuming(failed.run_id)
     result = kept_lake.materialize(*released(), partition_key=DAY, tags=tags, selection=["release"])
@@ -355,18 +355,18 @@ def test_tables_that_cannot_be_published_at_one_instant_are_published_in_order(
 ) -> None:
     """The second table of a release without a transaction is published by the next attempt."""
     options = {"iceberg/format_version": version}
-    monkeypatch.setattr(releases, "is_transactional", lambda _: False)
+    monkeypatch.setattr(transaction, "is_transactional", lambda _: False)
     lake.materialize(*released("1", options), partition_key=DAY)
     order: list[list[list[int]]] = []
-    turn = releases._in_turn
+    commit = transaction.commit_table
 
-    def half(description: Any, steps: Any, *args: Any) -> Any:
+    def one(description: Any, ready: Any) -> bool:
         order.append(seen(lake))
-        return turn(description, steps[:1], *args)
+        return len(order) != 2 and commit(description, ready)
 
-    monkeypatch.setattr(releases, "_in_turn", half)
+    monkeypatch.setattr(transaction, "commit_table", one)
     result = lake.materialize(*released("3", options), partition_key=DAY)
-    assert (order, seen(lake)) == ([[[1], [2]], [[3], [2]]], [[3], [6]])
+    assert (order, seen(lake)) == ([[[1], [2]], [[3], [2]], [[3], [2]]], [[3], [6]])
     assert metadata_of(result, "release")["iceberg/atomic"] is False
 
 

@@ -265,13 +265,13 @@ def test_an_undo_whose_answer_is_lost_keeps_its_files(lake: Lake, monkeypatch: p
     both(lake, "1")
     run = both(lake, "3")
     both(lake, "5", OTHER_DAY)
-    commit = getattr(undos, "commit_tables")  # noqa: B009 - not exported
+    commit = getattr(undos, "commit_in_order")  # noqa: B009 - not exported
 
-    def lost(*args: Any) -> bool:
-        commit(*args)
+    def lost(*args: Any, **kwargs: Any) -> bool:
+        commit(*args, **kwargs)
         raise CatalogUnavailableError("gone")
 
-    monkeypatch.setattr(undos, "commit_tables", lost)
+    monkeypatch.setattr(undos, "commit_in_order", lost)
     with pytest.raises(CatalogUnavailableError):
         undo(lake, run)
     assert seen(lake) == ([1, 5], [2, 10])

@@ -42,7 +42,7 @@ def commit_of(catalog: CatalogDescription, name: str) -> TableCommit:
     found = table(catalog, name)
     seen = AssertRefSnapshotId.model_validate({"ref": "main", "snapshot-id": found.metadata.current_snapshot_id})
     updates = (SetPropertiesUpdate(updates={"released": "yes"}),)
-    return TableCommit(TableIdentifier(("db",), name), found, (seen,), updates, {}, lambda: None)
+    return TableCommit(TableIdentifier(("db",), name), found, {}, (seen,), updates)
 
 
 def released(catalog: CatalogDescription) -> list[bool]:

@@ -25,7 +25,7 @@ from dagster_iceberg_spark import (
     RestCatalog,
     build_release,
 )
-from dagster_iceberg_spark.catalog import release as releases
+from dagster_iceberg_spark.catalog import transaction
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.features.maintenance import spark as maintenance
 from dagster_iceberg_spark.features.releases import release_step as step
@@ -203,7 +203,7 @@ def release_of(value: int) -> list[Any]:
 @pytest.mark.feature("release one by one")
 def test_a_release_publishes_what_the_run_has_staged(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[int]] = []
-    publish = getattr(step, "publish_release")  # noqa: B009 - not exported
+    publish = getattr(step, "publish")  # noqa: B009 - not exported
 
     def published(*args: Any, **kwargs: Any) -> Any:
         seen.append(lake.rows("t1", "v"))
@@ -214,7 +214,7 @@ def test_a_release_publishes_what_the_run_has_staged(lake: Lake, monkeypatch: py
     lake.materialize(*release_of(1), partition_key="2024-03-01")
     before = lake.rows("t1", "v")
     if lake.spark.catalog.kind != "hadoop":  # there, only an engine commits, and no file is taken over
-        monkeypatch.setattr(step, "publish_release", published)
+        monkeypatch.setattr(step, "publish", published)
     lake.materialize(*release_of(2), partition_key="2024-03-01")
     is_beside = bool(seen)
     assert (before, seen) == ([1] * 24, [[1] * 24] if is_beside else [])
@@ -225,7 +225,7 @@ def test_a_release_publishes_what_the_run_has_staged(lake: Lake, monkeypatch: py
 @pytest.mark.feature("release at one instant")
 def test_a_release_publishes_all_tables_or_none(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.materialize(*release_of(1), partition_key="2024-03-01")
-    commit, seen = getattr(releases, "commit_tables"), list[list[int]]()  # noqa: B009 - not exported
+    commit, seen = getattr(transaction, "commit_tables"), list[list[int]]()  # noqa: B009 - not exported
 
     def committed(*args: Any) -> bool:
         if not seen:
@@ -236,7 +236,7 @@ def test_a_release_publishes_all_tables_or_none(lake: Lake, monkeypatch: pytest.
             return is_made
         return bool(commit(*args))
 
-    monkeypatch.setattr(releases, "commit_tables", committed)
+    monkeypatch.setattr(transaction, "commit_tables", committed)
     result = lake.materialize(*release_of(2), partition_key="2024-03-01")
     assert seen == [[24, 48]]
     assert (lake.rows("t1", "v"), lake.rows("t2", "v")) == ([2] * 24, [2] * 24 + [3] * 24)

@@ -4,20 +4,20 @@ import datetime as dt
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import dagster as dg
 import pyarrow as pa
 
 from dagster_iceberg_spark.arrow.scan import PlannedScan
-from dagster_iceberg_spark.assets.branch_changes import advance, drop_branch, report_moved, written_partitions
+from dagster_iceberg_spark.assets.branch_changes import drop_branch, engine_of, report_moved, written_partitions
 from dagster_iceberg_spark.assets.stored_tables import stored_tables
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import DifferingFiles, PartitionFile, differing_files
 from dagster_iceberg_spark.catalog.look import known_table, translated_answers
-from dagster_iceberg_spark.catalog.release import Release, publish_release
+from dagster_iceberg_spark.catalog.publication import Release, publish
 from dagster_iceberg_spark.errors import UpstreamMissingError
 from dagster_iceberg_spark.features.releases.plan.branch_diff import (
     KeyChanges,
@@ -180,11 +180,10 @@ def promote_environment(
             else:
                 drop_branch(table.io_manager, table.state.identifier, table.branch)
         releases = [
-            publish_release(
+            publish(
                 together[0].io_manager.spark.catalog_description,
                 [table.member() for table in together],
-                {},
-                advance=partial(advance, together[0].io_manager),
+                engine_of(together[0].io_manager),
                 report=report,
             )
             for together in by_catalog.values()

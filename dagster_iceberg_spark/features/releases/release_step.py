@@ -3,13 +3,12 @@
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Final
 
 import dagster as dg
 
 from dagster_iceberg_spark.assets.address import spec_scope
-from dagster_iceberg_spark.assets.branch_changes import advance, drop_branch, report_moved
+from dagster_iceberg_spark.assets.branch_changes import drop_branch, engine_of, report_moved
 from dagster_iceberg_spark.assets.dagster_private import (
     RecordedEvent,
     blocking_checks,
@@ -22,7 +21,7 @@ from dagster_iceberg_spark.assets.read_log import StepInput, snapshots_read
 from dagster_iceberg_spark.assets.stored_tables import StoredAsset
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
 from dagster_iceberg_spark.catalog.look import look
-from dagster_iceberg_spark.catalog.release import Release, publish_release
+from dagster_iceberg_spark.catalog.publication import Release, publish
 from dagster_iceberg_spark.errors import (
     CommitConflictError,
     ConfigurationError,
@@ -211,11 +210,15 @@ class ReleaseStep:
         checks = self._blocking_checks()
         try:
             self._refuse_unaudited(left, checks)
-            release = publish_release(
+            release = publish(
                 catalog,
                 [asset.member(has_checks=asset.definition.spec.key in checks) for asset in left],
-                {asset.recorded.snapshot_id: published[asset.definition.name] for asset in staged if asset not in left},
-                advance=partial(advance, staged[0].io_manager),
+                engine_of(staged[0].io_manager),
+                published={
+                    asset.recorded.snapshot_id: published[asset.definition.name]
+                    for asset in staged
+                    if asset not in left
+                },
                 report=self.context.log.info,
             )
         except IcebergSparkError as error:

@@ -22,13 +22,7 @@ from dagster_iceberg_spark.catalog.publication import (
     files_of,
     move_of,
 )
-from dagster_iceberg_spark.catalog.transaction import (
-    TableCommit,
-    commit_table,
-    commit_tables,
-    discard_all,
-    is_transactional,
-)
+from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_in_order
 from dagster_iceberg_spark.errors import CommitConflictError, ConfigurationError
 from dagster_iceberg_spark.features.releases.plan.undo_plan import TableUndo
 from dagster_iceberg_spark.plan.binding import BoundScope
@@ -65,17 +59,9 @@ def undo_snapshots(
         if dry_run:
             return {}, False
         stack.pop_all()  # the catalog may make a commit whose answer is lost
-    is_atomic = is_transactional(description)
-    if is_atomic:
-        if not commit_tables(description, commits):
-            discard_all(commits)
-            raise _moved(commits[0].identifier)
-    else:
-        for number, commit in enumerate(commits):
-            if not commit_table(description, commit):
-                discard_all(commits[number:])
-                raise _moved(commit.identifier)
-            report(f"Undid {commit.identifier}, {number + 1} of {len(commits)} tables.")
+    made, is_atomic = commit_in_order(description, commits, done="Undid", report=report)
+    if made < len(commits):
+        raise _moved(commits[made].identifier)
     heads = {commit.identifier: next(iter(commit.published.values())).snapshot_id for commit in commits}
     return heads, is_atomic
 
@@ -112,7 +98,7 @@ def _commit(description: CatalogDescription, undo: TableUndo, owned: BoundScope,
         moved.append(move_of(table, UNDONE_BRANCH, keeper.snapshot_id))
     published = {state.refs[MAIN_BRANCH]: PublishedSnapshot(producer.snapshot_id, is_moved=True)}
     changes = (*added_snapshots(transaction), *moved)
-    return TableCommit(state.identifier, table, requirements, changes, published, discard)
+    return TableCommit(state.identifier, table, published, requirements, changes, discard)
 
 
 def _refuse_changes_of_others(description: CatalogDescription, undo: TableUndo, owned: BoundScope) -> None:
