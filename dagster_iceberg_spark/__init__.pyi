@@ -2,10 +2,9 @@ from .check.findings import CheckReport, Finding
 from .config.adls_store import AdlsStore
 from .config.aws_credentials import AwsCredentials
 from .config.catalogs import GlueCatalog, HadoopCatalog, HiveCatalog, InMemoryCatalog, SparkCatalogByName
-from .config.embedded_catalog import EmbeddedCatalog
 from .config.rest_catalog import BasicAuthentication, BearerToken, OAuth2, RestCatalog, SigV4
 from .config.s3_store import S3Store
-from .config.sql_catalog import SqlCatalog
+from .config.sql_catalog import EmbeddedCatalog, SqlCatalog
 from .config.stores import GcsStore, HadoopStore
 from .errors import (
     AuditFailedError,

@@ -18,7 +18,7 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.check.findings import CheckReport, Finding, report_of
 from dagster_iceberg_spark.config.catalogs import CatalogConfig
 from dagster_iceberg_spark.config.configuration import HIDES_INPUT, require_fields, without_secrets
-from dagster_iceberg_spark.config.embedded_catalog import EmbeddedCatalog
+from dagster_iceberg_spark.config.sql_catalog import EmbeddedCatalog
 from dagster_iceberg_spark.errors import ConfigurationError, SparkEnvironmentError
 from dagster_iceberg_spark.table.identifier import split_parts
 from dagster_iceberg_spark.timeouts import IDLE_SECONDS, STEP_SECONDS

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import types
 
-from dagster_iceberg_spark.arrow.uuids import texts_in, with_texts
+from dagster_iceberg_spark.arrow.scan import texts_in, with_texts
 from dagster_iceberg_spark.catalog.first_line import first_line
 from dagster_iceberg_spark.errors import OutputTypeError
 

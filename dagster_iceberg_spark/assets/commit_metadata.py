@@ -1,15 +1,17 @@
 """The metadata that Dagster shows for a commit. Nothing here reads data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Literal, TypeAlias
 
 import dagster as dg
 
-from dagster_iceberg_spark.assets.dagster_private import add_partition_metadata, set_data_version
+from dagster_iceberg_spark.assets.dagster_private import add_partition_metadata, record_evaluation, set_data_version
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.plan.history import HistoryEntry, entries_as_markdown, inputs_as_markdown
-from dagster_iceberg_spark.plan.markdown import escaped
+from dagster_iceberg_spark.errors import AuditFailedError
+from dagster_iceberg_spark.plan.history import HistoryEntry, entries_as_markdown, escaped, inputs_as_markdown
 from dagster_iceberg_spark.plan.write_request import WriteRequest
+from dagster_iceberg_spark.table.audit import AuditResult
 from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.lineage import (
     CARRIES_OVER,
@@ -241,3 +243,53 @@ def _row_counts(commit: Commit, scope: PartitionScope, owned: int) -> dict[str, 
 
 def _replaces(commit: Commit) -> bool:
     return commit.snapshot.summary.get(WRITE_DISPOSITION) == "replace"
+
+
+@contextmanager
+def recorded_failures(context: dg.OutputContext) -> Iterator[None]:
+    """Record the results of all audits if the block fails because of one."""
+    try:
+        yield
+    except AuditFailedError as error:
+        record_audits(context, error.results)
+        raise
+
+
+def record_audits(context: dg.OutputContext, results: Iterable[AuditResult], *, snapshot_id: int | None = None) -> None:
+    """Record each result as the evaluation of the check of its name, and log the failures that are warnings."""
+    if not context.has_asset_key:
+        return
+    for result in results:
+        record_evaluation(context, evaluation_of(context.asset_key, result, snapshot_id=snapshot_id))
+        if not result.passed and not result.forbids_publication:
+            context.log.warning(f"The rows fail the audit {result}. They are published, as its severity is `warn`.")
+
+
+def evaluation_of(key: dg.AssetKey, result: AuditResult, *, snapshot_id: int | None) -> dg.AssetCheckEvaluation:
+    """Return a result as the evaluation of the asset's check of its name."""
+    is_error = result.audit.severity == "error"
+    return dg.AssetCheckEvaluation(
+        asset_key=key,
+        check_name=result.audit.name,
+        passed=result.passed,
+        metadata=_metadata(result, snapshot_id),
+        severity=dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN,
+        description=None if result.passed else str(result),
+    )
+
+
+def _metadata(result: AuditResult, snapshot_id: int | None) -> dict[str, Any]:
+    """Return what a check shows of a result: the rule, the values, rows that fail it, and where it was found."""
+    sample = [dg.TableRecord(dict(row)) for row in result.sample]
+    columns = [dg.TableColumn(name) for name in (result.sample[0] if result.sample else ())]
+    values = {name: value if isinstance(value, int | float) else str(value) for name, value in result.found.items()}
+    optional = {
+        "iceberg/failing_rows": dg.MetadataValue.table(sample, dg.TableSchema(columns)) if sample else None,
+        SNAPSHOT_ID: None if snapshot_id is None else str(snapshot_id),
+    }
+    return {
+        "iceberg/rule": str(result.audit.rule),
+        **values,
+        **{key: value for key, value in optional.items() if value is not None},
+        "iceberg/evaluated_by": result.source,
+    }

@@ -8,8 +8,7 @@ import dagster as dg
 
 from dagster_iceberg_spark.assets.stored_tables import opened, stored_assets, without_io_manager
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
-from dagster_iceberg_spark.check.findings import Finding
-from dagster_iceberg_spark.check.steps import Answer, Step, finding_of
+from dagster_iceberg_spark.check.findings import Answer, Finding, Step, finding_of
 from dagster_iceberg_spark.config.configuration import unset_variables
 from dagster_iceberg_spark.plan.comparison import TableReport, differences
 from dagster_iceberg_spark.plan.table_request import missing_namespace, missing_table

@@ -20,7 +20,12 @@ _MAXIMUM_STEPS: Final = 256
 
 
 class Ledger:
-    """The reads of the process's steps."""
+    """The reads of the process's steps, for the lineage of what they write.
+
+    One process loads a step's inputs and handles its outputs. The ledger keeps the most recent steps, up to a maximum
+    that exceeds the number of steps that a process runs at a time. If a step loads an input again, as in a retry, the
+    new read replaces the old one.
+    """
 
     def __init__(self) -> None:
         """Start with no reads."""

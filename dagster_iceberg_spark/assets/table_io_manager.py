@@ -9,23 +9,20 @@ import dagster as dg
 from pydantic import Field
 
 from dagster_iceberg_spark.assets.address import plain_metadata, table_of
-from dagster_iceberg_spark.assets.audit_evaluations import record_audits, recorded_failures
-from dagster_iceberg_spark.assets.commit_metadata import report_commit
+from dagster_iceberg_spark.assets.commit_metadata import record_audits, recorded_failures, report_commit
 from dagster_iceberg_spark.assets.dagster_private import step_facts
 from dagster_iceberg_spark.assets.final_errors import final_errors
 from dagster_iceberg_spark.assets.observers import ObservedTable, ObservedWrite, Observer
 from dagster_iceberg_spark.assets.read_requests import RUN_CONFIG, read_request
-from dagster_iceberg_spark.assets.table_definition import defined_table
-from dagster_iceberg_spark.assets.write_requests import write_request
+from dagster_iceberg_spark.assets.write_requests import defined_table, write_request
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.config.configuration import HIDES_INPUT, require_fields, without_secrets
 from dagster_iceberg_spark.plan.comparison import DefinedTable
 from dagster_iceberg_spark.plan.environment import REPLAYED_RUN, Environment, replay_environment
 from dagster_iceberg_spark.plan.environment import RETENTION_DAYS as ENVIRONMENT_RETENTION_DAYS
 from dagster_iceberg_spark.plan.options import CONFIGURABLE
-from dagster_iceberg_spark.plan.placement import LocationTemplate
 from dagster_iceberg_spark.plan.staging import RETENTION_DAYS, PublishedBy
-from dagster_iceberg_spark.plan.table_request import TableCreation
+from dagster_iceberg_spark.plan.table_request import LocationTemplate, TableCreation
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.resource import IcebergSparkResource, require_pyspark
 from dagster_iceberg_spark.table.audit import SHOWN_ROWS

@@ -7,8 +7,7 @@ import boto3
 from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError, SSOError, TokenRetrievalError
 
-from dagster_iceberg_spark.catalog.aws_identity import DEFAULT_REGION, AwsIdentity, AwsKeys
-from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.description import DEFAULT_REGION, AwsIdentity, AwsKeys, CatalogDescription
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.failure_kinds import FailureKind
 

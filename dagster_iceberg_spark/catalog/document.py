@@ -9,8 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.ordering import SortField
-from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec, parse_transform
+from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec, SortField, parse_transform
 from dagster_iceberg_spark.table.schema import Schema, parse_schema
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, RefRetention, Snapshot, TableState
 

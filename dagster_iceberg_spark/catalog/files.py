@@ -1,7 +1,9 @@
 """Reads the metadata of a table's data files from manifests. No data is read."""
 
+import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import chain
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -12,19 +14,65 @@ from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, 
 from pyiceberg.partitioning import PartitionSpec as PyIcebergSpec
 from pyiceberg.table import ManifestGroupPlanner, Table
 from pyiceberg.table.snapshots import Snapshot as PyIcebergSnapshot
-from pyiceberg.types import DoubleType, FloatType
+from pyiceberg.types import DateType, DoubleType, FloatType, PrimitiveType, TimestampType, TimestamptzType
 from pyiceberg.types import PrimitiveType as PyIcebergPrimitive
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.garbage_collection import paused_collection
-from dagster_iceberg_spark.catalog.look import known_table, translated_answers
-from dagster_iceberg_spark.catalog.values import bounds_of_value, python_value
+from dagster_iceberg_spark.catalog.look import known_table, paused_collection, translated_answers
 from dagster_iceberg_spark.errors import CommitConflictError
 from dagster_iceberg_spark.plan.audit_metrics import ColumnMetrics, FileMetrics
 from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds, DataFile
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.partitioning import Transform, parse_transform
+from dagster_iceberg_spark.table.partitioning import TIME_TRANSFORMS, Transform, granule_start, parse_transform
+
+_EPOCH_DATE: Final = dt.date(1970, 1, 1)
+_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock by design
+_RESOLUTION: Final = dt.timedelta(microseconds=1)
+
+
+def python_value(value: Any, column_type: PrimitiveType) -> Any:
+    """Return a bound of the metrics as a literal of a predicate, or None if there is none for its type.
+
+    Dates are stored as days, timestamps as microseconds since 1970 (Iceberg spec, appendix D).
+    """
+    try:
+        if isinstance(column_type, DateType):
+            return _EPOCH_DATE + dt.timedelta(days=value)
+        if isinstance(column_type, TimestampType):
+            return _EPOCH + dt.timedelta(microseconds=value)
+        if isinstance(column_type, TimestamptzType):
+            return (_EPOCH + dt.timedelta(microseconds=value)).replace(tzinfo=dt.timezone.utc)
+    except OverflowError:
+        return None
+    return value if isinstance(value, str | bool | int | Decimal) else None
+
+
+def granule_window(transform: str, value: int) -> tuple[dt.datetime, dt.datetime] | None:
+    """Return where a year, month, day or hour begins and ends. Return None for others, and beyond the year 9999."""
+    if transform not in TIME_TRANSFORMS:
+        return None
+    try:
+        return granule_start(transform, value), granule_start(transform, value + 1)
+    except (OverflowError, ValueError):
+        return None
+
+
+def bounds_of_value(transform: Transform, value: Any, column_type: PrimitiveType) -> tuple[Any, Any] | None:
+    """Return the lowest and highest source value of a partition, or None if the partition value does not show them."""
+    if transform.name == "identity":
+        exact = python_value(value, column_type)
+        return None if exact is None else (exact, exact)
+    window = granule_window(transform.name, value)
+    if window is None:
+        return None
+    start, end = window[0], window[1] - _RESOLUTION
+    if isinstance(column_type, DateType):
+        return start.date(), end.date()
+    if isinstance(column_type, TimestamptzType):
+        return start.replace(tzinfo=dt.timezone.utc), end.replace(tzinfo=dt.timezone.utc)
+    return start, end
+
 
 _ItemT = TypeVar("_ItemT")
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, unquote_plus, urlencode, urlsplit
 
-from dagster_iceberg_spark.catalog.aws_identity import AwsIdentity
 from dagster_iceberg_spark.catalog.description import (
     HADOOP_CATALOG,
     HDFS_FILE_IO,
     HDFS_SCHEMES,
     HIVE_CATALOG,
     METASTORE_PORT,
+    AwsIdentity,
     CatalogDescription,
     holds_secret,
 )

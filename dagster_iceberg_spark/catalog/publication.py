@@ -33,15 +33,19 @@ from dagster_iceberg_spark.errors import CommitConflictError
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile
 from dagster_iceberg_spark.plan.publication import (
     FileChanges,
+    Member,
     Publication,
+    PublishedSnapshot,
     StagedRows,
     decide_publication,
+    in_order,
     kept_properties,
     moved,
     passed_snapshots,
     published_snapshot,
+    published_upstream,
+    refuse_outdated,
 )
-from dagster_iceberg_spark.plan.release import Member, PublishedSnapshot, in_order, published_upstream, refuse_outdated
 from dagster_iceberg_spark.plan.staging import Staging
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import UPSTREAM, changes_read

@@ -11,8 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import find_table, translated_answers
-from dagster_iceberg_spark.check.findings import Finding
-from dagster_iceberg_spark.check.steps import Redact, Step, finding_of, findings
+from dagster_iceberg_spark.check.findings import Finding, Redact, Step, finding_of, findings
 from dagster_iceberg_spark.errors import ConfigurationError, IcebergSparkError, InvestigationError, UpstreamMissingError
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME

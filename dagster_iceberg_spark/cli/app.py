@@ -11,8 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from dagster_iceberg_spark.check.findings import CheckReport, Finding, Outcome
-from dagster_iceberg_spark.check.steps import THREAD_NAME
+from dagster_iceberg_spark.check.findings import THREAD_NAME, CheckReport, Finding, Outcome
 from dagster_iceberg_spark.cli.locations import (
     catalog_options,
     catalog_resource,

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from dagster_iceberg_spark.catalog.aws_identity import AwsIdentity, AwsKeys
+from dagster_iceberg_spark.catalog.description import AwsIdentity, AwsKeys
 from dagster_iceberg_spark.config.configuration import Configuration, given
 from dagster_iceberg_spark.errors import ConfigurationError
 

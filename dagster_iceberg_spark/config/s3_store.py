@@ -4,8 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from dagster_iceberg_spark.catalog.aws_identity import DEFAULT_REGION
-from dagster_iceberg_spark.catalog.description import EngineProperties
+from dagster_iceberg_spark.catalog.description import DEFAULT_REGION, EngineProperties
 from dagster_iceberg_spark.config.aws_credentials import AwsCredentials, named_keys
 from dagster_iceberg_spark.config.configuration import Configuration, given
 from dagster_iceberg_spark.errors import ConfigurationError

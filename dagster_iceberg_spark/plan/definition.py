@@ -19,8 +19,7 @@ from dagster_iceberg_spark.plan.options import (
 from dagster_iceberg_spark.plan.table_owner import shared_by, takes_over
 from dagster_iceberg_spark.plan.table_request import TableRequest
 from dagster_iceberg_spark.table import lineage
-from dagster_iceberg_spark.table.ordering import SortField
-from dagster_iceberg_spark.table.partitioning import PartitionField
+from dagster_iceberg_spark.table.partitioning import PartitionField, SortField
 from dagster_iceberg_spark.table.schema import BOOLEAN, TIMESTAMPTZ, Field, Schema
 from dagster_iceberg_spark.table.snapshot import TableState
 from dagster_iceberg_spark.table.updates import (

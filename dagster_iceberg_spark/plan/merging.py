@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from dagster_iceberg_spark.plan.values import boolean, instant, names, one_of, sort_field, text
 from dagster_iceberg_spark.table.notation import NotationError, nearest_of
-from dagster_iceberg_spark.table.ordering import SortField
+from dagster_iceberg_spark.table.partitioning import SortField
 from dagster_iceberg_spark.table.schema import folded
 
 MergeStrategy: TypeAlias = Literal["upsert", "insert_only", "delete_insert", "scd2", "replace_where"]

@@ -27,8 +27,7 @@ from dagster_iceberg_spark.table.audit import Audit
 from dagster_iceberg_spark.table.identifier import TableIdentifier, split_parts
 from dagster_iceberg_spark.table.lineage import OWNER_PROPERTY, SHARED_PROPERTY, SHARERS_PROPERTY
 from dagster_iceberg_spark.table.notation import nearest_of
-from dagster_iceberg_spark.table.ordering import SortField
-from dagster_iceberg_spark.table.partitioning import PartitionField, parse_partition_field
+from dagster_iceberg_spark.table.partitioning import PartitionField, SortField, parse_partition_field
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
 
 WriteDisposition: TypeAlias = Literal["replace", "append", "merge", "overwrite_partitions"]

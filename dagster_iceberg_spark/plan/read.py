@@ -1,16 +1,17 @@
 """The plan of a read: one snapshot, the rows and the columns."""
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Final
+from itertools import accumulate
+from typing import Any, Final
 
 from dagster_iceberg_spark.errors import MetadataKeyError, UpstreamMissingError
-from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
+from dagster_iceberg_spark.plan.binding import BoundScope, Intervals, Values, bind_each_partition, bind_scope
 from dagster_iceberg_spark.plan.incremental import Changes, snapshots_since
-from dagster_iceberg_spark.plan.overwrite_filter import DataFile
-from dagster_iceberg_spark.plan.partition_files import partition_files
+from dagster_iceberg_spark.plan.overwrite_filter import DataFile, within_file
 from dagster_iceberg_spark.plan.read_options import COLUMNS, ROW_FILTER, ReadOptions
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import RUN_ID, STEP_KEY, UPSTREAM, UpstreamRead, upstream_reads
@@ -18,6 +19,42 @@ from dagster_iceberg_spark.table.predicate import EVERY_ROW, Predicate, all_of
 from dagster_iceberg_spark.table.schema import Field, Schema, are_same_columns
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
+
+
+def partition_files(partitions: Sequence[BoundScope], files: Sequence[DataFile]) -> list[list[int]]:
+    """Return the positions of the files that may have rows of each partition.
+
+    A file is compared only with partitions that overlap its bounds of the first partition column.
+    """
+    column = next((box[0].column for scope in partitions for box in scope.boxes if box), "")
+    ranges = [(edges, number) for number, scope in enumerate(partitions) for edges in _edges(scope, column)]
+    anywhere = {number for edges, number in ranges if edges is None}
+    placed = sorted((*edges, number) for edges, number in ranges if edges is not None)
+    starts = [start for start, _, _ in placed]
+    ends = list(accumulate((end for _, end, _ in placed), max))
+    found: list[list[int]] = [[] for _ in partitions]
+    for position, file in enumerate(files):
+        bounds = file.bounds.get(column)
+        near = placed
+        if bounds is not None and bounds.lower is not None and bounds.upper is not None:
+            near = placed[bisect_left(ends, bounds.lower) : bisect_right(starts, bounds.upper)]
+        for number in sorted(anywhere.union(number for _, _, number in near)):
+            if within_file(partitions[number], file).boxes:
+                found[number].append(position)
+    return found
+
+
+def _edges(scope: BoundScope, column: str) -> Iterator[tuple[Any, Any] | None]:
+    """Yield the least and the greatest value of each part of a partition in the column, or None for any value."""
+    for box in scope.boxes:
+        match next((item for item in box if item.column == column), None):
+            case Values(_, values, has_null=False):
+                yield from ((value, value) for value in values)
+            case Intervals(_, intervals):
+                yield from (None if start is None or end is None else (start, end) for start, end in intervals)
+            case _:
+                yield None
+
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from dagster_iceberg_spark.table.identifier import quote_part, split_parts
 from dagster_iceberg_spark.table.notation import NotationError, nearest_of
-from dagster_iceberg_spark.table.ordering import SortField
+from dagster_iceberg_spark.table.partitioning import SortField
 
 _DURATION: Final = re.compile(r"(?P<number>\d{1,9}) *(?P<unit>minute|hour|day|week)s?", re.IGNORECASE)
 _UNITS: Final = {"day": 86_400, "hour": 3_600, "minute": 60}

@@ -11,8 +11,7 @@ from dagster_iceberg_spark.plan.overwrite_filter import Coverage
 from dagster_iceberg_spark.plan.table_request import TableCreation
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import Materialization
-from dagster_iceberg_spark.table.ordering import SortField
-from dagster_iceberg_spark.table.partitioning import PartitionSpec
+from dagster_iceberg_spark.table.partitioning import PartitionSpec, SortField
 from dagster_iceberg_spark.table.predicate import Predicate
 from dagster_iceberg_spark.table.schema import Field, IcebergType, Schema
 from dagster_iceberg_spark.table.updates import BranchUpdate, TableUpdate

@@ -10,8 +10,8 @@ from dagster_iceberg_spark.errors import MergeKeyError
 from dagster_iceberg_spark.plan.write_plan import Merge, WritePlan
 from dagster_iceberg_spark.spark import expressions, sql
 from dagster_iceberg_spark.spark.columns import functions_of, named_column, schema_of
+from dagster_iceberg_spark.spark.expressions import refusal
 from dagster_iceberg_spark.spark.failures import NULL_MARKER
-from dagster_iceberg_spark.spark.guard import refusal
 from dagster_iceberg_spark.spark.session import IcebergSession, active
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table import schema as vocabulary

@@ -32,10 +32,9 @@ from dagster_iceberg_spark.spark.columns import as_planned, schema_of
 from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.earlier_operations import stop_earlier
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
-from dagster_iceberg_spark.spark.execution import TaggedWork, run_stoppable
+from dagster_iceberg_spark.spark.execution import TaggedWork, reported_progress, run_stoppable
 from dagster_iceberg_spark.spark.failures import translated
 from dagster_iceberg_spark.spark.frames import in_session
-from dagster_iceberg_spark.spark.progress import reported_progress
 from dagster_iceberg_spark.spark.publication import StagedWrite
 from dagster_iceberg_spark.spark.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import apply, prepare, refresh

@@ -6,10 +6,15 @@ from decimal import Decimal
 from functools import partial
 from typing import Final, Literal
 
+from pyspark.sql import DataFrame
+
+from dagster_iceberg_spark.plan.write_plan import Guard
+from dagster_iceberg_spark.spark import sql
+from dagster_iceberg_spark.spark.failures import MICROSECONDS, OUTSIDE_END, OUTSIDE_MARKER
 from dagster_iceberg_spark.spark.sql import column_name, constant_text, dotted, quote, text, type_name
 from dagster_iceberg_spark.table import predicate
 from dagster_iceberg_spark.table.partitioning import PartitionField, Transform
-from dagster_iceberg_spark.table.schema import DATE, TIMESTAMP, TIMESTAMPTZ, Field
+from dagster_iceberg_spark.table.schema import DATE, TIMESTAMP, TIMESTAMPTZ, Field, folded
 
 _LONG_LIMIT: Final = 2**63
 _MICROS_OF_DAY: Final = "86400000000L"
@@ -210,3 +215,15 @@ def held_back(column: str) -> str:
     which the column has another name.
     """
     return f"CASE WHEN spark_partition_id() >= 0 THEN {quote(column)} END"
+
+
+def refusal(frame: DataFrame, guard: Guard) -> str:
+    """Return the filter that rejects rows that the run does not own. Spark compiles it with the rest of the stage."""
+    types = {folded(field.name): field.dataType.typeName() for field in frame.schema.fields}
+    message: list[str] = []
+    label = f"{OUTSIDE_MARKER}{guard.partitions}: "
+    for column in guard.columns:
+        is_instant = types.get(folded(column)) == "timestamp"
+        message += [sql.constant_text(f"{label}{column}="), shown_value(column, is_instant=is_instant)]
+        label = f"{MICROSECONDS if is_instant else ''}, "
+    return refusal_of_others(guard.owned, [*message, sql.constant_text(f"{label[:-2]}{OUTSIDE_END}")])

@@ -13,8 +13,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from dagster_iceberg_spark.catalog.aws_identity import AwsIdentity, AwsKeys
-from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.description import AwsIdentity, AwsKeys, CatalogDescription
 from dagster_iceberg_spark.errors import ConfigurationError, IcebergSparkError, SparkEnvironmentError
 from dagster_iceberg_spark.spark.connect import is_in_process
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS

@@ -22,8 +22,8 @@ from dagster_iceberg_spark.spark.columns import (
     schema_of,
     written_value,
 )
-from dagster_iceberg_spark.spark.destination import stored_rows
 from dagster_iceberg_spark.spark.session import IcebergSession, active
+from dagster_iceberg_spark.spark.tables import stored_rows
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table.schema import Field, Schema
 

@@ -16,13 +16,13 @@ from dagster_iceberg_spark.errors import CommitConflictError, ConfigurationError
 from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.merging import MergeRules
 from dagster_iceberg_spark.plan.publication import (
+    Member,
     StagedRows,
     failed_audits,
     is_published,
     is_rewritable,
     published_snapshot,
 )
-from dagster_iceberg_spark.plan.release import Member
 from dagster_iceberg_spark.plan.staging import Staging
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.spark import sql

@@ -11,10 +11,8 @@ from dagster_iceberg_spark.plan.write_plan import CreateTable
 from dagster_iceberg_spark.table import schema, updates
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN
-from dagster_iceberg_spark.table.literal import text_literal
-from dagster_iceberg_spark.table.ordering import SortField
-from dagster_iceberg_spark.table.partitioning import PartitionField
-from dagster_iceberg_spark.table.predicate import Column
+from dagster_iceberg_spark.table.partitioning import PartitionField, SortField
+from dagster_iceberg_spark.table.predicate import Column, text_literal
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
 from dagster_iceberg_spark.table.updates import TableUpdate
 

@@ -10,9 +10,8 @@ from dagster_iceberg_spark.plan.binding import BoundScope
 from dagster_iceberg_spark.plan.touched import touched
 from dagster_iceberg_spark.plan.write_request import WriteRequest
 from dagster_iceberg_spark.spark import expressions
-from dagster_iceberg_spark.spark.execution import TaggedWork, run_stoppable
+from dagster_iceberg_spark.spark.execution import TaggedWork, reported_progress, run_stoppable
 from dagster_iceberg_spark.spark.failures import translating
-from dagster_iceberg_spark.spark.progress import reported_progress
 from dagster_iceberg_spark.spark.session import IcebergSession, active
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table.partitioning import PartitionField

@@ -17,12 +17,12 @@ from dagster_iceberg_spark.spark.columns import (
     with_all_fields,
     written_value,
 )
-from dagster_iceberg_spark.spark.destination import append, append_alone, stored_rows, target, writer_to
 from dagster_iceberg_spark.spark.execution import TaggedWork
+from dagster_iceberg_spark.spark.expressions import refusal
 from dagster_iceberg_spark.spark.failures import NULL_MARKER
-from dagster_iceberg_spark.spark.guard import refusal
 from dagster_iceberg_spark.spark.merge import merge
 from dagster_iceberg_spark.spark.session import IcebergSession
+from dagster_iceberg_spark.spark.tables import append, append_alone, stored_rows, target, writer_to
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table.commit import RowCounts
 from dagster_iceberg_spark.table.predicate import Predicate

@@ -1,9 +1,11 @@
 """Names of tables in a catalog."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import chain, count
+from typing import Final
+from urllib.parse import urlsplit
 
 from dagster_iceberg_spark.table.notation import NotationError
 
@@ -63,3 +65,22 @@ def free_name(name: str, taken: Collection[str | None]) -> str:
     """Return a name that is not in use: this one, or this one with a number."""
     numbered = (f"{name}_{number}" for number in count(2))
     return next(free for free in chain([name], numbered) if free not in taken)
+
+
+_PATHS: Final = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+"""The properties with directories of a table besides its location (Iceberg, "Table properties"; the last are old)."""
+
+
+def places_of(location: str, properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the directories that a table may write to: its location, and those that its properties name."""
+    return (location, *(properties[key] for key in _PATHS if properties.get(key)))
+
+
+def directory_place(location: str) -> str:
+    """Return a directory without its scheme, which may be written in several ways, with a slash at its end.
+
+    One directory contains another if its place is the beginning of the other's.
+    """
+    parts = urlsplit(location)
+    path = f"{parts.netloc}{parts.path}" if parts.scheme else location
+    return f"{path.rstrip('/')}/"

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.ordering import SortField
-from dagster_iceberg_spark.table.partitioning import PartitionSpec
+from dagster_iceberg_spark.table.partitioning import PartitionSpec, SortField
 from dagster_iceberg_spark.table.schema import Schema
 
 MAIN_BRANCH = "main"

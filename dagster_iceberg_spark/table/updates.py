@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from dagster_iceberg_spark.table.ordering import SortField
-from dagster_iceberg_spark.table.partitioning import PartitionField
+from dagster_iceberg_spark.table.partitioning import PartitionField, SortField
 from dagster_iceberg_spark.table.schema import IcebergType
 from dagster_iceberg_spark.table.snapshot import DAY_MS
 

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from dagster_iceberg_spark.arrow.lazy import pruning
+from dagster_iceberg_spark.arrow.reader import pruning
 from dagster_iceberg_spark.table.predicate import (
     EVERY_ROW,
     Comparison,

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dagster_iceberg_spark.arrow.uuids import with_texts
+from dagster_iceberg_spark.arrow.scan import with_texts
 
 ONE, OTHER = uuid.UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7"), uuid.UUID(int=1)
 VALUES = [ONE, None, OTHER, ONE]

@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from dagster_iceberg_spark import DuckLakeMirror
-from dagster_iceberg_spark.arrow.uuids import texts_in, with_texts
+from dagster_iceberg_spark.arrow.scan import texts_in, with_texts
 from dagster_iceberg_spark.catalog.tables import tables_of
 from dagster_iceberg_spark.features.mirror.copies import s3_secret
 from dagster_iceberg_spark.features.mirror.creation import attached

@@ -7,8 +7,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError, TokenRetrievalError, UnauthorizedSSOTokenError
 
 from dagster_iceberg_spark.catalog.aws_credentials import current_keys, region_of
-from dagster_iceberg_spark.catalog.aws_identity import AwsIdentity, AwsKeys
-from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.description import AwsIdentity, AwsKeys, CatalogDescription
 from dagster_iceberg_spark.errors import CatalogUnavailableError, ConfigurationError, CredentialsExpiredError
 
 KEYS = AwsKeys("AKIAEXAMPLE", "hushhush")

@@ -14,7 +14,7 @@ import pytest
 from botocore.tokens import SSOTokenProvider
 
 from dagster_iceberg_spark.catalog.aws_credentials import current_keys
-from dagster_iceberg_spark.catalog.aws_identity import AwsIdentity, AwsKeys
+from dagster_iceberg_spark.catalog.description import AwsIdentity, AwsKeys
 
 TOKEN = "hush-of-the-service"
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark.catalog.document import Snapshots, is_in_current_form, table_state
-from dagster_iceberg_spark.table.ordering import SortField
+from dagster_iceberg_spark.table.partitioning import SortField
 from tests.table.samples import TABLE
 
 SNAPSHOT = {

@@ -37,7 +37,7 @@ from dagster_iceberg_spark.errors import (
     NotAnIcebergTableError,
 )
 from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds
-from dagster_iceberg_spark.table import ordering
+from dagster_iceberg_spark.table import partitioning
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from tests.table.samples import TABLE, utc, wall
 
@@ -115,8 +115,8 @@ def test_the_table_s_definition_is_loaded(lake: CatalogDescription, catalog: Cat
     ]  # fmt: skip
     assert state.properties["a"] == "b"
     assert state.sort_order == (
-        ordering.SortField("id", "asc", "first"),
-        ordering.SortField("carrier", "desc", "last", "bucket[4]"),
+        partitioning.SortField("id", "asc", "first"),
+        partitioning.SortField("carrier", "desc", "last", "bucket[4]"),
     )
     assert (state.snapshots, state.refs, state.head()) == ({}, {}, None)
 

@@ -22,7 +22,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from dagster_iceberg_spark.catalog.values import bounds_of_value, python_value
+from dagster_iceberg_spark.catalog.files import bounds_of_value, python_value
 from dagster_iceberg_spark.table.partitioning import parse_transform
 from tests.table.samples import utc, wall
 

@@ -5,8 +5,7 @@ import threading
 import pytest
 
 from dagster_iceberg_spark import CheckReport, ConfigurationError, Finding
-from dagster_iceberg_spark.check.findings import report_of
-from dagster_iceberg_spark.check.steps import Answer, Step, findings
+from dagster_iceberg_spark.check.findings import Answer, Step, findings, report_of
 
 
 def failing(error: Exception) -> Step:

@@ -14,8 +14,7 @@ from dagster_iceberg_spark import (
     S3Store,
     SigV4,
 )
-from dagster_iceberg_spark.catalog.aws_identity import AwsIdentity
-from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.description import AwsIdentity, CatalogDescription
 from dagster_iceberg_spark.config.rest_catalog import NoAuthentication
 from dagster_iceberg_spark.versions import ICEBERG_AWS_BUNDLE
 

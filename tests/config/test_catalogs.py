@@ -18,7 +18,6 @@ from dagster_iceberg_spark.config.catalogs import (
     InMemoryCatalog,
     SparkCatalogByName,
 )
-from dagster_iceberg_spark.config.embedded_catalog import EmbeddedCatalog
 from dagster_iceberg_spark.config.rest_catalog import (
     BasicAuthentication,
     BearerToken,
@@ -28,7 +27,7 @@ from dagster_iceberg_spark.config.rest_catalog import (
     SigV4,
 )
 from dagster_iceberg_spark.config.s3_store import S3Store
-from dagster_iceberg_spark.config.sql_catalog import SqlCatalog
+from dagster_iceberg_spark.config.sql_catalog import EmbeddedCatalog, SqlCatalog
 from dagster_iceberg_spark.config.stores import AutomaticStore, GcsStore, HadoopStore
 from dagster_iceberg_spark.errors import ConfigurationError
 

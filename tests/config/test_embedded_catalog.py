@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_iceberg_spark.config.embedded_catalog import EmbeddedCatalog
+from dagster_iceberg_spark.config.sql_catalog import EmbeddedCatalog
 from dagster_iceberg_spark.errors import ConfigurationError
 
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark import AwsCredentials, ConfigurationError, S3Store, SqlCatalog
-from dagster_iceberg_spark.catalog.aws_identity import AwsIdentity, AwsKeys
-from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.description import AwsIdentity, AwsKeys, CatalogDescription
 from dagster_iceberg_spark.versions import ICEBERG_AWS_BUNDLE, SQLITE_JDBC
 
 KEYS = {"access_key_id": "AKIAEXAMPLE", "secret_access_key": "hushhush"}

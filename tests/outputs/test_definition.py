@@ -3,7 +3,7 @@
 import dagster as dg
 import pytest
 
-from dagster_iceberg_spark.assets.table_definition import defined_table, table_request
+from dagster_iceberg_spark.assets.write_requests import defined_table, table_request
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.options import parse_write_options
 from dagster_iceberg_spark.table.identifier import TableIdentifier

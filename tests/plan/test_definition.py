@@ -26,7 +26,7 @@ from dagster_iceberg_spark.plan.definition import (
 )
 from dagster_iceberg_spark.plan.options import WriteOptions, parse_write_options
 from dagster_iceberg_spark.plan.table_request import TableRequest
-from dagster_iceberg_spark.table.ordering import SortField
+from dagster_iceberg_spark.table.partitioning import SortField
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.updates import RemoveProperties, SetIdentifierFields, SetProperties, SetSortOrder
 from tests.table.samples import TABLE, schema, snapshot, spec, table

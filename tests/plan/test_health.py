@@ -21,7 +21,7 @@ from dagster_iceberg_spark.features.maintenance.plan.health import (
     table_health,
 )
 from dagster_iceberg_spark.features.maintenance.plan.table_files import DEFAULT_TARGET_BYTES, PartitionFiles, TableFiles
-from dagster_iceberg_spark.table.ordering import SortField
+from dagster_iceberg_spark.table.partitioning import SortField
 from dagster_iceberg_spark.table.snapshot import TableState
 from tests.table.samples import chain, snapshot, spec, table, utc, wall
 

@@ -22,8 +22,7 @@ from dagster_iceberg_spark.plan.options import (
     result_keys,
 )
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.ordering import SortField
-from dagster_iceberg_spark.table.partitioning import parse_partition_field
+from dagster_iceberg_spark.table.partitioning import SortField, parse_partition_field
 
 PRECEDENCE = {
     "write_disposition": ("append", "replace", "merge", "replace"),

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from dagster_iceberg_spark.plan.binding import BoundScope, Constraint, Intervals, Values
 from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds, DataFile, within_file
-from dagster_iceberg_spark.plan.partition_files import partition_files
+from dagster_iceberg_spark.plan.read import partition_files
 
 NUMBERS = st.integers(-5, 5)
 EDGES = st.none() | NUMBERS

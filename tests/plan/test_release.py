@@ -8,10 +8,10 @@ import pytest
 
 from dagster_iceberg_spark.errors import CommitConflictError, UpstreamMissingError
 from dagster_iceberg_spark.plan.binding import EVERYTHING
-from dagster_iceberg_spark.plan.publication import StagedRows
-from dagster_iceberg_spark.plan.release import (
+from dagster_iceberg_spark.plan.publication import (
     Member,
     PublishedSnapshot,
+    StagedRows,
     in_order,
     published_upstream,
     refuse_outdated,

@@ -39,8 +39,7 @@ from dagster_iceberg_spark.plan.schema_evolution import (
     storage_verdict,
     with_docs,
 )
-from dagster_iceberg_spark.table.ordering import SortField
-from dagster_iceberg_spark.table.partitioning import parse_partition_field
+from dagster_iceberg_spark.table.partitioning import SortField, parse_partition_field
 from dagster_iceberg_spark.table.schema import (
     BINARY,
     UUID,

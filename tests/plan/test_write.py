@@ -29,8 +29,7 @@ from dagster_iceberg_spark.plan.write_plan import (
     WritePlan,
 )
 from dagster_iceberg_spark.table.lineage import Materialization
-from dagster_iceberg_spark.table.ordering import SortField
-from dagster_iceberg_spark.table.partitioning import PartitionSpec, parse_partition_field
+from dagster_iceberg_spark.table.partitioning import PartitionSpec, SortField, parse_partition_field
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, In
 from dagster_iceberg_spark.table.schema import STRING, TIMESTAMPTZ, Field, ListType, Schema, StructType, parse_type
 from dagster_iceberg_spark.table.scope import PartitionScope

@@ -65,7 +65,7 @@ from pathlib import Path
 from dagster_iceberg_spark import AwsCredentials, IcebergPySparkIOManager, IcebergSparkResource, S3Store, SqlCatalog
 from dagster_iceberg_spark.config.rest_catalog import NoAuthentication
 from dagster_iceberg_spark.catalog import aws_credentials as found
-from dagster_iceberg_spark.catalog.aws_identity import AwsKeys
+from dagster_iceberg_spark.catalog.description import AwsKeys
 from dagster_iceberg_spark.spark import jvm_credentials as credentials
 
 endpoint, directory, role = sys.argv[1:]

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from dagster_iceberg_spark.plan.write_plan import Guard
+from dagster_iceberg_spark.spark.expressions import refusal
 from dagster_iceberg_spark.spark.failures import MICROSECONDS, OUTSIDE_END, OUTSIDE_MARKER
-from dagster_iceberg_spark.spark.guard import refusal
 from dagster_iceberg_spark.table.predicate import Comparison, In, all_of
 from tests.table.samples import utc
 

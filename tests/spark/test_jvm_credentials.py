@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark.catalog import aws_credentials as found
-from dagster_iceberg_spark.catalog.aws_identity import AwsIdentity, AwsKeys
-from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.description import AwsIdentity, AwsKeys, CatalogDescription
 from dagster_iceberg_spark.errors import CatalogUnavailableError, ConfigurationError, SparkEnvironmentError
 from dagster_iceberg_spark.spark import jvm_credentials as credentials
 from dagster_iceberg_spark.spark.jvm_credentials import JvmIdentity, JvmProperties, aws_properties, tell_jvm

@@ -30,7 +30,7 @@ sys.stdin.read()
 _WRONG = """
 import sys
 from dagster_iceberg_spark.errors import SparkEnvironmentError
-from dagster_iceberg_spark.config.embedded_catalog import EmbeddedCatalog
+from dagster_iceberg_spark.config.sql_catalog import EmbeddedCatalog
 from dagster_iceberg_spark.spark.session import SessionSettings, open_session
 try:
     open_session(SessionSettings(EmbeddedCatalog(directory=sys.argv[1]).describe(), {}, sys.argv[2]))

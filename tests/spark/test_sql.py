@@ -5,8 +5,7 @@ import pytest
 from dagster_iceberg_spark.plan.write_plan import CreateTable
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.ordering import SortField
-from dagster_iceberg_spark.table.partitioning import PartitionSpec, parse_partition_field
+from dagster_iceberg_spark.table.partitioning import PartitionSpec, SortField, parse_partition_field
 from dagster_iceberg_spark.table.schema import Field, IcebergType, ListType, MapType, Schema, StructType, parse_type
 from dagster_iceberg_spark.table.updates import (
     AddColumn,

@@ -17,7 +17,7 @@ from dagster_iceberg_spark.features.components.models import described
 from dagster_iceberg_spark.features.components.plan.sql_query import TableName
 from dagster_iceberg_spark.features.components.sql_file import CHECKS, SqlFile
 from dagster_iceberg_spark.plan.options import parse_write_options
-from dagster_iceberg_spark.table.literal import text_literal
+from dagster_iceberg_spark.table.predicate import text_literal
 
 _PARTS_OF_ASSET: Final = 2
 """The most parts in the name of a table that stands for an asset. One more is the catalog."""

@@ -19,10 +19,9 @@ from pyiceberg.types import IntegerType
 from dagster_iceberg_spark.assets.commit_metadata import table_column
 from dagster_iceberg_spark.assets.stored_tables import home_instance
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.files import data_manifests, entries_in
+from dagster_iceberg_spark.catalog.files import data_manifests, entries_in, granule_window
 from dagster_iceberg_spark.catalog.look import known_table, look, translated_answers
 from dagster_iceberg_spark.catalog.tables import tables_of
-from dagster_iceberg_spark.catalog.values import granule_window
 from dagster_iceberg_spark.errors import CatalogUnavailableError, NotAnIcebergTableError
 from dagster_iceberg_spark.features.components.lake import SPARK_MODEL, resolved_spark
 from dagster_iceberg_spark.features.components.models import configuration, described
@@ -39,7 +38,7 @@ from dagster_iceberg_spark.features.components.plan.discovered_tables import (
 )
 from dagster_iceberg_spark.features.watching.foreign_table import foreign_table
 from dagster_iceberg_spark.features.watching.table_sensor import build_table_sensor
-from dagster_iceberg_spark.plan.markdown import escaped
+from dagster_iceberg_spark.plan.history import escaped
 from dagster_iceberg_spark.resource import IcebergSparkResource
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.partitioning import PartitionField

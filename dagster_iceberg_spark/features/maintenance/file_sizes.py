@@ -10,10 +10,8 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.files import entries_in
-from dagster_iceberg_spark.catalog.garbage_collection import paused_collection
-from dagster_iceberg_spark.catalog.look import known_table, translated_answers
-from dagster_iceberg_spark.catalog.values import granule_window
+from dagster_iceberg_spark.catalog.files import entries_in, granule_window
+from dagster_iceberg_spark.catalog.look import known_table, paused_collection, translated_answers
 from dagster_iceberg_spark.features.maintenance.plan.table_files import PartitionFiles, TableFiles
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.partitioning import parse_transform

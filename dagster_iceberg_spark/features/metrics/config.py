@@ -1,15 +1,40 @@
 """Where metrics go."""
 
 from abc import abstractmethod
-from typing import Annotated, Literal, TypeAlias
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
-from dagster_iceberg_spark.assets.observers import Observer
+from dagster_iceberg_spark.assets.observers import ObservedTable, ObservedWrite, Observer
 from dagster_iceberg_spark.config.configuration import Configuration
 from dagster_iceberg_spark.features.metrics.instruments import Instruments
-from dagster_iceberg_spark.features.metrics.observer import MetricsObserver
 from dagster_iceberg_spark.features.metrics.providers import otlp_instruments, text_file_instruments
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsObserver(Observer):
+    """Records commits, failures and scans with instruments."""
+
+    instruments: Instruments
+
+    def wrote(self, write: ObservedWrite) -> Mapping[str, Any]:
+        """Record the commit."""
+        self.instruments.record_commit(write.table.name, write.commit)
+        return {}
+
+    def failed(self, table: ObservedTable, error: BaseException) -> None:
+        """Count the failure."""
+        self.instruments.record_failure(table.name, error)
+
+    def read(self, table: ObservedTable, *, planning_seconds: float) -> None:
+        """Record how long the scan took to plan."""
+        self.instruments.record_planning(table.name, planning_seconds)
+
+    def flush(self) -> None:
+        """Export the metrics of the process."""
+        self.instruments.flush()
 
 
 class Metrics(Configuration):

@@ -13,10 +13,9 @@ from dagster_iceberg_spark.catalog.description import holds_secret, spellings_of
 from dagster_iceberg_spark.config.configuration import Configuration
 from dagster_iceberg_spark.config.uri import parts_of, scheme_of, without_password
 from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError
-from dagster_iceberg_spark.features.mirror.ducklake import DuckLake
 from dagster_iceberg_spark.features.mirror.observer import MirrorObserver
 from dagster_iceberg_spark.features.mirror.options import MIRROR, Codec, Mirror, MirrorMode, MirrorSettings
-from dagster_iceberg_spark.features.mirror.table_mirror import TableMirror
+from dagster_iceberg_spark.features.mirror.table_mirror import DuckLake, TableMirror
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 if TYPE_CHECKING:

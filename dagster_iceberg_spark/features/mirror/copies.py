@@ -21,7 +21,6 @@ from dagster_iceberg_spark.errors import (
     InvestigationError,
 )
 from dagster_iceberg_spark.features.mirror.creation import LakeOptions
-from dagster_iceberg_spark.features.mirror.ducklake import DuckLake
 from dagster_iceberg_spark.features.mirror.ducklake_columns import field_ids, statistics_paths
 from dagster_iceberg_spark.features.mirror.ducklake_commit import directory_of
 from dagster_iceberg_spark.features.mirror.extensions import duckdb_with
@@ -36,6 +35,7 @@ from dagster_iceberg_spark.features.mirror.plan import (
     text_literal,
 )
 from dagster_iceberg_spark.features.mirror.source import Source
+from dagster_iceberg_spark.features.mirror.table_mirror import DuckLake
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

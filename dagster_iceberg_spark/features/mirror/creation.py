@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.features.mirror.database import LOCK_POLL_SECONDS, Database, is_locked, opened
-from dagster_iceberg_spark.features.mirror.ducklake import FORMAT_VERSION, DatabaseKind, DuckLake
 from dagster_iceberg_spark.features.mirror.extensions import duckdb_with
 from dagster_iceberg_spark.features.mirror.plan import quoted_name, text_literal
+from dagster_iceberg_spark.features.mirror.table_mirror import FORMAT_VERSION, DatabaseKind, DuckLake
 from dagster_iceberg_spark.timeouts import MIRROR_LOCK_SECONDS
 
 if TYPE_CHECKING:

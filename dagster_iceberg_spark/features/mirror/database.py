@@ -20,7 +20,7 @@ from dagster_iceberg_spark.errors import (
     ConfigurationError,
     IcebergSparkError,
 )
-from dagster_iceberg_spark.features.mirror.ducklake import DatabaseKind, DuckLake
+from dagster_iceberg_spark.features.mirror.table_mirror import DatabaseKind, DuckLake
 from dagster_iceberg_spark.timeouts import CLIENT_CONNECT_TIMEOUT_SECONDS, MIRROR_LOCK_SECONDS
 
 _ROWS_AT_ONCE: Final = 200

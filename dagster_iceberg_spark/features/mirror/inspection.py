@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.features.mirror.creation import options_of
 from dagster_iceberg_spark.features.mirror.database import Database, opened
-from dagster_iceberg_spark.features.mirror.ducklake import DuckLake
 from dagster_iceberg_spark.features.mirror.objects import (
     changed_by_others,
     data_files_of,
@@ -16,6 +15,7 @@ from dagster_iceberg_spark.features.mirror.objects import (
 from dagster_iceberg_spark.features.mirror.options import Mirror
 from dagster_iceberg_spark.features.mirror.plan import MirroredObject, MirrorRecord
 from dagster_iceberg_spark.features.mirror.source import Source, newest
+from dagster_iceberg_spark.features.mirror.table_mirror import DuckLake
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 

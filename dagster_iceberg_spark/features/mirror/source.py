@@ -18,8 +18,7 @@ from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.document import document_of, snapshot_of
 from dagster_iceberg_spark.catalog.files import entries_in, files_of_either
-from dagster_iceberg_spark.catalog.garbage_collection import paused_collection
-from dagster_iceberg_spark.catalog.look import find_table, translated_answers
+from dagster_iceberg_spark.catalog.look import find_table, paused_collection, translated_answers
 from dagster_iceberg_spark.errors import ConfigurationError, UpstreamMissingError
 from dagster_iceberg_spark.features.mirror.ducklake_columns import bound_text, statistics_paths
 from dagster_iceberg_spark.features.mirror.options import MirrorMode

@@ -24,7 +24,6 @@ from dagster_iceberg_spark.errors import CommitConflictError, ConfigurationError
 from dagster_iceberg_spark.features.mirror.copies import Copier
 from dagster_iceberg_spark.features.mirror.creation import LakeOptions, opened_ducklake
 from dagster_iceberg_spark.features.mirror.database import Database
-from dagster_iceberg_spark.features.mirror.ducklake import DuckLake
 from dagster_iceberg_spark.features.mirror.ducklake_columns import mirror_columns
 from dagster_iceberg_spark.features.mirror.ducklake_commit import commit_change
 from dagster_iceberg_spark.features.mirror.objects import (
@@ -46,8 +45,8 @@ from dagster_iceberg_spark.features.mirror.plan import (
     scan_query,
 )
 from dagster_iceberg_spark.features.mirror.source import Source, newest
-from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.location import directory_place
+from dagster_iceberg_spark.features.mirror.table_mirror import DuckLake
+from dagster_iceberg_spark.table.identifier import TableIdentifier, directory_place
 from dagster_iceberg_spark.timeouts import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS
 
 _ATTEMPTS: Final = 10

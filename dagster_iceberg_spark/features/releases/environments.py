@@ -28,10 +28,9 @@ from dagster_iceberg_spark.features.releases.plan.branch_diff import (
     refuse_rolled_back,
 )
 from dagster_iceberg_spark.plan.environment import Environment, branch_start, is_environment_branch
-from dagster_iceberg_spark.plan.publication import StagedRows, rows_of_scope
+from dagster_iceberg_spark.plan.publication import Member, StagedRows, rows_of_scope
 from dagster_iceberg_spark.plan.read import plan_read
 from dagster_iceberg_spark.plan.read_options import ReadOptions
-from dagster_iceberg_spark.plan.release import Member
 from dagster_iceberg_spark.plan.staging import Staging, is_staged_branch
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.identifier import TableIdentifier

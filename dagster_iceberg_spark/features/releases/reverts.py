@@ -26,8 +26,7 @@ from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_in_ord
 from dagster_iceberg_spark.errors import CommitConflictError, ConfigurationError
 from dagster_iceberg_spark.features.releases.plan.undo_plan import TableUndo
 from dagster_iceberg_spark.plan.binding import BoundScope
-from dagster_iceberg_spark.plan.publication import touches
-from dagster_iceberg_spark.plan.release import PublishedSnapshot
+from dagster_iceberg_spark.plan.publication import PublishedSnapshot, touches
 from dagster_iceberg_spark.table.change import may_change_rows
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import UNDONE_BRANCH

@@ -13,8 +13,13 @@ from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.features.watching.plan import Seen, has_read, news_of
-from dagster_iceberg_spark.features.watching.touched_partitions import partitions_of
-from dagster_iceberg_spark.features.watching.watched_tables import WatchedTable, look_again, look_at_each, watched
+from dagster_iceberg_spark.features.watching.watched_tables import (
+    WatchedTable,
+    look_again,
+    look_at_each,
+    partitions_of,
+    watched,
+)
 from dagster_iceberg_spark.plan.options import PARTITION_EXPR, TABLE
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 

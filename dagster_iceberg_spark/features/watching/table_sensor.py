@@ -12,8 +12,13 @@ from dagster_iceberg_spark.assets.commit_metadata import column_schema
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.features.watching.plan import News, Seen, news_of, stray_snapshot
-from dagster_iceberg_spark.features.watching.touched_partitions import partitions_of
-from dagster_iceberg_spark.features.watching.watched_tables import WatchedTable, look_again, look_at_each, watched
+from dagster_iceberg_spark.features.watching.watched_tables import (
+    WatchedTable,
+    look_again,
+    look_at_each,
+    partitions_of,
+    watched,
+)
 from dagster_iceberg_spark.plan.options import TABLE, parse_key
 from dagster_iceberg_spark.resource import IcebergSparkResource
 from dagster_iceberg_spark.table.lineage import SNAPSHOT_ID

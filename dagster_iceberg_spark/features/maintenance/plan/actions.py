@@ -18,8 +18,7 @@ from dagster_iceberg_spark.features.maintenance.plan.health import (
 )
 from dagster_iceberg_spark.features.maintenance.plan.pins import Need, Pins, is_pin, planned_pins, refs_in_words
 from dagster_iceberg_spark.features.maintenance.plan.table_files import PartitionFiles, TableFiles
-from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.location import directory_place, places_of
+from dagster_iceberg_spark.table.identifier import TableIdentifier, directory_place, places_of
 from dagster_iceberg_spark.table.partitioning import PartitionField
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
 from dagster_iceberg_spark.table.updates import SetTag
