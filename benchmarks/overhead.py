@@ -1,5 +1,8 @@
 """The overhead of the IO manager over a plain Spark write of the same DataFrames, interleaved in one session.
 
+The first lines time `handle_output` beside the write. The totals time runs: of assets that the IO manager stores, and
+of assets that write and read by themselves, with the resource of dagster-pyspark.
+
 Run it with `make bench`. It prints medians and ratios, because machines differ and drift; `--quick` measures less.
 """
 
@@ -20,6 +23,7 @@ from typing import Any
 from unittest import mock
 
 import dagster as dg
+from dagster_pyspark import PySparkResource
 from pyiceberg.catalog.sql import SqlCatalog as PyIcebergSqlCatalog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
@@ -54,6 +58,7 @@ class Bench:
     def __init__(self, directory: Path) -> None:
         self.spark = local_spark(directory, **{"spark.sql.session.timeZone": "UTC"})
         self.io_manager = IcebergPySparkIOManager(spark=self.spark, namespace="ours")
+        self.instance = dg.DagsterInstance.local_temp(str(directory / "dagster"))
         self.session.sql("create namespace if not exists lake.plain")
 
     @property
@@ -108,6 +113,58 @@ class Bench:
             timed()
             seconds.append(time.perf_counter() - started)
 
+    def run_of(self, asset: dg.AssetsDefinition, day: dt.date, *sources: dg.AssetsDefinition) -> Callable[[], None]:
+        """Return a function that materializes a partition of an asset in a run."""
+        resources = {"iceberg": self.io_manager, "pyspark": PySparkResource(spark_config={})}
+        options: dict[str, Any] = {"resources": resources, "instance": self.instance, "partition_key": str(day)}
+        return lambda: _succeeded(dg.materialize([asset, *sources], selection=[asset], **options))
+
+    def run_of_write(self, frame: DataFrame, day: dt.date, *, is_plain: bool) -> Callable[[], None]:
+        """Return a function that writes a day in a run."""
+        write = self.plain("total", frame, day, day)
+
+        @dg.asset(name="total", partitions_def=DAYS, required_resource_keys={"pyspark"})
+        def plain() -> None:
+            write()
+
+        @dg.asset(name="total", partitions_def=DAYS, metadata=PARTITION, io_manager_key="iceberg")
+        def ours() -> Any:
+            return frame
+
+        return self.run_of(plain if is_plain else ours, day)
+
+    def run_of_read(self, frame: DataFrame, day: dt.date, *, is_plain: bool) -> Callable[[], None]:
+        """Return a function that reads a day in a run. `frame` has its rows."""
+        of_day, rows = (F.to_date("ts") == F.lit(day)), frame.count()
+
+        @dg.asset(partitions_def=DAYS, required_resource_keys={"pyspark"})
+        def plain() -> None:
+            _same(self.session.table("lake.plain.total").where(of_day).count(), rows)
+
+        @dg.asset(name="total", partitions_def=DAYS, metadata=PARTITION, io_manager_key="iceberg")
+        def source() -> Any:
+            return frame
+
+        @dg.asset(partitions_def=DAYS)
+        def ours(total: DataFrame) -> None:
+            _same(total.count(), rows)
+
+        return self.run_of(plain, day) if is_plain else self.run_of(ours, day, source)
+
+    def compare_runs(self, case: str, run: Any, writes: Sequence[tuple[DataFrame, dt.date, dt.date]]) -> None:
+        """Run both for each day. They take turns at going first."""
+        comparison = Comparison(case)
+        for turn, (frame, day, _) in enumerate(writes):
+            ways = [
+                (seconds, run(frame, day, is_plain=is_plain))
+                for seconds, is_plain in ((comparison.ours, False), (comparison.plain, True))
+            ]
+            for seconds, timed in ways if turn % 2 else reversed(ways):
+                started = time.perf_counter()
+                timed()
+                seconds.append(time.perf_counter() - started)
+        print(comparison.line(), flush=True)
+
     def compare_ages(self, writes: Sequence[tuple[DataFrame, dt.date, dt.date]], snapshots: int) -> None:
         """Write each DataFrame with both, to a new table and to one with many snapshots."""
         young = Comparison("a daily partition of a young table")
@@ -121,6 +178,17 @@ class Bench:
                 mine - theirs for mine, theirs in zip(comparison.ours, comparison.plain, strict=True)
             )
             print(f"{comparison.name:<44} {1000 * added:8.0f} ms more than plain, by pair")
+
+
+def _succeeded(result: dg.ExecuteInProcessResult) -> None:
+    if not result.success:
+        raise SystemExit(1)
+
+
+def _same(found: int, expected: int) -> None:
+    if found != expected:
+        message = f"read {found} rows of {expected}"
+        raise ValueError(message)
 
 
 def flights_file() -> Path:
@@ -200,13 +268,14 @@ def main() -> None:
     quick = parser.parse_args().quick
     days, bulk, single, repeats, old = (6, 300_000, 400_000, 2, 50) if quick else (30, 3_000_000, 4_000_000, 5, 500)
     with tempfile.TemporaryDirectory() as name:
+        (Path(name) / "dagster").mkdir()
         run(Bench(Path(name)), Path(name), days=days, bulk=bulk, single=single, repeats=repeats, old=old)
 
 
 def run(bench: Bench, directory: Path, *, days: int, bulk: int, single: int, repeats: int, old: int) -> None:
     """Run every case."""
     frame = flights(bench.session, directory)
-    for name in ("warm", "daily", "young", "old"):
+    for name in ("warm", "daily", "young", "old", "total"):
         bench.create_plain(name, frame)
     with counted_round_trips(bench.session) as first:
         bench.ours("warm", *next(day_frames(frame, 1)))()
@@ -216,6 +285,11 @@ def run(bench: Bench, directory: Path, *, days: int, bulk: int, single: int, rep
     bench.compare("warming up, not counted", "warm", list(day_frames(frame, 4)))
     bench.compare(f"{days} daily partitions of flights", "daily", list(day_frames(frame, days)))
     bench.compare("the same again, replacing them", "daily", list(day_frames(frame, days)))
+    for _ in range(2):
+        bench.compare_runs("total of a run: warming up, not counted", bench.run_of_write, list(day_frames(frame, 2)))
+    bench.compare_runs("total of a run: a new day", bench.run_of_write, list(day_frames(frame, days))[2:])
+    bench.compare_runs("total of a run: a day again", bench.run_of_write, list(day_frames(frame, days)))
+    bench.compare_runs("total of a run: one day read", bench.run_of_read, list(day_frames(frame, days)))
     bulk_frame = rows_of_days(bench.session, bulk, 30)
     bench.create_plain("bulk", bulk_frame)
     last = FIRST_DAY + dt.timedelta(days=29)

@@ -17,7 +17,7 @@ from pydantic import Field, PrivateAttr
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.check.findings import CheckReport, Finding, report_of
 from dagster_iceberg_spark.config.catalogs import CatalogConfig
-from dagster_iceberg_spark.config.configuration import HIDES_INPUT, require_fields, without_secrets
+from dagster_iceberg_spark.config.configuration import HIDES_INPUT, ConfiguredOnce, require_fields, without_secrets
 from dagster_iceberg_spark.config.sql_catalog import EmbeddedCatalog
 from dagster_iceberg_spark.errors import ConfigurationError, SparkEnvironmentError
 from dagster_iceberg_spark.table.identifier import split_parts
@@ -167,7 +167,7 @@ SESSIONS: Final = SessionRegistry()
 """The sessions of the process."""
 
 
-class IcebergSparkResource(dg.ConfigurableResource[Any]):
+class IcebergSparkResource(ConfiguredOnce, dg.ConfigurableResource[Any]):
     """A Spark session with an Iceberg catalog, started when it is first used.
 
     Pass it to `IcebergPySparkIOManager` as `spark`. An asset can also use its `spark_session`, as with

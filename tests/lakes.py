@@ -35,7 +35,6 @@ from dagster_iceberg_spark.versions import (
     SPARK_VERSION,
     SQLITE_JDBC,
 )
-from tests import config_schemas
 
 # A test that needs no engine starts in half the time without these imports.
 if TYPE_CHECKING:
@@ -72,8 +71,6 @@ def add_server_jars() -> None:
     """Give all JVMs the jars of servers. A Spark Connect server copies all of its jars for each new session."""
     SPARK_CONF["spark.jars.packages"] = ",".join(SERVER_JARS)
 
-
-config_schemas.remember()
 
 Query = str | Callable[[SparkSession], Any]
 

@@ -263,7 +263,8 @@ def pruning(filter_: Any, columns: schema.Schema) -> Predicate:
     """Return a predicate that matches all rows for which a `polars.Expr` is true, and possibly more.
 
     The filter is read from its JSON, because polars 2.1 has no stable way to inspect an expression
-    (https://github.com/pola-rs/polars/issues/26814). The JSON may change with a version of polars. An unknown part of it matches every row.
+    (https://github.com/pola-rs/polars/issues/26814). The JSON may change with a version of polars. An unknown part of
+    it matches every row.
     """
     try:
         node = json.loads(filter_.meta.serialize(format="json"))

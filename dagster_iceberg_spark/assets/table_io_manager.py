@@ -16,7 +16,7 @@ from dagster_iceberg_spark.assets.observers import ObservedTable, ObservedWrite,
 from dagster_iceberg_spark.assets.read_requests import RUN_CONFIG, read_request
 from dagster_iceberg_spark.assets.write_requests import defined_table, write_request
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.config.configuration import HIDES_INPUT, require_fields, without_secrets
+from dagster_iceberg_spark.config.configuration import HIDES_INPUT, ConfiguredOnce, require_fields, without_secrets
 from dagster_iceberg_spark.plan.comparison import DefinedTable
 from dagster_iceberg_spark.plan.environment import REPLAYED_RUN, Environment, replay_environment
 from dagster_iceberg_spark.plan.environment import RETENTION_DAYS as ENVIRONMENT_RETENTION_DAYS
@@ -29,7 +29,7 @@ from dagster_iceberg_spark.table.audit import SHOWN_ROWS
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 
-class TableIOManager(dg.ConfigurableIOManager):
+class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
     """Stores the DataFrames that assets return as Iceberg tables, and loads them. No feature is needed for it."""
 
     model_config = HIDES_INPUT

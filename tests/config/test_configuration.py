@@ -10,6 +10,8 @@ from pydantic import BaseModel
 
 from dagster_iceberg_spark import (
     AwsCredentials,
+    BearerToken,
+    DuckLakeMirror,
     GlueCatalog,
     IcebergPySparkIOManager,
     IcebergSparkResource,
@@ -95,3 +97,54 @@ def test_the_repr_of_a_resource_shows_no_secrets() -> None:
     shown = repr(spark) + str(spark) + repr(IcebergPySparkIOManager(spark=spark))
     assert "hushhush" not in shown
     assert "'spark.ui.enabled': 'false'" in shown
+
+
+def resources_of_run(**resources: Any) -> Any:
+    """Return the resources as an asset of a run finds them."""
+    found = []
+
+    @dg.asset(required_resource_keys={*resources})
+    def asset(context: dg.AssetExecutionContext) -> None:
+        found.append(context.resources)
+
+    with dg.instance_for_test() as instance:
+        assert dg.materialize([asset], resources=resources, instance=instance).success
+    return found[0]
+
+
+def test_a_run_derives_no_schema_and_finds_the_values_of_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test of Dagster too: with another name of its private method, the schemas would be derived again."""
+    from dagster._config.pythonic_config import resource
+
+    monkeypatch.setenv("TOKEN", "hushhush")
+    catalog = RestCatalog(
+        uri="http://h", authentication=BearerToken(token=dg.EnvVar("TOKEN")), store=S3Store(region="x")
+    )
+    spark = IcebergSparkResource(catalog=catalog, spark_config={"a": "b"})
+    io_manager = IcebergPySparkIOManager(spark=spark, namespace=dg.EnvVar("TOKEN"))
+    monkeypatch.setattr(resource, "infer_schema_from_config_class", None)
+    found = resources_of_run(iceberg=io_manager, spark=spark)
+    assert found.iceberg.namespace == "hushhush"
+    for each in (found.spark, found.iceberg.spark):
+        assert (each.catalog.authentication.token, each.catalog.store, each.spark_config) == (
+            "hushhush",
+            S3Store(region="x"),
+            {"a": "b"},
+        )
+        assert "hushhush" not in repr(each)
+
+
+def test_a_variable_with_a_wrong_value_fails_the_run_without_showing_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIRROR", "mysql://me:hushhush@h/lake")
+    io_manager = IcebergPySparkIOManager(mirror=DuckLakeMirror(catalog=dg.EnvVar("MIRROR")))
+    with pytest.raises(dg.DagsterResourceFunctionError) as raised:
+        resources_of_run(iceberg=io_manager)
+    assert "hushhush" not in "".join(traceback.format_exception(raised.value.__cause__, chain=False))
+
+
+def test_the_resource_of_a_code_location_stays_as_it_is() -> None:
+    spark = IcebergSparkResource(catalog=SqlCatalog(uri="sqlite:///c.db", warehouse="w"))
+    first, second = resources_of_run(spark=spark).spark, resources_of_run(spark=spark).spark
+    assert len({id(each) for each in (spark, first, second)}) == 3
+    assert spark._storage_directory is None
+    assert first._storage_directory != second._storage_directory
