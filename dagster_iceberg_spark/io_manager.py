@@ -7,6 +7,7 @@ from pydantic import Field
 
 from dagster_iceberg_spark.assets.observers import Observer
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
+from dagster_iceberg_spark.features.file_sizes.observer import FileSizeObserver
 from dagster_iceberg_spark.features.lineage.observer import ColumnLineageObserver
 from dagster_iceberg_spark.features.metrics.config import MetricsConfig, NoMetrics
 from dagster_iceberg_spark.features.mirror.config import MirrorConfig, NoMirror
@@ -44,5 +45,10 @@ class IcebergPySparkIOManager(TableIOManager):
         super().__init__(**data)
 
     def observers(self) -> Sequence[Observer]:
-        """Return what observes the tables. Each of the fields builds one."""
-        return (self.metrics.observer(), ColumnLineageObserver(is_reported=self.column_lineage), self.mirror.observer())
+        """Return what observes the tables. A field builds each, unless assets configure it alone."""
+        return (
+            self.metrics.observer(),
+            ColumnLineageObserver(is_reported=self.column_lineage),
+            FileSizeObserver(),
+            self.mirror.observer(),
+        )

@@ -16,7 +16,7 @@ from dagster_iceberg_spark.plan.options import (
     parse_write_options,
 )
 from dagster_iceberg_spark.plan.schema_evolution import SchemaEvolution
-from dagster_iceberg_spark.plan.staging import PublishedBy
+from dagster_iceberg_spark.table.commit import PublishedBy
 
 
 class TableMetadata(TypedDict, total=False):
@@ -47,6 +47,7 @@ class TableMetadata(TypedDict, total=False):
     takes_over: str | None
     maintenance: Mapping[str, Any] | Literal[False] | None
     retain: str | None
+    min_file_size: str | None
     mirror: Mapping[str, Any] | Literal[False] | None
 
 

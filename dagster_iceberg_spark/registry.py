@@ -40,6 +40,7 @@ class Feature:
 _FEATURES: Final = (
     Feature("checks"),
     Feature("components"),
+    Feature("file_sizes", options="FileSizeOptions", result_keys=("iceberg/average_file_bytes",)),
     Feature(
         "lineage",
         commands=("history", "impact", "replay", "why"),

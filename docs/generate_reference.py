@@ -92,13 +92,15 @@ RESULTS: Final = {
     "iceberg/retries": "how often the write was planned again after a conflict or an outage",
     "iceberg/retry_seconds": "seconds that earlier attempts took, including the waits between them",
     "iceberg/table_changes": "changes to columns, partition fields and properties, in words; only if there were any",
-    "iceberg/publication": "how the staged rows were published: `fast-forward`, `rebase` or `rewrite`",
+    "iceberg/publication": "how the staged rows were published: `fast-forward` or `rebase`",
     "iceberg/publication_seconds": "seconds from the end of the staged write to the end of the publication",
     "iceberg/published": "`false` for rows that wait for a release; absent otherwise",
     "iceberg/staged_branch": "the branch of rows that wait for a release",
     "iceberg/commit_token": "the commit token of rows that wait for a release",
     "iceberg/mirror_state": "what the [mirror](mirror.md) shows: `state` (`current` or `behind`), `table`, `mode`, "
     "`snapshot_id`, `ducklake_snapshot_id` (if the mirror has changed), `seconds`, `error`",
+    "iceberg/average_file_bytes": "average size in bytes of the files that the write added, if "
+    "`iceberg/min_file_size` is set",
     "iceberg/copied_columns": "columns that have the value of an input's column, unchanged, by asset: the column of "
     "the input by that of the asset",
     "iceberg/row_columns": "columns that decide [which rows there are](lineage.md), by asset; if all of them are known",

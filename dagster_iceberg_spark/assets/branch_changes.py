@@ -1,7 +1,7 @@
 """Moves, creates and drops branches of the tables of assets, without a session where pyiceberg can."""
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 
@@ -14,9 +14,6 @@ from dagster_iceberg_spark.table.lineage import ASSET_KEY, PARTITION_KEYS
 from dagster_iceberg_spark.table.scope import PartitionScope, listed_keys
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, DropBranch
-
-if TYPE_CHECKING:
-    from dagster_iceberg_spark.catalog.publication import Engine
 
 
 def report_moved(
@@ -84,13 +81,8 @@ def written_partitions(spec: dg.AssetSpec, snapshots: Iterable[Snapshot]) -> Par
     return known_scope(spec, keys) or PartitionScope()
 
 
-def engine_of(io_manager: TableIOManager) -> "Engine":
-    """Return what publishes where pyiceberg cannot commit. A session is started only if it is used."""
-    from dagster_iceberg_spark.catalog.publication import Engine
+def advance(io_manager: TableIOManager, state: TableState, rows: StagedRows) -> bool:
+    """Fast-forward a table that only an engine can commit to. Return false if the target has moved."""
+    from dagster_iceberg_spark.spark.publication import fast_forward
 
-    def advance(state: TableState, rows: StagedRows) -> bool:
-        from dagster_iceberg_spark.spark.publication import fast_forward
-
-        return fast_forward(io_manager.spark.iceberg_session, state, rows)
-
-    return Engine(advance)
+    return fast_forward(io_manager.spark.iceberg_session, state, rows)

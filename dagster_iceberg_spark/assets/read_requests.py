@@ -12,7 +12,8 @@ from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.plan.environment import Environment
 from dagster_iceberg_spark.plan.options import PUBLISH, TABLE
 from dagster_iceberg_spark.plan.read_options import LIMIT, RUN_KEYS, ReadOptions, parse_read_options
-from dagster_iceberg_spark.plan.staging import PublishedBy, staged_branch
+from dagster_iceberg_spark.plan.staging import staged_branch
+from dagster_iceberg_spark.table.commit import PublishedBy
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import UpstreamRead
 from dagster_iceberg_spark.table.scope import PartitionScope

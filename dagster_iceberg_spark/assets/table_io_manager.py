@@ -21,11 +21,12 @@ from dagster_iceberg_spark.plan.comparison import DefinedTable
 from dagster_iceberg_spark.plan.environment import REPLAYED_RUN, Environment, replay_environment
 from dagster_iceberg_spark.plan.environment import RETENTION_DAYS as ENVIRONMENT_RETENTION_DAYS
 from dagster_iceberg_spark.plan.options import CONFIGURABLE
-from dagster_iceberg_spark.plan.staging import RETENTION_DAYS, PublishedBy
+from dagster_iceberg_spark.plan.staging import RETENTION_DAYS
 from dagster_iceberg_spark.plan.table_request import LocationTemplate, TableCreation
 from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.resource import IcebergSparkResource, require_pyspark
 from dagster_iceberg_spark.table.audit import SHOWN_ROWS
+from dagster_iceberg_spark.table.commit import PublishedBy
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 

@@ -41,32 +41,21 @@ from dagster_iceberg_spark.plan.publication import (
     in_order,
     kept_properties,
     moved,
+    overtaken,
     passed_snapshots,
     published_snapshot,
     published_upstream,
     refuse_outdated,
 )
 from dagster_iceberg_spark.plan.staging import Staging
-from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import UPSTREAM, changes_read
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 SnapshotKind: TypeAlias = Literal["append", "overwrite"]
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """What an engine does where pyiceberg cannot commit.
-
-    Args:
-        fast_forward: Makes the staged snapshot the target's, and drops the staged branch. Returns false if the target
-            has moved.
-        rewrite: Writes the staged rows to the target again, and drops the staged branch. It is None if these rows
-            cannot be written again.
-    """
-
-    fast_forward: Callable[[TableState, StagedRows], bool]
-    rewrite: Callable[[TableState], None] | None = None
+Advance: TypeAlias = Callable[[TableState, StagedRows], bool]
+"""Fast-forwards a table that pyiceberg cannot commit to, by an engine. Returns false if the target has moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +99,7 @@ class _Step:
 def publish(
     description: CatalogDescription,
     members: Sequence[Member],
-    engine: Engine,
+    advance: Advance,
     *,
     published: Mapping[int, PublishedSnapshot] | None = None,
     report: Callable[[str], None] = ignore,
@@ -129,7 +118,7 @@ def publish(
     if not left:
         return Release((), is_atomic=is_transactional(description))
     for retry in range(ATTEMPTS):
-        steps = _prepared(description, left, ids, engine)
+        steps = _prepared(description, left, ids, advance)
         made, at_once = commit_in_order(description, [step.commit for step in steps], done="Published", report=report)
         done += [step.done() for step in steps[:made]]
         if made == len(steps):
@@ -149,13 +138,13 @@ def _prepared(
     description: CatalogDescription,
     members: Sequence[Member],
     published: Mapping[int, PublishedSnapshot],
-    engine: Engine,
+    advance: Advance,
 ) -> tuple[_Step, ...]:
     """Decide how to publish each member, and write what its commit needs. Nothing is committed."""
     ids, steps = dict(published), list[_Step]()
     with ExitStack() as stack:
         for member in members:
-            how, commit = _chosen(description, member, ids, engine)
+            how, commit = _chosen(description, member, ids, advance)
             stack.callback(commit.discard)
             steps.append(_Step(member, how, commit))
             ids |= commit.published
@@ -164,7 +153,7 @@ def _prepared(
 
 
 def _chosen(
-    description: CatalogDescription, member: Member, published: Mapping[int, PublishedSnapshot], engine: Engine
+    description: CatalogDescription, member: Member, published: Mapping[int, PublishedSnapshot], advance: Advance
 ) -> tuple[Publication, TableCommit]:
     """Decide how to publish a member. It is rebased if its lineage names snapshots that are published as others."""
     state, rows = member.state, member.rows
@@ -178,16 +167,10 @@ def _chosen(
             return "rebase", commit
         # The next incremental read goes on from the ids in the lineage.
         if how == "rebase" or any(changes_read(snapshot.summary) for snapshot in rows.snapshots):
-            how = "rewrite"
+            raise overtaken(state.identifier, rows.staging.target)
     same = {item.snapshot_id: PublishedSnapshot(item.snapshot_id, is_moved=False) for item in rows.snapshots}
-    if how == "rewrite":
-        if engine.rewrite is None:
-            raise _needs_rewrite(state.identifier, rows.staging.target)
-        rewrite = partial(engine.rewrite, state)
-        return how, TableCommit(state.identifier, table, published=same, by_engine=lambda: rewrite() is None)
     if not in_python:
-        advance = partial(engine.fast_forward, state, rows)
-        return how, TableCommit(state.identifier, table, published=same, by_engine=advance)
+        return how, TableCommit(state.identifier, table, published=same, by_engine=partial(advance, state, rows))
     return how, _commit_of(table, state, rows.staging, same)
 
 
@@ -212,18 +195,6 @@ def _looked_at(description: CatalogDescription, step: _Step) -> Member | Publish
     if found is None:
         return replace(member, state=state)
     return replace(step.done(), published=PublishedSnapshot.of(member.rows.snapshot, found))
-
-
-def _needs_rewrite(identifier: TableIdentifier, target: str) -> CommitConflictError:
-    """The target has moved, and a release cannot take the files over."""
-    return CommitConflictError.refusing(
-        "publish",
-        str(identifier),
-        expected=f"files that can be taken over to {target!r}, which another writer has changed since they were staged",
-        found="a table of format 3, in a directory or with delete files, a new partition spec, or files that "
-        "compaction has rewritten",
-        hint="materialize the assets of the release again.",
-    )
 
 
 def _rebased(

@@ -20,10 +20,10 @@ from dagster_iceberg_spark.plan.audits import parse_audits
 from dagster_iceberg_spark.plan.merging import MERGE_OPTIONS, MergeRules, parse_merge_rules
 from dagster_iceberg_spark.plan.metadata_key import PREFIX, MetadataKey, key, keys_of, read_metadata, unknown_keys
 from dagster_iceberg_spark.plan.schema_evolution import SchemaEvolution
-from dagster_iceberg_spark.plan.staging import PublishedBy
 from dagster_iceberg_spark.plan.values import list_of_text, names, one_of, sort_field, string_map, text
 from dagster_iceberg_spark.registry import feature_options, features
 from dagster_iceberg_spark.table.audit import Audit
+from dagster_iceberg_spark.table.commit import PublishedBy
 from dagster_iceberg_spark.table.identifier import TableIdentifier, split_parts
 from dagster_iceberg_spark.table.lineage import OWNER_PROPERTY, SHARED_PROPERTY, SHARERS_PROPERTY
 from dagster_iceberg_spark.table.notation import nearest_of

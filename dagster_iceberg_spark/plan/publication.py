@@ -4,7 +4,7 @@
 |---|---|
 | has not moved, or has no snapshot | *fast-forward*: the staged snapshot becomes the target's |
 | has moved, but not in the rows of the staged write | *rebase*: a new snapshot of the same files on the target |
-| the same, but a rebase of files is impossible | *rewrite*: the engine writes the rows again, from the staged branch |
+| the same, but a rebase of files is impossible | a conflict |
 | has moved in these rows | a conflict; appended rows are published unless an audit looked at these rows together |
 
 Whether the target has moved in the rows is decided by the files that its new snapshots added and removed, whoever
@@ -32,7 +32,7 @@ from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
-Publication: TypeAlias = Literal["fast-forward", "rebase", "rewrite"]
+Publication: TypeAlias = Literal["fast-forward", "rebase"]
 
 ROW_LINEAGE_VERSION: Final = 3
 """The format version whose snapshots assign ids to rows."""
@@ -195,18 +195,9 @@ def decide_publication(
     is_writable = state.format_version < ROW_LINEAGE_VERSION and all(
         each.spec_ids <= {state.default_spec_id} for each in own
     )
-    return "rebase" if is_writable and not has_deletes and not needed & gone else "rewrite"
-
-
-def is_rewritable(options: WriteOptions, *, knows_rows: bool, has_renames: bool) -> bool:
-    """Return whether the rows of a staged write can be written again from its branch.
-
-    `knows_rows` says whether the plan of the write is known, and `has_renames` whether columns are renamed after the
-    publication. The rows of a history are not those of the partitions.
-    """
-    if has_renames:
-        return False
-    return options.write_disposition in ("replace", "append") or (knows_rows and not options.merge.validity)
+    if has_deletes or needed & gone or not is_writable:
+        raise overtaken(state.identifier, staging.target)
+    return "rebase"
 
 
 def published_snapshot(state: TableState, staging: Staging, staged: Snapshot) -> Snapshot | None:
@@ -267,6 +258,22 @@ def moved(identifier: TableIdentifier, staging: Staging) -> CommitConflictError:
         str(identifier),
         expected=f"{staging.target!r} as it was a moment ago",
         found="a commit of another writer since",
+        hint="run the asset again.",
+    )
+
+
+class OvertakenError(CommitConflictError):
+    """Another writer has changed other rows of the target, and the staged files cannot be committed on top of them."""
+
+
+def overtaken(identifier: TableIdentifier, target: str) -> OvertakenError:
+    """Return the error for staged files that pyiceberg cannot commit on top of another writer's commit."""
+    return OvertakenError.refusing(
+        "publish",
+        str(identifier),
+        expected=f"files that can be committed to {target!r}, which another writer has changed since they were staged",
+        found="a table of format 3, in a directory or with delete files, a new partition spec, or files that "
+        "compaction has rewritten",
         hint="run the asset again.",
     )
 

@@ -8,9 +8,10 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from dagster_iceberg_spark.table.change import is_empty_start
+from dagster_iceberg_spark.table.commit import PublishedBy
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import TableState
 from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, DropBranch
@@ -19,9 +20,6 @@ _PREFIX: Final = "dagster_"
 _DIGITS: Final = 16
 _NAME: Final = re.compile(rf"{_PREFIX}[0-9a-f]{{{_DIGITS}}}")
 RETENTION_DAYS: Final = 7
-
-PublishedBy: TypeAlias = Literal["step", "release"]
-"""What publishes the rows of an asset: the step that writes them, or a release of several assets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,6 @@ class WriteRequest:
     Args:
         announce: Records the session on a Spark Connect server in which this attempt writes.
         earlier_attempts: Returns the sessions in which earlier attempts wrote.
-        base_snapshot_id: The only snapshot that the write may start from, or None for any.
         audit_samples: How many rows that fail an audit are shown.
     """
 
@@ -45,7 +44,6 @@ class WriteRequest:
     report: Report
     announce: Announce
     earlier_attempts: Callable[[], Sequence[RemoteAttempt]]
-    base_snapshot_id: int | None = None
     audit_samples: int = SHOWN_ROWS
 
     @property

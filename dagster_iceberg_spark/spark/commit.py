@@ -23,6 +23,7 @@ from dagster_iceberg_spark.plan.history import NEWEST
 from dagster_iceberg_spark.plan.incremental import refuse_consumed
 from dagster_iceberg_spark.plan.options import RENAMES, SCHEMA_EVOLUTION
 from dagster_iceberg_spark.plan.overwrite_filter import DataFile, rows_by_partition
+from dagster_iceberg_spark.plan.publication import OvertakenError
 from dagster_iceberg_spark.plan.renames import StoredNames
 from dagster_iceberg_spark.plan.write import WriteDraft, draft_write, plan_finish
 from dagster_iceberg_spark.plan.write_plan import WritePlan
@@ -64,9 +65,9 @@ def materialize(session: IcebergSession, request: WriteRequest, frame: DataFrame
         attempts, limits = _Attempts(session, request, own_frame, given), request.limits
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(_can_be_planned_again),
-            stop=tenacity.stop_after_attempt(limits.attempts) | tenacity.stop_after_delay(limits.seconds),
+            stop=lambda state: attempts.counted >= limits.attempts or tenacity.stop_after_delay(limits.seconds)(state),
             wait=tenacity.wait_random_exponential(multiplier=FIRST_WAIT_SECONDS, max=LONGEST_WAIT_SECONDS),
-            before_sleep=lambda state: request.report(_retry_line(state, request)),
+            before_sleep=lambda state: request.report(_retry_line(state, request, attempts.counted)),
             reraise=True,
         )
         return retrying(attempts.attempt)
@@ -77,10 +78,10 @@ def _can_be_planned_again(error: BaseException) -> bool:
     return isinstance(error, errors.RetryableError) and not isinstance(error, errors.ChangesConsumedError)
 
 
-def _retry_line(state: tenacity.RetryCallState, request: WriteRequest) -> str:
+def _retry_line(state: tenacity.RetryCallState, request: WriteRequest, number: int) -> str:
     error = state.outcome.exception() if state.outcome else None
     what = "Conflict on" if isinstance(error, errors.CommitConflictError) else "Trouble with"
-    attempt = f"attempt {state.attempt_number + 1} of {request.limits.attempts}"
+    attempt = f"attempt {number + 1} of {request.limits.attempts}"
     return f"{what} {request.subject}, planning again ({attempt}): {error}"
 
 
@@ -95,12 +96,18 @@ class _Attempts:
     started: float = field(default_factory=time.monotonic)
     known: frozenset[int] | None = None  # the snapshots before the first attempt, or None before it has looked
     number: int = 0
+    overtaken: int = 0  # the attempts that lost to commits of other rows
     retry_seconds: float = 0.0  # that the attempts before the last one took
     computed: DataFrame | None = None  # if its rows had to be computed before they are written
     changes: list[str] = field(default_factory=list)  # that the attempts have made to the table's metadata, in words
     has_created: bool = False
     staged: StagedWrite | None = None
     owned: BoundScope | None = None  # the rows that the last planned write replaces
+
+    @property
+    def counted(self) -> int:
+        """The number of attempts, without those that another writer's commit of other rows has overtaken."""
+        return self.number - self.overtaken
 
     def attempt(self) -> Commit:
         """Load the table, then adopt a snapshot or plan and write. A staged write is published."""
@@ -128,7 +135,6 @@ class _Attempts:
                 return self._resume(state, snapshot, began, is_adopted=is_adopted)
             rolled_back.add(snapshot.snapshot_id)
             state = self._look()
-        self._require_base(state)
         self._require_writable(state)
         plan, frame = self._plan(state)
         self.owned = plan.owned
@@ -189,23 +195,14 @@ class _Attempts:
         """Audit and publish the snapshot of a staged write. Return the commit, and the state of the table after it."""
         if self.staged is None:
             return commit, state
-        write = partial(materialize, self.session)
-        published, after = self.staged.published(commit, state, self.owned, write=write)
+        try:
+            published, after = self.staged.published(commit, state, self.owned)
+        except OvertakenError:
+            self.overtaken += 1
+            raise
         if after is None:
             raise _without_commit(self.request, f"a snapshot of {self.staged.staging.target!r} with")
         return published, after
-
-    def _require_base(self, state: TableState | None) -> None:
-        wanted, request = self.request.base_snapshot_id, self.request
-        found = None if state is None else state.refs.get(request.branch)
-        if wanted is not None and found != wanted:
-            raise errors.CommitConflictError.refusing(
-                "write",
-                request.subject,
-                expected=f"snapshot {wanted} as the newest of {request.branch!r}",
-                found=f"{found}: another writer has committed",
-                hint="run the asset again.",
-            )
 
     def _require_writable(self, state: TableState | None) -> None:
         """Reject changes that another materialization has consumed, and sessions that stage their writes."""
@@ -227,7 +224,13 @@ class _Attempts:
         names = StoredNames.of(request.table.options.renames, self.given, stored, subject=request.subject)
         materialization = replace(request.materialization, scope=names.of_scope(request.materialization.scope))
         draft = draft_write(request.table.by_names(names), materialization, names.of_schema(self.given), state)
-        version_of(self.session.spark).require_supported(self.session.spark, draft)
+        by_partition = request.table.options.write_disposition == "overwrite_partitions"
+        version_of(self.session.spark).require_supported(
+            self.session.spark,
+            request.subject,
+            merges=request.table.options.merges,
+            mixes_specs=by_partition and not draft.has_one_spec,
+        )
         frame, touched = self.frame, None
         if request.table.options.write_disposition == "overwrite_partitions":
             partition_columns = draft.partition_columns()

@@ -118,7 +118,9 @@ def _overwrite(session: IcebergSession, plan: WritePlan, action: Overwrite, fram
     version = version_of(session.spark)
     rows = _rows(session, version.overwritten(action.coverage.filter))
     rows = version.overwrite_filter(lambda: session.spark.table(target(session, plan)), rows)
-    version.overwrite(session.spark, writer_to(session, plan, complete, extra), rows, action)
+    version.overwrite(
+        session.spark, writer_to(session, plan, complete, extra), rows, is_by_partition=action.is_by_partition
+    )
 
 
 def _carried_rows(session: IcebergSession, stored: DataFrame, action: Overwrite) -> DataFrame:

@@ -2,11 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from dagster_iceberg_spark.table.audit import AuditResult
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import Snapshot
+
+PublishedBy: TypeAlias = Literal["step", "release"]
+"""What publishes the rows of an asset: the step that writes them, or a release of several assets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,13 +82,13 @@ def test_a_day_that_others_have_written_meanwhile_is_written_again(lake: Lake, b
     [
         ({}, [1] * 24 + [2] * 24, "rebase"),
         (LOG, [1] * 24 + [2] * 24, "rebase"),
-        ({**LOG, "iceberg/format_version": 3}, [1] * 24 + [2] * 24, "rewrite"),
-        ({"iceberg/format_version": 3}, [1] * 24 + [2] * 24, "rewrite"),
+        ({**LOG, "iceberg/format_version": 3}, [1] * 24 + [2] * 24, "fast-forward"),
+        ({"iceberg/format_version": 3}, [1] * 24 + [2] * 24, "fast-forward"),
         (MERGED, [1] * 24 + [2] * 24, "rebase"),
         ({"iceberg/partition_by": ["month(ts)"]}, [1] * 24 + [2] * 24, "rebase"),
         ({"iceberg/format_version": 1}, [1] * 24 + [2] * 24, "rebase"),
-        ({**MERGED, "iceberg/format_version": 3}, [1] * 24 + [2] * 24, "rewrite"),
-        ({**TOUCHED, "iceberg/format_version": 3}, [1] * 24 + [2] * 24, "rewrite"),
+        ({**MERGED, "iceberg/format_version": 3}, [1] * 24 + [2] * 24, "fast-forward"),
+        ({**TOUCHED, "iceberg/format_version": 3}, [1] * 24 + [2] * 24, "fast-forward"),
         (TOUCHED, [1] * 24 + [2] * 24, "rebase"),
     ],
     ids=lambda value: "" if isinstance(value, list) else None,
@@ -126,31 +126,29 @@ def test_a_new_table_is_published_by_its_first_rows_that_pass(lake: Lake, versio
 
 
 @pytest.mark.full
-def test_compaction_meanwhile_makes_the_engine_write_the_rows_again(lake: Lake, before_publication: Before) -> None:
+def test_compaction_meanwhile_makes_the_run_stage_its_rows_again(lake: Lake, before_publication: Before) -> None:
     in_other_days(lake, 1, "2013-01-01", "2013-01-02")()
     compact = "call lake.system.rewrite_data_files(table => 'db.hours', options => map('rewrite-all', 'true'))"
     before_publication(lambda: lake.session.sql(compact).collect())
     result = lake.materialize(audited("2"), partition_key="2013-01-01")
-    assert metadata_of(result, "hours")["iceberg/publication"] == "rewrite"
+    assert metadata_of(result, "hours")["iceberg/publication"] == "fast-forward"
     assert lake.rows("hours", "v") == [1] * 24 + [2] * 24
     assert metadata_of(result, "hours")["dagster/partition_row_count"] == 24
 
 
 @pytest.mark.full
-def test_deleted_rows_on_other_days_make_the_engine_write_the_rows_again(
-    lake: Lake, before_publication: Before
-) -> None:
+def test_deleted_rows_on_other_days_make_the_run_stage_its_rows_again(lake: Lake, before_publication: Before) -> None:
     in_other_days(lake, 1, "2013-01-01", "2013-01-02")()
     lake.session.sql("alter table lake.db.hours set tblproperties ('write.delete.mode' = 'merge-on-read')")
     delete = "delete from lake.db.hours where ts = timestamp'2013-01-02 12:00:00Z'"
     before_publication(lambda: lake.session.sql(delete))
     result = lake.materialize(audited("2"), partition_key="2013-01-01")
-    assert metadata_of(result, "hours")["iceberg/publication"] == "rewrite"
+    assert metadata_of(result, "hours")["iceberg/publication"] == "fast-forward"
     assert lake.rows("hours", "v") == [1] * 23 + [2] * 24
 
 
 @pytest.mark.full
-def test_files_of_an_older_spec_make_the_engine_write_the_rows_again(lake: Lake, before_publication: Before) -> None:
+def test_files_of_an_older_spec_make_the_run_stage_its_rows_again(lake: Lake, before_publication: Before) -> None:
     in_other_days(lake, 1, "2013-01-01", "2013-01-02")()
 
     def evolve() -> None:
@@ -159,7 +157,7 @@ def test_files_of_an_older_spec_make_the_engine_write_the_rows_again(lake: Lake,
 
     before_publication(evolve)
     result = lake.materialize(audited("2"), partition_key="2013-01-01")
-    assert metadata_of(result, "hours")["iceberg/publication"] == "rewrite"
+    assert metadata_of(result, "hours")["iceberg/publication"] == "fast-forward"
     assert lake.rows("hours", "v") == [1] * 25 + [2] * 24
     assert [row.v for row in lake.session.table("lake.db.hours").sort("v").collect()] == [1] * 25 + [2] * 24
 
@@ -326,7 +324,7 @@ def test_rows_of_a_table_in_a_directory_are_published_by_the_engine(tmp_path: Pa
         before_publication(in_other_days(lake, 3, "2013-01-02"))
         second = lake.materialize(audited("2"), partition_key="2013-01-01")
         how = [metadata_of(result, "hours")["iceberg/publication"] for result in (first, second)]
-        assert how == ["fast-forward", "rewrite"]
+        assert how == ["fast-forward", "fast-forward"]
         name = lake.spark.catalog_description.name
         assert [row.v for row in lake.session.table(f"{name}.db.hours").sort("v").collect()] == [2] * 24 + [3] * 24
 
@@ -390,7 +388,7 @@ def test_rows_that_were_audited_together_are_audited_again_beside_new_ones(
 
 
 @pytest.mark.full
-def test_a_spec_that_changes_during_the_publication_makes_the_engine_write(
+def test_a_spec_that_changes_during_the_publication_makes_the_run_stage_again(
     lake: Lake, before_publication: Before, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_other_days(lake, 1, "2013-01-01", "2013-01-02")()
@@ -405,7 +403,7 @@ def test_a_spec_that_changes_during_the_publication_makes_the_engine_write(
 
     monkeypatch.setattr(metadata, "choose_publication", chosen)
     result = lake.materialize(audited("2"), partition_key="2013-01-01")
-    assert metadata_of(result, "hours")["iceberg/publication"] == "rewrite"
+    assert metadata_of(result, "hours")["iceberg/publication"] == "fast-forward"
     assert lake.arrow("hours", row_filter="v = 2").num_rows == 24
     assert lake.rows("hours", "v") == [2] * 24 + [3] * 24
 

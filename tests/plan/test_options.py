@@ -367,6 +367,7 @@ FULL = {
     "iceberg/takes_over": "old/flights",
     "iceberg/maintenance": {"older_than": "30 days"},
     "iceberg/retain": "400 days",
+    "iceberg/min_file_size": "16 MB",
     "iceberg/mirror": {"table": "analytics.flights", "mode": "register"},
 }
 

@@ -1,5 +1,6 @@
 """How staged rows are published beside other writers, and when they are not."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -7,15 +8,14 @@ import pytest
 
 from dagster_iceberg_spark.errors import AuditFailedError, CommitConflictError
 from dagster_iceberg_spark.plan.binding import EVERYTHING, BoundScope, bind_scope
-from dagster_iceberg_spark.plan.options import WriteOptions, parse_write_options
 from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds, DataFile
 from dagster_iceberg_spark.plan.publication import (
     FileChanges,
+    OvertakenError,
     StagedRows,
     decide_publication,
     failed_audits,
     is_published,
-    is_rewritable,
     kept_properties,
     moved,
     passed_snapshots,
@@ -193,7 +193,8 @@ class TestDecision:
     def test_a_compaction_changes_no_rows(self) -> None:
         compaction = replace(LINE[2], operation="replace")
         assert decide(compaction, added=(MINE,)) == "rebase"
-        assert decide(compaction, added=(file("new", "AA"),), removed=(OLD,)) == "rewrite"
+        with pytest.raises(OvertakenError):
+            decide(compaction, added=(file("new", "AA"),), removed=(OLD,))
 
     def test_appended_rows_are_beside_all_others(self) -> None:
         assert decide(LINE[2], added=(MINE,), own=materialization("append", READ), owned=EVERYTHING) == "rebase"
@@ -215,48 +216,26 @@ class TestDecision:
         assert decide(LINE[2], own=materialization("merge", replace(READ, kind="changes"))) == "rebase"
 
     @pytest.mark.parametrize("key", ["total-delete-files", "added-delete-files", "removed-delete-files"])
-    @pytest.mark.parametrize(("count", "decided"), [("0", "rebase"), ("1", "rewrite")])
-    def test_delete_files_are_written_by_the_engine(self, key: str, count: str, decided: str) -> None:
-        head, own = (replace(item, summary={**item.summary, key: count}) for item in (LINE[2], staged(1)))
-        given = state(staged(1))
-        of_target = replace(given, snapshots={**given.snapshots, 3: head})
-        assert decide(head, given=of_target) == decided
-        assert decide(LINE[2], staged_snapshot=own) == decided
+    def test_delete_files_are_not_committed_again(self, key: str) -> None:
+        for count, expected in (("0", nullcontext()), ("1", pytest.raises(OvertakenError, match="with delete files"))):
+            head, own = (replace(item, summary={**item.summary, key: count}) for item in (LINE[2], staged(1)))
+            given = state(staged(1))
+            of_target = replace(given, snapshots={**given.snapshots, 3: head})
+            with expected:
+                assert decide(head, given=of_target) == "rebase"
+            with expected:
+                assert decide(LINE[2], staged_snapshot=own) == "rebase"
 
-    @pytest.mark.parametrize(
-        ("spec_ids", "version", "decided"),
-        [
-            ((), 2, "rebase"),
-            ((0,), 1, "rebase"),
-            ((0,), 3, "rewrite"),
-            ((1,), 2, "rewrite"),
-            ((0, 1), 2, "rewrite"),
-        ],
-    )
-    def test_the_engine_writes_what_pyiceberg_cannot(
-        self, spec_ids: tuple[int, ...], version: int, decided: str
-    ) -> None:
+    @pytest.mark.parametrize(("spec_ids", "version"), [((), 2), ((0,), 1)])
+    def test_files_of_the_current_spec_are_committed_again(self, spec_ids: tuple[int, ...], version: int) -> None:
         given = replace(state(staged(1)), format_version=version)
-        assert decide(LINE[2], spec_ids=spec_ids, given=given) == decided
+        assert decide(LINE[2], spec_ids=spec_ids, given=given) == "rebase"
 
-
-@pytest.mark.parametrize(
-    ("metadata", "knows_rows", "rewritable"),
-    [
-        ({"write_disposition": "replace"}, False, True),
-        ({"write_disposition": "append"}, False, True),
-        ({"write_disposition": "merge"}, False, False),
-        ({"write_disposition": "merge"}, True, True),
-        ({"write_disposition": "merge", "merge": "scd2"}, True, False),
-    ],
-)
-def test_rows_are_written_again_where_they_are_known(
-    metadata: dict[str, Any], *, knows_rows: bool, rewritable: bool
-) -> None:
-    given = {"iceberg/merge_keys": ["id"], **{f"iceberg/{key}": value for key, value in metadata.items()}}
-    options: WriteOptions = parse_write_options(given, subject="t")
-    assert is_rewritable(options, knows_rows=knows_rows, has_renames=False) is rewritable
-    assert not is_rewritable(options, knows_rows=knows_rows, has_renames=True)
+    @pytest.mark.parametrize(("spec_ids", "version"), [((0,), 3), ((1,), 2), ((0, 1), 2)])
+    def test_what_pyiceberg_cannot_commit_is_staged_again(self, spec_ids: tuple[int, ...], version: int) -> None:
+        given = replace(state(staged(1)), format_version=version)
+        with pytest.raises(OvertakenError, match="files that can be committed to 'main'"):
+            decide(LINE[2], spec_ids=spec_ids, given=given)
 
 
 def test_a_staged_snapshot_may_be_published_although_the_target_has_gone_on() -> None:

@@ -1,7 +1,6 @@
 """Which version decides, and what is refused because of it. No session is needed."""
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from dagster_iceberg_spark.errors import ConfigurationError, SparkEnvironmentErr
 from dagster_iceberg_spark.spark import java, session, versions
 from dagster_iceberg_spark.spark.versions.spark_3_5 import Spark35
 from dagster_iceberg_spark.spark.versions.spark_4_1 import Spark41
-from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 
 @pytest.fixture(autouse=True)
@@ -63,28 +61,23 @@ def test_a_classic_session_needs_more_than_the_client(tmp_path: Any, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("disposition", "merges", "has_one_spec", "refusal"),
+    ("merges", "mixes_specs", "refusal"),
     [
-        ("replace", False, False, None),
-        ("append", False, False, None),
-        ("overwrite_partitions", False, True, None),
-        ("overwrite_partitions", False, False, "'overwrite_partitions' after a change of the partition spec"),
-        ("merge", True, True, "'merge'"),
+        (False, False, None),
+        (False, True, "'overwrite_partitions' after a change of the partition spec"),
+        (True, False, "'merge'"),
     ],
 )
 def test_what_connect_3_5_cannot_carry_is_refused(
-    disposition: str, merges: bool, has_one_spec: bool, refusal: str | None, monkeypatch: pytest.MonkeyPatch
+    merges: bool, mixes_specs: bool, refusal: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = SimpleNamespace(write_disposition=disposition, merges=merges)
-    request = SimpleNamespace(options=options, identifier=TableIdentifier(("db",), "t"))
-    draft: Any = SimpleNamespace(request=request, has_one_spec=has_one_spec)
     spark = connected_to("3.5.9", monkeypatch)
-    Spark41().require_supported(spark, draft)
+    Spark41().require_supported(spark, "db.t", merges=merges, mixes_specs=mixes_specs)
     if refusal is None:
-        Spark35().require_supported(spark, draft)
+        Spark35().require_supported(spark, "db.t", merges=merges, mixes_specs=mixes_specs)
         return
     with pytest.raises(ConfigurationError, match=refusal) as refused:
-        Spark35().require_supported(spark, draft)
+        Spark35().require_supported(spark, "db.t", merges=merges, mixes_specs=mixes_specs)
     assert "db.t: expected a classic session, or Spark Connect 4.0 or newer" in str(refused.value)
 
 

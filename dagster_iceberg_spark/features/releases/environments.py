@@ -4,14 +4,14 @@ import datetime as dt
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import dagster as dg
 import pyarrow as pa
 
 from dagster_iceberg_spark.arrow.scan import PlannedScan
-from dagster_iceberg_spark.assets.branch_changes import drop_branch, engine_of, report_moved, written_partitions
+from dagster_iceberg_spark.assets.branch_changes import advance, drop_branch, report_moved, written_partitions
 from dagster_iceberg_spark.assets.stored_tables import stored_tables
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
 from dagster_iceberg_spark.catalog.description import CatalogDescription
@@ -182,7 +182,7 @@ def promote_environment(
             publish(
                 together[0].io_manager.spark.catalog_description,
                 [table.member() for table in together],
-                engine_of(together[0].io_manager),
+                partial(advance, together[0].io_manager),
                 report=report,
             )
             for together in by_catalog.values()

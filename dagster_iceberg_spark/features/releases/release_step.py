@@ -3,12 +3,13 @@
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 import dagster as dg
 
 from dagster_iceberg_spark.assets.address import spec_scope
-from dagster_iceberg_spark.assets.branch_changes import drop_branch, engine_of, report_moved
+from dagster_iceberg_spark.assets.branch_changes import advance, drop_branch, report_moved
 from dagster_iceberg_spark.assets.dagster_private import (
     RecordedEvent,
     blocking_checks,
@@ -218,7 +219,7 @@ class ReleaseStep:
             release = publish(
                 catalog,
                 [asset.member(has_checks=asset.definition.spec.key in checks) for asset in left],
-                engine_of(staged[0].io_manager),
+                partial(advance, staged[0].io_manager),
                 published={
                     asset.recorded.snapshot_id: published[asset.definition.name]
                     for asset in staged

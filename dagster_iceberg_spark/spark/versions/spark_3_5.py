@@ -9,8 +9,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, DataFrameWriterV2, types
 
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.plan.write import WriteDraft
-from dagster_iceberg_spark.plan.write_plan import Overwrite
 from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.versions.spark_4_0 import Spark40
 from dagster_iceberg_spark.spark.versions.spark_4_1 import MergeWriter
@@ -61,31 +59,30 @@ class Spark35(Spark40):
         """Report nothing."""
         yield
 
-    def require_supported(self, session: Any, draft: WriteDraft) -> None:
+    def require_supported(self, session: Any, subject: str, *, merges: bool, mixes_specs: bool) -> None:
         """Reject what the protocol of Spark Connect 3.5 cannot carry."""
-        options, subject = draft.request.options, str(draft.request.identifier)
         if not is_connect(session):
             return
-        if options.merges:
+        if merges:
             raise _unsupported_over_connect(
                 subject,
                 "`iceberg/write_disposition` 'merge'",
                 "no checkpoints and no snapshot properties for MERGE",
             )
-        if options.write_disposition == "overwrite_partitions" and not draft.has_one_spec:
+        if mixes_specs:
             raise _unsupported_over_connect(
                 subject,
                 "`iceberg/write_disposition` 'overwrite_partitions' after a change of the partition spec",
                 "no checkpoints",
             )
 
-    def overwrite(self, session: Any, writer: DataFrameWriterV2, rows: Column, action: Overwrite) -> None:
+    def overwrite(self, session: Any, writer: DataFrameWriterV2, rows: Column, *, is_by_partition: bool) -> None:
         """Replace the rows that the filter matches.
 
         Over Connect, the rows cannot be computed before they are written. Their partitions are then those that the
         write itself finds, which are the same for a table with a single partition spec.
         """
-        if action.is_by_partition and is_connect(session):
+        if is_by_partition and is_connect(session):
             writer.overwritePartitions()
         else:
             writer.overwrite(rows)

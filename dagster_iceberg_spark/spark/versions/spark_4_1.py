@@ -7,8 +7,6 @@ from typing import Any, Protocol
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, DataFrameWriterV2, Observation, SparkSession, types
 
-from dagster_iceberg_spark.plan.write import WriteDraft
-from dagster_iceberg_spark.plan.write_plan import Overwrite
 from dagster_iceberg_spark.spark.connect import is_connect, loses_executors
 from dagster_iceberg_spark.table.predicate import Predicate
 
@@ -89,8 +87,10 @@ class Spark41:
 
     # Writes
 
-    def require_supported(self, session: Any, draft: WriteDraft) -> None:
+    def require_supported(self, session: Any, subject: str, *, merges: bool, mixes_specs: bool) -> None:
         """Reject a write that the session cannot carry out with all promises, before anything is written.
+
+        `mixes_specs` says whether it replaces partitions by the rows' own, in files of several partition specs.
 
         Raises:
             ConfigurationError: The session lacks something that the write needs.
@@ -101,7 +101,8 @@ class Spark41:
         session: Any,  # noqa: ARG002 - older versions ask for it
         writer: DataFrameWriterV2,
         rows: Column,
-        action: Overwrite,  # noqa: ARG002
+        *,
+        is_by_partition: bool,  # noqa: ARG002
     ) -> None:
         """Replace the rows that the filter matches."""
         writer.overwrite(rows)
