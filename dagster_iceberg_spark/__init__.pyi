@@ -1,11 +1,10 @@
 from .check.findings import CheckReport, Finding
 from .config.adls_store import AdlsStore
-from .config.aws_credentials import AwsCredentials
+from .config.catalog import GcsStore, HadoopStore
 from .config.catalogs import GlueCatalog, HadoopCatalog, HiveCatalog, InMemoryCatalog, SparkCatalogByName
 from .config.rest_catalog import BasicAuthentication, BearerToken, OAuth2, RestCatalog, SigV4
-from .config.s3_store import S3Store
+from .config.s3_store import AwsCredentials, S3Store
 from .config.sql_catalog import EmbeddedCatalog, SqlCatalog
-from .config.stores import GcsStore, HadoopStore
 from .errors import (
     AuditFailedError,
     CatalogUnavailableError,
@@ -39,8 +38,7 @@ from .errors import (
     UpstreamMissingError,
     WriteFailedError,
 )
-from .features.checks.audit_checks import build_audit_checks
-from .features.checks.data_checks import build_data_checks
+from .features.checks.data_checks import build_audit_checks, build_data_checks
 from .features.checks.table_checks import build_table_checks
 from .features.components.lake import IcebergLakeComponent
 from .features.components.sql_assets import SparkSqlComponent
@@ -53,8 +51,7 @@ from .features.mirror.config import DuckLakeMirror
 from .features.releases.release_asset import build_release
 from .features.releases.undo import build_undo_op, undo_run
 from .features.watching.changed_partitions import build_changed_partitions_sensor
-from .features.watching.foreign_table import foreign_table
-from .features.watching.table_sensor import build_table_sensor
+from .features.watching.table_sensor import build_table_sensor, foreign_table
 from .io_manager import IcebergPySparkIOManager
 from .metadata import metadata_for_table
 from .resource import IcebergSparkResource

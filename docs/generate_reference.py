@@ -17,7 +17,7 @@ from pyspark.sql import types
 
 from dagster_iceberg_spark import errors
 from dagster_iceberg_spark.config.adls_store import AdlsStore
-from dagster_iceberg_spark.config.aws_credentials import AwsCredentials
+from dagster_iceberg_spark.config.catalog import AutomaticStore, GcsStore, HadoopStore
 from dagster_iceberg_spark.config.catalogs import (
     GlueCatalog,
     HadoopCatalog,
@@ -33,9 +33,8 @@ from dagster_iceberg_spark.config.rest_catalog import (
     RestCatalog,
     SigV4,
 )
-from dagster_iceberg_spark.config.s3_store import S3Store
+from dagster_iceberg_spark.config.s3_store import AwsCredentials, S3Store
 from dagster_iceberg_spark.config.sql_catalog import EmbeddedCatalog, SqlCatalog
-from dagster_iceberg_spark.config.stores import AutomaticStore, GcsStore, HadoopStore
 from dagster_iceberg_spark.errors import CommitOutcomeUnknownError, RetryableError
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.features.maintenance.options import MaintenancePolicy
@@ -43,7 +42,7 @@ from dagster_iceberg_spark.features.metrics.config import OpenTelemetryMetrics, 
 from dagster_iceberg_spark.features.mirror.config import DuckLakeMirror
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan import options, read_options
-from dagster_iceberg_spark.plan.column_metrics import whole_bounds
+from dagster_iceberg_spark.plan.definition import whole_bounds
 from dagster_iceberg_spark.plan.history import NEWEST
 from dagster_iceberg_spark.plan.metadata_key import PREFIX, MetadataKey
 from dagster_iceberg_spark.plan.options import WriteOptions, addressing_keys, output_keys, result_keys

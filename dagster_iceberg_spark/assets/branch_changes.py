@@ -64,7 +64,7 @@ def _change_branch(io_manager: TableIOManager, identifier: TableIdentifier, chan
     from dagster_iceberg_spark.catalog.branches import change_branch
 
     if not change_branch(io_manager.spark.catalog_description, identifier, change):
-        from dagster_iceberg_spark.spark.branches import change_branches
+        from dagster_iceberg_spark.spark.tables import change_branches
 
         change_branches(io_manager.spark.iceberg_session, identifier, [change])
 

@@ -6,7 +6,7 @@ from typing import Any, Final, get_args
 
 from dagster_iceberg_spark.plan.values import names, one_of, text
 from dagster_iceberg_spark.table.audit import Audit, AuditSeverity, Condition, NotNull, Unique
-from dagster_iceberg_spark.table.notation import NotationError, nearest_of
+from dagster_iceberg_spark.table.identifier import NotationError, nearest_of
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
 _RULES: Final = ("condition", "unique", "not_null")

@@ -1,11 +1,12 @@
 """The table properties, sort order, identifier fields, required columns and location that a definition asks for."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from dagster_iceberg_spark.errors import ConfigurationError
+from dagster_iceberg_spark.plan.binding import BoundScope, Values
 from dagster_iceberg_spark.plan.options import (
     IDENTIFIER_FIELDS,
     MERGE,
@@ -19,6 +20,7 @@ from dagster_iceberg_spark.plan.options import (
 from dagster_iceberg_spark.plan.table_owner import shared_by, takes_over
 from dagster_iceberg_spark.plan.table_request import TableRequest
 from dagster_iceberg_spark.table import lineage
+from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.partitioning import PartitionField, SortField
 from dagster_iceberg_spark.table.schema import BOOLEAN, TIMESTAMPTZ, Field, Schema
 from dagster_iceberg_spark.table.snapshot import TableState
@@ -274,3 +276,50 @@ def _validity_in_frame(subject: str, field: Field, *, may_be_given: bool) -> Con
         found=f"one of type {field.type}",
         hint="drop or cast it, or name other columns by `valid_from`, `valid_to` and `is_current`.",
     )
+
+
+_OF_COLUMN: Final = "write.metadata.metrics.column."
+_OF_ALL: Final = "write.metadata.metrics.default"
+_COLUMNS: Final = "write.metadata.metrics.max-inferred-column-defaults"
+_DEFAULT_COLUMNS: Final = "100"
+_DEFAULT_MODE: Final = "truncate(16)"
+
+
+def whole_bounds(columns: Iterable[str]) -> dict[str, str]:
+    """Return the table properties that make Iceberg store whole bounds for the columns."""
+    return {f"{_OF_COLUMN}{column}": "full" for column in columns}
+
+
+def advice(owned: BoundScope, schema: Schema, properties: Mapping[str, str], identifier: TableIdentifier) -> str | None:
+    """Return advice for a table whose replaces rewrite rows of other partitions for lack of bounds, or None.
+
+    By default, Iceberg stores bounds for the first 100 columns of a table, and 16 characters of texts (Iceberg
+    documentation, "Configuration", table properties).
+    """
+    columns = list(_without_bounds(owned, schema, properties))
+    if not columns:
+        return None
+    wanted = " and ".join(f"`{key}` = `{value}`" for key, value in whole_bounds(columns).items())
+    return (
+        f"Rows of other partitions of {identifier} are written again with this one's: the metadata of its files lacks "
+        f"whole bounds of {' and '.join(map(repr, columns))}. Set {wanted} in `iceberg/table_properties`: files "
+        "written from then on have them."
+    )
+
+
+def _without_bounds(owned: BoundScope, schema: Schema, properties: Mapping[str, str]) -> Iterator[str]:
+    inferred = schema.names[: int(properties.get(_COLUMNS, _DEFAULT_COLUMNS))]
+    for column in owned.columns:
+        mode = _DEFAULT_MODE if column in inferred else "none"
+        mode = properties.get(f"{_OF_COLUMN}{column}", properties.get(_OF_ALL, mode))
+        kept = re.fullmatch(r"truncate\((\d+)\)", mode)
+        longest = max((len(text) for text in _texts(owned, column)), default=0)
+        if mode in ("none", "counts") or (kept and longest > int(kept[1])):
+            yield column
+
+
+def _texts(owned: BoundScope, column: str) -> Iterator[str]:
+    for box in owned.boxes:
+        for constraint in box:
+            if isinstance(constraint, Values) and constraint.column == column:
+                yield from (value for value in constraint.values if isinstance(value, str))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar
 
 from dagster_iceberg_spark.errors import MetadataKeyError
-from dagster_iceberg_spark.table.notation import NotationError, nearest_of
+from dagster_iceberg_spark.table.identifier import NotationError, nearest_of
 
 PREFIX: Final = "iceberg/"
 _KEY: Final = "key"

@@ -24,9 +24,8 @@ from dagster_iceberg_spark.plan.values import list_of_text, names, one_of, sort_
 from dagster_iceberg_spark.registry import feature_options, features
 from dagster_iceberg_spark.table.audit import Audit
 from dagster_iceberg_spark.table.commit import PublishedBy
-from dagster_iceberg_spark.table.identifier import TableIdentifier, split_parts
+from dagster_iceberg_spark.table.identifier import TableIdentifier, nearest_of, split_parts
 from dagster_iceberg_spark.table.lineage import OWNER_PROPERTY, SHARED_PROPERTY, SHARERS_PROPERTY
-from dagster_iceberg_spark.table.notation import nearest_of
 from dagster_iceberg_spark.table.partitioning import PartitionField, SortField, parse_partition_field
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
 

@@ -5,8 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from dagster_iceberg_spark.table.identifier import quote_part, split_parts
-from dagster_iceberg_spark.table.notation import NotationError, nearest_of
+from dagster_iceberg_spark.table.identifier import NotationError, nearest_of, quote_part, split_parts
 from dagster_iceberg_spark.table.partitioning import SortField
 
 _DURATION: Final = re.compile(r"(?P<number>\d{1,9}) *(?P<unit>minute|hour|day|week)s?", re.IGNORECASE)

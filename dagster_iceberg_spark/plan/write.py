@@ -8,7 +8,7 @@ from dagster_iceberg_spark.errors import SchemaMismatchError
 from dagster_iceberg_spark.plan import definition
 from dagster_iceberg_spark.plan.binding import BoundScope, bind_each_partition, bind_scope
 from dagster_iceberg_spark.plan.branch import new_branch, refuse_losses_of_main, refuse_outdated_branch
-from dagster_iceberg_spark.plan.column_metrics import advice, whole_bounds
+from dagster_iceberg_spark.plan.definition import advice, whole_bounds
 from dagster_iceberg_spark.plan.environment import start_properties
 from dagster_iceberg_spark.plan.incremental import refuse_loss
 from dagster_iceberg_spark.plan.merging import MergeRules

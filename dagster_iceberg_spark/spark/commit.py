@@ -305,7 +305,7 @@ class _Attempts:
 
     def _name_leftovers(self, began: dt.datetime) -> None:
         """Report the data files that a failed write may have left. A failure to list them raises no second error."""
-        from dagster_iceberg_spark.catalog.leftovers import leftovers
+        from dagster_iceberg_spark.catalog.damage import leftovers
 
         catalog, identifier = self.session.catalog, self.request.identifier
         try:

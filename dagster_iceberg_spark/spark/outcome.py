@@ -10,11 +10,11 @@ from dagster_iceberg_spark.errors import CatalogUnavailableError, CommitConflict
 from dagster_iceberg_spark.plan.publication import is_published
 from dagster_iceberg_spark.plan.write_request import WriteRequest
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.branches import change_branches
 from dagster_iceberg_spark.spark.earlier_operations import stop_earlier
 from dagster_iceberg_spark.spark.execution import TaggedWork
 from dagster_iceberg_spark.spark.failures import is_unanswered
 from dagster_iceberg_spark.spark.session import IcebergSession
+from dagster_iceberg_spark.spark.tables import change_branches
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 from dagster_iceberg_spark.table.updates import DropBranch

@@ -24,11 +24,10 @@ from dagster_iceberg_spark.plan.staging import Staging
 from dagster_iceberg_spark.plan.write_request import WriteRequest
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.audits import Expressions, Results, evaluable, looks_at_rows_together, query_of, scan
-from dagster_iceberg_spark.spark.branches import change_branches
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.spark.failures import translated
 from dagster_iceberg_spark.spark.session import IcebergSession
-from dagster_iceberg_spark.spark.tables import refresh
+from dagster_iceberg_spark.spark.tables import change_branches, refresh
 from dagster_iceberg_spark.spark.touched import run_query
 from dagster_iceberg_spark.table.audit import Audit, AuditResult
 from dagster_iceberg_spark.table.commit import Commit

@@ -1,4 +1,4 @@
-"""Prepares the table for a plan: creates it and changes its metadata. Each step can be repeated."""
+"""Changes the metadata of tables: for a plan, and their branches and tags. Each step can be repeated."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -7,13 +7,13 @@ from types import MappingProxyType
 
 from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
 
+from dagster_iceberg_spark.catalog.branches import AGAIN_AFTER_CONFLICTS, change_branch
 from dagster_iceberg_spark.catalog.damage import forget_unmade, lone_creation
 from dagster_iceberg_spark.catalog.look import find_table
 from dagster_iceberg_spark.errors import CommitConflictError, InvestigationError
 from dagster_iceberg_spark.plan.table_request import TableCreation, default_location
 from dagster_iceberg_spark.plan.write_plan import WritePlan
 from dagster_iceberg_spark.spark import sql
-from dagster_iceberg_spark.spark.branches import change_branches
 from dagster_iceberg_spark.spark.columns import functions_of
 from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.failures import translating
@@ -21,7 +21,15 @@ from dagster_iceberg_spark.spark.session import CASE_SENSITIVE, IcebergSession, 
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.schema import folded
-from dagster_iceberg_spark.table.updates import RenameColumn, SetIdentifierFields, SetSortOrder, TableUpdate
+from dagster_iceberg_spark.table.updates import (
+    BranchUpdate,
+    RenameColumn,
+    SetIdentifierFields,
+    SetProperties,
+    SetSortOrder,
+    TableUpdate,
+    TagUpdate,
+)
 
 
 def target(session: IcebergSession, plan: WritePlan) -> str:
@@ -178,3 +186,37 @@ def added_between(
         spark.sql(sql.refresh(session.catalog.name, identifier))
     ends = {"start-snapshot-id": str(since), "end-snapshot-id": str(until)}
     return spark.read.options(**ends).table(f"{name}{view}")
+
+
+def change_branches(session: IcebergSession, identifier: TableIdentifier, changes: Sequence[BranchUpdate]) -> None:
+    """Create and drop branches in order."""
+    for change in changes:
+        if not change_branch(session.catalog, identifier, change):
+            AGAIN_AFTER_CONFLICTS(_change, session, identifier, change)
+
+
+def change_tags(
+    session: IcebergSession, identifier: TableIdentifier, changes: Sequence[TagUpdate | SetProperties]
+) -> None:
+    """Set and drop tags, and set properties, one after the other."""
+    for change in changes:
+        AGAIN_AFTER_CONFLICTS(_change, session, identifier, change)
+
+
+def delete_rows(session: IcebergSession, identifier: TableIdentifier, branch: str) -> None:
+    """Delete all rows of a branch, in one commit of metadata."""
+    with translating(session.catalog, action="delete the rows of a branch of", subject=str(identifier)):
+        session.spark.sql(sql.delete_rows(session.catalog.name, identifier, branch))
+
+
+def _change(
+    session: IcebergSession, identifier: TableIdentifier, change: BranchUpdate | TagUpdate | SetProperties
+) -> None:
+    """Let Spark make the change, if it is still to be made.
+
+    If the table has no snapshot, Iceberg adds an empty one to a new branch. Its own transaction for branches does not
+    try again after a conflict (`SnapshotManager` of 1.12).
+    """
+    with translating(session.catalog, action="change the branches and tags of", subject=str(identifier)):
+        for statement in sql.change_table(session.catalog.name, identifier, [change]):
+            session.spark.sql(statement)

@@ -5,8 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
-from dagster_iceberg_spark.table.identifier import quote_part
-from dagster_iceberg_spark.table.notation import NotationError, nearest_of
+from dagster_iceberg_spark.table.identifier import NotationError, nearest_of, quote_part
 from dagster_iceberg_spark.table.schema import (
     BINARY,
     DATE,

@@ -38,7 +38,7 @@ from dagster_iceberg_spark import (
     build_release,
 )
 from dagster_iceberg_spark.catalog import transaction
-from dagster_iceberg_spark.features.releases import reverts as undos
+from dagster_iceberg_spark.features.releases import undo as undos
 from dagster_iceberg_spark.features.releases.undo import undo_run
 from tests.behaviour.maintaining import PATIENT, maintain
 from tests.lakes import Lake, error_of, frame_asset, resuming

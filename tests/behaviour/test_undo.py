@@ -15,7 +15,7 @@ from dagster_iceberg_spark import (
     build_release,
     build_undo_op,
 )
-from dagster_iceberg_spark.features.releases import reverts as undos
+from dagster_iceberg_spark.features.releases import undo as undos
 from dagster_iceberg_spark.features.releases.undo import Undo, undo_run
 from tests.lakes import Lake, frame_asset, hours_asset
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 
+from dagster_iceberg_spark.catalog.damage import leftovers
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.leftovers import leftovers
 from dagster_iceberg_spark.catalog.look import open_catalog
 from dagster_iceberg_spark.config.sql_catalog import SqlCatalog
 from tests.table.samples import TABLE

@@ -10,7 +10,7 @@ from dagster.components.core.component_tree import ComponentTreeException
 from dagster.components.testing import create_defs_folder_sandbox
 
 from dagster_iceberg_spark import ConfigurationError, SparkSqlComponent
-from dagster_iceberg_spark.features.components.sql_file import SqlFile
+from dagster_iceberg_spark.features.components.sql_assets import SqlFile
 from tests.behaviour.lineage_queries import QUERIES, TABLES
 from tests.lakes import Lake, frame_asset
 

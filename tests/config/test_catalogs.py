@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource
 from dagster_iceberg_spark.config.adls_store import AdlsStore
-from dagster_iceberg_spark.config.aws_credentials import AwsCredentials
+from dagster_iceberg_spark.config.catalog import AutomaticStore, GcsStore, HadoopStore
 from dagster_iceberg_spark.config.catalogs import (
     GlueCatalog,
     HadoopCatalog,
@@ -26,9 +26,8 @@ from dagster_iceberg_spark.config.rest_catalog import (
     RestCatalog,
     SigV4,
 )
-from dagster_iceberg_spark.config.s3_store import S3Store
+from dagster_iceberg_spark.config.s3_store import AwsCredentials, S3Store
 from dagster_iceberg_spark.config.sql_catalog import EmbeddedCatalog, SqlCatalog
-from dagster_iceberg_spark.config.stores import AutomaticStore, GcsStore, HadoopStore
 from dagster_iceberg_spark.errors import ConfigurationError
 
 CONFIGS: list[type[BaseModel]] = [

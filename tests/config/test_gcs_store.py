@@ -4,7 +4,7 @@ from typing import Any
 
 from dagster_iceberg_spark import GcsStore, SqlCatalog
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.config.stores import StoreConfig
+from dagster_iceberg_spark.config.catalog import StoreConfig
 from dagster_iceberg_spark.versions import ICEBERG_GCP_BUNDLE, SQLITE_JDBC
 
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from dagster_iceberg_spark.config.aws_credentials import AwsCredentials
 from dagster_iceberg_spark.config.catalogs import GlueCatalog
-from dagster_iceberg_spark.config.s3_store import S3Store
+from dagster_iceberg_spark.config.s3_store import AwsCredentials, S3Store
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.versions import ICEBERG_AWS_BUNDLE
 

@@ -6,7 +6,7 @@ import pytest
 
 from dagster_iceberg_spark import HadoopStore, SqlCatalog
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.config.stores import StoreConfig
+from dagster_iceberg_spark.config.catalog import StoreConfig
 from dagster_iceberg_spark.versions import SQLITE_JDBC
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from dagster_iceberg_spark import ConfigurationError, GcsStore, HadoopStore, SqlCatalog
 from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.config.stores import StoreConfig
+from dagster_iceberg_spark.config.catalog import StoreConfig
 
 
 def described(warehouse: str, store: StoreConfig, **fields: Any) -> CatalogDescription:

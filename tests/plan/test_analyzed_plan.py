@@ -1,7 +1,7 @@
 import pytest
 
 from dagster_iceberg_spark.features.lineage.plan.printed_plan import bracketed, lists_in, parse_plan, split_list
-from dagster_iceberg_spark.table.notation import NotationError
+from dagster_iceberg_spark.table.identifier import NotationError
 
 PLAN = """\
 Project [a#1, scalar-subquery#5 [] AS b#6]

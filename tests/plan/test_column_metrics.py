@@ -3,7 +3,7 @@
 import pytest
 
 from dagster_iceberg_spark.plan.binding import bind_scope
-from dagster_iceberg_spark.plan.column_metrics import advice, whole_bounds
+from dagster_iceberg_spark.plan.definition import advice, whole_bounds
 from dagster_iceberg_spark.table.schema import Schema
 from tests.table.samples import TABLE, daily, keyed, schema
 

@@ -223,6 +223,7 @@ def test_foreign_keys_and_reported_keys_are_ignored() -> None:
         ("iceberg/audits", {"a": " "}, "found ''"),
         ("iceberg/publish", "run", "expected one of step, release, found 'run'"),
         ("iceberg/maintenance", {"older_then": "1 day"}, "found 'older_then'. Hint: did you mean 'older_than'?"),
+        ("iceberg/min_file_size", "16", "expected a size, such as `512 kB` or `16 MB`, found '16'"),
         ("iceberg/retain", "forever", "expected a duration, such as `12 hours` or `7 days`, found 'forever'"),
         ("iceberg/mirror", {"mode": "registr"}, "found 'registr'. Hint: did you mean 'register'?"),
         ("iceberg/mirror", {"compression": "brotli"}, "one of snappy, zstd, gzip, none in 'compression'"),

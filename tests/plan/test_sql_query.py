@@ -1,7 +1,7 @@
 import pytest
 
 from dagster_iceberg_spark.features.components.plan.sql_query import parse_query, reference
-from dagster_iceberg_spark.table.notation import NotationError
+from dagster_iceberg_spark.table.identifier import NotationError
 
 
 @pytest.mark.parametrize(

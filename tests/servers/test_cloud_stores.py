@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dagster_iceberg_spark import AdlsStore, GcsStore, HadoopStore, SqlCatalog
-from dagster_iceberg_spark.config.stores import StoreConfig
+from dagster_iceberg_spark.config.catalog import StoreConfig
 from tests.lakes import Lake, StepError, frame_asset, free_port, open_lake
 from tests.servers.azurite import ACCOUNT, KEY, WRONG_KEY, Azurite
 from tests.servers.gcs import TOKEN, GcsServer, GuardedGcs

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pyiceberg import transforms as theirs
 from pyiceberg import types as their_types
 
-from dagster_iceberg_spark.table.notation import NotationError
+from dagster_iceberg_spark.table.identifier import NotationError
 from dagster_iceberg_spark.table.partitioning import (
     TIME_TRANSFORMS,
     TRANSFORM_SPELLINGS,

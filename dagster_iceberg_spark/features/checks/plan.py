@@ -12,8 +12,7 @@ from typing import Any, Final, TypeAlias
 from dagster_iceberg_spark.plan.values import duration, duration_text, names
 from dagster_iceberg_spark.table.audit import Audit, AuditSeverity, Condition, NotNull, Unique
 from dagster_iceberg_spark.table.change import is_news
-from dagster_iceberg_spark.table.identifier import free_name, quote_part
-from dagster_iceberg_spark.table.notation import NotationError, nearest_of
+from dagster_iceberg_spark.table.identifier import NotationError, free_name, nearest_of, quote_part
 from dagster_iceberg_spark.table.predicate import text_literal
 from dagster_iceberg_spark.table.snapshot import Snapshot
 

@@ -21,7 +21,7 @@ from dagster_iceberg_spark.features.maintenance.job import build_location_mainte
 from dagster_iceberg_spark.features.maintenance.options import MaintenancePolicy, parse_maintenance
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.resource import IcebergSparkResource
-from dagster_iceberg_spark.table.notation import NotationError
+from dagster_iceberg_spark.table.identifier import NotationError
 
 SPARK_MODEL: Final = model_of(IcebergSparkResource, leave_out=("pyspark",))
 IO_MANAGER_MODEL: Final = model_of(IcebergPySparkIOManager, leave_out=("spark",))

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from dagster_iceberg_spark.config.configuration import Configuration
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.table.notation import nearest_of
+from dagster_iceberg_spark.table.identifier import nearest_of
 
 _ValueT = TypeVar("_ValueT")
 _VARIABLE: Final = re.compile(r"\{\{\s*env\.(\w+)\s*\}\}")

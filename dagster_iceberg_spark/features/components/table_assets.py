@@ -36,8 +36,7 @@ from dagster_iceberg_spark.features.components.plan.discovered_tables import (
     partition_field,
     tables_in,
 )
-from dagster_iceberg_spark.features.watching.foreign_table import foreign_table
-from dagster_iceberg_spark.features.watching.table_sensor import build_table_sensor
+from dagster_iceberg_spark.features.watching.table_sensor import build_table_sensor, foreign_table
 from dagster_iceberg_spark.plan.history import escaped
 from dagster_iceberg_spark.resource import IcebergSparkResource
 from dagster_iceberg_spark.table.identifier import TableIdentifier

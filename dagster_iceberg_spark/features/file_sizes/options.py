@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dagster_iceberg_spark.plan.metadata_key import key
-from dagster_iceberg_spark.table.notation import NotationError
+from dagster_iceberg_spark.table.identifier import NotationError
 
 _SIZE: Final = re.compile(r"(?P<number>\d{1,9}) *(?P<unit>kB|MB|GB)", re.IGNORECASE)
 _BYTES: Final = {"kb": 10**3, "mb": 10**6, "gb": 10**9}

@@ -15,9 +15,8 @@ from dagster_iceberg_spark.catalog.look import find_table, translated_answers
 from dagster_iceberg_spark.errors import ConfigurationError, NotAnIcebergTableError, UpstreamMissingError
 from dagster_iceberg_spark.features.lineage.plan.provenance import Provenance, TableHistory
 from dagster_iceberg_spark.resource import IcebergSparkResource
-from dagster_iceberg_spark.table.identifier import TableIdentifier
+from dagster_iceberg_spark.table.identifier import NotationError, TableIdentifier
 from dagster_iceberg_spark.table.lineage import EXPIRED_SNAPSHOTS_TABLE, FIRST_ROW_ID, SEQUENCE_NUMBER, UpstreamRead
-from dagster_iceberg_spark.table.notation import NotationError
 from dagster_iceberg_spark.table.scope import PartitionScope, first_and_last, listed_keys
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState
 

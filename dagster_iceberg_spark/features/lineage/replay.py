@@ -197,7 +197,7 @@ def _branch_off(member: _Member, environment: Environment) -> None:
     drop_branch(member.io_manager, identifier, branch)
     create_branch(member.io_manager, identifier, branch, start.snapshot_id, retention_days=environment.retention_days)
     if start.is_emptied:
-        from dagster_iceberg_spark.spark.branches import delete_rows
+        from dagster_iceberg_spark.spark.tables import delete_rows
 
         delete_rows(member.io_manager.spark.iceberg_session, identifier, branch)
 

@@ -9,8 +9,13 @@ from functools import cache
 from typing import Any, Final, TypeAlias
 
 import dagster as dg
+from pyiceberg.table import Table
 
+from dagster_iceberg_spark.arrow.scan import PlannedScan
 from dagster_iceberg_spark.assets.dagster_private import recorded_events
+from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.files import data_manifests, entries_in
+from dagster_iceberg_spark.catalog.look import known_table, translated_answers
 from dagster_iceberg_spark.features.lineage.lineage_catalogs import LakeTables
 from dagster_iceberg_spark.features.lineage.observer import COPIED_COLUMNS
 from dagster_iceberg_spark.features.lineage.plan.provenance import Provenance, TableHistory
@@ -26,6 +31,38 @@ from dagster_iceberg_spark.table.predicate import In, LiteralValue, Predicate, a
 from dagster_iceberg_spark.table.schema import TIMESTAMP, TIMESTAMPTZ, IcebergType, Schema
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
+
+
+def rows_with_snapshots(
+    description: CatalogDescription, plan: ReadPlan, *, limit: int
+) -> list[tuple[dict[str, Any], int | None]]:
+    """Return rows of a plan, each with the snapshot that added its file, or None if that is not known.
+
+    Args:
+        description: The catalog.
+        plan: The plan of the read.
+        limit: The number of rows after which the search ends.
+
+    Raises:
+        CatalogUnavailableError: The catalog or the store does not respond.
+    """
+    table = known_table(description, plan.identifier, action="read", snapshot_id=plan.snapshot_id)
+    found: list[tuple[dict[str, Any], str]] = []
+    with translated_answers(description, action=f"read {plan.identifier} from"):
+        for path, batch in PlannedScan(table, plan).by_file():
+            found += [(row, path) for row in batch.slice(0, limit - len(found)).to_pylist()]
+            if len(found) >= limit:
+                break
+        added_by = _snapshots_of_files(table, plan.snapshot_id) if found else {}
+    return [(row, added_by.get(path)) for row, path in found]
+
+
+def _snapshots_of_files(table: Table, snapshot_id: int | None) -> Mapping[str, int | None]:
+    """Return the snapshot that added each data file of a snapshot."""
+    snapshot = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+    manifests = data_manifests(table, snapshot)
+    return dict(entries_in(table, manifests, lambda entry: (entry.data_file.file_path, entry.snapshot_id)))
+
 
 WHERE: Final = "--where"
 _EXACT_INTEGERS: Final = 2**53
@@ -177,8 +214,6 @@ class Explanation:
         catalog = self.tables.spark.catalog_description
         read = None if plan.snapshot_id is None else state.snapshots.get(plan.snapshot_id)
         if read is None or not _has_row_lineage(read):
-            from dagster_iceberg_spark.features.lineage.row_origins import rows_with_snapshots
-
             yield from rows_with_snapshots(catalog, plan, limit=limit)
             return
         require_pyspark()

@@ -133,7 +133,7 @@ def maintain(*, tables: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool
 
 def _maintained(tables: tuple[str, ...], options: dict[str, Any], *, dry_run: bool) -> "list[Maintained]":
     from dagster_iceberg_spark.assets.stored_tables import home_instance
-    from dagster_iceberg_spark.features.maintenance.location_maintenance import maintain_location
+    from dagster_iceberg_spark.features.maintenance.table_maintenance import maintain_location
 
     def report(line: str) -> None:
         say(line, err=True)

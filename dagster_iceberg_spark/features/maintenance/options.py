@@ -8,7 +8,7 @@ from typing import Any, Final
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.metadata_key import key
 from dagster_iceberg_spark.plan.values import boolean, duration, duration_text, names, settings
-from dagster_iceberg_spark.table.notation import NotationError
+from dagster_iceberg_spark.table.identifier import NotationError
 
 RETAIN: Final = "iceberg/retain"
 _DAY: Final = dt.timedelta(days=1)

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 import dagster as dg
 
 from dagster_iceberg_spark.assets.branch_changes import report_moved
-from dagster_iceberg_spark.assets.dagster_private import has_ended
+from dagster_iceberg_spark.assets.dagster_private import children_in, has_ended
+from dagster_iceberg_spark.assets.stored_tables import stored_members, tables_of_assets
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
 from dagster_iceberg_spark.catalog.look import look
-from dagster_iceberg_spark.errors import CommitConflictError, IcebergSparkError
+from dagster_iceberg_spark.errors import CommitConflictError, IcebergSparkError, in_words
 from dagster_iceberg_spark.features.maintenance.file_sizes import table_files
 from dagster_iceberg_spark.features.maintenance.health_reports import maintenance_of, policy_of
 from dagster_iceberg_spark.features.maintenance.lock import (
@@ -22,6 +23,7 @@ from dagster_iceberg_spark.features.maintenance.lock import (
     is_abandoned,
     is_process,
     locks_in,
+    process_name,
 )
 from dagster_iceberg_spark.features.maintenance.options import MaintenancePolicy
 from dagster_iceberg_spark.features.maintenance.plan.actions import (
@@ -301,9 +303,9 @@ class TableMaintenance:
         from dagster_iceberg_spark.catalog.branches import change_tags
 
         if not change_tags(self.readers.catalog, self.identifier, changes):
-            from dagster_iceberg_spark.spark import branches
+            from dagster_iceberg_spark.spark import tables
 
-            branches.change_tags(self.io_manager.spark.iceberg_session, self.identifier, changes)
+            tables.change_tags(self.io_manager.spark.iceberg_session, self.identifier, changes)
 
     def _conflict(self, found: str) -> CommitConflictError:
         return CommitConflictError.refusing(
@@ -335,3 +337,44 @@ def table_maintenance(
     if chosen is None:
         return None
     return TableMaintenance(io_manager, tuple(specs), io_manager.table_of(specs[0]), chosen, readers, run_id, report)
+
+
+def maintain_location(
+    definitions: dg.Definitions,
+    tables: Collection[str] = (),
+    *,
+    dry_run: bool,
+    instance: dg.DagsterInstance | None,
+    report: Callable[[str], None],
+    policy: MaintenancePolicy | None = None,
+) -> Iterator[Maintained]:
+    """Maintain the tables of a code location's assets, or those with these names, one after the other.
+
+    Args:
+        definitions: The code location.
+        tables: The names of the tables, or none for all.
+        dry_run: Whether to plan only, and to change nothing.
+        instance: The Dagster instance whose runs count, or None for none.
+        report: Writes a line about progress.
+        policy: What is kept, and the thresholds.
+
+    An error of a table does not stop the others: it is in what was done.
+
+    Raises:
+        ConfigurationError: The code location has no IO manager of this package.
+    """
+    run_id = process_name()
+    with stored_members(definitions, action="maintain the tables of") as members:
+        readers: dict[object, Readers] = {}
+        downstream = children_in(definitions.resolve_asset_graph())
+        for table in tables_of_assets(members, tables):
+            catalog = table.io_manager.spark.catalog_description
+            known = readers.setdefault(catalog.identity, Readers(catalog, instance, downstream=downstream, warn=report))
+            try:
+                maintenance = table_maintenance(
+                    table.io_manager, table.specs, policy or MaintenancePolicy(), known, run_id=run_id, report=report
+                )
+                if maintenance is not None:
+                    yield maintenance.maintain(dry_run=dry_run)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the other tables are maintained
+                yield Maintained(table.identifier, error=in_words(error))

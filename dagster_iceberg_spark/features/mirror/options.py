@@ -6,8 +6,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from dagster_iceberg_spark.plan.metadata_key import key, read_metadata
 from dagster_iceberg_spark.plan.values import one_of, settings, text
-from dagster_iceberg_spark.table.identifier import TableIdentifier
-from dagster_iceberg_spark.table.notation import NotationError
+from dagster_iceberg_spark.table.identifier import NotationError, TableIdentifier
 
 MIRROR: Final = "iceberg/mirror"
 MIRROR_STATE: Final = "iceberg/mirror_state"

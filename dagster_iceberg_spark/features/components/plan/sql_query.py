@@ -8,8 +8,7 @@ import sqlglot
 from sqlglot import expressions as syntax
 from sqlglot.errors import SqlglotError
 
-from dagster_iceberg_spark.table.identifier import quote_part
-from dagster_iceberg_spark.table.notation import NotationError
+from dagster_iceberg_spark.table.identifier import NotationError, quote_part
 
 _DIALECT: Final = "spark"
 _REFERENCE: Final = "ref "

@@ -22,7 +22,7 @@ from dagster_iceberg_spark.features.lineage.plan.column_origins import (
 )
 from dagster_iceberg_spark.features.lineage.plan.printed_plan import Operator, bracketed, lists_in, split_list
 from dagster_iceberg_spark.plan.incremental import CHANGE_COLUMNS
-from dagster_iceberg_spark.table.notation import NotationError
+from dagster_iceberg_spark.table.identifier import NotationError
 
 _METADATA_COLUMNS: Final = frozenset(
     (

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Final, TypeAlias
 
 from dagster_iceberg_spark.features.lineage.plan.printed_plan import SEPARATOR, bracketed, split_list
-from dagster_iceberg_spark.table.notation import NotationError
+from dagster_iceberg_spark.table.identifier import NotationError
 
 _ALIAS: Final = " AS "
 _REFERENCE: Final = re.compile(r"#(\d+)L?")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from dagster_iceberg_spark.table.notation import NotationError
+from dagster_iceberg_spark.table.identifier import NotationError
 
 _MARK: Final = re.compile(r"((?:   |:  )*)(?::- |\+- )(?=[A-Z])")
 _NAME: Final = re.compile(r"[A-Za-z0-9]+")
