@@ -37,8 +37,9 @@ ui: setup .dagster_home/dagster.yaml ## Open the example in Dagster's UI
 PYTEST := -m pytest -n 2 --dist loadgroup
 LOCAL := $(PYTEST) --ignore=tests/servers
 
+# FEATURE=mirror runs the tests of one feature.
 test: setup ## Run what shows in three minutes that the package works, before every commit
-	@$(BIN)/python $(LOCAL) -m "not slow and not full and not server" $(ARGS)
+	@$(BIN)/python $(LOCAL) -m "not slow and not full and not server" $(FEATURE:%=tests/features/%) $(ARGS)
 
 test-quick: setup ## Run the tests that need no JVM: half a minute
 	@$(BIN)/python $(LOCAL) -m "not spark and not slow and not full and not server" $(ARGS)
@@ -64,7 +65,7 @@ test-versions: $(TEST_SPARKS) ## Run what differs with older versions of Spark, 
 $(TEST_SPARKS): test-spark-%: setup
 	@bash scripts/setup.sh spark $*
 	@PATH="$(CURDIR)/.venv-spark-$*/bin:$$PATH" VIRTUAL_ENV="$(CURDIR)/.venv-spark-$*" .venv-spark-$*/bin/python \
-		$(PYTEST) -m "versions and not slow" tests/behaviour $(ARGS)
+		$(PYTEST) -m "versions and not slow" tests/core/behaviour tests/features $(ARGS)
 
 test-long: setup ## Run what CI leaves out: all cases on both engines and all catalogs, long histories, many crashes
 	@$(BIN)/python $(PYTEST) -m slow $(ARGS)

@@ -12,8 +12,8 @@ import pytest
 from dagster_iceberg_spark import SqlCatalog
 from dagster_iceberg_spark.catalog.look import open_catalog
 from tests import combinations_page
-from tests.behaviour import spark_versions
 from tests.combinations_page import PAGE
+from tests.core.behaviour import spark_versions
 from tests.lakes import Lake, open_lake
 from tests.servers import combinations
 from tests.servers.azurite import Azurite

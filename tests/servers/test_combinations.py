@@ -31,7 +31,7 @@ from dagster_iceberg_spark.features.maintenance import spark as maintenance
 from dagster_iceberg_spark.features.releases import release_step as step
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.table.identifier import TableIdentifier
-from tests.behaviour.maintaining import AT_ONCE, figures, maintain
+from tests.features.maintenance.maintaining import AT_ONCE, figures, maintain
 from tests.lakes import (
     SPARK_CONF,
     Before,

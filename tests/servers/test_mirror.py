@@ -9,7 +9,7 @@ import pytest
 
 from dagster_iceberg_spark import DuckLakeMirror
 from dagster_iceberg_spark.features.mirror.options import MirrorMode
-from tests.behaviour.mirroring import duckdb_of, in_order, state_of
+from tests.features.mirror.mirroring import duckdb_of, in_order, state_of
 from tests.lakes import error_of, frame_asset, metadata_of, open_lake
 from tests.servers import combinations
 from tests.servers.postgresql import PASSWORD, PostgreSqlServer
