@@ -11,6 +11,7 @@ import dagster_iceberg_spark
 FEATURES = Path(dagster_iceberg_spark.__file__).parent / "features"
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_the_main_job_runs_without_each_feature() -> None:
     script = Path(__file__).with_name("without_features.py")

@@ -21,6 +21,7 @@ def test_other_values_are_refused(value: Any) -> None:
         metadata_for_table(min_file_size=value)
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize(("files", "wanted", "warns"), [(12, "1 MB", True), (12, "1 kB", False), (9, "1 MB", False)])
 def test_many_small_files_cause_a_warning(lake: Lake, files: int, wanted: str, *, warns: bool) -> None:
     metadata = {"iceberg/partition_by": ["v"], "iceberg/min_file_size": wanted}
@@ -31,6 +32,7 @@ def test_many_small_files_cause_a_warning(lake: Lake, files: int, wanted: str, *
     assert 500 < metadata_of(result, "t")[AVERAGE_FILE_BYTES] < 10_000
 
 
+@pytest.mark.spark
 @pytest.mark.full
 def test_an_asset_that_names_no_size_has_no_metadata_of_it(lake: Lake) -> None:
     result = lake.materialize(frame_asset("t", "select 1 as v"))
