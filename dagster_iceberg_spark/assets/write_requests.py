@@ -122,7 +122,13 @@ def write_request(
     scope = asset_scope(context, definition, subject)
     spec = context.asset_spec if asset_key and facts else None
     if spec is not None and spec.partitions_def is not None and scope.is_whole_table:
-        raise _without_partitions(subject)
+        raise PartitioningError.refusing(
+            "write",
+            subject,
+            expected="a run of some of the asset's partitions",
+            found="a run without partitions",
+            hint="pass `partition_key` to `dg.materialize`. Dagster treats an empty key as none.",
+        )
     output = "/".join(
         asset_key.path if asset_key else filter(None, (context.step_key, context.name, context.mapping_key))
     )
@@ -178,20 +184,6 @@ def write_request(
         announce=partial(announce, facts, str(identifier)),
         earlier_attempts=partial(earlier_attempts, facts, candidates),
         audit_samples=audit_samples,
-    )
-
-
-def _without_partitions(subject: str) -> PartitioningError:
-    """A run of a partitioned asset has no partition key, and would replace all partitions.
-
-    Dagster's launchers require a partition key. `dg.materialize` does not, and treats an empty key as none.
-    """
-    return PartitioningError.refusing(
-        "write",
-        subject,
-        expected="a run of some of the asset's partitions",
-        found="a run without partitions",
-        hint="pass `partition_key` to `dg.materialize`. Dagster treats an empty key as none.",
     )
 
 

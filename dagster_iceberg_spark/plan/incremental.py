@@ -263,7 +263,14 @@ def refuse_loss(options: WriteOptions, materialization: Materialization, identif
     )
     if _replaces(options) and not has_all:
         strategy = f" ({options.merge.strategy})" if options.write_disposition == "merge" else ""
-        raise _replaced_by_changes(str(identifier), names, f"{options.write_disposition!r}{strategy}")
+        raise ConfigurationError.refusing(
+            "write",
+            str(identifier),
+            expected=f"an asset that adds to its table what it makes of the changes of {names}",
+            found=f"`iceberg/write_disposition` {options.write_disposition!r}{strategy}, which removes what was made of "
+            "earlier ones",
+            hint="use `append` or `merge`, or read the asset's own rows of the run's partitions too.",
+        )
 
 
 def refuse_consumed(
@@ -360,14 +367,3 @@ def _holds(read: UpstreamRead, scope: PartitionScope) -> bool:
 
 def _shown(described: str | None) -> str:
     return "all rows" if described is None else f"the partitions {described}"
-
-
-def _replaced_by_changes(subject: str, assets: str, disposition: str) -> ConfigurationError:
-    """Rows made from changes would replace rows made from earlier changes."""
-    return ConfigurationError.refusing(
-        "write",
-        subject,
-        expected=f"an asset that adds to its table what it makes of the changes of {assets}",
-        found=f"`iceberg/write_disposition` {disposition}, which removes what was made of earlier ones",
-        hint="use `append` or `merge`, or read the asset's own rows of the run's partitions too.",
-    )

@@ -156,7 +156,13 @@ def _start(directory: Path, static: Mapping[str, str], fingerprint: str, idle_se
     while not _answers(state.port):
         if watch.poll() is not None or time.monotonic() > deadline:
             watch.terminate()
-            raise _failed_local_start(_log_tail(directory / f"{state.name}.log", state.token))
+            raise SparkEnvironmentError.refusing(
+                "start",
+                "the local Spark Connect server",
+                expected="a server that answers",
+                found=f"a log that ends with\n{_log_tail(directory / f'{state.name}.log', state.token)}\n",
+                hint="check Java and `spark_config`.",
+            )
         time.sleep(0.1)
     _write_private(directory / "server.json", json.dumps(asdict(state)))
     return state
@@ -183,14 +189,3 @@ def _escaped(value: str) -> str:
 def _log_tail(log: Path, token: str) -> str:
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     return "\n".join(lines[-_LOG_LINES:]).replace(token, "***") or "no log"
-
-
-def _failed_local_start(log: str) -> SparkEnvironmentError:
-    """Return the error of a local server that did not start."""
-    return SparkEnvironmentError.refusing(
-        "start",
-        "the local Spark Connect server",
-        expected="a server that answers",
-        found=f"a log that ends with\n{log}\n",
-        hint="check Java and `spark_config`.",
-    )

@@ -184,7 +184,13 @@ def _server_url(settings: SessionSettings) -> str | None:
     if settings.endpoint is not None:
         address = settings.endpoint()
         if not str(address).startswith("sc://"):
-            raise _no_address(type(address).__name__)
+            raise SparkEnvironmentError.refusing(
+                "open",
+                "the Spark session",
+                expected="an address `sc://host:port` from the function given as `remote`",
+                found=f"another value of type {type(address).__name__}",
+                hint="return the address as a string.",
+            )
         return address
     if not settings.uses_local_server:
         return settings.remote
@@ -362,7 +368,14 @@ def _launch(settings: SessionSettings) -> SparkSession:
         return builder.getOrCreate()
     except (*ENGINE_ERRORS, OSError, RuntimeError) as error:
         found = settings.catalog.redact(str(error).splitlines()[0] if str(error) else type(error).__name__)
-        raise _failed_start(found) from error
+        raise SparkEnvironmentError.refusing(
+            "start",
+            "Spark",
+            expected="a JVM that starts",
+            found=found,
+            hint="read the JVM's own output above. Without network, set `jars` to `provided` and `spark.jars` to local "
+            "files.",
+        ) from error
 
 
 def _remote_session(settings: SessionSettings, remote: str) -> SparkSession:
@@ -561,18 +574,6 @@ def _address(remote: str) -> str:
     return f"{parts.scheme}://{parts.hostname}:{parts.port or _CONNECT_PORT}"
 
 
-def _failed_start(found: str) -> SparkEnvironmentError:
-    """The JVM does not start."""
-    return SparkEnvironmentError.refusing(
-        "start",
-        "Spark",
-        expected="a JVM that starts",
-        found=found,
-        hint="read the JVM's own output above. Without network, set `jars` to `provided` and `spark.jars` to local "
-        "files.",
-    )
-
-
 def _other_catalog(name: str, key: str, *, wanted: str, found: str) -> SparkEnvironmentError:
     """The session has another catalog of that name: what one engine writes, the other would not see."""
     return SparkEnvironmentError.refusing(
@@ -581,15 +582,4 @@ def _other_catalog(name: str, key: str, *, wanted: str, found: str) -> SparkEnvi
         expected=f"`{key}` {wanted!r}, as the resource's `catalog` says",
         found=repr(found),
         hint="give both the same settings, or the resource's catalog another `name`.",
-    )
-
-
-def _no_address(found: str) -> SparkEnvironmentError:
-    """Return the error of a function given as `remote` that returns no address."""
-    return SparkEnvironmentError.refusing(
-        "open",
-        "the Spark session",
-        expected="an address `sc://host:port` from the function given as `remote`",
-        found=f"another value of type {found}",
-        hint="return the address as a string.",
     )

@@ -327,7 +327,13 @@ def undo_snapshots(
         stack.pop_all()  # the catalog may make a commit whose answer is lost
     made, is_atomic = commit_in_order(description, commits, done="Undid", report=report)
     if made < len(commits):
-        raise _moved(commits[made].identifier)
+        raise CommitConflictError.refusing(
+            "undo",
+            str(commits[made].identifier),
+            expected="the table as it was a moment ago",
+            found="a commit of another writer since",
+            hint="try again.",
+        )
     heads = {commit.identifier: next(iter(commit.published.values())).snapshot_id for commit in commits}
     return heads, is_atomic
 
@@ -411,15 +417,4 @@ def _needs_engine(identifier: TableIdentifier) -> ConfigurationError:
         found="a table of format 3, in a directory or with delete files, a new partition spec, or files that "
         "compaction has rewritten",
         hint="run the assets again instead, or roll the table back with `CALL system.rollback_to_snapshot`.",
-    )
-
-
-def _moved(identifier: TableIdentifier) -> CommitConflictError:
-    """Another writer has committed in the meantime."""
-    return CommitConflictError.refusing(
-        "undo",
-        str(identifier),
-        expected="the table as it was a moment ago",
-        found="a commit of another writer since",
-        hint="try again.",
     )
