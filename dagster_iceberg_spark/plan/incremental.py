@@ -267,8 +267,8 @@ def refuse_loss(options: WriteOptions, materialization: Materialization, identif
             "write",
             str(identifier),
             expected=f"an asset that adds to its table what it makes of the changes of {names}",
-            found=f"`iceberg/write_disposition` {options.write_disposition!r}{strategy}, which removes what was made of "
-            "earlier ones",
+            found=f"`iceberg/write_disposition` {options.write_disposition!r}{strategy}, which removes what was "
+            "made of earlier ones",
             hint="use `append` or `merge`, or read the asset's own rows of the run's partitions too.",
         )
 
