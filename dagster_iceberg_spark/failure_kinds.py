@@ -94,13 +94,17 @@ class FailureKind(Enum):
     )
 
     # The commit
-    COMMIT_CONFLICT = (CommitConflictError, "no other writer to change the table meanwhile", "run the asset again.")
+    COMMIT_CONFLICT = (
+        CommitConflictError,
+        "no other writer to change the table at the same time",
+        "run the asset again.",
+    )
     ROWS_CHANGED = (CommitConflictError, "the rows that the batch was compared with", "run the asset again.")
     TABLE_VANISHED = (CommitConflictError, "the table that was there a moment ago", "run the asset again.")
     COMMIT_OUTCOME_UNKNOWN = (CommitOutcomeUnknownError, "an answer to the commit")
     CONNECTION_LOST = (CommitOutcomeUnknownError, "an answer from the Spark Connect server")
     SESSION_ENDED = _unavailable(
-        "a Spark Connect server that has not restarted meanwhile", "run the asset again: it gets a new session."
+        "a Spark Connect server that has not restarted since", "run the asset again: it gets a new session."
     )
 
     # The installation
@@ -262,7 +266,7 @@ class FailureKind(Enum):
         InvestigationError,
         "every file that the table's metadata names",
         (
-            "if its snapshot has expired meanwhile, run it again. If the file exists, let the user that runs Spark "
+            "if its snapshot has expired since, run it again. If the file exists, let the user that runs Spark "
             "and this process see its directory. Otherwise bring it back from a backup, or roll the table back to a "
             "snapshot that does not need it. If that is not possible, drop the table from the catalog and materialize "
             "its asset again."

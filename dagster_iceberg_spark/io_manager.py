@@ -24,7 +24,7 @@ class IcebergPySparkIOManager(TableIOManager):
 
     column_lineage: bool = Field(
         default=True,
-        description="Whether a materialization reports which columns of which upstream assets each column is made of "
+        description="Whether a materialization reports the upstream columns that each column is derived from "
         "(`dagster/column_lineage`), from the plan of the DataFrame.",
     )
     metrics: MetricsConfig = Field(

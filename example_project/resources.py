@@ -13,7 +13,7 @@ LAKE = Path(os.environ.get("NYC_LAKE", CHECKOUT / "lake")).absolute()
 
 
 def mirror_in(lake: Path) -> DuckLakeMirror:
-    """Return the mirror beside the catalog: no row is copied, because its tables are made of Iceberg's own files.
+    """Return the mirror beside the catalog: no row is copied, because its tables are derived from Iceberg's own files.
 
     Args:
         lake: The directory of the catalog.

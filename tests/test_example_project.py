@@ -232,7 +232,7 @@ def test_the_delays_report_the_columns_that_theirs_are_made_of(project: Project)
 
 
 def origins_in(materialization: dg.AssetMaterialization) -> dict[str, str]:
-    """Return the columns of upstream assets that each column is made of."""
+    """Return the columns of upstream assets that each column is derived from."""
     lineage: Any = materialization.metadata["dagster/column_lineage"].value
     return {
         column: " ".join(f"{dep.asset_key.to_user_string()}.{dep.column_name}" for dep in deps)

@@ -36,7 +36,7 @@ _PAGE: Final = 1000
 class StepFacts:
     """The step that handles an output or loads an input. Attempts count from 0.
 
-    The root run is the first of the runs that execute the same run again, or the run itself.
+    The root run is the first of the runs that re-execute the same run, or the run itself.
     """
 
     run_id: str
@@ -145,7 +145,7 @@ def has_failed_blocking_check(instance: dg.DagsterInstance, run_id: str, asset_k
 
 
 def root_run_of(run: dg.DagsterRun) -> str:
-    """Return the id of the first of the runs that execute the same run again, or of the run itself."""
+    """Return the id of the first of the runs that re-execute the same run, or of the run itself."""
     return run.tags.get(ROOT_RUN_TAG, run.run_id)
 
 
@@ -174,7 +174,7 @@ def copied_instance(
 
 
 def _parents(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Yield the runs that a run with these tags executes again, nearest first, each with the tags that name it."""
+    """Yield the runs that a run with these tags re-executes, nearest first, each with the tags that name it."""
     found = set[str]()
     while (parent := tags.get(PARENT_RUN_TAG)) is not None and parent not in found:
         found.add(parent)
@@ -217,7 +217,7 @@ def oldest_run_in_progress(instance: dg.DagsterInstance, *, besides: str | None 
 
 
 def resumable_runs(instance: dg.DagsterInstance, since: dt.datetime) -> list[RecentRun]:
-    """Return the runs that have ended early since, and that no other run has executed again."""
+    """Return the runs that have ended early since, and that no other run has re-executed."""
     failed = instance.get_run_records(dg.RunsFilter(statuses=_ENDED_EARLY, updated_after=since))
     later = instance.get_run_records(dg.RunsFilter(updated_after=since))
     repeated = {record.dagster_run.tags.get(PARENT_RUN_TAG) for record in later}

@@ -50,7 +50,7 @@ class StoredAsset:
 
 
 def stored_assets_in(assets: Iterable[dg.AssetsDefinition | dg.AssetSpec]) -> list[StoredAsset]:
-    """Return the assets with the keys of their IO managers. Tables that nobody writes here are given as specs."""
+    """Return the assets with the keys of their IO managers. Tables that are not written here are given as specs."""
     found = []
     for item in assets:
         if isinstance(item, dg.AssetSpec):

@@ -157,7 +157,7 @@ def write_request(
                     subject,
                     expected="`iceberg/publish`: `release`, because this step has read staged rows of "
                     f"{read.asset_key}",
-                    found="`step`: the rows would be published before those that they were made from",
+                    found="`step`: the rows would be published before those that they were derived from",
                     hint="add the asset to the release, or let it depend on the release instead.",
                 )
     staging = None

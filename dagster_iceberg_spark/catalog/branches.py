@@ -1,6 +1,6 @@
 """Changes branches and tags through pyiceberg, without a JVM.
 
-The change does not depend on what other writers commit meanwhile, so a conflict with them needs no new plan.
+The change does not depend on what other writers commit concurrently, so a conflict with them needs no new plan.
 """
 
 import random

@@ -119,8 +119,7 @@ def bring_back(
         str(state.identifier),
         expected=f"the snapshots that others have committed upon snapshot {committed.snapshot_id} to stay",
         found=f"{ids} out of the history, because Iceberg took a repeated answer for a conflict",
-        hint="make it current again with `CALL system.set_current_snapshot`, then execute the run again from its "
-        "failure.",
+        hint="make it current again with `CALL system.set_current_snapshot`, then re-execute the run from its failure.",
     )
     target = displaced[0].snapshot_id if len(displaced) == 1 else None
     _make_current(description, state, target, head=committed, branch=branch, refusal=refusal)

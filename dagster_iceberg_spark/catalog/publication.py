@@ -107,7 +107,7 @@ def publish(
     """Publish the members, or none of them if the catalog can commit several tables at one instant.
 
     `published` has the snapshots that an earlier attempt has published, by the ids of the staged ones. Without
-    transactions, a member is published after those that it was made from, and an attempt that is interrupted has
+    transactions, a member is published after those that it was derived from, and an attempt that is interrupted has
     published the first members. The next attempt publishes the others.
 
     Raises:
@@ -165,7 +165,7 @@ def _chosen(
         commit = _rebased(description, table, state, rows, published) if in_python else None
         if commit is not None:
             return "rebase", commit
-        # The next incremental read goes on from the ids in the lineage.
+        # The next incremental read continues from the ids in the lineage.
         if how == "rebase" or any(changes_read(snapshot.summary) for snapshot in rows.snapshots):
             raise overtaken(state.identifier, rows.staging.target)
     same = {item.snapshot_id: PublishedSnapshot(item.snapshot_id, is_moved=False) for item in rows.snapshots}

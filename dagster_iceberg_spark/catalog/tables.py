@@ -56,7 +56,7 @@ def readable_tables(
         except NotAnIcebergTableError:
             continue
         except IcebergSparkError as error:
-            warn(f"Nobody knows what {identifier} still needs, or was made from. {error}")
+            warn(f"Cannot determine what {identifier} still needs, or was derived from. {error}")
             unread.append(str(identifier))
             continue
         if state is not None:

@@ -1,1 +1,1 @@
-"""The check of a catalog and a session, step by step, before an asset needs them."""
+"""Decides whether a catalog and a session can do what assets need. Everything that the check creates, it drops."""

@@ -1,1 +1,1 @@
-"""The command line: `dagster-iceberg-spark`."""
+"""Decides which code locations and catalogs a command is about. The commands of features stand in their folders."""

@@ -161,7 +161,7 @@ def agreed(positions: Sequence[Position | None], now: UpstreamRead) -> Position:
     ends = sorted(str(read.snapshot_id or read.since or "nothing") for read in reads)
     return unclear or (
         f"what the step makes, parts of which have not read equally far: {', '.join(ends)} (a run that failed between "
-        "them is executed again from its failure)"
+        "them is re-executed from its failure)"
     )
 
 
@@ -268,7 +268,7 @@ def refuse_loss(options: WriteOptions, materialization: Materialization, identif
             str(identifier),
             expected=f"an asset that adds to its table what it makes of the changes of {names}",
             found=f"`iceberg/write_disposition` {options.write_disposition!r}{strategy}, which removes what was "
-            "made of earlier ones",
+            "derived from earlier ones",
             hint="use `append` or `merge`, or read the asset's own rows of the run's partitions too.",
         )
 

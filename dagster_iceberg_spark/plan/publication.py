@@ -246,7 +246,7 @@ def _other_history(identifier: TableIdentifier, staging: Staging) -> CommitConfl
         str(identifier),
         expected=f"the staged branch {staging.branch!r} to hold one snapshot on top of a snapshot of "
         f"{staging.target!r}",
-        found="another history: somebody has replaced the table, rolled it back or written to the branch",
+        found="another history: another writer has replaced the table, rolled it back or written to the branch",
         hint="run the asset again.",
     )
 
@@ -323,7 +323,7 @@ class Member:
 
     @property
     def reads(self) -> tuple[UpstreamRead, ...]:
-        """The inputs that the rows were made from."""
+        """The inputs that the rows were derived from."""
         return tuple(read for snapshot in self.rows.snapshots for read in _reads_of(snapshot))
 
 
@@ -344,7 +344,7 @@ class PublishedSnapshot:
 
 
 def in_order(members: Sequence[Member]) -> tuple[Member, ...]:
-    """Return the members, each after those that it was made from."""
+    """Return the members, each after those that it was derived from."""
     by_table = {str(member.state.identifier): member for member in members}
     sources = {
         table: {read.table for read in member.reads} & by_table.keys() - {table} for table, member in by_table.items()
@@ -356,7 +356,7 @@ def in_order(members: Sequence[Member]) -> tuple[Member, ...]:
 
 
 def refuse_outdated(members: Sequence[Member], published: Mapping[int, PublishedSnapshot]) -> None:
-    """Reject a member that was made from staged rows which have been staged again since.
+    """Reject a member that was derived from staged rows which have been staged again since.
 
     `published` has the snapshots that are published already, by the ids of the staged ones.
     """
@@ -372,8 +372,8 @@ def refuse_outdated(members: Sequence[Member], published: Mapping[int, Published
                 raise UpstreamMissingError.refusing(
                     "publish",
                     member.asset,
-                    expected=f"rows that were made from the staged rows of {source.asset}",
-                    found=f"rows that were made from its snapshot {read.snapshot_id}, after which it was staged again",
+                    expected=f"rows derived from the staged rows of {source.asset}",
+                    found=f"rows derived from its snapshot {read.snapshot_id}, after which it was staged again",
                     hint=f"materialize {member.asset} in this run again.",
                 )
 
@@ -381,7 +381,7 @@ def refuse_outdated(members: Sequence[Member], published: Mapping[int, Published
 def published_upstream(staged: Snapshot, published: Mapping[int, PublishedSnapshot]) -> str | None:
     """Return a snapshot's inputs by the ids of the published snapshots, or None if these are the ids that it has.
 
-    An incremental read goes on from the published snapshot. What others have committed before it would never be read.
+    An incremental read continues from the published snapshot. What others have committed before it would never be read.
 
     Raises:
         CommitConflictError: Others have committed to a table that was read incrementally.

@@ -74,7 +74,7 @@ class WriteRequest:
     def searched(self) -> tuple[tuple[str, tuple[TokenCandidate, ...]], ...]:
         """The branches that may hold what an earlier attempt committed, each with the tokens to look for.
 
-        What another run has staged, and nobody has published, is not taken over: its rows may have failed an audit.
+        What another run has staged, and no run has published, is not adopted: its rows may have failed an audit.
         """
         staging = self.table.staging
         if staging is None:

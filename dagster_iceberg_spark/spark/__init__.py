@@ -1,4 +1,4 @@
-"""All effects on tables, through Spark's public API, for classic sessions and Spark Connect alike.
+"""All effects on tables by an engine, through Spark's public API, for classic sessions and Spark Connect alike.
 
 `commit.py` runs one materialization: it looks, resumes, plans, prepares (`tables.py`) and writes (`writer.py`,
 `merge.py`). `outcome.py` finds out what became of a commit. `sql.py` (statements) and `expressions.py` are the only

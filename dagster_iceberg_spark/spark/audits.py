@@ -206,7 +206,7 @@ def _enclosed(condition: str) -> str:
 def query_of(
     session: IcebergSession, request: WriteRequest, result: AuditResult, *, rows: AuditedRows, branch: str
 ) -> str:
-    """Return the query with which a person looks at the staged rows, or at those that fail an audit of each row."""
+    """Return a query to inspect the staged rows, or those that fail an audit of each row, for error messages."""
     name = sql.table_name(session.catalog.name, request.identifier, branch)
     if _PLAIN_NAME.fullmatch(name):
         name = name.replace("`", "")

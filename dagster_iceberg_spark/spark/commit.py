@@ -292,7 +292,7 @@ class _Attempts:
             raise self._with_what_is_left(failure, plan) from error
 
     def _translated(self, error: Exception) -> errors.IcebergSparkError:
-        """Return the engine's error as the package's. Raise a conflict if the staged branch has gone.
+        """Return the engine's error as the package's. Raise a conflict if the staged branch was dropped.
 
         In a catalog that keeps no branches, the branch of the second attempt has gone too. If there is only one
         attempt, the engine's error stands, because it cannot be told from that of such a catalog.

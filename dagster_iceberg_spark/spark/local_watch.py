@@ -29,7 +29,7 @@ def main(directory: Path, name: str, idle_seconds: float, command: list[str]) ->
         _watch(server, directory, name, idle_seconds)
         _forget(directory, name)
     except FileNotFoundError:
-        pass  # someone has removed the directory, and nobody can find the server any more
+        pass  # someone has removed the directory, and no process can find the server any more
     finally:
         _stop(server)
     return server.returncode
@@ -52,7 +52,7 @@ def _watch(server: "subprocess.Popen[Any]", directory: Path, name: str, idle_sec
                 continue
             if is_current:
                 (directory / "server.json").unlink()
-            _stop(server)  # while the lock is held: nobody finds a server that is ending
+            _stop(server)  # while the lock is held: no process finds a server that is ending
 
 
 def _forget(directory: Path, name: str) -> None:

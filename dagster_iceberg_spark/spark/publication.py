@@ -78,7 +78,7 @@ class StagedWrite:
 
         Raises:
             AuditFailedError: The rows fail an audit.
-            CommitConflictError: Another writer has changed the rows meanwhile.
+            CommitConflictError: Another writer has changed the rows concurrently.
         """
         began, request, staged = time.monotonic(), self.request, commit.snapshot
         options, scope = request.table.options, request.materialization.scope
@@ -123,7 +123,7 @@ class StagedWrite:
         return done, None if published is None else after
 
     def require_branch(self, failure: IcebergSparkError) -> None:
-        """Raise a conflict if the staged branch has gone during a write that failed, because snapshots were expired.
+        """Raise a conflict if the staged branch was dropped during a write that failed, because snapshots were expired.
 
         A new branch is as old as the snapshot that it starts at.
         """

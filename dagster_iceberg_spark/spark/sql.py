@@ -72,12 +72,12 @@ def delete_rows(catalog: str, identifier: TableIdentifier, branch: str) -> str:
 
 
 def rows_where(table: str, condition: str | None = None) -> str:
-    """Return the query with which a person looks at all rows, or at those that meet a condition."""
+    """Return a query to inspect all rows, or those that meet a condition, for messages."""
     return f"SELECT * FROM {table}" + ("" if condition is None else f" WHERE {condition}")
 
 
 def repeated_rows(table: str, columns: Sequence[str], condition: str | None = None) -> str:
-    """Return the query with which a person looks at the values of columns that several rows have."""
+    """Return a query to inspect the values of columns that several rows have, for messages."""
     keys, where = ", ".join(map(quote, columns)), "" if condition is None else f" WHERE {condition}"
     return f"SELECT {keys}, count(*) FROM {table}{where} GROUP BY {keys} HAVING count(*) > 1"
 

@@ -1,1 +1,1 @@
-"""The vocabulary: identifiers, schemas, partition specs, scopes, snapshots, updates, lineage. Standard library only."""
+"""The vocabulary: identifiers, schemas, partition specs, scopes, snapshots, updates, lineage. Only values."""

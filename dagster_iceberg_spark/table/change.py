@@ -24,7 +24,7 @@ Reason: TypeAlias = Literal["start", "compaction", "retention", "undo", "materia
 | retention | has deleted rows that their asset does not retain any longer |
 | undo | has taken back what other snapshots changed |
 | materialization | is that of an asset, in this Dagster instance or in another one |
-| other writer | was made by somebody else |
+| other writer | was made by another writer |
 """
 
 _CHANGED_FILES: Final = ("added-data-files", "deleted-data-files", "added-delete-files", "removed-delete-files")
@@ -80,10 +80,10 @@ def may_take_over_rows(snapshot: Snapshot) -> bool:
 
 
 def is_news(snapshot: Snapshot) -> bool:
-    """Return whether what was made of a table's rows may be out of date.
+    """Return whether what was derived from a table's rows may be out of date.
 
-    The end of their retention is no news: what was made of the rows stays right. The rows that such a snapshot had to
-    write again, because they shared a file with those that ended, are not new either.
+    The end of their retention is no news: what was derived from the rows stays right. The rows that such a snapshot had
+    to write again, because they shared a file with those that ended, are not new either.
     """
     return may_change_rows(snapshot) and reason_of(snapshot) != "retention"
 

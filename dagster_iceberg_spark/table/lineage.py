@@ -142,7 +142,7 @@ class UpstreamRead:
 
 @dataclass(frozen=True, slots=True)
 class Materialization:
-    """The lineage of one materialization. The asset key of an op's output is made of its step and output names."""
+    """The lineage of one materialization. The asset key of an op's output consists of its step and output names."""
 
     asset_key: str
     run_id: str
@@ -247,7 +247,7 @@ def with_forgotten_reads(document: str, reads: Iterable[UpstreamRead]) -> str:
 
 
 def changes_read(summary: Mapping[str, str]) -> set[tuple[Any, ...]]:
-    """Return the ranges of the incremental reads that a snapshot was made from."""
+    """Return the ranges of the incremental reads that a snapshot was derived from."""
     return {read.range for read in upstream_reads(summary.get(UPSTREAM, "")) if read.kind is not None}
 
 

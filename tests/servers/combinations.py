@@ -30,7 +30,7 @@ CLIENT: Final = ("dagster", "hush/hush")
 
 @dataclass(frozen=True)
 class Asked:
-    """What a combination is made of.
+    """What a combination is derived from.
 
     Args:
         request: For servers of the whole run.

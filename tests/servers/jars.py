@@ -1,4 +1,4 @@
-"""Java, and the jars that servers are made of: no Maven needed, only what pyspark brings."""
+"""Java, and the jars that servers are derived from: no Maven needed, only what pyspark brings."""
 
 import hashlib
 import os

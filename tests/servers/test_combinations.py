@@ -213,7 +213,7 @@ def test_a_release_publishes_what_the_run_has_staged(lake: Lake, monkeypatch: py
 
     lake.materialize(*release_of(1), partition_key="2024-03-01")
     before = lake.rows("t1", "v")
-    if lake.spark.catalog.kind != "hadoop":  # there, only an engine commits, and no file is taken over
+    if lake.spark.catalog.kind != "hadoop":  # there, only an engine commits, and no file is committed again
         monkeypatch.setattr(step, "publish", published)
     lake.materialize(*release_of(2), partition_key="2024-03-01")
     is_beside = bool(seen)

@@ -1,1 +1,1 @@
-"""Asset checks of Dagster: of tables against their definitions, and of audits."""
+"""Decides which asset checks a table has, and whether they pass. A check reads tables and never changes one."""

@@ -227,7 +227,7 @@ def table_state(
     Args:
         io_manager: The IO manager that stores the asset.
         spec: The spec of the asset.
-        root_run_id: The first of the runs that execute the same run again. If they have staged rows for a release,
+        root_run_id: The first of the runs that re-execute the same run. If they have staged rows for a release,
             the branch is the staged one.
 
     Raises:

@@ -1,1 +1,4 @@
-"""Definitions without code: components that Dagster builds from YAML and SQL files."""
+"""Decides which assets YAML and SQL files define.
+
+Only Dagster builds them: no table is read while a code location loads.
+"""

@@ -114,7 +114,7 @@ def _check_keys(context: dg.ResolutionContext, model: ConfigurationModel) -> Non
 
 
 def configured(context: dg.ResolutionContext, model: ConfigurationModel, make: Callable[[], _ValueT]) -> _ValueT:
-    """Return what is made of the values of a model.
+    """Return what a function returns for the values of a model.
 
     Raises:
         ConfigurationError: A value is wrong. The message has the file, the line and the key, and not the value.

@@ -101,7 +101,7 @@ def _lowest(table: Table, field: PartitionField) -> int | None:
 
 
 def _values(table: Table, field: PartitionField) -> tuple[str, ...]:
-    """Return the values of a partition field, or none if some file does not tell."""
+    """Return the values of a partition field, or none if some file does not record them."""
 
     def value(entry: Any) -> str | None:
         place = _place(table, entry.data_file.spec_id, field)

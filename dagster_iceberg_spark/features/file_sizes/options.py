@@ -21,7 +21,7 @@ def size(value: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FileSizeOptions:
-    """The size in bytes below which the files of a write are small, or None if nobody wants to know."""
+    """The size in bytes below which the files of a write are small, or None if the asset names none."""
 
     min_file_size: int | None = key(
         "size, such as `16 MB`: a write that adds at least 10 files, smaller than this on average, logs a warning",

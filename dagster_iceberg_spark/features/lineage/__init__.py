@@ -1,1 +1,4 @@
-"""Answers questions about rows: what they were made of, what was made of them, and by which run."""
+"""Answers what rows were derived from, what was derived from them, and by which run.
+
+Tables stay as they are; replays write to branches of their own.
+"""

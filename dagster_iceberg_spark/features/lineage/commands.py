@@ -65,11 +65,11 @@ def history(*, table: str, limit: int, as_json: bool, **options: Any) -> None:
 @catalog_options
 @click.option("--json", "as_json", is_flag=True, help="Print the snapshots as JSON.")
 def impact(*, snapshot: str, as_json: bool, **options: Any) -> None:
-    """Show which snapshots of which tables were made of a snapshot, and of these, down to the last.
+    """Show which snapshots of which tables were derived from a snapshot, and of these, down to the last.
 
     SNAPSHOT is an id, or a branch or tag, such as main, which names its newest. A table is indented below the one that
-    it was made of. This reads the tables of the code locations, or all tables of a catalog that options describe, and
-    starts no Spark session.
+    it was derived from. This reads the tables of the code locations, or all tables of a catalog that options describe,
+    and starts no Spark session.
 
     \b
     Examples:
@@ -96,11 +96,11 @@ def impact(*, snapshot: str, as_json: bool, **options: Any) -> None:
             f"{item.entry.snapshot.committed_at:%Y-%m-%d %H:%M:%S}",
             item.entry.few_partitions or "whole table",
             _short(item.entry.run_id),
-            ("yes" if item.is_current else "no") + ("" if item.is_certain else ", but maybe not made of it"),
+            ("yes" if item.is_current else "no") + ("" if item.is_certain else ", but maybe not derived from it"),
         )
         for item in made
     ]
-    print_table(columns, rows, empty="Nothing was made of it.")
+    print_table(columns, rows, empty="Nothing was derived from it.")
 
 
 @click.command()
@@ -185,7 +185,7 @@ def _lines(origin: "Origin", indent: str = "") -> Iterator[str]:
         read = item.read
         partitions = read.scope or "whole table"
         since = "" if read.since is None else f", changes since {read.since}"
-        yield f"{own}  made of {read.table}, snapshot {read.snapshot_id or 'none'}, {partitions}{since}"
+        yield f"{own}  derived from {read.table}, snapshot {read.snapshot_id or 'none'}, {partitions}{since}"
         for source in item.sources:
             yield from _lines(source, f"{own}    ")
 
@@ -197,7 +197,7 @@ def _lines(origin: "Origin", indent: str = "") -> Iterator[str]:
 @click.option("--keep", is_flag=True, help="Keep the branches after a comparison.")
 @click.option("--json", "as_json", is_flag=True, help="Print the tables as JSON.")
 def replay(*, run_id: str, compare: bool, keep: bool, as_json: bool, **options: Any) -> None:
-    """Materialize the assets of a run again from the snapshots that it had read, on branches that nobody reads.
+    """Materialize the assets of a run again from the snapshots that it had read, on branches of their own.
 
     `--compare` tells whether the code of today makes the same rows of the same inputs. The exit code is 1 if it does
     not. With DAGSTER_HOME set, the configuration of the run is used too.

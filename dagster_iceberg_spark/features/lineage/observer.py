@@ -1,4 +1,4 @@
-"""The columns of upstream assets that the columns of a materialization are made of, as metadata."""
+"""The columns of upstream assets that the columns of a materialization are derived from, as metadata."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -175,7 +175,7 @@ class UpstreamTables:
         try:
             tables = tables_read(parse_plan(analyzed_plan(frame)))
         except NotationError:
-            return ["what its plan does not tell"]
+            return ["what its plan does not show"]
         found = {table: self._named(table) for table in tables}
         return sorted(
             table if named is None else str(named[0]) for table, named in found.items() if not (named and named[1])

@@ -86,7 +86,7 @@ def replay_run(
     instance: dg.DagsterInstance | None = None,
     report: Callable[[str], None] = print,
 ) -> list[ReplayedTable]:
-    """Materialize the assets of a run again, each in a branch of its table that nobody else reads.
+    """Materialize the assets of a run again, each in a branch of its table that no other run reads.
 
     Each input reads the snapshot that it had read in the run. Dagster's own record of the assets stays as it is.
 

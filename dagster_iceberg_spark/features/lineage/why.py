@@ -316,7 +316,7 @@ def rows_by_key(
     Args:
         keys: The columns that identify a row of the table.
         copied: The columns of the table by the columns that have their values.
-        rows: The rows that were made of it.
+        rows: The rows that were derived from it.
         schema: The columns of the table.
     """
     names = {source: name for name, source in copied.items()}

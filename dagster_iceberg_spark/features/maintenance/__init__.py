@@ -1,1 +1,1 @@
-"""Maintenance of tables: their health, what others still need, and the jobs that keep them small."""
+"""Decides what of a table is due and what others still need. Only Iceberg's own procedures delete files."""

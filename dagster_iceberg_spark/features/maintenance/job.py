@@ -65,7 +65,7 @@ def build_maintenance(
     """Build a job that maintains the tables of assets, its schedule, and checks that show the health of the tables.
 
     The job finds the tables, and has a step for each, in the pool `iceberg_maintenance`. A step plans first, and does
-    what is due: it compacts closed partitions, rewrites manifests, expires snapshots that nobody needs, and removes
+    what is due: it compacts closed partitions, rewrites manifests, expires snapshots that nothing needs, and removes
     files that belong to no snapshot. A table that a run is writing waits for the next time.
 
     Args:

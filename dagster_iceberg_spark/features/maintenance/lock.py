@@ -68,6 +68,6 @@ def has_process_ended(name: str) -> bool:
         os.kill(int(number), 0)
     except ProcessLookupError:
         return True
-    except OSError:  # somebody else's process
+    except OSError:  # another writer's process
         return False
     return False

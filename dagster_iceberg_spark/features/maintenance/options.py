@@ -34,11 +34,11 @@ class MaintenancePolicy:
         zorder_by: Columns by whose z-order compaction clusters rows. Default: the table's sort order.
         min_manifests: Rewrite the manifests of a table that has at least this many, if they are small on average.
         min_snapshots: Expire snapshots of a table that has at least this many.
-        older_than: Expire snapshots that are older, unless somebody needs them.
+        older_than: Expire snapshots that are older, unless they are needed.
         retain_last: Keep this many snapshots of each branch, whatever their age.
         replayable_for: Keep the snapshots that a materialization has read for this long. The newest materializations of
             up to 100 partitions of an asset always keep them.
-        resumable_for: Keep the snapshots that a failed run reads if it is executed again for this long.
+        resumable_for: Keep the snapshots that a failed run reads if it is re-executed, for this long.
         remove_orphans: Whether to remove files that belong to no snapshot.
         orphans_older_than: Remove such files if they are older: at least 3 days.
         keep_lineage: Whether to keep the summaries of expired snapshots in a table.

@@ -88,7 +88,7 @@ class Readers:
     def needs(
         self, state: TableState, policy: MaintenancePolicy, now: dt.datetime, *, keys: Sequence[dg.AssetKey] = ()
     ) -> list[Need]:
-        """Return the snapshots of a table that somebody needs. The keys are the assets that write it."""
+        """Return the snapshots of a table that are needed. The keys are the assets that write it."""
         of_readers = self._needs.get(policy.replayable_for)
         if of_readers is None:
             of_readers = needs_of_readers(self.states.values(), policy, milliseconds(now))
@@ -96,7 +96,7 @@ class Readers:
         runs = [_need_of(run, f"is {run.status}") for run in self.in_progress]
         if self.instance is not None:
             failed = resumable_runs(self.instance, now - policy.resumable_for)
-            runs += [_need_of(run, "may be executed again from its failure") for run in failed]
+            runs += [_need_of(run, "may be re-executed from its failure") for run in failed]
         recorded = () if self.instance is None else self._recorded_positions(self.instance, state, keys)
         return [*of_readers.get(str(state.identifier), ()), *recorded, *needs_of_table(state, runs)]
 

@@ -135,4 +135,4 @@ def _time_windows(partitions_def: dg.PartitionsDefinition | None) -> dg.TimeWind
 
 
 def _not_announced(_: RemoteAttempt) -> None:
-    """Record nothing: the rows are deleted again if the run is executed again."""
+    """Record nothing: the rows are deleted again if the run is re-executed."""

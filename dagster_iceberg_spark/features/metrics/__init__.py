@@ -1,1 +1,4 @@
-"""Metrics of writes and reads, as OpenTelemetry instruments."""
+"""Decides what is counted and measured of writes and reads, as OpenTelemetry instruments.
+
+A write never waits for an export.
+"""

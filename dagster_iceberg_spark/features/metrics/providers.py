@@ -32,7 +32,7 @@ def otlp_instruments(endpoint: str | None, headers: tuple[tuple[str, str], ...])
         headers: The headers of each request.
 
     Raises:
-        ConfigurationError: The extra `metrics` is not installed, or nobody would receive the metrics.
+        ConfigurationError: The extra `metrics` is not installed, or no receiver is configured.
     """
     _require_packages()
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter

@@ -1,6 +1,6 @@
 """Adds metrics to a file in Prometheus' text format, as the textfile collector of the node exporter reads it.
 
-The processes of runs are short, so that nobody can scrape them. Each adds what it has counted to the same file.
+The processes of runs are short, so that no server can scrape them. Each adds what it has counted to the same file.
 """
 
 import logging

@@ -1,1 +1,4 @@
-"""Shows the rows of Iceberg tables in a DuckLake. The Iceberg tables stay the truth."""
+"""Decides what a DuckLake must change to show an Iceberg table.
+
+The Iceberg table stays the truth, and is never changed.
+"""

@@ -18,7 +18,7 @@ def build_mirror_checks(
 ) -> Sequence[dg.AssetChecksDefinition]:
     """Build an asset check for each asset that shows whether its mirror is current.
 
-    A mirror that is behind, or that somebody else has changed, is a warning. The check reads metadata and manifests,
+    A mirror that is behind, or that another writer has changed, is a warning. The check reads metadata and manifests,
     and starts no Spark session.
 
     Args:

@@ -128,7 +128,7 @@ def translated(lake: DuckLake, *, action: str) -> Iterator[None]:
         found = lake.redact(" ".join(str(error).split()))
         if type(error).__name__ in _CONFLICTS:
             raise CommitConflictError.refusing(
-                action, f"the {lake}", expected="no other writer to change it meanwhile", found=found
+                action, f"the {lake}", expected="no other writer to change it at the same time", found=found
             ) from None
         raise CatalogUnavailableError.refusing(
             action,
@@ -176,5 +176,5 @@ def _duckdb_connection(duckdb: Any, lake: DuckLake) -> Any:
 
 
 def is_locked(message: str) -> bool:
-    """Return whether an error of DuckDB or SQLite is about a database that somebody else is using."""
+    """Return whether an error of DuckDB or SQLite is about a database that another process is using."""
     return any(words in message for words in _LOCKED)

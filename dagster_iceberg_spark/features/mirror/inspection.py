@@ -68,7 +68,7 @@ def _problems(
         )
     changed_at = changed_by_others(database, known)
     if changed_at is not None:
-        yield f"Somebody else has changed {mirror.table}, in snapshot {changed_at} of the DuckLake."
+        yield f"Another writer has changed {mirror.table}, in snapshot {changed_at} of the DuckLake."
     if record.mode == "view" and record.metadata_location not in source.metadata_files():
         yield f"Iceberg may have deleted the metadata file that {mirror.table} shows: {record.metadata_location}."
     if record.mode == "register":
@@ -89,4 +89,4 @@ def _problems_of_files(
     elif data_files_of(database, known.object_id).keys() != mirrored.data_paths():
         yield f"The files of {mirror.table} are not those of the snapshot that it shows."
     if not excludes_compaction(database, known.object_id):
-        yield f"Somebody has set `auto_compact` of {mirror.table}. DuckLake's compaction would replace its files."
+        yield f"Another writer has set `auto_compact` of {mirror.table}. DuckLake's compaction would replace its files."

@@ -101,7 +101,7 @@ def scheduled_files(database: Database, data_path: str) -> list[str]:
 
 
 def changed_by_others(database: Database, known: MirroredObject) -> int | None:
-    """Return the first DuckLake snapshot in which somebody else has changed a mirror, or None."""
+    """Return the first DuckLake snapshot in which another writer has changed a mirror, or None."""
     rows = database.rows(
         "SELECT snapshot_id, changes_made FROM ducklake_snapshot_changes WHERE snapshot_id > ? "
         "AND (author IS NULL OR author <> ?) ORDER BY snapshot_id",

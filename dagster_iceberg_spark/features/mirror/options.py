@@ -24,7 +24,7 @@ class MirrorSettings:
 
     Args:
         table: The schema and the name in the DuckLake.
-        mode: What the mirror is made of.
+        mode: What the mirror consists of.
         compression: The compression of copied files.
         is_excluded: Whether the table is not mirrored.
     """
@@ -41,7 +41,7 @@ class Mirror:
 
     Args:
         table: The schema and the name in the DuckLake. A schema has a single level, which may contain dots.
-        mode: What the mirror is made of.
+        mode: What the mirror consists of.
         compression: The compression of copied files.
     """
 

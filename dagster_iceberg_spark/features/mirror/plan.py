@@ -30,7 +30,7 @@ class MirrorRecord:
         snapshot_id: The snapshot whose rows the mirror shows.
         schema_id: The schema that it shows them in.
         metadata_location: The metadata file of the table.
-        mode: What the mirror is made of.
+        mode: What the mirror consists of.
     """
 
     catalog: str
@@ -48,7 +48,7 @@ class MirrorRecord:
 
     @classmethod
     def parse(cls, text: str) -> "MirrorRecord | None":
-        """Return the record, or None if another version of the package or somebody else has written it."""
+        """Return the record, or None if another version of the package or another writer has written it."""
         try:
             given = json.loads(text)
             return cls(**{**given, "snapshot_id": int(given["snapshot_id"])})
@@ -213,7 +213,7 @@ class MirrorChange:
         record: What the mirror shows afterwards.
         origin: The Iceberg snapshot.
         content: What changes.
-        is_rebuilt: Whether the table is made again, because somebody else has changed it.
+        is_rebuilt: Whether the table is made again, because another writer has changed it.
     """
 
     mirror: Mirror

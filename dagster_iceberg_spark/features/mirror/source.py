@@ -172,7 +172,7 @@ class Source:
     ) -> FileChange:
         """Return the change that registers the new data files, ends those that are gone, and replaces the deletes.
 
-        All delete files are compared, because one that nobody changes may apply again to a data file that returns.
+        All delete files are compared, because one that does not change may apply again to a data file that returns.
 
         Args:
             gone: The paths of data files that the DuckLake has and the snapshot has not.

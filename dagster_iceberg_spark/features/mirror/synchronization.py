@@ -8,7 +8,7 @@ after failures, a rollback or a compaction catches up with all of it in one Duck
 3. decide the change, and write copies if there are any,
 4. commit it, if the DuckLake still shows what it did in 1.
 
-So the mirror never goes back to an older snapshot, whoever else mirrors the table at the same time.
+So the mirror never goes back to an older snapshot, whatever else mirrors the table at the same time.
 """
 
 import time
@@ -196,7 +196,7 @@ def _refuse_shared_directory(options: LakeOptions, source: Source) -> None:
 
 
 def _refuse_foreign(lake: DuckLake, mirror: Mirror, base: MirroredObject | None, record: MirrorRecord) -> None:
-    """Refuse to replace what somebody else has made, and what mirrors another table."""
+    """Refuse to replace what another writer has made, and what mirrors another table."""
     if base is None or (base.record is not None and base.record.mirrors_same_table(record)):
         return
     of = f"a mirror of {base.record.catalog}.{base.record.table}" if base.record else "no mirror"

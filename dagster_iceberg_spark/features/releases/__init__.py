@@ -1,1 +1,1 @@
-"""Releases: assets that publish together what their run has staged in several tables."""
+"""Decides what is published, promoted or undone together. Only catalog/publication.py moves `main`."""

@@ -138,7 +138,7 @@ def env_drop(name: str, **options: Any) -> None:
 @click.option("--run", "run_id", required=True, help="The run to undo, or the id of an undo.")
 @location_options
 @click.option("--dry-run", is_flag=True, help="Show what would be undone, and change nothing.")
-@click.option("--cascade", is_flag=True, help="Also undo what was made from the run's rows, or has replaced them.")
+@click.option("--cascade", is_flag=True, help="Also undo what was derived from the run's rows, or has replaced them.")
 @click.option("--partial", "is_partial", is_flag=True, help="Leave out what cannot be undone.")
 @click.option("--json", "as_json", is_flag=True, help="Print the tables as JSON.")
 def undo(*, run_id: str, dry_run: bool, cascade: bool, is_partial: bool, as_json: bool, **options: Any) -> None:

@@ -169,7 +169,7 @@ def promote_environment(
 
     Raises:
         UpstreamMissingError: No table has a branch of the environment.
-        CommitConflictError: Somebody has changed the same partitions in `main` since the environment began.
+        CommitConflictError: Another writer has changed the same partitions in `main` since the environment began.
     """
     by_catalog: dict[object, list[_Table]] = {}
     with _tables(definitions, name) as tables:

@@ -272,7 +272,7 @@ class ReleaseStep:
         return "/".join(self.context.asset_key.path)
 
     def _staged(self) -> list[_StagedAsset]:
-        """Return the assets that the run, or a run that it executes again, has materialized."""
+        """Return the assets that the run, or a run that it re-executes, has materialized."""
         instance, runs = self.context.instance, runs_of_root(self.context.instance, self.context.run)
         recorded = staged_materializations(recorded_events(instance, runs), snapshots_read(instance, runs))
         staged = [
@@ -284,7 +284,7 @@ class ReleaseStep:
             raise UpstreamMissingError.refusing(
                 "publish",
                 self._name,
-                expected=f"rows that the run {self._root_run_id}, or a run that executes it again, has staged",
+                expected=f"rows that the run {self._root_run_id}, or a run that re-executes it, has staged",
                 found="none: it has materialized no asset of the release",
                 hint="materialize the assets and the release in one run.",
             )
@@ -359,7 +359,7 @@ def _unaudited(release: str, checks: Mapping[str, Iterable[str]]) -> UnauditedRe
         release,
         expected="every blocking check of its assets to have passed on the rows that this run has staged",
         found=found,
-        hint="select these checks with the assets and the release, and execute the run again. A check looks at the "
+        hint="select these checks with the assets and the release, and re-execute the run. A check looks at the "
         "staged rows if it loads the asset as a parameter. If it finds them in another way, it names their snapshot in "
         "its metadata, as `iceberg/snapshot_id`.",
     )

@@ -110,7 +110,7 @@ def undo_run(
         definitions: The code location.
         run_id: The run, or the id of an undo.
         dry_run: Whether to change nothing.
-        cascade: Whether to undo as well what was made from the run's rows, or has replaced them.
+        cascade: Whether to undo as well what was derived from the run's rows, or has replaced them.
         partial: Whether to leave out what cannot be undone. By default, such a run is rejected.
         instance: The Dagster instance that knows what the run has materialized and records the restored snapshots, or
             None to ask and to record nothing.
@@ -151,7 +151,7 @@ def build_undo_op(assets: Iterable[dg.AssetsDefinition], *, name: str = "undo_ru
         required_resource_keys={member.io_manager_key for member in members},
         config_schema={
             "run_id": dg.Field(str, description="The run to undo, or the id of an undo."),
-            "cascade": dg.Field(bool, default_value=False, description="Undo also what was made from its rows."),
+            "cascade": dg.Field(bool, default_value=False, description="Undo also what was derived from its rows."),
             "partial": dg.Field(bool, default_value=False, description="Leave out what cannot be undone."),
             "dry_run": dg.Field(bool, default_value=False, description="Change nothing."),
         },
@@ -374,7 +374,7 @@ def _commit(description: CatalogDescription, undo: TableUndo, owned: BoundScope,
 
 
 def _refuse_changes_of_others(description: CatalogDescription, undo: TableUndo, owned: BoundScope) -> None:
-    """Reject an undo if somebody has changed the rows since. Appends to appended rows change nothing."""
+    """Reject an undo if another writer has changed the rows since. Appends to appended rows change nothing."""
     state, later = undo.state, undo.later
     changes = file_changes(description, state, later, tuple(owned.columns))
     for snapshot in later:
@@ -383,7 +383,7 @@ def _refuse_changes_of_others(description: CatalogDescription, undo: TableUndo, 
             raise CommitConflictError.refusing(
                 "undo",
                 str(state.identifier),
-                expected="partitions that nobody has changed since the run",
+                expected="partitions that no other writer has changed since the run",
                 found=f"snapshot {snapshot.snapshot_id}, which has added or removed files of them",
                 hint="undo the later commits first, or run the assets again instead.",
             )

@@ -33,11 +33,11 @@ def build_changed_partitions_sensor(
 ) -> dg.SensorDefinition:
     """Build a sensor that requests exactly the partitions of an asset whose upstream rows have changed.
 
-    It looks at the tables of the asset's inputs, whoever writes them, and at the files that their new snapshots have
-    added and removed. These tell the upstream partitions, and the partition mapping tells those of the asset. An
+    It looks at the tables of the asset's inputs, whatever writes them, and at the files that their new snapshots have
+    added and removed. These show the upstream partitions, and the partition mapping shows those of the asset. An
     upstream table without Dagster partitions is divided by the partitions of the asset. Late rows therefore request the
-    partition that they belong to, and no other one. What a partition was already made from is not requested again, and
-    compaction is no change.
+    partition that they belong to, and no other one. What a partition was already derived from is not requested again,
+    and compaction is no change.
 
     The first tick remembers the state of the tables and requests nothing. A tick starts no Spark session.
 
@@ -46,7 +46,7 @@ def build_changed_partitions_sensor(
             inputs.
         name: The name of the sensor. Default: the name of the asset, with `_changed_partitions`.
         minimum_interval_seconds: The time between two ticks, in seconds.
-        default_status: Whether the sensor runs until somebody stops it.
+        default_status: Initial status of the sensor.
 
     Raises:
         ConfigurationError: The asset has no partitions.
@@ -138,7 +138,7 @@ class _Tick:
             return {}, now
         if news.event != "written":
             self.context.log.warning(
-                f"{table.identifier}: {news.event}. Nobody knows which partitions that has changed: none is requested."
+                f"{table.identifier}: {news.event}. It does not record which partitions changed; no run is requested."
             )
             return {}, now
         made = look(self.catalog, self.io_manager.table_of(self.spec))
@@ -160,8 +160,8 @@ class _Tick:
         keys = partitions_of(spec, state, [snapshot], catalog=self.catalog, instance=self.context.instance)
         if keys is None:
             self.context.log.warning(
-                f"Snapshot {snapshot.snapshot_id} of {table.identifier} does not tell which partitions it has changed, "
-                "so none is requested."
+                f"Snapshot {snapshot.snapshot_id} of {table.identifier} does not record which partitions changed; no "
+                "run is requested."
             )
             return ()
         if is_divided:

@@ -104,7 +104,7 @@ def news_of(
 def has_read(
     downstream: TableState | None, asset: str, partition: str, upstream: TableState, snapshot: Snapshot
 ) -> bool:
-    """Return whether the newest materialization of a partition was made from a snapshot, or from a later one.
+    """Return whether the newest materialization of a partition was derived from a snapshot, or from a later one.
 
     Args:
         downstream: The table of the asset, or None if it does not exist.

@@ -56,7 +56,7 @@ def build_table_sensor(
         minimum_interval_seconds: The time between two ticks, in seconds.
         reports_first_look: Whether the first tick records a materialization of each table. By default, it only
             remembers the state of the table.
-        default_status: Whether the sensor runs until somebody stops it.
+        default_status: Initial status of the sensor.
 
     Raises:
         ConfigurationError: An asset has no `iceberg/table`.
@@ -82,7 +82,11 @@ def build_table_sensor(
             tick = _Tick(context, spark.catalog_description, reports_first_look)
             found, cursor = look_at_each(context, tables, tick.look_at)
         events = [event for each in found for event in each]
-        skip = None if events else f"Nobody has written {'the table' if len(tables) == 1 else 'one of the tables'}."
+        skip = (
+            None
+            if events
+            else f"No other writer has written {'the table' if len(tables) == 1 else 'one of the tables'}."
+        )
         return dg.SensorResult(asset_events=events, cursor=cursor, skip_reason=skip)
 
     return watch
@@ -106,7 +110,7 @@ class _Tick:
         if stray is not None:
             self.context.log.warning(
                 f"The newest snapshot of {table.identifier}, {stray.snapshot_id}, belongs to no branch or tag: its "
-                "writer has not moved `main`, so nobody reads its rows."
+                "writer has not moved `main`, so no reader sees its rows."
             )
         if seen is None and not self.reports_first_look:
             return [], sight.now

@@ -170,7 +170,7 @@ def _scope_of_key(definition: dg.PartitionsDefinition, column: str, key: str, *,
 def _candidates(
     definition: dg.PartitionsDefinition, bounds: Sequence[ColumnBounds], instance: dg.DagsterInstance
 ) -> Sequence[str] | None:
-    """Return the partitions of one dimension that files with these bounds may be in, or None if nobody can tell.
+    """Return the partitions of one dimension that files with these bounds may be in, or None if it is unknown.
 
     A row whose column is NULL is in no partition of time.
     """

@@ -312,7 +312,7 @@ class _Call:
 
 
 def _with_commit_properties(session: Any, properties: Mapping[str, str], commit: Callable[[], object]) -> None:
-    """Call the function. Iceberg's commits of this thread carry the properties meanwhile."""
+    """Call the function. Iceberg's commits of this thread carry the properties while it runs."""
     from pyspark.java_gateway import ensure_callback_server_started
 
     jvm = session._jvm

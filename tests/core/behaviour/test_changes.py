@@ -279,7 +279,7 @@ def test_what_would_replace_the_rows_of_earlier_changes_is_refused(lake: Lake) -
     lake.materialize(events("(1)"))
     error = refused(lake, copy_of(DataFrame, {"iceberg/write_disposition": "replace"}))
     assert (error.class_name, error.allow_retries) == ("ConfigurationError", False)
-    assert "removes what was made of earlier ones" in str(error)
+    assert "removes what was derived from earlier ones" in str(error)
     assert not lake.exists("copied")
 
 
@@ -824,7 +824,7 @@ def test_a_function_that_stores_nothing_reads_on_by_the_event_log(lake: Lake) ->
 
 @pytest.mark.full
 def test_a_table_that_takes_the_place_of_another_store_has_all_rows(lake: Lake) -> None:
-    """What the other store had was made of whole reads, and is not in the table."""
+    """What the other store had was derived from whole reads, and is not in the table."""
     lake.materialize(events("(1)"))
 
     @dg.asset(name="copied")

@@ -1,4 +1,4 @@
-"""`iceberg/changes_fallback: partitions`: rows that were replaced upstream replace what was made of them."""
+"""`iceberg/changes_fallback: partitions`: rows that were replaced upstream replace what was derived from them."""
 
 import datetime as dt
 from collections import Counter

@@ -103,7 +103,7 @@ class TestLine:
         ],
     )
     def test_another_history_is_refused(self, given: TableState) -> None:
-        with pytest.raises(CommitConflictError, match="found another history: somebody has replaced the table"):
+        with pytest.raises(CommitConflictError, match="found another history: another writer has replaced the table"):
             passed_snapshots(given, rows_of(staged(3)))
 
     def test_a_start_that_has_expired_on_the_target_is_another_history(self) -> None:

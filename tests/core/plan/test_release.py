@@ -50,7 +50,7 @@ def test_rows_may_be_made_from_what_is_staged_published_or_was_current() -> None
 
 
 def test_rows_that_were_made_from_other_staged_rows_are_refused() -> None:
-    with pytest.raises(UpstreamMissingError, match="made from its snapshot 19, after which it was staged again"):
+    with pytest.raises(UpstreamMissingError, match="derived from its snapshot 19, after which it was staged again"):
         refuse_outdated([member("b", 20), member("a", 30, read("b", 19))], {})
 
 

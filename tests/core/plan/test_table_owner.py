@@ -119,7 +119,7 @@ def test_a_table_knows_the_assets_that_share_it(asset_key: str | None, sharers: 
         ("nyc/flights", None, '["eu/flights", "us/flights"]', ("eu/flights", "us/flights")),
         ("eu/flights", None, '["eu/flights"]', ("nyc/flights",)),
         ("new/flights", "nyc/flights", "[]", ()),
-        ("nyc/flights", None, "what somebody else has written", ()),
+        ("nyc/flights", None, "what another writer has written", ()),
     ],
 )
 def test_the_other_assets_of_a_table_are_its_owner_and_those_that_share_it(

@@ -599,8 +599,8 @@ def test_the_message_shows_the_first_line_and_no_stack() -> None:
     error = connect(f"{ICEBERG}ValidationException", "\n  Found conflicting files: a\nmore")
     message = str(translated(error, action="write", subject="db.t"))
     assert message == (
-        "Cannot write db.t: expected no other writer to change the table meanwhile, found Found conflicting files: a. "
-        "Hint: run the asset again."
+        "Cannot write db.t: expected no other writer to change the table at the same time, found Found conflicting "
+        "files: a. Hint: run the asset again."
     )
 
 

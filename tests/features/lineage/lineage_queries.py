@@ -1,4 +1,4 @@
-"""Queries with the columns that their columns are made of, and that decide which rows there are.
+"""Queries with the columns that their columns are derived from, and that decide which rows there are.
 
 The first 22 are those of TPC-H (http://www.tpc.org/tpch, specification 3.0.1, section 2.4), with their validation
 parameters. The answers were written by hand.
@@ -35,7 +35,7 @@ class Query:
 
     Args:
         sql: The query.
-        columns: The columns that each column is made of, or None if they are not known.
+        columns: The columns that each column is derived from, or None if they are not known.
         rows: The columns that decide which rows there are, or None if they are not known.
     """
 

@@ -1,4 +1,4 @@
-"""The columns of upstream assets that each column of a materialization is made of."""
+"""The columns of upstream assets that each column of a materialization is derived from."""
 
 from pathlib import Path
 from typing import Any

@@ -11,7 +11,7 @@ ABOVE_TABLE = f"\n+- {TABLE}"
 
 
 def made_of(plan: str, *names: str) -> list[str | None]:
-    """Return the columns that each column is made of, then those that decide which rows there are."""
+    """Return the columns that each column is derived from, then those that decide which rows there are."""
     lineage = column_lineage(parse_plan(plan), names)
     found = (*lineage.columns, lineage.row_columns)
     return [None if known is None else " ".join(origin.column for origin in sorted(known)) for known in found]

@@ -88,14 +88,14 @@ def test_the_impact_of_a_snapshot_is_what_was_made_of_its_rows(snapshots: list[i
         ("db.report", str(snapshots[2]), True)
     ]
     assert f"db.report  {snapshots[2]}" in run(tmp_path, "impact", f"db.flights@{snapshots[0]}").output
-    assert "Nothing was made of it." in run(tmp_path, "impact", f"db.flights@{snapshots[1]}").output
+    assert "Nothing was derived from it." in run(tmp_path, "impact", f"db.flights@{snapshots[1]}").output
 
 
 def test_a_branch_names_its_newest_snapshot(snapshots: list[int], tmp_path: Path) -> None:
     catalog = PyIcebergSqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh"))
     catalog.load_table("db.flights").manage_snapshots().create_tag(snapshots[0], "first").commit()
     assert f"db.report  {snapshots[2]}" in run(tmp_path, "impact", "db.flights@first").output
-    assert "Nothing was made of it." in run(tmp_path, "impact", "db.flights@main").output
+    assert "Nothing was derived from it." in run(tmp_path, "impact", "db.flights@main").output
 
 
 def test_what_a_rollback_has_taken_off_main_is_in_the_history(snapshots: list[int], tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_row_is_explained_by_the_run_that_wrote_it_and_what_it_read(snapshots:
     assert text[0] == "id=5, day=x"
     assert f"db.report: snapshot {snapshots[2]}" in text[1]
     assert text[1].endswith(f"replace of the whole table by report, run {RUN}3")
-    assert text[2] == f"    made of db.flights, snapshot {snapshots[1]}, 2013-01-01"
+    assert text[2] == f"    derived from db.flights, snapshot {snapshots[1]}, 2013-01-01"
     assert text[3].startswith(f"      db.flights: snapshot {snapshots[0]}")
     assert text[3].endswith(f"replace of 2013-01-01 by flights, run {RUN}1, code version 7")
     assert len(text) == 4

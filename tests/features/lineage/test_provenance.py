@@ -1,4 +1,4 @@
-"""Which snapshots were made of which."""
+"""Which snapshots were derived from which."""
 
 import json
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ def snapshot(
     operation: str = "overwrite",
     summary: Mapping[str, str] | None = None,
 ) -> Snapshot:
-    """Return a snapshot of these partitions that was made of snapshots of other tables."""
+    """Return a snapshot of these partitions that was derived from snapshots of other tables."""
     reads = [
         {"asset": name, "table": name, "snapshot_id": read, "scope": None if keys is None else json.dumps(keys)}
         for name, read in (of or {}).items()

@@ -39,4 +39,4 @@ def test_no_orphan_is_removed_where_another_table_may_write(neighbour: TableStat
 def test_no_orphan_is_removed_where_somebody_forbids_it_or_nobody_knows() -> None:
     kept = replace(OWN, properties={"gc.enabled": "FALSE"})
     assert orphan_obstacle(kept, [], []) == "the table has `gc.enabled` = `false`"
-    assert orphan_obstacle(OWN, [], ["db.a", "db.b"]) == "nobody knows where the files of db.a, db.b are"
+    assert orphan_obstacle(OWN, [], ["db.a", "db.b"]) == "where the files of db.a, db.b are cannot be determined"

@@ -170,5 +170,7 @@ def test_nothing_expires_while_a_table_cannot_be_read(flights: Table, tmp_path: 
     settings = {"older_than": "0 days", "retain_last": 1, "min_snapshots": 2}
     result = run("maintain", "-f", location(tmp_path, maintenance=settings), "--dry-run")
     assert result.exit_code == 0, result.output
-    assert "all snapshots stay, because nobody knows what db.reader needs: it could not be read" in result.output
+    assert (
+        "all snapshots stay, because what db.reader needs cannot be determined: it could not be read" in result.output
+    )
     assert "expire 5 snapshots" not in result.output

@@ -611,7 +611,7 @@ def test_what_somebody_else_changes_is_found_and_made_again(
         connection.execute(f"call m.set_option('data_inlining_row_limit', {inlined})")
         connection.execute("create table m.db.own as select 1 as a")
         connection.execute(statement)
-    assert "Somebody else has changed db.t, in snapshot " in mirrors.problems("t", mode)[0]
+    assert "Another writer has changed db.t, in snapshot " in mirrors.problems("t", mode)[0]
     mirrors.synchronize("t", mode)
     assert (mirrors.problems("t", mode), mirrors.shown("t")) == ([], mirrors.written("t"))
     assert mirrors.synchronize("t", mode).ducklake_snapshot_id is None

@@ -114,7 +114,7 @@ def test_the_partitions_of_new_and_of_late_rows_are_requested_once(table: Table,
 
 
 def test_the_end_of_a_retention_requests_nothing(table: Table, watch: Watch) -> None:
-    """What was made of the rows stays, although they are gone."""
+    """What was derived from the rows stays, although they are gone."""
     table.append(rows(1, 2))
     watch.tick()
     ended = {"dagster.write_disposition": "retention", "dagster.commit_token": "t"}

@@ -1,1 +1,1 @@
-"""Decisions, as pure functions of frozen values."""
+"""Decides what a SQL file means and which tables are known. No engine is imported."""

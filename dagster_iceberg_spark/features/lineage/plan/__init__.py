@@ -1,1 +1,1 @@
-"""Decisions, as pure functions of frozen values."""
+"""Decides what columns and snapshots were derived from. No engine is imported."""

@@ -1,4 +1,4 @@
-"""The columns of tables that each column of a DataFrame is made of, from its analyzed plan.
+"""The columns of tables that each column of a DataFrame is derived from, from its analyzed plan.
 
 Each operator is evaluated once, after the operators below it. An operator that is not known gives columns that are not
 known, and so does an expression that refers to one of them. Nothing is inferred from names.

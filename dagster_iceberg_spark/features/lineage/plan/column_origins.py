@@ -45,7 +45,7 @@ class Column:
     """A column of an operator.
 
     Args:
-        origins: The columns that it is made of, or None if they are not known.
+        origins: The columns that it is derived from, or None if they are not known.
         copied: The column of a table whose value it has, unchanged, or NULL. None if there is no such column.
     """
 

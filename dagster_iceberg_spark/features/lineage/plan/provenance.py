@@ -1,4 +1,4 @@
-"""Which snapshots were made of which, across tables, by the inputs that each snapshot's summary lists."""
+"""Which snapshots were derived from which, across tables, by the inputs that each snapshot's summary lists."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -87,11 +87,11 @@ def _shares(keys: frozenset[str] | None, wanted: frozenset[str] | None, scope: s
 
 @dataclass(frozen=True, slots=True)
 class MadeSnapshot:
-    """A snapshot that was made of another one.
+    """A snapshot that was derived from another one.
 
     Args:
-        depth: 1 if it was made of the snapshot in question, 2 if it was made of one of these, and so on.
-        source: The table that it was made from.
+        depth: 1 if it was derived from the snapshot in question, 2 if it was derived from one of these, and so on.
+        source: The table that it was derived from.
         is_current: Whether `main` may still show its rows.
         is_certain: Whether its summary lists its inputs. Otherwise, it has too many, and may have read the table.
     """
@@ -117,7 +117,7 @@ class Provenance:
     _found: dict[tuple[Any, ...], frozenset[int]] = field(default_factory=dict, init=False, compare=False)
 
     def made_of(self, table: str, snapshot_id: int) -> tuple[MadeSnapshot, ...]:
-        """Return the snapshots that were made of a snapshot, and of these, down to the last, nearest first."""
+        """Return the snapshots that were derived from a snapshot, and of these, down to the last, nearest first."""
         found: dict[tuple[str, int], MadeSnapshot] = {}
         waiting: list[tuple[str, int, int]] = [(table, snapshot_id, 1)]
         for source, source_id, depth in waiting:  # grows while it is read

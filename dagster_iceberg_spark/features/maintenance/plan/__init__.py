@@ -1,1 +1,1 @@
-"""Decisions, as pure functions of frozen values."""
+"""Decides which actions are due, and which snapshots stay. No engine is imported."""

@@ -204,7 +204,7 @@ def orphan_obstacle(state: TableState, others: Iterable[TableState], unread: Seq
     Args:
         state: The table.
         others: The tables of the catalog. Their files must not lie inside of the location.
-        unread: The tables of the catalog that could not be read. Nobody knows where their files are.
+        unread: The tables of the catalog that could not be read. Where their files are cannot be determined.
     """
     if state.properties.get(_GC_ENABLED, "true").lower() == "false":
         return f"the table has `{_GC_ENABLED}` = `false`"
@@ -216,7 +216,7 @@ def orphan_obstacle(state: TableState, others: Iterable[TableState], unread: Seq
             if directory_place(place).startswith(location):
                 where = "is" if place == other.location else "has files"
                 return f"the table {other.identifier} {where} inside of its location"
-    return f"nobody knows where the files of {', '.join(unread)} are" if unread else None
+    return f"where the files of {', '.join(unread)} are cannot be determined" if unread else None
 
 
 def plan_maintenance(
@@ -235,11 +235,11 @@ def plan_maintenance(
     Args:
         state: The state of the table.
         files: Its files.
-        needs: The snapshots that somebody needs.
+        needs: The snapshots that are needed.
         policy: What is kept, and the thresholds.
         now: The current time, with a zone.
         not_retained: The rows that are not retained any longer.
-        unread: The tables of the catalog that could not be read. Nobody knows what they still need.
+        unread: The tables of the catalog that could not be read. What they still need cannot be determined.
         orphan_guards: What protects files that belong to no snapshot.
     """
     pins = planned_pins(state, needs, policy, milliseconds(now))
@@ -263,7 +263,9 @@ def plan_maintenance(
     actions += [ExpireSnapshots(older_than_ms, policy.retain_last, expiry, policy.keep_lineage)] if is_expiring else []
     notes = [] if deletes_files else [f"all snapshots stay: the table has `{_GC_ENABLED}` = `false`"]
     if unread:
-        notes.append(f"all snapshots stay, because nobody knows what {', '.join(unread)} needs: it could not be read")
+        notes.append(
+            f"all snapshots stay, because what {', '.join(unread)} needs cannot be determined: it could not be read"
+        )
     guards = orphan_guards or OrphanGuards()
     if policy.remove_orphans and guards.obstacle is None:
         before_ms = milliseconds(now - policy.orphans_older_than)

@@ -48,7 +48,7 @@ class TableHealth:
         small_files: The number of data files below 75 % of it.
         compactable: The partitions that deserve compaction.
         oldest_snapshot: When the oldest snapshot was committed.
-        expiry: What an expiry by the policy would remove. Snapshots that somebody needs may be among them.
+        expiry: What an expiry by the policy would remove. Snapshots that are needed may be among them.
         refs: The branches and tags besides `main`.
         maintained_at: When the package maintained the table last.
         needs: The work that the table needs, in words. Empty for a healthy table.
@@ -177,7 +177,7 @@ def needs_new_manifests(state: TableState, files: TableFiles, policy: Maintenanc
 
 
 def expiry_by(policy: MaintenancePolicy, state: TableState, now: dt.datetime) -> Expiry:
-    """Return what an expiry by the policy removes, if nobody needs older snapshots."""
+    """Return what an expiry by the policy removes, if nothing needs older snapshots."""
     older_than_ms = milliseconds(now - policy.older_than)
     return planned_expiry(state, now_ms=milliseconds(now), older_than_ms=older_than_ms, retain_last=policy.retain_last)
 

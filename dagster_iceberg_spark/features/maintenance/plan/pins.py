@@ -25,7 +25,7 @@ from dagster_iceberg_spark.table.snapshot import DAY_MS, MAIN_BRANCH, Snapshot, 
 from dagster_iceberg_spark.table.updates import DropTag, SetTag, tag_days
 
 PARTITIONS_OF_AN_ASSET: Final = 100
-"""The newest partitions of a downstream asset that keep what they were made from, whatever their age."""
+"""The newest partitions of a downstream asset that keep what they were derived from, whatever their age."""
 _PREFIX: Final = "dagster_keep_"
 _LIFETIME_MS: Final = 14 * DAY_MS
 """A pin outlives this time without maintenance."""
@@ -35,7 +35,7 @@ _RENEWED_MS: Final = 7 * DAY_MS
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A snapshot that somebody needs.
+    """A snapshot that is needed.
 
     Args:
         snapshot_id: The snapshot.
@@ -77,7 +77,7 @@ class Pins:
 
 
 def needs_of_readers(states: Iterable[TableState], policy: MaintenancePolicy, now_ms: int) -> dict[str, list[Need]]:
-    """Return the snapshots that the assets which were made from them need, by the name of their table.
+    """Return the snapshots that the assets which were derived from them need, by the name of their table.
 
     An asset needs what its newest materialization has read, and what the newest of each of its newest partitions has
     read. A materialization that may be replayed needs it too. After an incremental read, the next one continues there:
@@ -138,7 +138,7 @@ def pin_name(snapshot_id: int) -> str:
 
 
 def is_pin(ref: str) -> bool:
-    """Return whether a ref is a tag that keeps a snapshot for somebody."""
+    """Return whether a ref is a tag that keeps a snapshot that is needed."""
     return ref.startswith(_PREFIX)
 
 
@@ -185,9 +185,9 @@ def _needs_of_read(state: TableState, snapshot: Snapshot, read: UpstreamRead, *,
         if read.kind is not None and is_newest:
             yield Need(read.snapshot_id, f"{who}, which continues to read {read.kind} after it", keeps_later=True)
         else:
-            yield Need(read.snapshot_id, f"{who}, which was made from it")
+            yield Need(read.snapshot_id, f"{who}, which was derived from it")
     if read.since is not None:
-        yield Need(read.since, f"{who}, which was made from what changed after it")
+        yield Need(read.since, f"{who}, which was derived from what changed after it")
 
 
 def _own_positions(state: TableState) -> Iterator[Need]:
@@ -205,7 +205,7 @@ def _own_positions(state: TableState) -> Iterator[Need]:
 
 
 def _append_tokens(state: TableState) -> Iterator[Need]:
-    """Yield the newest append of each asset: a run that is executed again looks for its token."""
+    """Yield the newest append of each asset: a run that is re-executed looks for its token."""
     known = set[str]()
     for snapshot in state.ancestors(MAIN_BRANCH):
         asset, summary = snapshot.summary.get(ASSET_KEY), snapshot.summary

@@ -1,1 +1,1 @@
-"""Decisions, as pure functions of frozen values."""
+"""Decides which snapshots an undo takes back, and what a branch has changed. No engine is imported."""

@@ -114,7 +114,7 @@ def own_snapshots(state: TableState, branch: str) -> tuple[Snapshot, ...]:
 
 
 def refuse_expired_start(state: TableState, branch: str) -> None:
-    """Reject a branch if the snapshot that it began at has expired: nobody knows what it has changed."""
+    """Reject a branch if the snapshot that it began at has expired: what it has changed cannot be determined."""
     start = branch_start(state, branch)
     if start is not None and start not in state.snapshots:
         raise CommitConflictError.refusing(

@@ -1,4 +1,4 @@
-"""Decides how the snapshots of a run are undone, and which others were made from them."""
+"""Decides how the snapshots of a run are undone, and which others were derived from them."""
 
 import json
 import math
@@ -108,7 +108,7 @@ class RecordedSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Dependent:
-    """A snapshot of a table that was made from rows to be undone of the source, or has replaced them."""
+    """A snapshot of a table that was derived from rows to be undone of the source, or has replaced them."""
 
     table: str
     snapshot: Snapshot
@@ -168,12 +168,12 @@ def plan_undo(
         others: The other tables of the catalog.
         unread: The tables that could not be read.
         recorded: What Dagster has recorded of the run, or None if it does not know the run.
-        cascade: Whether to undo as well what was made from the run's rows, or has replaced them.
+        cascade: Whether to undo as well what was derived from the run's rows, or has replaced them.
         partial: Whether to leave out what cannot be undone.
 
     Raises:
         UpstreamMissingError: No table has a snapshot of the run that is not undone, or a part of it cannot be undone.
-        CommitConflictError: Other snapshots were made from those of the run, or have replaced their rows.
+        CommitConflictError: Other snapshots were derived from those of the run, or have replaced their rows.
     """
     tables = {str(state.identifier): state for state in (*states, *others)}
     lines = {name: _Line.of(state) for name, state in tables.items()}
@@ -186,7 +186,7 @@ def plan_undo(
             if chosen[name] and name not in own
         ),
         *_unaccounted(run_id, tables, own, lines, chosen, recorded),
-        *(f"{name}, which cannot be read and may have been made from the rows" for name in unread),
+        *(f"{name}, which cannot be read and may have been derived from the rows" for name in unread),
     ]
     chosen = {name: ids if name in own else set() for name, ids in chosen.items()}
     while found := list(_dependents(lines, chosen)):
@@ -197,7 +197,7 @@ def plan_undo(
                 raise CommitConflictError.refusing(
                     "undo",
                     f"the run {run_id}",
-                    expected=f"what was made from its rows of {dependent.source} to be in this code location",
+                    expected=f"what was derived from its rows of {dependent.source} to be in this code location",
                     found=str(dependent),
                     hint="undo that run in its own code location first.",
                 )
@@ -344,12 +344,12 @@ def _overlaps(described: str | None, snapshot: Snapshot) -> bool:
 
 
 def _has_dependents(run_id: str, source: str, dependents: Sequence[str]) -> CommitConflictError:
-    """Other snapshots were made from those of the run, or have replaced their rows."""
+    """Other snapshots were derived from those of the run, or have replaced their rows."""
     more = f" and {len(dependents) - _SHOWN} more" if len(dependents) > _SHOWN else ""
     return CommitConflictError.refusing(
         "undo",
         f"the run {run_id}",
-        expected=f"no later snapshot that was made from its rows of {source} or has replaced them",
+        expected=f"no later snapshot that was derived from its rows of {source} or has replaced them",
         found=f"{', '.join(dependents[:_SHOWN])}{more}",
         hint="undo these runs first, or all of them with `--cascade`.",
     )
