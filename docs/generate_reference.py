@@ -198,7 +198,7 @@ def _configurations(*models: type[BaseModel]) -> Iterator[str]:
 def _lines() -> Iterator[str]:
     yield "# Reference"
     yield ""
-    yield "You look for a key, a field, a type or an error."
+    yield "All keys, fields, types and errors."
     yield ""
     yield "Generated from the code by `docs/generate_reference.py`; do not edit."
     yield from _keys_of_outputs()

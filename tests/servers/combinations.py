@@ -246,7 +246,7 @@ IMPOSSIBLE: Final[Mapping[tuple[str, str], str]] = {
 
 _HEAD: Final = """# Tested combinations of catalogs and stores
 
-You want to know whether your catalog and your store are tested together.
+This page shows which catalogs and stores are tested together.
 
 Each cell is the result of a test against a server that the test starts. The tests generate this page: all of them
 ran last on {on}, and a sample runs on each change. A number refers to the reason why a combination cannot be tested.
