@@ -5,9 +5,8 @@ from typing import Any, Literal, TypedDict
 
 from typing_extensions import Unpack
 
-from dagster_iceberg_spark.plan.merging import MergeStrategy
-from dagster_iceberg_spark.plan.metadata_key import read_metadata
-from dagster_iceberg_spark.plan.options import (
+from dagster_iceberg_spark.plan.options.metadata_key import read_metadata
+from dagster_iceberg_spark.plan.options.output_options import (
     PartitionEvolution,
     RowsOutsidePartition,
     TableAddress,
@@ -15,7 +14,8 @@ from dagster_iceberg_spark.plan.options import (
     output_keys,
     parse_write_options,
 )
-from dagster_iceberg_spark.plan.schema_evolution import SchemaEvolution
+from dagster_iceberg_spark.plan.schema.schema_evolution import SchemaEvolution
+from dagster_iceberg_spark.plan.write.merging import MergeStrategy
 from dagster_iceberg_spark.table.commit import PublishedBy
 
 

@@ -27,7 +27,7 @@ from dagster_iceberg_spark.versions import installed_pyspark
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from dagster_iceberg_spark.spark.session import Context, IcebergSession, Session
+    from dagster_iceberg_spark.spark.session.session import Context, IcebergSession, Session
 
 
 SessionIdentity: TypeAlias = tuple[object, ...]
@@ -88,7 +88,7 @@ class SessionRegistry:
     def acquire(self, resource: "IcebergSparkResource", user: int) -> "IcebergSession":
         """Return the session of the resource's configuration; the first user opens it."""
         require_pyspark()
-        from dagster_iceberg_spark.spark.session import (
+        from dagster_iceberg_spark.spark.session.session import (
             attach_catalog,
             forget_session,
             is_alive,
@@ -121,7 +121,7 @@ class SessionRegistry:
 
     def _abandon_unreachable(self) -> None:
         """Abandon unused sessions whose catalog no longer exists."""
-        from dagster_iceberg_spark.spark.session import abandon_session
+        from dagster_iceberg_spark.spark.session.session import abandon_session
 
         for identity, shared in list(self._shared.items()):
             if not shared.users and shared.session.catalog.is_gone:
@@ -130,8 +130,8 @@ class SessionRegistry:
 
     def release(self, user: int, *, stops_when_unused: Literal["yes", "no"]) -> None:
         """Release the user's sessions. A session that has no other user may be stopped."""
-        from dagster_iceberg_spark.spark.connect import is_connect
-        from dagster_iceberg_spark.spark.session import close_session
+        from dagster_iceberg_spark.spark.session.connect import is_connect
+        from dagster_iceberg_spark.spark.session.session import close_session
 
         with self._lock:
             for identity, shared in list(self._shared.items()):
@@ -148,8 +148,8 @@ class SessionRegistry:
 
     def close_all(self) -> None:
         """Close the process's sessions on Spark Connect servers. A classic session ends with its JVM."""
-        from dagster_iceberg_spark.spark.connect import is_connect
-        from dagster_iceberg_spark.spark.session import close_session
+        from dagster_iceberg_spark.spark.session.connect import is_connect
+        from dagster_iceberg_spark.spark.session.session import close_session
 
         with self._lock:
             for shared in self._shared.values():
@@ -270,7 +270,7 @@ class IcebergSparkResource(ConfiguredOnce, dg.ConfigurableResource[Any]):
 
     def _may_be_lost(self) -> bool:
         """Return whether the session was stopped, or has been idle so long that a server may have dropped it."""
-        from dagster_iceberg_spark.spark.session import is_closed
+        from dagster_iceberg_spark.spark.session.session import is_closed
 
         is_idle = time.monotonic() - self._asked_at > IDLE_SECONDS
         return not self.wraps_session and (is_idle or is_closed(self._session))
@@ -287,7 +287,7 @@ class IcebergSparkResource(ConfiguredOnce, dg.ConfigurableResource[Any]):
         Raises:
             ConfigurationError: The session is a Spark Connect session, which has no context.
         """
-        from dagster_iceberg_spark.spark.connect import is_connect
+        from dagster_iceberg_spark.spark.session.connect import is_connect
 
         session = self.spark_session
         if is_connect(session):
@@ -375,7 +375,7 @@ class IcebergSparkResource(ConfiguredOnce, dg.ConfigurableResource[Any]):
 
     def session_settings(self) -> Any:
         """Return the settings to open a session of this resource with."""
-        from dagster_iceberg_spark.spark.session import SessionSettings
+        from dagster_iceberg_spark.spark.session.session import SessionSettings
 
         directory = None if self._storage_directory is None else Path(self._storage_directory, "iceberg_spark_server")
         return SessionSettings(

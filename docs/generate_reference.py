@@ -41,14 +41,15 @@ from dagster_iceberg_spark.features.maintenance.options import MaintenancePolicy
 from dagster_iceberg_spark.features.metrics.config import OpenTelemetryMetrics, PrometheusMetrics
 from dagster_iceberg_spark.features.mirror.config import DuckLakeMirror
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
-from dagster_iceberg_spark.plan import options, read_options
-from dagster_iceberg_spark.plan.definition import whole_bounds
-from dagster_iceberg_spark.plan.history import NEWEST
-from dagster_iceberg_spark.plan.metadata_key import PREFIX, MetadataKey
-from dagster_iceberg_spark.plan.options import WriteOptions, addressing_keys, output_keys, result_keys
-from dagster_iceberg_spark.plan.schema_evolution import storage_verdict
-from dagster_iceberg_spark.plan.values import duration_text
-from dagster_iceberg_spark.plan.write import CREATION_PROPERTIES
+from dagster_iceberg_spark.plan.options import output_options as options
+from dagster_iceberg_spark.plan.options.metadata_key import PREFIX, MetadataKey
+from dagster_iceberg_spark.plan.options.output_options import WriteOptions, addressing_keys, output_keys, result_keys
+from dagster_iceberg_spark.plan.options.values import duration_text
+from dagster_iceberg_spark.plan.read import read_options
+from dagster_iceberg_spark.plan.read.history import NEWEST
+from dagster_iceberg_spark.plan.schema.schema_evolution import storage_verdict
+from dagster_iceberg_spark.plan.write.definition import whole_bounds
+from dagster_iceberg_spark.plan.write.draft import CREATION_PROPERTIES
 from dagster_iceberg_spark.resource import IcebergSparkResource
 from dagster_iceberg_spark.spark.columns import iceberg_type
 from dagster_iceberg_spark.spark.failures import RECOGNISERS

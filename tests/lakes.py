@@ -178,7 +178,7 @@ def resuming(run_id: str) -> dict[str, str]:
 
 def while_it_writes(fault: Callable[[], None], monkeypatch: pytest.MonkeyPatch, *, seconds: float) -> None:
     """Trigger the fault once, this many seconds after the engine has started to write."""
-    from dagster_iceberg_spark.spark import commit, writer
+    from dagster_iceberg_spark.spark.write import commit, writer
 
     begun = threading.Event()
 
@@ -194,7 +194,7 @@ def while_it_writes(fault: Callable[[], None], monkeypatch: pytest.MonkeyPatch, 
 @contextmanager
 def dying(patch: pytest.MonkeyPatch, *, after_commit: bool = True) -> Iterator[None]:
     """Let runs inside the block die after their commit, before Dagster knows of it, or before their commit."""
-    from dagster_iceberg_spark.spark import commit, writer
+    from dagster_iceberg_spark.spark.write import commit, writer
 
     def dies(*args: Any) -> None:
         if after_commit:

@@ -91,3 +91,11 @@ def test_the_generator_detects_an_outdated_page(tmp_path: Path, monkeypatch: pyt
     assert module.main(["--check"]) == 1
     assert module.main([]) == 0
     assert module.main(["--check"]) == 0
+
+
+def test_the_page_about_writes_names_modules_that_exist() -> None:
+    page = (CHECKOUT / "docs" / "how-a-write-happens.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"[a-z_]+/[a-z_/]+\.py", page))
+    package = CHECKOUT / "dagster_iceberg_spark"
+    assert named
+    assert sorted(path for path in named if not (package / path).exists()) == []

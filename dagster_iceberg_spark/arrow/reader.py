@@ -17,8 +17,8 @@ from dagster_iceberg_spark.arrow.scan import PlannedScan, planned_scans
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import known_table, translated_answers
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.plan.incremental import CHANGE_COLUMNS
-from dagster_iceberg_spark.plan.read import ReadPlan
+from dagster_iceberg_spark.plan.read.incremental import CHANGE_COLUMNS
+from dagster_iceberg_spark.plan.read.read_plan import ReadPlan
 from dagster_iceberg_spark.pyiceberg_fixes.unknown_types import unknown_columns
 from dagster_iceberg_spark.table import schema
 from dagster_iceberg_spark.table.predicate import (

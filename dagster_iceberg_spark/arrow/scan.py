@@ -25,9 +25,9 @@ from dagster_iceberg_spark.catalog.failures import kind_of
 from dagster_iceberg_spark.catalog.files import description_of, files_added_by
 from dagster_iceberg_spark.catalog.first_line import first_line
 from dagster_iceberg_spark.errors import ConfigurationError, InvestigationError
-from dagster_iceberg_spark.plan.binding import BoundScope, Intervals
-from dagster_iceberg_spark.plan.overwrite_filter import DataFile, hull, within_file
-from dagster_iceberg_spark.plan.read import ReadPlan, partition_files
+from dagster_iceberg_spark.plan.partitions.binding import BoundScope, Intervals
+from dagster_iceberg_spark.plan.read.read_plan import ReadPlan, partition_files
+from dagster_iceberg_spark.plan.write.overwrite_filter import DataFile, hull, within_file
 from dagster_iceberg_spark.pyiceberg_fixes import lists_and_maps, missing_field_ids, narrowed_literals, null_partitions
 from dagster_iceberg_spark.pyiceberg_fixes.calendar_edges import plan_files
 from dagster_iceberg_spark.pyiceberg_fixes.lists_and_maps import with_parts

@@ -6,8 +6,8 @@ from typing import Any, Final
 import dagster as dg
 
 from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
-from dagster_iceberg_spark.plan.binding import coarsest_granule
-from dagster_iceberg_spark.plan.options import PARTITION_EXPR, SCHEMA, TABLE, parse_key
+from dagster_iceberg_spark.plan.options.output_options import PARTITION_EXPR, SCHEMA, TABLE, parse_key
+from dagster_iceberg_spark.plan.partitions.binding import coarsest_granule
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, PartitionSlice, TimeCalendar, TimeWindow
 

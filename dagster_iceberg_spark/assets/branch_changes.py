@@ -8,7 +8,7 @@ import dagster as dg
 from dagster_iceberg_spark.assets.address import known_scope
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
 from dagster_iceberg_spark.errors import IcebergSparkError
-from dagster_iceberg_spark.plan.publication import StagedRows
+from dagster_iceberg_spark.plan.publication.staged_rows import StagedRows
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import ASSET_KEY, PARTITION_KEYS
 from dagster_iceberg_spark.table.scope import PartitionScope, listed_keys
@@ -83,6 +83,6 @@ def written_partitions(spec: dg.AssetSpec, snapshots: Iterable[Snapshot]) -> Par
 
 def advance(io_manager: TableIOManager, state: TableState, rows: StagedRows) -> bool:
     """Fast-forward a table that only an engine can commit to. Return false if the target has moved."""
-    from dagster_iceberg_spark.spark.publication import fast_forward
+    from dagster_iceberg_spark.spark.write.staged_write import fast_forward
 
     return fast_forward(io_manager.spark.iceberg_session, state, rows)

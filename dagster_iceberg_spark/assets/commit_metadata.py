@@ -9,8 +9,8 @@ import dagster as dg
 from dagster_iceberg_spark.assets.dagster_private import add_partition_metadata, record_evaluation, set_data_version
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.errors import AuditFailedError
-from dagster_iceberg_spark.plan.history import HistoryEntry, entries_as_markdown, escaped, inputs_as_markdown
-from dagster_iceberg_spark.plan.write_request import WriteRequest
+from dagster_iceberg_spark.plan.read.history import HistoryEntry, entries_as_markdown, escaped, inputs_as_markdown
+from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.table.audit import AuditResult
 from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.lineage import (

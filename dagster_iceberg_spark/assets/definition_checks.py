@@ -10,8 +10,8 @@ from dagster_iceberg_spark.assets.stored_tables import opened, stored_assets, wi
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
 from dagster_iceberg_spark.check.findings import Answer, Finding, Step, finding_of
 from dagster_iceberg_spark.config.configuration import unset_variables
-from dagster_iceberg_spark.plan.comparison import TableReport, differences
-from dagster_iceberg_spark.plan.table_request import missing_namespace, missing_table
+from dagster_iceberg_spark.plan.write.comparison import TableReport, differences
+from dagster_iceberg_spark.plan.write.table_request import missing_namespace, missing_table
 
 TABLE_SETTING: Final = "the asset's metadata, or the table"
 

@@ -23,10 +23,16 @@ from dagster_iceberg_spark.assets.read_requests import ReadRequest
 from dagster_iceberg_spark.catalog.files import data_files
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import ChangesUnknownError, ConfigurationError, UpstreamMissingError
-from dagster_iceberg_spark.plan.incremental import Changes, OutputTable, Position
-from dagster_iceberg_spark.plan.overwrite_filter import hull
-from dagster_iceberg_spark.plan.read import ReadPlan, by_partition, partitions_without_files, plan_read, read_of_run
-from dagster_iceberg_spark.plan.read_options import AS_OF_RUN, MISSING
+from dagster_iceberg_spark.plan.read.incremental import Changes, OutputTable, Position
+from dagster_iceberg_spark.plan.read.read_options import AS_OF_RUN, MISSING
+from dagster_iceberg_spark.plan.read.read_plan import (
+    ReadPlan,
+    by_partition,
+    partitions_without_files,
+    plan_read,
+    read_of_run,
+)
+from dagster_iceberg_spark.plan.write.overwrite_filter import hull
 from dagster_iceberg_spark.resource import IcebergSparkResource
 from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN, STAGED_TOKEN, UpstreamRead
 from dagster_iceberg_spark.table.scope import PartitionScope
@@ -197,7 +203,7 @@ class InputLoader:
             no_rows = partial(arrow_reader.no_rows, input_type, subject=str(request.identifier))
         else:
             self._require_frame_annotation()
-            from dagster_iceberg_spark.spark import reader
+            from dagster_iceberg_spark.spark.read import reader
 
             no_rows = partial(reader.no_rows, self.spark.iceberg_session)
         return {key: no_rows() for key in request.scope.keys} if annotation.is_by_partition else no_rows()
@@ -233,7 +239,7 @@ class InputLoader:
         return version_of(frame.sparkSession).arrow_of(frame)
 
     def _frame(self, plan: ReadPlan) -> Any:
-        from dagster_iceberg_spark.spark import reader
+        from dagster_iceberg_spark.spark.read import reader
 
         return reader.read(self.spark.iceberg_session, plan)
 
@@ -249,7 +255,7 @@ class InputLoader:
         return arrow_reader.input_type_of(self._annotation)
 
     def _require_frame_annotation(self) -> None:
-        from dagster_iceberg_spark.spark.frames import is_frame_annotation
+        from dagster_iceberg_spark.spark.read.frames import is_frame_annotation
 
         if is_frame_annotation(self._annotation):
             return

@@ -11,9 +11,9 @@ import dagster as dg
 from dagster_iceberg_spark.assets.dagster_private import engine_events, step_facts
 from dagster_iceberg_spark.assets.read_requests import ReadRequest
 from dagster_iceberg_spark.errors import MetadataKeyError
-from dagster_iceberg_spark.plan.incremental import Changes, share_read
-from dagster_iceberg_spark.plan.read import chosen_read
-from dagster_iceberg_spark.plan.read_options import AS_OF_RUN
+from dagster_iceberg_spark.plan.read.incremental import Changes, share_read
+from dagster_iceberg_spark.plan.read.read_options import AS_OF_RUN
+from dagster_iceberg_spark.plan.read.read_plan import chosen_read
 from dagster_iceberg_spark.table.lineage import UpstreamRead
 
 _MAXIMUM_STEPS: Final = 256

@@ -23,9 +23,8 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import data_files, removed_files
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import ChangesUnknownError, ConfigurationError, MetadataKeyError
-from dagster_iceberg_spark.plan.adoption import has_read_changes
-from dagster_iceberg_spark.plan.binding import bind_scope
-from dagster_iceberg_spark.plan.incremental import (
+from dagster_iceberg_spark.plan.partitions.binding import bind_scope
+from dagster_iceberg_spark.plan.read.incremental import (
     Changes,
     OutputTable,
     Position,
@@ -40,9 +39,10 @@ from dagster_iceberg_spark.plan.incremental import (
     share_read,
     to_be_read,
 )
-from dagster_iceberg_spark.plan.read import ReadPlan, at_snapshot, later_snapshots, schemas_at
-from dagster_iceberg_spark.plan.read_options import CHANGES_FALLBACK, READ
-from dagster_iceberg_spark.plan.write_request import WriteRequest
+from dagster_iceberg_spark.plan.read.read_options import CHANGES_FALLBACK, READ
+from dagster_iceberg_spark.plan.read.read_plan import ReadPlan, at_snapshot, later_snapshots, schemas_at
+from dagster_iceberg_spark.plan.write.adoption import has_read_changes
+from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.table.change import may_remove_rows
 from dagster_iceberg_spark.table.lineage import RUN_ID, ReadKind, UpstreamRead
 from dagster_iceberg_spark.table.schema import is_orderable

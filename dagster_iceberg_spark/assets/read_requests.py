@@ -9,10 +9,10 @@ import dagster as dg
 from dagster_iceberg_spark.assets.address import asset_scope, plain_metadata, table_of
 from dagster_iceberg_spark.assets.dagster_private import definition_metadata_of, maps_to_all_partitions, step_facts
 from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
-from dagster_iceberg_spark.plan.environment import Environment
-from dagster_iceberg_spark.plan.options import PUBLISH, TABLE
-from dagster_iceberg_spark.plan.read_options import LIMIT, RUN_KEYS, ReadOptions, parse_read_options
-from dagster_iceberg_spark.plan.staging import staged_branch
+from dagster_iceberg_spark.plan.options.output_options import PUBLISH, TABLE
+from dagster_iceberg_spark.plan.publication.environment import Environment
+from dagster_iceberg_spark.plan.publication.staging import staged_branch
+from dagster_iceberg_spark.plan.read.read_options import LIMIT, RUN_KEYS, ReadOptions, parse_read_options
 from dagster_iceberg_spark.table.commit import PublishedBy
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import UpstreamRead

@@ -17,13 +17,13 @@ from dagster_iceberg_spark.assets.read_requests import RUN_CONFIG, read_request
 from dagster_iceberg_spark.assets.write_requests import defined_table, write_request
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.config.configuration import HIDES_INPUT, ConfiguredOnce, require_fields, without_secrets
-from dagster_iceberg_spark.plan.comparison import DefinedTable
-from dagster_iceberg_spark.plan.environment import REPLAYED_RUN, Environment, replay_environment
-from dagster_iceberg_spark.plan.environment import RETENTION_DAYS as ENVIRONMENT_RETENTION_DAYS
-from dagster_iceberg_spark.plan.options import CONFIGURABLE
-from dagster_iceberg_spark.plan.staging import RETENTION_DAYS
-from dagster_iceberg_spark.plan.table_request import LocationTemplate, TableCreation
-from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
+from dagster_iceberg_spark.plan.options.output_options import CONFIGURABLE
+from dagster_iceberg_spark.plan.publication.environment import REPLAYED_RUN, Environment, replay_environment
+from dagster_iceberg_spark.plan.publication.environment import RETENTION_DAYS as ENVIRONMENT_RETENTION_DAYS
+from dagster_iceberg_spark.plan.publication.staging import RETENTION_DAYS
+from dagster_iceberg_spark.plan.write.comparison import DefinedTable
+from dagster_iceberg_spark.plan.write.table_request import LocationTemplate, TableCreation
+from dagster_iceberg_spark.plan.write.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.resource import IcebergSparkResource, require_pyspark
 from dagster_iceberg_spark.table.audit import SHOWN_ROWS
 from dagster_iceberg_spark.table.commit import PublishedBy
@@ -218,8 +218,8 @@ class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
             RetryableError: The same write may succeed if it is tried again.
         """
         require_pyspark()
-        from dagster_iceberg_spark.spark.commit import materialize
-        from dagster_iceberg_spark.spark.frames import frame_to_write, taken_columns
+        from dagster_iceberg_spark.spark.read.frames import frame_to_write, taken_columns
+        from dagster_iceberg_spark.spark.write.commit import materialize
 
         with final_errors(is_in_step=step_facts(context) is not None):
             catalog, request = self.write_request_of(context)

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import file_metrics
-from dagster_iceberg_spark.plan.audit_metrics import FileMetrics, MetricsAudit, metrics_audit
-from dagster_iceberg_spark.plan.binding import EVERYTHING, BoundScope, bind_scope
-from dagster_iceberg_spark.plan.options import WriteOptions
-from dagster_iceberg_spark.plan.overwrite_filter import within_file
-from dagster_iceberg_spark.plan.read import schemas_at
-from dagster_iceberg_spark.plan.renames import StoredNames
+from dagster_iceberg_spark.plan.options.output_options import WriteOptions
+from dagster_iceberg_spark.plan.partitions.binding import EVERYTHING, BoundScope, bind_scope
+from dagster_iceberg_spark.plan.publication.audit_metrics import FileMetrics, MetricsAudit, metrics_audit
+from dagster_iceberg_spark.plan.read.read_plan import schemas_at
+from dagster_iceberg_spark.plan.schema.renames import StoredNames
+from dagster_iceberg_spark.plan.write.overwrite_filter import within_file
 from dagster_iceberg_spark.table.audit import Audit, AuditResult
 from dagster_iceberg_spark.table.lineage import CARRIES_OVER, WRITE_DISPOSITION
 from dagster_iceberg_spark.table.schema import Schema, are_same_columns

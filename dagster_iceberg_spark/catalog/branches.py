@@ -26,7 +26,7 @@ from pyiceberg.table.update import (
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import call_catalog, find_table, open_catalog
 from dagster_iceberg_spark.errors import CommitConflictError
-from dagster_iceberg_spark.plan.publication import ROW_LINEAGE_VERSION
+from dagster_iceberg_spark.plan.publication.staged_rows import ROW_LINEAGE_VERSION
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import DAY_MS
 from dagster_iceberg_spark.table.updates import BranchUpdate, CreateBranch, DropTag, SetProperties, TagUpdate

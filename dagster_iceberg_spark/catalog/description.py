@@ -42,12 +42,12 @@ class AwsIdentity:
 
 
 HDFS_SCHEMES: Final = ("hdfs", "viewfs")
-HDFS_FILE_IO: Final = "dagster_iceberg_spark.catalog.hadoop.HdfsFileIO"
+HDFS_FILE_IO: Final = "dagster_iceberg_spark.catalog.clients.hadoop.HdfsFileIO"
 """The class of pyiceberg's file IO for these schemes."""
 METASTORE_PORT: Final = 9083
 """The default port of a Hive Metastore."""
-HIVE_CATALOG: Final = "dagster_iceberg_spark.catalog.hive.HiveCatalog"
-HADOOP_CATALOG: Final = "dagster_iceberg_spark.catalog.hadoop.HadoopCatalog"
+HIVE_CATALOG: Final = "dagster_iceberg_spark.catalog.clients.hive.HiveCatalog"
+HADOOP_CATALOG: Final = "dagster_iceberg_spark.catalog.clients.hadoop.HadoopCatalog"
 """The classes of pyiceberg's catalogs for a metastore and for a directory."""
 HIDDEN: Final = "********"
 SENSITIVE_NAMES: Final = (

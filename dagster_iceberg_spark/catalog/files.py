@@ -21,8 +21,8 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import known_table, paused_collection, translated_answers
 from dagster_iceberg_spark.errors import CommitConflictError
-from dagster_iceberg_spark.plan.audit_metrics import ColumnMetrics, FileMetrics
-from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds, DataFile
+from dagster_iceberg_spark.plan.publication.audit_metrics import ColumnMetrics, FileMetrics
+from dagster_iceberg_spark.plan.write.overwrite_filter import ColumnBounds, DataFile
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.partitioning import TIME_TRANSFORMS, Transform, granule_start, parse_transform
 

@@ -32,11 +32,11 @@ from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
 from sqlalchemy import column, select, table
 
+from dagster_iceberg_spark.catalog.clients.nessie import version_of, with_history
 from dagster_iceberg_spark.catalog.description import AwsKeys, CatalogDescription
 from dagster_iceberg_spark.catalog.document import Snapshots, document_of, is_in_current_form, table_state
 from dagster_iceberg_spark.catalog.failures import catalog_errors, kind_of
 from dagster_iceberg_spark.catalog.first_line import first_line
-from dagster_iceberg_spark.catalog.nessie import version_of, with_history
 from dagster_iceberg_spark.catalog.waiting import answer_within
 from dagster_iceberg_spark.errors import (
     CatalogUnavailableError,

@@ -30,8 +30,7 @@ from dagster_iceberg_spark.catalog.files import description_of, entries_of, file
 from dagster_iceberg_spark.catalog.look import known_table, look, translated_answers
 from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_in_order, ignore, is_transactional
 from dagster_iceberg_spark.errors import CommitConflictError
-from dagster_iceberg_spark.plan.overwrite_filter import DataFile
-from dagster_iceberg_spark.plan.publication import (
+from dagster_iceberg_spark.plan.publication.staged_rows import (
     FileChanges,
     Member,
     Publication,
@@ -47,7 +46,8 @@ from dagster_iceberg_spark.plan.publication import (
     published_upstream,
     refuse_outdated,
 )
-from dagster_iceberg_spark.plan.staging import Staging
+from dagster_iceberg_spark.plan.publication.staging import Staging
+from dagster_iceberg_spark.plan.write.overwrite_filter import DataFile
 from dagster_iceberg_spark.table.lineage import UPSTREAM, changes_read
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 

@@ -7,9 +7,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.typedef import Identifier
 
+from dagster_iceberg_spark.catalog.clients.nessie import is_nessie
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import call_catalog, look, open_catalog
-from dagster_iceberg_spark.catalog.nessie import is_nessie
 from dagster_iceberg_spark.errors import IcebergSparkError, NotAnIcebergTableError
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import TableState

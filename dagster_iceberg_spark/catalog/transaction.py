@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import call_catalog, open_catalog
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.plan.publication import PublishedSnapshot
+from dagster_iceberg_spark.plan.publication.staged_rows import PublishedSnapshot
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 _OUTDATED: Final = "older than last sequence number"

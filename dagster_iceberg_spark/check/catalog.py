@@ -17,7 +17,7 @@ from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME
 
 if TYPE_CHECKING:
-    from dagster_iceberg_spark.spark.session import IcebergSession
+    from dagster_iceberg_spark.spark.session.session import IcebergSession
 
 _ROWS: Final = 3
 
@@ -89,7 +89,7 @@ class CatalogCheck:
     def _java(self) -> str:
         if not self.needs_java:
             return "not needed: Spark runs elsewhere"
-        from dagster_iceberg_spark.spark.java import require_java
+        from dagster_iceberg_spark.spark.session.java import require_java
 
         return require_java()
 
@@ -99,7 +99,7 @@ class CatalogCheck:
         return f"{description} responds"
 
     def _session(self) -> str:
-        from dagster_iceberg_spark.spark.probe import versions
+        from dagster_iceberg_spark.spark.session.probe import versions
 
         description = self.describe()
         needed = ", ".join((ICEBERG_SPARK_RUNTIME, *description.packages))
@@ -111,7 +111,7 @@ class CatalogCheck:
         return f"{versions(self.open_session())}; libraries {needed}, {source}"
 
     def _create_namespace(self) -> str:
-        from dagster_iceberg_spark.spark.probe import create_namespace, has_namespace
+        from dagster_iceberg_spark.spark.session.probe import create_namespace, has_namespace
 
         session = self.open_session()
         if has_namespace(session, self._namespace):
@@ -129,7 +129,7 @@ class CatalogCheck:
         return f"created {'.'.join(self._namespace)}"
 
     def _write(self) -> str:
-        from dagster_iceberg_spark.spark.probe import write_rows
+        from dagster_iceberg_spark.spark.session.probe import write_rows
 
         self._is_idle.clear()
         try:
@@ -142,7 +142,7 @@ class CatalogCheck:
         return f"created and replaced {self._table}"
 
     def _read_by_spark(self) -> str:
-        from dagster_iceberg_spark.spark.probe import count_rows
+        from dagster_iceberg_spark.spark.session.probe import count_rows
 
         return self._all_rows(count_rows(self.open_session(), self._table))
 
@@ -169,7 +169,7 @@ class CatalogCheck:
         return f"{_ROWS} rows"
 
     def _clean_up(self) -> str:
-        from dagster_iceberg_spark.spark.probe import drop_namespace, drop_table
+        from dagster_iceberg_spark.spark.session.probe import drop_namespace, drop_table
 
         self._is_idle.wait()  # a write that exceeded its time limit would create the table again
         session = self.open_session()

@@ -8,10 +8,10 @@ from typing import Any, Final, Protocol, cast
 from pyspark.sql import Column, DataFrame, SparkSession, functions, types
 
 from dagster_iceberg_spark.errors import SchemaMismatchError
-from dagster_iceberg_spark.plan.renames import StoredNames
+from dagster_iceberg_spark.plan.schema.renames import StoredNames
 from dagster_iceberg_spark.spark import expressions, sql, versions
-from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.failures import VALUE_MARKER
+from dagster_iceberg_spark.spark.session.connect import is_connect
 from dagster_iceberg_spark.table import schema as vocabulary
 from dagster_iceberg_spark.table.predicate import Predicate
 

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from pyspark.sql import DataFrame
 
-from dagster_iceberg_spark.plan.write_plan import Guard
+from dagster_iceberg_spark.plan.write.write_plan import Guard
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.failures import MICROSECONDS, OUTSIDE_END, OUTSIDE_MARKER
 from dagster_iceberg_spark.spark.sql import column_name, constant_text, dotted, quote, text, type_name

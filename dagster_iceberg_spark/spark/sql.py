@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Literal
 
-from dagster_iceberg_spark.plan.merging import NullKeys
-from dagster_iceberg_spark.plan.write_plan import CreateTable
+from dagster_iceberg_spark.plan.write.merging import NullKeys
+from dagster_iceberg_spark.plan.write.write_plan import CreateTable
 from dagster_iceberg_spark.table import schema, updates
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN

@@ -11,13 +11,13 @@ from dagster_iceberg_spark.catalog.branches import AGAIN_AFTER_CONFLICTS, change
 from dagster_iceberg_spark.catalog.damage import forget_unmade, lone_creation
 from dagster_iceberg_spark.catalog.look import find_table
 from dagster_iceberg_spark.errors import CommitConflictError, InvestigationError
-from dagster_iceberg_spark.plan.table_request import TableCreation, default_location
-from dagster_iceberg_spark.plan.write_plan import WritePlan
+from dagster_iceberg_spark.plan.write.table_request import TableCreation, default_location
+from dagster_iceberg_spark.plan.write.write_plan import WritePlan
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import functions_of
-from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.failures import translating
-from dagster_iceberg_spark.spark.session import CASE_SENSITIVE, IcebergSession, configured
+from dagster_iceberg_spark.spark.session.connect import is_connect
+from dagster_iceberg_spark.spark.session.session import CASE_SENSITIVE, IcebergSession, configured
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.schema import folded

@@ -10,7 +10,7 @@ import pytest
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
 from dagster_iceberg_spark.resource import SESSIONS
-from dagster_iceberg_spark.spark import frames
+from dagster_iceberg_spark.spark.read import frames
 from dagster_iceberg_spark.spark.versions.spark_4_1 import Spark41
 from tests.lakes import CONNECT_CONF, JARS, SPARK_CONF, ConnectServer, Lake, frame_asset, while_it_writes
 from tests.servers.cluster import SparkCluster

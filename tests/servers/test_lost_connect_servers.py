@@ -14,7 +14,7 @@ from pyspark.sql.connect.client import core
 from pyspark.sql.connect.client.retries import DefaultPolicy
 
 from dagster_iceberg_spark import SqlCatalog
-from dagster_iceberg_spark.spark import commit, execution, outcome, writer
+from dagster_iceberg_spark.spark.write import commit, execution, outcome, writer
 from tests.lakes import ConnectServer, Lake, error_of, frame_asset, metadata_of, open_lake, resuming, while_it_writes
 from tests.servers.relay import Relay
 

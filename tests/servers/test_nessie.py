@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource
-from dagster_iceberg_spark.spark import commit, writer
+from dagster_iceberg_spark.spark.write import commit, writer
 from tests.lakes import Lake, frame_asset, metadata_of, open_lake, resuming
 from tests.servers import combinations
 from tests.servers.conftest import emptied

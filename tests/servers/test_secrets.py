@@ -22,7 +22,7 @@ from dagster_iceberg_spark import (
     RestCatalog,
     SqlCatalog,
 )
-from dagster_iceberg_spark.spark.session import launch_conf
+from dagster_iceberg_spark.spark.session.session import launch_conf
 from tests.lakes import SPARK_CONF, frame_asset, free_port, open_lake
 from tests.servers import evidence
 from tests.servers.conftest import emptied

@@ -66,7 +66,7 @@ from dagster_iceberg_spark import AwsCredentials, IcebergPySparkIOManager, Icebe
 from dagster_iceberg_spark.config.rest_catalog import NoAuthentication
 from dagster_iceberg_spark.catalog import aws_credentials as found
 from dagster_iceberg_spark.catalog.description import AwsKeys
-from dagster_iceberg_spark.spark import jvm_credentials as credentials
+from dagster_iceberg_spark.spark.session import jvm_credentials as credentials
 
 endpoint, directory, role = sys.argv[1:]
 given = AwsCredentials(role_arn=role, external_id="lake-7") if role else AwsCredentials()

@@ -13,8 +13,8 @@ from dagster_iceberg_spark.assets.stored_tables import StoredAsset, stored_asset
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.features.checks.plan import Bounds, Change, DataChecks, Freshness, parse_data_checks
-from dagster_iceberg_spark.plan.options import AUDITS, parse_key
-from dagster_iceberg_spark.plan.staging import staged_branch
+from dagster_iceberg_spark.plan.options.output_options import AUDITS, parse_key
+from dagster_iceberg_spark.plan.publication.staging import staged_branch
 from dagster_iceberg_spark.resource import require_pyspark
 from dagster_iceberg_spark.table.audit import Audit, AuditResult, AuditSeverity
 from dagster_iceberg_spark.table.lineage import SNAPSHOT_ID
@@ -273,7 +273,7 @@ def audit_table(
 
     def scanned(others: Sequence[Audit]) -> dict[str, AuditResult]:
         require_pyspark()
-        from dagster_iceberg_spark.spark.audits import scan_published
+        from dagster_iceberg_spark.spark.write.audits import scan_published
 
         return scan_published(io_manager.spark.iceberg_session, others, rows)
 

@@ -26,8 +26,8 @@ from dagster_iceberg_spark.errors import ConfigurationError, PartitioningError
 from dagster_iceberg_spark.features.checks.data_checks import build_data_checks
 from dagster_iceberg_spark.features.components.models import described
 from dagster_iceberg_spark.features.components.plan.sql_query import SqlQuery, TableName, parse_query, reference
-from dagster_iceberg_spark.plan.metadata_key import PREFIX
-from dagster_iceberg_spark.plan.options import PARTITION_EXPR, SCHEMA, parse_write_options
+from dagster_iceberg_spark.plan.options.metadata_key import PREFIX
+from dagster_iceberg_spark.plan.options.output_options import PARTITION_EXPR, SCHEMA, parse_write_options
 from dagster_iceberg_spark.table.identifier import NotationError
 from dagster_iceberg_spark.table.predicate import text_literal
 

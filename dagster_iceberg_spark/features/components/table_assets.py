@@ -37,7 +37,7 @@ from dagster_iceberg_spark.features.components.plan.discovered_tables import (
     tables_in,
 )
 from dagster_iceberg_spark.features.watching.table_sensor import build_table_sensor, foreign_table
-from dagster_iceberg_spark.plan.history import escaped
+from dagster_iceberg_spark.plan.read.history import escaped
 from dagster_iceberg_spark.resource import IcebergSparkResource
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.partitioning import PartitionField

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from dagster_iceberg_spark.assets.observers import ObservedWrite, Observer
 from dagster_iceberg_spark.features.file_sizes.options import FileSizeOptions
-from dagster_iceberg_spark.plan.metadata_key import read_metadata
+from dagster_iceberg_spark.plan.options.metadata_key import read_metadata
 
 AVERAGE_FILE_BYTES: Final = "iceberg/average_file_bytes"
 _FEW_FILES: Final = 10

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dagster_iceberg_spark.plan.metadata_key import key
+from dagster_iceberg_spark.plan.options.metadata_key import key
 from dagster_iceberg_spark.table.identifier import NotationError
 
 _SIZE: Final = re.compile(r"(?P<number>\d{1,9}) *(?P<unit>kB|MB|GB)", re.IGNORECASE)

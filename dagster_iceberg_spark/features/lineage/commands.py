@@ -22,7 +22,7 @@ from dagster_iceberg_spark.cli.terminal import print_table, say
 if TYPE_CHECKING:
     from dagster_iceberg_spark.features.lineage.lineage_catalogs import LakeTables
     from dagster_iceberg_spark.features.lineage.why import Origin
-    from dagster_iceberg_spark.plan.history import HistoryEntry
+    from dagster_iceberg_spark.plan.read.history import HistoryEntry
 
 _SNAPSHOT: Final = "@"
 """Stands between a table and a snapshot."""
@@ -47,7 +47,7 @@ def history(*, table: str, limit: int, as_json: bool, **options: Any) -> None:
       dagster-iceberg-spark history nyc.flights --kind sql --uri sqlite:///lake/catalog.db --warehouse lake
     """  # noqa: D301 - click needs the character \b
     from dagster_iceberg_spark.features.lineage.lineage_catalogs import table_named
-    from dagster_iceberg_spark.plan.history import COLUMNS
+    from dagster_iceberg_spark.plan.read.history import COLUMNS
 
     with usage_errors(), _lakes(options, action="show the history of") as lakes:
         lake, state = table_named(lakes, table, action="show the history of")
@@ -209,7 +209,7 @@ def replay(*, run_id: str, compare: bool, keep: bool, as_json: bool, **options: 
     """  # noqa: D301 - click needs the character \b
     from dagster_iceberg_spark.assets.stored_tables import home_instance
     from dagster_iceberg_spark.features.lineage.replay import replay_run
-    from dagster_iceberg_spark.plan.history import few_partitions
+    from dagster_iceberg_spark.plan.read.history import few_partitions
 
     with usage_errors(), home_instance() as instance:
         report = partial(say, err=True)

@@ -16,7 +16,7 @@ from dagster_iceberg_spark.features.lineage.plan.column_lineage import column_li
 from dagster_iceberg_spark.features.lineage.plan.column_origins import SourceColumn
 from dagster_iceberg_spark.features.lineage.plan.printed_plan import parse_plan
 from dagster_iceberg_spark.features.lineage.plan.replay_plan import NEW_COLUMNS, READ_BY_NAME
-from dagster_iceberg_spark.plan.options import TABLE
+from dagster_iceberg_spark.plan.options.output_options import TABLE
 from dagster_iceberg_spark.table.identifier import NotationError, TableIdentifier, split_parts
 from dagster_iceberg_spark.table.lineage import OWNER_PROPERTY, UpstreamRead
 from dagster_iceberg_spark.table.schema import Schema

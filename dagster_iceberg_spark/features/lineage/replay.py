@@ -23,9 +23,9 @@ from dagster_iceberg_spark.features.lineage.plan.replay_plan import (
     snapshots_of_run,
     start_of,
 )
-from dagster_iceberg_spark.plan.environment import REPLAYED_RUN, Environment, replay_environment
-from dagster_iceberg_spark.plan.read import plan_read
-from dagster_iceberg_spark.plan.read_options import AS_OF_RUN, RUN_KEYS, ReadOptions
+from dagster_iceberg_spark.plan.publication.environment import REPLAYED_RUN, Environment, replay_environment
+from dagster_iceberg_spark.plan.read.read_options import AS_OF_RUN, RUN_KEYS, ReadOptions
+from dagster_iceberg_spark.plan.read.read_plan import plan_read
 from dagster_iceberg_spark.resource import require_pyspark
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.lineage import has_all_reads, upstream_reads

@@ -8,13 +8,13 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame
 
 from dagster_iceberg_spark.features.lineage.plan.replay_plan import RowDigest
-from dagster_iceberg_spark.plan.read import ReadPlan
+from dagster_iceberg_spark.plan.read.read_plan import ReadPlan
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import Functions, column_of, comparable, functions_of, named_column
-from dagster_iceberg_spark.spark.connect import is_connect
 from dagster_iceberg_spark.spark.failures import translating
-from dagster_iceberg_spark.spark.reader import read
-from dagster_iceberg_spark.spark.session import IcebergSession
+from dagster_iceberg_spark.spark.read.reader import read
+from dagster_iceberg_spark.spark.session.connect import is_connect
+from dagster_iceberg_spark.spark.session.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import refresh
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.table.schema import DOUBLE, FLOAT, Field

@@ -19,9 +19,9 @@ from dagster_iceberg_spark.catalog.look import known_table, translated_answers
 from dagster_iceberg_spark.features.lineage.lineage_catalogs import LakeTables
 from dagster_iceberg_spark.features.lineage.observer import COPIED_COLUMNS
 from dagster_iceberg_spark.features.lineage.plan.provenance import Provenance, TableHistory
-from dagster_iceberg_spark.plan.history import HistoryEntry
-from dagster_iceberg_spark.plan.read import ReadPlan, plan_read
-from dagster_iceberg_spark.plan.read_options import ReadOptions
+from dagster_iceberg_spark.plan.read.history import HistoryEntry
+from dagster_iceberg_spark.plan.read.read_options import ReadOptions
+from dagster_iceberg_spark.plan.read.read_plan import ReadPlan, plan_read
 from dagster_iceberg_spark.resource import require_pyspark
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.change import may_take_over_rows
@@ -182,7 +182,7 @@ class Explanation:
             MetadataKeyError: The condition is invalid for the table.
             CatalogUnavailableError: The catalog or the store does not respond.
         """
-        from dagster_iceberg_spark.plan.row_filter import row_filter  # loads a parser of SQL
+        from dagster_iceberg_spark.plan.read.row_filter import row_filter  # loads a parser of SQL
 
         plan = plan_read(self.state, PartitionScope(), ReadOptions())
         rows = row_filter(where, plan.schema, key=WHERE, subject=str(self.state.identifier))

@@ -13,7 +13,7 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.features.maintenance.options import MaintenanceOptions, MaintenancePolicy
 from dagster_iceberg_spark.features.maintenance.plan.health import TableHealth, readable_bytes, table_health
-from dagster_iceberg_spark.plan.metadata_key import read_metadata
+from dagster_iceberg_spark.plan.options.metadata_key import read_metadata
 from dagster_iceberg_spark.resource import IcebergSparkResource
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 

@@ -14,7 +14,7 @@ from dagster_iceberg_spark.features.maintenance.health_reports import health_of,
 from dagster_iceberg_spark.features.maintenance.options import MaintenancePolicy
 from dagster_iceberg_spark.features.maintenance.readers import Readers
 from dagster_iceberg_spark.features.maintenance.table_maintenance import Maintained, table_maintenance
-from dagster_iceberg_spark.plan.options import TABLE
+from dagster_iceberg_spark.plan.options.output_options import TABLE
 
 _ACTIONS: Final = dg.TableSchema(
     columns=[

@@ -13,12 +13,12 @@ from dagster_iceberg_spark.catalog.files import data_files
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.features.maintenance.options import RETAIN
-from dagster_iceberg_spark.plan.adoption import RemoteAttempt
-from dagster_iceberg_spark.plan.binding import Intervals, bind_scope
-from dagster_iceberg_spark.plan.incremental import may_have_rows
-from dagster_iceberg_spark.plan.table_owner import others_on
-from dagster_iceberg_spark.plan.values import duration_text
-from dagster_iceberg_spark.plan.write_request import RetryLimits, WriteRequest
+from dagster_iceberg_spark.plan.options.values import duration_text
+from dagster_iceberg_spark.plan.partitions.binding import Intervals, bind_scope
+from dagster_iceberg_spark.plan.read.incremental import may_have_rows
+from dagster_iceberg_spark.plan.write.adoption import RemoteAttempt
+from dagster_iceberg_spark.plan.write.table_owner import others_on
+from dagster_iceberg_spark.plan.write.write_request import RetryLimits, WriteRequest
 from dagster_iceberg_spark.table.lineage import RETENTION, Materialization, commit_token
 from dagster_iceberg_spark.table.scope import PartitionScope, PartitionSlice, TimeWindow
 from dagster_iceberg_spark.table.snapshot import TableState

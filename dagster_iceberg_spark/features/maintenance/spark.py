@@ -24,14 +24,14 @@ from dagster_iceberg_spark.features.maintenance.plan.actions import (
     RewriteManifests,
     RewritePositionDeletes,
 )
-from dagster_iceberg_spark.plan.write import CREATION_PROPERTIES
-from dagster_iceberg_spark.plan.write_request import WriteRequest
+from dagster_iceberg_spark.plan.write.draft import CREATION_PROPERTIES
+from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import functions_of
-from dagster_iceberg_spark.spark.commit import materialize
 from dagster_iceberg_spark.spark.failures import translating
-from dagster_iceberg_spark.spark.session import IcebergSession
+from dagster_iceberg_spark.spark.session.session import IcebergSession
 from dagster_iceberg_spark.spark.tables import refresh
+from dagster_iceberg_spark.spark.write.commit import materialize
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.identifier import TableIdentifier

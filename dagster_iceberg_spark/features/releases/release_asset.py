@@ -12,7 +12,7 @@ from dagster_iceberg_spark.assets.stored_tables import StoredAsset, stored_asset
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
 from dagster_iceberg_spark.check.findings import Finding
 from dagster_iceberg_spark.errors import ConfigurationError, IcebergSparkError, MetadataKeyError
-from dagster_iceberg_spark.plan.options import PUBLISH, parse_key
+from dagster_iceberg_spark.plan.options.output_options import PUBLISH, parse_key
 
 MEMBERS: Final = "iceberg/released_assets"
 """Key of the metadata of a release: the assets that it publishes."""

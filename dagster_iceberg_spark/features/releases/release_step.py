@@ -31,16 +31,16 @@ from dagster_iceberg_spark.errors import (
     UpstreamMissingError,
 )
 from dagster_iceberg_spark.features.releases.release_asset import step_publishes
-from dagster_iceberg_spark.plan.history import few_keys
-from dagster_iceberg_spark.plan.options import WriteOptions
-from dagster_iceberg_spark.plan.publication import (
+from dagster_iceberg_spark.plan.options.output_options import WriteOptions
+from dagster_iceberg_spark.plan.publication.staged_rows import (
     Member,
     PublishedSnapshot,
     StagedRows,
     published_snapshot,
     rows_of_scope,
 )
-from dagster_iceberg_spark.plan.staging import Staging, staged_branch
+from dagster_iceberg_spark.plan.publication.staging import Staging, staged_branch
+from dagster_iceberg_spark.plan.read.history import few_keys
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import COMMIT_TOKEN, PARTITION_DIGEST, STAGED_TOKEN
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState

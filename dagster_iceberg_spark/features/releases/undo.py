@@ -17,9 +17,9 @@ from dagster_iceberg_spark.assets.dagster_private import recorded_events, snapsh
 from dagster_iceberg_spark.assets.final_errors import final_errors
 from dagster_iceberg_spark.assets.stored_tables import StoredTable, existing_tables, stored_assets_in, stored_tables
 from dagster_iceberg_spark.catalog.branches import can_commit
+from dagster_iceberg_spark.catalog.clients.nessie import is_nessie
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import known_table, open_catalog, translated_answers
-from dagster_iceberg_spark.catalog.nessie import is_nessie
 from dagster_iceberg_spark.catalog.publication import (
     add_snapshot,
     added_snapshots,
@@ -32,8 +32,8 @@ from dagster_iceberg_spark.catalog.publication import (
 from dagster_iceberg_spark.catalog.transaction import TableCommit, commit_in_order
 from dagster_iceberg_spark.errors import CommitConflictError, ConfigurationError
 from dagster_iceberg_spark.features.releases.plan.undo_plan import RecordedSnapshot, TableUndo, plan_undo, unknown_run
-from dagster_iceberg_spark.plan.binding import BoundScope
-from dagster_iceberg_spark.plan.publication import PublishedSnapshot, rows_of_scope, touches
+from dagster_iceberg_spark.plan.partitions.binding import BoundScope
+from dagster_iceberg_spark.plan.publication.staged_rows import PublishedSnapshot, rows_of_scope, touches
 from dagster_iceberg_spark.table.change import may_change_rows, runs_behind
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import (

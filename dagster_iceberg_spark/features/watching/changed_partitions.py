@@ -20,7 +20,7 @@ from dagster_iceberg_spark.features.watching.watched_tables import (
     partitions_of,
     watched,
 )
-from dagster_iceberg_spark.plan.options import PARTITION_EXPR, TABLE
+from dagster_iceberg_spark.plan.options.output_options import PARTITION_EXPR, TABLE
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 
 

@@ -19,8 +19,8 @@ from dagster_iceberg_spark.features.watching.watched_tables import (
     partitions_of,
     watched,
 )
-from dagster_iceberg_spark.plan.metadata_key import read_metadata
-from dagster_iceberg_spark.plan.options import PARTITION_EXPR, TABLE, TableAddress, parse_key
+from dagster_iceberg_spark.plan.options.metadata_key import read_metadata
+from dagster_iceberg_spark.plan.options.output_options import PARTITION_EXPR, TABLE, TableAddress, parse_key
 from dagster_iceberg_spark.resource import IcebergSparkResource
 from dagster_iceberg_spark.table.lineage import SNAPSHOT_ID
 from dagster_iceberg_spark.table.snapshot import TableState

@@ -22,10 +22,10 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import changed_files
 from dagster_iceberg_spark.errors import IcebergSparkError, in_words
 from dagster_iceberg_spark.features.watching.plan import Seen
-from dagster_iceberg_spark.plan.binding import bind_scope
-from dagster_iceberg_spark.plan.options import BRANCH, parse_key
-from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds
-from dagster_iceberg_spark.plan.read import partition_files
+from dagster_iceberg_spark.plan.options.output_options import BRANCH, parse_key
+from dagster_iceberg_spark.plan.partitions.binding import bind_scope
+from dagster_iceberg_spark.plan.read.read_plan import partition_files
+from dagster_iceberg_spark.plan.write.overwrite_filter import ColumnBounds
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.scope import PartitionScope, TimeWindow, merge_windows
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableState

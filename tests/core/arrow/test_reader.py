@@ -17,9 +17,9 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import look, open_catalog
 from dagster_iceberg_spark.config.sql_catalog import SqlCatalog
 from dagster_iceberg_spark.errors import ConfigurationError, InvestigationError, UpstreamMissingError
-from dagster_iceberg_spark.plan.incremental import Changes
-from dagster_iceberg_spark.plan.read import ReadPlan, plan_read
-from dagster_iceberg_spark.plan.read_options import ReadOptions
+from dagster_iceberg_spark.plan.read.incremental import Changes
+from dagster_iceberg_spark.plan.read.read_options import ReadOptions
+from dagster_iceberg_spark.plan.read.read_plan import ReadPlan, plan_read
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.scope import PartitionScope
 

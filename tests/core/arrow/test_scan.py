@@ -16,8 +16,8 @@ from dagster_iceberg_spark.catalog.files import data_files
 from dagster_iceberg_spark.catalog.look import look, open_catalog
 from dagster_iceberg_spark.config.sql_catalog import SqlCatalog
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.plan.read import by_partition, plan_read
-from dagster_iceberg_spark.plan.read_options import ReadOptions
+from dagster_iceberg_spark.plan.read.read_options import ReadOptions
+from dagster_iceberg_spark.plan.read.read_plan import by_partition, plan_read
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, PartitionSlice, TimeCalendar, TimeWindow
 from tests.equality_deletes import delete_by_equality

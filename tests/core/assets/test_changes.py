@@ -9,10 +9,10 @@ from dagster_iceberg_spark.assets import read_position
 from dagster_iceberg_spark.assets.read_position import with_changes
 from dagster_iceberg_spark.assets.read_requests import InputAnnotation, ReadRequest
 from dagster_iceberg_spark.errors import ChangesUnknownError, ConfigurationError
-from dagster_iceberg_spark.plan.incremental import Changes
-from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds, DataFile
-from dagster_iceberg_spark.plan.read import ReadPlan, plan_read
-from dagster_iceberg_spark.plan.read_options import parse_read_options
+from dagster_iceberg_spark.plan.read.incremental import Changes
+from dagster_iceberg_spark.plan.read.read_options import parse_read_options
+from dagster_iceberg_spark.plan.read.read_plan import ReadPlan, plan_read
+from dagster_iceberg_spark.plan.write.overwrite_filter import ColumnBounds, DataFile
 from dagster_iceberg_spark.table.lineage import ReadKind, UpstreamRead
 from dagster_iceberg_spark.table.schema import STRING, MapType
 from dagster_iceberg_spark.table.scope import PartitionScope

@@ -5,7 +5,7 @@ import pytest
 
 from dagster_iceberg_spark.assets.write_requests import defined_table, table_request
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.plan.options import parse_write_options
+from dagster_iceberg_spark.plan.options.output_options import parse_write_options
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 
 SCHEMA = dg.TableSchema([dg.TableColumn("ts", "timestamptz", "When it left."), dg.TableColumn("id", "long")])

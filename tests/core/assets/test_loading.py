@@ -9,7 +9,7 @@ import pytest
 from dagster_iceberg_spark.assets import loading
 from dagster_iceberg_spark.assets.read_requests import InputAnnotation, ReadRequest
 from dagster_iceberg_spark.errors import UpstreamMissingError
-from dagster_iceberg_spark.plan.read_options import parse_read_options
+from dagster_iceberg_spark.plan.read.read_options import parse_read_options
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.scope import PartitionScope
 from tests.core.table.samples import table

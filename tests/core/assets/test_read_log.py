@@ -11,7 +11,7 @@ from dagster_iceberg_spark.assets.loading import unrecorded_partitions
 from dagster_iceberg_spark.assets.read_log import reads_of_run, record_read, recorded_read
 from dagster_iceberg_spark.assets.read_requests import read_request
 from dagster_iceberg_spark.errors import MetadataKeyError
-from dagster_iceberg_spark.plan.incremental import Changes
+from dagster_iceberg_spark.plan.read.incremental import Changes
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-01-06")
 

@@ -12,7 +12,7 @@ from dagster_iceberg_spark.assets.read_log import record_read
 from dagster_iceberg_spark.assets.read_position import StepOutput, read_position, step_outputs
 from dagster_iceberg_spark.assets.read_requests import read_request
 from dagster_iceberg_spark.errors import MetadataKeyError
-from dagster_iceberg_spark.plan.incremental import Changes, Position
+from dagster_iceberg_spark.plan.read.incremental import Changes, Position
 from tests.core.table.samples import chain, snapshot, table
 
 UPSTREAM = table(snapshots=chain(*map(snapshot, range(1, 6))))

@@ -8,7 +8,7 @@ import pytest
 from dagster_iceberg_spark.assets.address import partition_scope
 from dagster_iceberg_spark.assets.read_requests import ReadRequest, read_request
 from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
-from dagster_iceberg_spark.plan.read_options import ReadOptions
+from dagster_iceberg_spark.plan.read.read_options import ReadOptions
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.scope import PartitionScope
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 import dagster as dg
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource, SqlCatalog
-from dagster_iceberg_spark.spark import commit
+from dagster_iceberg_spark.spark.write import commit
 
 VARIABLE: Final = "CRASHING"
 ASSET: Final = "t"

@@ -13,8 +13,8 @@ import pyiceberg.table
 import pytest
 from pyspark.sql import DataFrame
 
-from dagster_iceberg_spark.spark import commit, writer
 from dagster_iceberg_spark.spark.columns import functions_of
+from dagster_iceberg_spark.spark.write import commit, writer
 from tests.core.behaviour.test_loads import as_arrow
 from tests.lakes import Lake, StepError, annotation_of, arrow_of, frame_asset, resuming
 

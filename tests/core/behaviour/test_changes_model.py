@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.features.releases.undo import undo_run
-from dagster_iceberg_spark.spark import commit, writer
 from dagster_iceberg_spark.spark.columns import functions_of
+from dagster_iceberg_spark.spark.write import commit, writer
 from tests.features.maintenance.maintaining import PATIENT, maintain
 from tests.lakes import Lake, dying, frame_asset, resuming
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dagster_iceberg_spark.plan import merging as merging_module
-from dagster_iceberg_spark.plan.merging import GROUP_FILTER, SHUFFLE_PARTITIONS, MergeSize, merge_settings
-from dagster_iceberg_spark.spark import merge as module
-from dagster_iceberg_spark.spark.session import configured
+from dagster_iceberg_spark.plan.write import merging as merging_module
+from dagster_iceberg_spark.plan.write.merging import GROUP_FILTER, SHUFFLE_PARTITIONS, MergeSize, merge_settings
+from dagster_iceberg_spark.spark.session.session import configured
+from dagster_iceberg_spark.spark.write import merge as module
 from tests.lakes import Lake, error_of, frame_asset, metadata_of
 
 pytestmark = pytest.mark.spark
@@ -107,7 +107,7 @@ def test_only_files_of_which_a_row_changes_are_written_again(
     is_copied: bool,
 ) -> None:
     if not is_copied:
-        monkeypatch.setattr("dagster_iceberg_spark.spark.batch.MAXIMUM_COPIED_BYTES", 0)
+        monkeypatch.setattr("dagster_iceberg_spark.spark.write.batch.MAXIMUM_COPIED_BYTES", 0)
     stored = (values("(1, 'a', 10), (3, 'c', 30)"), values("(2, 'b', 20)"))
     for query in stored:
         lake.materialize(frame_asset("t", query, metadata={"iceberg/write_disposition": "append"}))
@@ -483,7 +483,7 @@ def test_each_row_that_the_table_has_of_a_key_is_compared(classic_lake: Lake) ->
 def test_a_batch_too_large_to_be_copied_meets_each_row_of_a_key(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, rules: dict[str, Any], left: list[tuple[Any, ...]], counted: tuple[int]
 ) -> None:
-    monkeypatch.setattr("dagster_iceberg_spark.spark.batch.MAXIMUM_COPIED_BYTES", 0)
+    monkeypatch.setattr("dagster_iceberg_spark.spark.write.batch.MAXIMUM_COPIED_BYTES", 0)
     lake.materialize(merging(values(STORED)))
     stored = values("(1, 'other', 11), (2, 'b', 20)")
     lake.materialize(frame_asset("t", stored, metadata={"iceberg/write_disposition": "append"}))

@@ -22,7 +22,7 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from dagster_iceberg_spark.arrow import staging
-from dagster_iceberg_spark.spark import frames
+from dagster_iceberg_spark.spark.read import frames
 from tests.core.behaviour.test_loads import DAYS, MATRIX, capture, plain
 from tests.lakes import Lake, arrow_of, error_of, frame_asset
 

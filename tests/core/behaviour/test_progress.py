@@ -2,7 +2,7 @@
 
 import pytest
 
-from dagster_iceberg_spark.spark.execution import reported_progress
+from dagster_iceberg_spark.spark.write.execution import reported_progress
 from tests.lakes import Lake
 
 pytestmark = pytest.mark.spark

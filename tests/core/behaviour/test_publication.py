@@ -18,7 +18,8 @@ from dagster_iceberg_spark import (
 )
 from dagster_iceberg_spark.assets import table_io_manager
 from dagster_iceberg_spark.catalog import publication as metadata
-from dagster_iceberg_spark.spark import audits, commit, publication
+from dagster_iceberg_spark.spark.write import audits, commit
+from dagster_iceberg_spark.spark.write import staged_write as publication
 from tests.lakes import Before, Lake, frame_asset, hours_asset, metadata_of, open_lake, resuming
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")

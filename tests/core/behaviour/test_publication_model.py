@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from dagster_iceberg_spark import CommitOutcomeUnknownError, WriteFailedError
-from dagster_iceberg_spark.plan import adoption
-from dagster_iceberg_spark.spark import commit, publication
+from dagster_iceberg_spark.plan.write import adoption
+from dagster_iceberg_spark.spark.write import commit
+from dagster_iceberg_spark.spark.write import staged_write as publication
 from tests.features.maintenance.maintaining import PATIENT, maintain
 from tests.lakes import Lake, error_of, frame_asset, metadata_of, resuming
 

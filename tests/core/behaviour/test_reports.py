@@ -9,7 +9,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField, StringType
 
 from dagster_iceberg_spark.errors import CommitConflictError
-from dagster_iceberg_spark.spark import commit, writer
+from dagster_iceberg_spark.spark.write import commit, writer
 from tests.lakes import Lake, frame_asset, hours_asset, metadata_of
 
 DAYS = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")

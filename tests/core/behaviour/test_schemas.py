@@ -14,7 +14,7 @@ from pyiceberg.table import DataScan
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import FixedType, ListType, LongType, NestedField, StructType, UUIDType
 
-from dagster_iceberg_spark.plan.schema_evolution import storage_verdict
+from dagster_iceberg_spark.plan.schema.schema_evolution import storage_verdict
 from dagster_iceberg_spark.spark.columns import iceberg_type
 from tests.core.behaviour.test_loads import ANNOTATIONS, capture
 from tests.lakes import Lake, add_column, arrow_of, frame_asset, metadata_of

@@ -22,7 +22,7 @@ from dagster_iceberg_spark import (
     resource,
 )
 from dagster_iceberg_spark.resource import SESSIONS
-from dagster_iceberg_spark.spark.session import attach_catalog, launch_conf
+from dagster_iceberg_spark.spark.session.session import attach_catalog, launch_conf
 from dagster_iceberg_spark.versions import ICEBERG_SPARK_RUNTIME, SQLITE_JDBC
 from tests.lakes import CONNECT_CONF, SPARK_CONF, Lake, error_of, frame_asset, free_port, release
 
@@ -164,7 +164,7 @@ def test_a_catalog_has_nothing_of_the_one_that_the_jvm_was_started_with(
     started_with = context._jsc.sc().conf()
     started_with.set("spark.sql.catalog.lake.io-impl", "com.example.Other")
     started_with.set("spark.sql.catalog.lake.defaults", "3")
-    monkeypatch.setattr("dagster_iceberg_spark.spark.session._left_in_jvm", {"spark.sql.catalog.lake.io-impl"})
+    monkeypatch.setattr("dagster_iceberg_spark.spark.session.session._left_in_jvm", {"spark.sql.catalog.lake.io-impl"})
     try:
         catalog = SqlCatalog(uri=f"sqlite:///{tmp_path}/new.db", warehouse=str(tmp_path), properties={"mine": "1"})
         conf = {**SPARK_CONF, "spark.sql.catalog.lake.theirs": "2"}

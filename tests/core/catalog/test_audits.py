@@ -18,8 +18,8 @@ from dagster_iceberg_spark.catalog.audits import AuditedRows, audited_rows, resu
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import look, open_catalog
 from dagster_iceberg_spark.errors import CommitConflictError
-from dagster_iceberg_spark.plan.binding import EVERYTHING
-from dagster_iceberg_spark.plan.options import WriteOptions, parse_write_options
+from dagster_iceberg_spark.plan.options.output_options import WriteOptions, parse_write_options
+from dagster_iceberg_spark.plan.partitions.binding import EVERYTHING
 from dagster_iceberg_spark.table.audit import Audit, Condition, NotNull, Unique
 from dagster_iceberg_spark.table.scope import PartitionScope
 from tests.core.table.samples import TABLE, keyed, schema

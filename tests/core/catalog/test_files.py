@@ -18,7 +18,7 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.files import added_files, data_files, removed_files
 from dagster_iceberg_spark.catalog.look import open_catalog
 from dagster_iceberg_spark.errors import CommitConflictError
-from dagster_iceberg_spark.plan.overwrite_filter import DataFile
+from dagster_iceberg_spark.plan.write.overwrite_filter import DataFile
 from dagster_iceberg_spark.table.predicate import Comparison
 from tests.core.table.samples import TABLE
 

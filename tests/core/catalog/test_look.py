@@ -36,7 +36,7 @@ from dagster_iceberg_spark.errors import (
     InvestigationError,
     NotAnIcebergTableError,
 )
-from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds
+from dagster_iceberg_spark.plan.write.overwrite_filter import ColumnBounds
 from dagster_iceberg_spark.table import partitioning
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from tests.core.table.samples import TABLE, utc, wall

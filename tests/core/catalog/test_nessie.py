@@ -13,8 +13,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import LongType, NestedField
 
+from dagster_iceberg_spark.catalog.clients.nessie import version_of, with_history
 from dagster_iceberg_spark.catalog.look import _state_of
-from dagster_iceberg_spark.catalog.nessie import version_of, with_history
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import Snapshot
 

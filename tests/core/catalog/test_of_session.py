@@ -81,7 +81,7 @@ def resolve(conf: dict[str, str], **properties: str) -> CatalogDescription:
         (
             {"type": "hive", "uri": "thrift://a:9083,thrift://b", "warehouse": "hdfs://n/lake"},
             {
-                "py-catalog-impl": "dagster_iceberg_spark.catalog.hive.HiveCatalog",
+                "py-catalog-impl": "dagster_iceberg_spark.catalog.clients.hive.HiveCatalog",
                 "uri": "thrift://a:9083,thrift://b",
                 "hive.hive2-compatible": "true",
                 "warehouse": "hdfs://n/lake",
@@ -91,7 +91,7 @@ def resolve(conf: dict[str, str], **properties: str) -> CatalogDescription:
         (
             {"type": "hadoop", "warehouse": "hdfs://n/lake"},
             {
-                "py-catalog-impl": "dagster_iceberg_spark.catalog.hadoop.HadoopCatalog",
+                "py-catalog-impl": "dagster_iceberg_spark.catalog.clients.hadoop.HadoopCatalog",
                 "warehouse": "hdfs://n/lake",
                 "py-io-impl": HDFS_FILE_IO,
             },

@@ -22,7 +22,7 @@ from dagster_iceberg_spark import (
 from dagster_iceberg_spark.assets.definition_checks import check_table
 from dagster_iceberg_spark.check.catalog import CatalogCheck
 from dagster_iceberg_spark.errors import IcebergSparkError
-from dagster_iceberg_spark.spark import probe
+from dagster_iceberg_spark.spark.session import probe
 from tests.lakes import SPARK_CONF, Lake, frame_asset
 
 STEPS = [

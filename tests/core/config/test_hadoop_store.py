@@ -36,7 +36,7 @@ def test_every_hadoop_field_reaches_an_engine() -> None:
     assert description.spark_properties["hadoop.dfs.nameservices"] == "lake"
     assert description.spark_secrets == {"hadoop.fs.azure.sas.lake.account": "hush"}
     assert without(description.pyiceberg_properties) == {
-        "py-io-impl": "dagster_iceberg_spark.catalog.hadoop.HdfsFileIO",
+        "py-io-impl": "dagster_iceberg_spark.catalog.clients.hadoop.HdfsFileIO",
         "hadoop.dfs.nameservices": "lake",
         "hadoop.fs.azure.sas.lake.account": "hush",
     }

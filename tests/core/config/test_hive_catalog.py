@@ -11,7 +11,10 @@ def test_a_hive_metastore_reaches_both_engines() -> None:
     common = {"uri": "thrift://a.example.com:9083,thrift://[::1]:9084", "warehouse": "file:///wh"}
     client = {"hadoop.hive.metastore.client.socket.timeout": "60s"}
     assert description.spark_properties == {"type": "hive", **common, **client}
-    ours = {"py-catalog-impl": "dagster_iceberg_spark.catalog.hive.HiveCatalog", "hive.hive2-compatible": "true"}
+    ours = {
+        "py-catalog-impl": "dagster_iceberg_spark.catalog.clients.hive.HiveCatalog",
+        "hive.hive2-compatible": "true",
+    }
     assert description.pyiceberg_properties == {**ours, **common}
     assert (description.host, description.other_hosts) == (("a.example.com", 9083), (("::1", 9084),))
     assert (description.warehouse, description.packages) == ("file:///wh", ())

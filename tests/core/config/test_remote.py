@@ -8,7 +8,7 @@ import pytest
 
 from dagster_iceberg_spark import EmbeddedCatalog, IcebergSparkResource
 from dagster_iceberg_spark.errors import SparkEnvironmentError
-from dagster_iceberg_spark.spark.session import _server_url
+from dagster_iceberg_spark.spark.session.session import _server_url
 
 
 class Service:

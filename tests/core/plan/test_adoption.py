@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark.errors import CommitOutcomeUnknownError, DuplicateCommitError, OrphanedCommitError
-from dagster_iceberg_spark.plan.adoption import (
+from dagster_iceberg_spark.plan.write.adoption import (
     Adoption,
     Record,
     TokenCandidate,

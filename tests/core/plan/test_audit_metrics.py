@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagster_iceberg_spark.plan.audit_metrics import (
+from dagster_iceberg_spark.plan.publication.audit_metrics import (
     ColumnMetrics,
     FileMetrics,
     MetricsAudit,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_iceberg_spark.errors import PartitioningError
-from dagster_iceberg_spark.plan.binding import BoundScope, Intervals, Values, bind_each_partition, bind_scope
+from dagster_iceberg_spark.plan.partitions.binding import BoundScope, Intervals, Values, bind_each_partition, bind_scope
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, NO_ROW
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, PartitionSlice, TimeCalendar, TimeWindow
 from tests.core.table.evaluator import matches

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dagster_iceberg_spark.plan.binding import coarsest_granule, date_edge, wall_clock_edge
+from dagster_iceberg_spark.plan.partitions.binding import coarsest_granule, date_edge, wall_clock_edge
 from tests.core.table.samples import local, utc, wall
 
 CHANGES = {

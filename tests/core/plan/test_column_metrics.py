@@ -2,8 +2,8 @@
 
 import pytest
 
-from dagster_iceberg_spark.plan.binding import bind_scope
-from dagster_iceberg_spark.plan.definition import advice, whole_bounds
+from dagster_iceberg_spark.plan.partitions.binding import bind_scope
+from dagster_iceberg_spark.plan.write.definition import advice, whole_bounds
 from dagster_iceberg_spark.table.schema import Schema
 from tests.core.table.samples import TABLE, daily, keyed, schema
 

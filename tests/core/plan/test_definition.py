@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.plan.definition import (
+from dagster_iceberg_spark.plan.options.output_options import WriteOptions, parse_write_options
+from dagster_iceberg_spark.plan.write.definition import (
     ACCEPT_ANY_SCHEMA,
     WAP_SETTINGS,
     check_columns,
@@ -24,8 +25,7 @@ from dagster_iceberg_spark.plan.definition import (
     required_by_definition,
     stored_columns,
 )
-from dagster_iceberg_spark.plan.options import WriteOptions, parse_write_options
-from dagster_iceberg_spark.plan.table_request import TableRequest
+from dagster_iceberg_spark.plan.write.table_request import TableRequest
 from dagster_iceberg_spark.table.partitioning import SortField
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.updates import RemoveProperties, SetIdentifierFields, SetProperties, SetSortOrder

@@ -3,8 +3,8 @@
 import pytest
 
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.plan.environment import Environment, is_environment_branch
-from dagster_iceberg_spark.plan.options import WriteOptions
+from dagster_iceberg_spark.plan.options.output_options import WriteOptions
+from dagster_iceberg_spark.plan.publication.environment import Environment, is_environment_branch
 
 
 @pytest.mark.parametrize(("name", "branch"), [("pr-7", "env_pr-7"), ("dev_2", "env_dev_2")])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dagster_iceberg_spark.plan.history import few_keys
+from dagster_iceberg_spark.plan.read.history import few_keys
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark.errors import ChangesConsumedError, ConfigurationError
-from dagster_iceberg_spark.plan.incremental import (
+from dagster_iceberg_spark.plan.options.output_options import WriteOptions, parse_write_options
+from dagster_iceberg_spark.plan.read.incremental import (
     OutputTable,
     Position,
     agreed,
@@ -23,8 +24,7 @@ from dagster_iceberg_spark.plan.incremental import (
     snapshots_since,
     to_be_read,
 )
-from dagster_iceberg_spark.plan.options import WriteOptions, parse_write_options
-from dagster_iceberg_spark.plan.read_options import parse_read_options
+from dagster_iceberg_spark.plan.read.read_options import parse_read_options
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import (
     Materialization,

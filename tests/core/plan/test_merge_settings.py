@@ -1,6 +1,6 @@
 """Spark settings of a MERGE, by its size."""
 
-from dagster_iceberg_spark.plan.merging import (
+from dagster_iceberg_spark.plan.write.merging import (
     GROUP_FILTER,
     MINIMUM_PARTITIONS,
     PARTITION_BYTES,

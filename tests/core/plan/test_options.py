@@ -7,10 +7,9 @@ import pytest
 
 from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.metadata import metadata_for_table
-from dagster_iceberg_spark.plan import options as module
-from dagster_iceberg_spark.plan.merging import MergeRules, MergeStrategy
-from dagster_iceberg_spark.plan.metadata_key import read_metadata
-from dagster_iceberg_spark.plan.options import (
+from dagster_iceberg_spark.plan.options import output_options as module
+from dagster_iceberg_spark.plan.options.metadata_key import read_metadata
+from dagster_iceberg_spark.plan.options.output_options import (
     WRITE_OPTION_NAMES,
     TableAddress,
     WriteDisposition,
@@ -21,6 +20,7 @@ from dagster_iceberg_spark.plan.options import (
     parse_write_options,
     result_keys,
 )
+from dagster_iceberg_spark.plan.write.merging import MergeRules, MergeStrategy
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.partitioning import SortField, parse_partition_field
 

@@ -15,9 +15,16 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, StringType, TimestamptzType
 
 from dagster_iceberg_spark.arrow.expressions import expression_of
-from dagster_iceberg_spark.plan import overwrite_filter as module
-from dagster_iceberg_spark.plan.binding import BoundBox, BoundScope, bind_scope
-from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds, DataFile, cover, follows_spec, hull, within_file
+from dagster_iceberg_spark.plan.partitions.binding import BoundBox, BoundScope, bind_scope
+from dagster_iceberg_spark.plan.write import overwrite_filter as module
+from dagster_iceberg_spark.plan.write.overwrite_filter import (
+    ColumnBounds,
+    DataFile,
+    cover,
+    follows_spec,
+    hull,
+    within_file,
+)
 from dagster_iceberg_spark.table.partitioning import PartitionSpec, parse_transform
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, InPartitions, LiteralValue, Predicate, any_of
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope, PartitionSlice, TimeWindow

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagster_iceberg_spark.plan.binding import BoundScope, Constraint, Intervals, Values
-from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds, DataFile, within_file
-from dagster_iceberg_spark.plan.read import partition_files
+from dagster_iceberg_spark.plan.partitions.binding import BoundScope, Constraint, Intervals, Values
+from dagster_iceberg_spark.plan.read.read_plan import partition_files
+from dagster_iceberg_spark.plan.write.overwrite_filter import ColumnBounds, DataFile, within_file
 
 NUMBERS = st.integers(-5, 5)
 EDGES = st.none() | NUMBERS

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark.errors import PartitioningError
-from dagster_iceberg_spark.plan.partition_spec import (
+from dagster_iceberg_spark.plan.partitions.partition_spec import (
     check_transforms,
     default_partition_field,
     plan_spec_changes,

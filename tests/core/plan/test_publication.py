@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark.errors import AuditFailedError, CommitConflictError
-from dagster_iceberg_spark.plan.binding import EVERYTHING, BoundScope, bind_scope
-from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds, DataFile
-from dagster_iceberg_spark.plan.publication import (
+from dagster_iceberg_spark.plan.partitions.binding import EVERYTHING, BoundScope, bind_scope
+from dagster_iceberg_spark.plan.publication.staged_rows import (
     FileChanges,
     OvertakenError,
     StagedRows,
@@ -21,7 +20,8 @@ from dagster_iceberg_spark.plan.publication import (
     passed_snapshots,
     published_snapshot,
 )
-from dagster_iceberg_spark.plan.staging import Staging
+from dagster_iceberg_spark.plan.publication.staging import Staging
+from dagster_iceberg_spark.plan.write.overwrite_filter import ColumnBounds, DataFile
 from dagster_iceberg_spark.table.audit import Audit, AuditResult, Condition, NotNull
 from dagster_iceberg_spark.table.lineage import Materialization, UpstreamRead
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError, UpstreamMissingError
-from dagster_iceberg_spark.plan.read import by_partition, plan_read, reads_everything
-from dagster_iceberg_spark.plan.read_options import ReadOptions
+from dagster_iceberg_spark.plan.read.read_options import ReadOptions
+from dagster_iceberg_spark.plan.read.read_plan import by_partition, plan_read, reads_everything
 from dagster_iceberg_spark.table.predicate import EVERY_ROW
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark.errors import MetadataKeyError
-from dagster_iceberg_spark.plan.read_options import INPUT_KEYS, ReadOptions, parse_read_options
+from dagster_iceberg_spark.plan.read.read_options import INPUT_KEYS, ReadOptions, parse_read_options
 from tests.core.table.samples import utc
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark.errors import CommitConflictError, UpstreamMissingError
-from dagster_iceberg_spark.plan.binding import EVERYTHING
-from dagster_iceberg_spark.plan.publication import (
+from dagster_iceberg_spark.plan.partitions.binding import EVERYTHING
+from dagster_iceberg_spark.plan.publication.staged_rows import (
     Member,
     PublishedSnapshot,
     StagedRows,
@@ -16,7 +16,7 @@ from dagster_iceberg_spark.plan.publication import (
     published_upstream,
     refuse_outdated,
 )
-from dagster_iceberg_spark.plan.staging import Staging
+from dagster_iceberg_spark.plan.publication.staging import Staging
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import UpstreamRead, upstream_document
 from tests.core.table.samples import chain, snapshot, table

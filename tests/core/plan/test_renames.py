@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from dagster_iceberg_spark.errors import SchemaMismatchError
-from dagster_iceberg_spark.plan.options import parse_write_options
-from dagster_iceberg_spark.plan.renames import StoredNames
+from dagster_iceberg_spark.plan.options.output_options import parse_write_options
+from dagster_iceberg_spark.plan.schema.renames import StoredNames
 from dagster_iceberg_spark.table.schema import ListType, MapType, Schema, StructType, parse_type
 from dagster_iceberg_spark.table.scope import Dimension, PartitionScope
 from dagster_iceberg_spark.table.updates import RenameColumn

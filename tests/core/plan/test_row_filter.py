@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark.errors import MetadataKeyError
-from dagster_iceberg_spark.plan.row_filter import row_filter
+from dagster_iceberg_spark.plan.read.row_filter import row_filter
 from dagster_iceberg_spark.table.schema import (
     BINARY,
     BOOLEAN,

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from dagster_iceberg_spark.errors import ConfigurationError, DataError
-from dagster_iceberg_spark.plan.binding import BoundScope, bind_scope
-from dagster_iceberg_spark.plan.merging import MergeRules
-from dagster_iceberg_spark.plan.scd2 import boundary_of, history_properties, refuse_late
+from dagster_iceberg_spark.plan.partitions.binding import BoundScope, bind_scope
+from dagster_iceberg_spark.plan.write.merging import MergeRules
+from dagster_iceberg_spark.plan.write.scd2 import boundary_of, history_properties, refuse_late
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.scope import PartitionScope
 from dagster_iceberg_spark.table.snapshot import TableState

@@ -26,7 +26,7 @@ from pyiceberg.types import DecimalType as TheirDecimal
 from pyiceberg.types import IcebergType as TheirType
 
 from dagster_iceberg_spark.errors import SchemaMismatchError
-from dagster_iceberg_spark.plan.schema_evolution import (
+from dagster_iceberg_spark.plan.schema.schema_evolution import (
     SchemaChanges,
     SchemaEvolution,
     columns_to_check,

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark.errors import ConfigurationError, TableOwnershipError
-from dagster_iceberg_spark.plan.options import parse_write_options
-from dagster_iceberg_spark.plan.table_owner import (
+from dagster_iceberg_spark.plan.options.output_options import parse_write_options
+from dagster_iceberg_spark.plan.write.table_owner import (
     check_ownership,
     others_on,
     owner_of,
@@ -14,7 +14,7 @@ from dagster_iceberg_spark.plan.table_owner import (
     refuse_replacing_others,
     shared_by,
 )
-from dagster_iceberg_spark.plan.table_request import TableRequest
+from dagster_iceberg_spark.plan.write.table_request import TableRequest
 from dagster_iceberg_spark.table.lineage import (
     NAMED_EXPLICITLY,
     OWNER_PROPERTY,

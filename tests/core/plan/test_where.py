@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_iceberg_spark.errors import MetadataKeyError
-from dagster_iceberg_spark.plan.binding import BoundScope, Intervals
-from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds, DataFile, cover, union_of, within_file
-from dagster_iceberg_spark.plan.row_filter import row_filter
-from dagster_iceberg_spark.plan.where import where_scope
+from dagster_iceberg_spark.plan.partitions.binding import BoundScope, Intervals
+from dagster_iceberg_spark.plan.read.row_filter import row_filter
+from dagster_iceberg_spark.plan.write.overwrite_filter import ColumnBounds, DataFile, cover, union_of, within_file
+from dagster_iceberg_spark.plan.write.where import where_scope
 from dagster_iceberg_spark.table.schema import (
     BOOLEAN,
     DATE,

@@ -11,10 +11,8 @@ from dagster_iceberg_spark.errors import (
     SchemaMismatchError,
     TableOwnershipError,
 )
-from dagster_iceberg_spark.plan.options import parse_write_options
-from dagster_iceberg_spark.plan.overwrite_filter import ColumnBounds, DataFile
-from dagster_iceberg_spark.plan.table_request import TableRequest
-from dagster_iceberg_spark.plan.write import (
+from dagster_iceberg_spark.plan.options.output_options import parse_write_options
+from dagster_iceberg_spark.plan.write.draft import (
     CREATION_PROPERTIES,
     MAXIMUM_COUNTED_PARTITIONS,
     SINGLE_PARTITION_OPTIONS,
@@ -22,7 +20,9 @@ from dagster_iceberg_spark.plan.write import (
     draft_write,
     plan_finish,
 )
-from dagster_iceberg_spark.plan.write_plan import (
+from dagster_iceberg_spark.plan.write.overwrite_filter import ColumnBounds, DataFile
+from dagster_iceberg_spark.plan.write.table_request import TableRequest
+from dagster_iceberg_spark.plan.write.write_plan import (
     Append,
     Merge,
     Overwrite,

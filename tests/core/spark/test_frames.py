@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from dagster_iceberg_spark.errors import OutputTypeError, WriteFailedError
-from dagster_iceberg_spark.spark import frames
+from dagster_iceberg_spark.spark.read import frames
 
 HELD: Any = SimpleNamespace(spark=None, is_case_sensitive=False, catalog=SimpleNamespace(redact=str))
 

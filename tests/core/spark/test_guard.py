@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from dagster_iceberg_spark.plan.write_plan import Guard
+from dagster_iceberg_spark.plan.write.write_plan import Guard
 from dagster_iceberg_spark.spark.expressions import refusal
 from dagster_iceberg_spark.spark.failures import MICROSECONDS, OUTSIDE_END, OUTSIDE_MARKER
 from dagster_iceberg_spark.table.predicate import Comparison, In, all_of

@@ -9,8 +9,8 @@ import pytest
 from dagster_iceberg_spark.catalog import aws_credentials as found
 from dagster_iceberg_spark.catalog.description import AwsIdentity, AwsKeys, CatalogDescription
 from dagster_iceberg_spark.errors import CatalogUnavailableError, ConfigurationError, SparkEnvironmentError
-from dagster_iceberg_spark.spark import jvm_credentials as credentials
-from dagster_iceberg_spark.spark.jvm_credentials import JvmIdentity, JvmProperties, aws_properties, tell_jvm
+from dagster_iceberg_spark.spark.session import jvm_credentials as credentials
+from dagster_iceberg_spark.spark.session.jvm_credentials import JvmIdentity, JvmProperties, aws_properties, tell_jvm
 
 LAKE = AwsIdentity(profile="lake")
 PERMANENT = AwsKeys("AKIA", "hush")

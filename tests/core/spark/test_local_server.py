@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark.errors import SparkEnvironmentError
-from dagster_iceberg_spark.spark import local_server, local_watch
-from dagster_iceberg_spark.spark.local_server import ServerState, _answers
+from dagster_iceberg_spark.spark.session import local_server, local_watch
+from dagster_iceberg_spark.spark.session.local_server import ServerState, _answers
 from dagster_iceberg_spark.spark.versions.spark_3_5 import Spark35
 from dagster_iceberg_spark.spark.versions.spark_4_0 import Spark40
 
 _USE = """
 import json, sys
 from pathlib import Path
-from dagster_iceberg_spark.spark.local_server import local_url
+from dagster_iceberg_spark.spark.session.local_server import local_url
 local_url(Path(sys.argv[1]), json.loads(sys.argv[2]), idle_seconds=3)
 print((Path(sys.argv[1]) / "server.json").read_text(), flush=True)
 sys.stdin.read()
@@ -31,7 +31,7 @@ _WRONG = """
 import sys
 from dagster_iceberg_spark.errors import SparkEnvironmentError
 from dagster_iceberg_spark.config.sql_catalog import EmbeddedCatalog
-from dagster_iceberg_spark.spark.session import SessionSettings, open_session
+from dagster_iceberg_spark.spark.session.session import SessionSettings, open_session
 try:
     open_session(SessionSettings(EmbeddedCatalog(directory=sys.argv[1]).describe(), {}, sys.argv[2]))
 except SparkEnvironmentError as error:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dagster_iceberg_spark.spark import execution
+from dagster_iceberg_spark.spark.write import execution
 
 
 def test_progress_is_logged_once_per_interval(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dagster_iceberg_spark.spark.session import _leave_to_its_stop
+from dagster_iceberg_spark.spark.session.session import _leave_to_its_stop
 
 
 def test_garbage_collection_of_a_session_does_not_close_it() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dagster_iceberg_spark.plan.write_plan import CreateTable
+from dagster_iceberg_spark.plan.write.write_plan import CreateTable
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.partitioning import PartitionSpec, SortField, parse_partition_field

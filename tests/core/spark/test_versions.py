@@ -8,7 +8,8 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from dagster_iceberg_spark import EmbeddedCatalog, IcebergSparkResource
 from dagster_iceberg_spark.errors import ConfigurationError, SparkEnvironmentError
-from dagster_iceberg_spark.spark import java, session, versions
+from dagster_iceberg_spark.spark import versions
+from dagster_iceberg_spark.spark.session import java, session
 from dagster_iceberg_spark.spark.versions.spark_3_5 import Spark35
 from dagster_iceberg_spark.spark.versions.spark_4_1 import Spark41
 

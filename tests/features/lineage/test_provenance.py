@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark.features.lineage.plan.provenance import MadeSnapshot, Provenance, TableHistory
-from dagster_iceberg_spark.plan.history import HistoryEntry
+from dagster_iceberg_spark.plan.read.history import HistoryEntry
 from dagster_iceberg_spark.table.lineage import UpstreamRead
 from dagster_iceberg_spark.table.snapshot import Snapshot
 

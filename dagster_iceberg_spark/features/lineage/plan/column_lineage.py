@@ -21,7 +21,7 @@ from dagster_iceberg_spark.features.lineage.plan.column_origins import (
     union,
 )
 from dagster_iceberg_spark.features.lineage.plan.printed_plan import Operator, bracketed, lists_in, split_list
-from dagster_iceberg_spark.plan.incremental import CHANGE_COLUMNS
+from dagster_iceberg_spark.plan.read.incremental import CHANGE_COLUMNS
 from dagster_iceberg_spark.table.identifier import NotationError
 
 _METADATA_COLUMNS: Final = frozenset(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dagster_iceberg_spark.plan.history import HistoryEntry
+from dagster_iceberg_spark.plan.read.history import HistoryEntry
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.change import reason_of, with_undone
 from dagster_iceberg_spark.table.lineage import UpstreamRead, has_all_reads, upstream_reads

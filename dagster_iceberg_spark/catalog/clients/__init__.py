@@ -1,0 +1,1 @@
+"""Catalogs that pyiceberg lacks, or of which it lacks a part. Each is chosen by the configuration alone."""

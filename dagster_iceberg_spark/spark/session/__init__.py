@@ -1,0 +1,1 @@
+"""Opens, shares and ends sessions. Everything else takes a session that is open."""
