@@ -25,8 +25,8 @@ from dagster_iceberg_spark.table.updates import SetTag
 
 _SHOWN_PARTITIONS: Final = 5
 _GC_ENABLED: Final = "gc.enabled"
-_DELETE_GRANULARITY: Final = "write.delete.granularity"
 """Table property: whether Iceberg may delete files of the table. Otherwise, its procedures fail."""
+_DELETE_GRANULARITY: Final = "write.delete.granularity"
 
 
 @dataclass(frozen=True, slots=True)
