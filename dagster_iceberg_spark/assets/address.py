@@ -45,16 +45,6 @@ def table_of(
     return TableIdentifier(given or configured or default, asset_key.path[-1])
 
 
-def asset_scope(
-    context: dg.OutputContext | dg.InputContext, definition: Mapping[str, Any], subject: str
-) -> PartitionScope:
-    """Return the partitions that an output writes or an input reads. Without partitions, that is the whole table."""
-    if not context.has_asset_partitions:
-        return PartitionScope()
-    columns = parse_key(PARTITION_EXPR, definition, subject=subject)
-    return partition_scope(context.asset_partitions_def, context.asset_partition_keys, columns, subject=subject)
-
-
 def spec_scope(spec: dg.AssetSpec, keys: Sequence[str]) -> PartitionScope:
     """Return these partitions of an asset, or the whole table of an asset without partitions."""
     if spec.partitions_def is None:

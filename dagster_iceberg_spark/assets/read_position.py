@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import dagster as dg
 
+from dagster_iceberg_spark.assets.asking import OutputFacts, output_facts
 from dagster_iceberg_spark.assets.dagster_private import (
     is_stored_elsewhere,
     latest_materializations,
@@ -53,7 +54,7 @@ from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 class StoresTables(Protocol):
     """An IO manager of this package."""
 
-    def write_request_of(self, context: dg.OutputContext) -> tuple[CatalogDescription, WriteRequest]:
+    def write_request_of(self, facts: OutputFacts) -> tuple[CatalogDescription, WriteRequest]:
         """Return the catalog of an output's table, and the write request of the output."""
 
 
@@ -80,7 +81,7 @@ def step_outputs(context: dg.InputContext, request: ReadRequest) -> list[StepOut
 def _step_output(request: ReadRequest, output: dg.OutputContext, io_manager: object) -> StepOutput:
     if not isinstance(io_manager, StoresTables):
         return StepOutput(output)
-    catalog, write = io_manager.write_request_of(output)
+    catalog, write = io_manager.write_request_of(output_facts(output))
     recorded = cache(partial(latest_materializations, output, write.materialization.scope.keys))
     table = OutputTable(
         asset=write.materialization.asset_key,

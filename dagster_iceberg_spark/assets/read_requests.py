@@ -6,8 +6,8 @@ from typing import Final, Union, get_args, get_origin
 
 import dagster as dg
 
-from dagster_iceberg_spark.assets.address import asset_scope, plain_metadata, table_of
-from dagster_iceberg_spark.assets.dagster_private import definition_metadata_of, maps_to_all_partitions, step_facts
+from dagster_iceberg_spark.assets.address import table_of
+from dagster_iceberg_spark.assets.asking import InputFacts, scope_of
 from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.plan.options.output_options import PUBLISH, TABLE
 from dagster_iceberg_spark.plan.publication.environment import Environment
@@ -111,7 +111,7 @@ class ReadRequest:
 
 
 def read_request(
-    context: dg.InputContext,
+    facts: InputFacts,
     *,
     namespace: str | None,
     publish: PublishedBy = "step",
@@ -122,12 +122,8 @@ def read_request(
     `namespace`, `publish` and `environment` are the IO manager's: its namespace, its default for `iceberg/publish`, and
     its environment.
     """
-    asset_key = context.asset_key if context.has_asset_key else None
-    upstream = context.upstream_output
-    definition = plain_metadata(definition_metadata_of(context))
-    mapping_key = upstream.mapping_key if upstream is not None and asset_key is None else None
-    subject = "/".join(asset_key.path) if asset_key else f"the input {context.name!r}"
-    facts, metadata = step_facts(context), plain_metadata(context.definition_metadata)
+    asset_key, definition, mapping_key = facts.asset_key, facts.definition, facts.mapping_key
+    step, subject, metadata = facts.step, facts.subject, facts.metadata
     has_source = asset_key is not None or definition.get(TABLE) is not None
     if metadata.get(TABLE) is not None:
         if has_source:
@@ -150,39 +146,31 @@ def read_request(
     options = parse_read_options(
         metadata,
         subject=f"the input of {subject}",
-        config=context.config or None,
-        tags=facts.run_tags if facts else None,
+        config=facts.config,
+        tags=step.run_tags if step else None,
     )
     own_branch = environment.branch if environment and options.ref is None and options.is_head else None
     request = ReadRequest(
         identifier=table_of(asset_key, definition, namespace, mapping_key=mapping_key, subject=subject),
         asset=subject,
-        input_name=context.name if context.has_input_name else "",
-        scope=asset_scope(context, definition, subject),
+        input_name=facts.name,
+        scope=scope_of(facts.partitions, definition, subject=subject),
         options=options,
-        annotation=parse_annotation(_annotation_of(context)),
-        step_key=facts.step_key if facts else None,
-        is_of_all=options.kind is not None and maps_to_all_partitions(context),
+        annotation=parse_annotation(facts.annotation),
+        step_key=step.step_key if step else None,
+        is_of_all=options.kind is not None and facts.maps_to_all(),
         is_of_asset=asset_key is not None,
         is_released=(definition.get(PUBLISH) or publish) == "release",
         environment_branch=own_branch,
         staged_branch=staged_branch(
-            root_run_id=facts.root_run_id, output=subject, scope=None, target=own_branch or options.ref or MAIN_BRANCH
+            root_run_id=step.root_run_id, output=subject, scope=None, target=own_branch or options.ref or MAIN_BRANCH
         )
-        if facts and asset_key and options.is_head
+        if step and asset_key and options.is_head
         else None,
     )
     if request.annotation.is_by_partition:
         _require_partitions(request)
     return request
-
-
-def _annotation_of(context: dg.InputContext) -> object:
-    """Return the annotation of an input, or None where a script has built the context without a type."""
-    try:
-        return context.dagster_type.typing_type
-    except dg.DagsterInvariantViolationError:
-        return None
 
 
 def _require_partitions(request: ReadRequest) -> None:

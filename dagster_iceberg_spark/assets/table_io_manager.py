@@ -9,8 +9,9 @@ import dagster as dg
 from pydantic import Field
 
 from dagster_iceberg_spark.assets.address import plain_metadata, table_of
+from dagster_iceberg_spark.assets.asking import OutputFacts, input_facts, output_facts
 from dagster_iceberg_spark.assets.commit_metadata import record_audits, recorded_failures, report_commit
-from dagster_iceberg_spark.assets.dagster_private import step_facts
+from dagster_iceberg_spark.assets.dagster_private import StepFacts
 from dagster_iceberg_spark.assets.final_errors import final_errors
 from dagster_iceberg_spark.assets.observers import ObservedTable, ObservedWrite, Observer
 from dagster_iceberg_spark.assets.read_requests import RUN_CONFIG, read_request
@@ -221,9 +222,10 @@ class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
         from dagster_iceberg_spark.spark.read.frames import frame_to_write, taken_columns
         from dagster_iceberg_spark.spark.write.commit import materialize
 
-        with final_errors(is_in_step=step_facts(context) is not None):
-            catalog, request = self.write_request_of(context)
-            metadata, observers = plain_metadata(context.definition_metadata), self.observers()
+        facts = output_facts(context)
+        with final_errors(is_in_step=facts.step is not None):
+            catalog, request = self.write_request_of(facts)
+            metadata, observers = plain_metadata(facts.definition), self.observers()
             table = ObservedTable(catalog, request.identifier, metadata, request.subject)
             for observer in observers:
                 observer.planned(table)
@@ -256,9 +258,10 @@ class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
         """
         from dagster_iceberg_spark.assets.loading import InputLoader
 
-        with final_errors(is_in_step=step_facts(context) is not None):
+        facts = input_facts(context)
+        with final_errors(is_in_step=facts.step is not None):
             request = read_request(
-                context, namespace=self.namespace, publish=self.publish, environment=self._environment_of(context)
+                facts, namespace=self.namespace, publish=self.publish, environment=self._environment_of(facts.step)
             )
             return InputLoader(self.spark, context, request, self.input_type, self.observers()).load()
 
@@ -267,18 +270,15 @@ class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
         for observer in self.observers():
             observer.flush()
 
-    def write_request_of(self, context: dg.OutputContext) -> tuple[CatalogDescription, WriteRequest]:
+    def write_request_of(self, facts: OutputFacts) -> tuple[CatalogDescription, WriteRequest]:
         """Return the catalog of an output's table, and the write request of the output.
-
-        Args:
-            context: Dagster's context of the output.
 
         Raises:
             MetadataKeyError: A metadata key or its value is invalid.
             PartitioningError: `partition_expr` is missing or does not fit the partitions definition.
         """
         request = write_request(
-            context,
+            facts,
             namespace=self.namespace,
             configuration=self._configuration(),
             creation=TableCreation(
@@ -290,7 +290,7 @@ class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
             limits=RetryLimits(self.commit_attempts, self.commit_seconds),
             staged_retention_days=self.staged_retention_days,
             audit_samples=self.audit_samples,
-            environment=self._environment_of(context),
+            environment=self._environment_of(facts.step),
         )
         return self.spark.catalog_description, request
 
@@ -303,10 +303,9 @@ class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
     def _environment(self) -> Environment | None:
         return Environment(self.environment, self.environment_retention_days) if self.environment else None
 
-    def _environment_of(self, context: dg.InputContext | dg.OutputContext) -> Environment | None:
+    def _environment_of(self, step: StepFacts | None) -> Environment | None:
         """Return the environment of a run: that of its replay, or the configured one."""
-        facts = step_facts(context)
-        replayed = facts.run_tags.get(REPLAYED_RUN) if facts else None
+        replayed = step.run_tags.get(REPLAYED_RUN) if step else None
         return self._environment if replayed is None else replay_environment(replayed)
 
     def _configuration(self) -> dict[str, Any]:

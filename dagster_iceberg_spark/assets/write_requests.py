@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import dagster as dg
 
-from dagster_iceberg_spark.assets.address import asset_scope, partition_columns, plain_metadata, table_of
+from dagster_iceberg_spark.assets.address import partition_columns, plain_metadata, table_of
+from dagster_iceberg_spark.assets.asking import OutputFacts, scope_of
 from dagster_iceberg_spark.assets.dagster_private import (
     StepFacts,
     engine_events,
@@ -17,7 +18,6 @@ from dagster_iceberg_spark.assets.dagster_private import (
     recorded_snapshots,
     resumed_runs,
     run_started_at_ms,
-    step_facts,
 )
 from dagster_iceberg_spark.assets.read_log import LEDGER
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
@@ -94,7 +94,7 @@ RUN_WITHOUT_STEP: Final = "no-run"
 
 
 def write_request(
-    context: dg.OutputContext,
+    facts: OutputFacts,
     *,
     namespace: str | None,
     configuration: Mapping[str, Any],
@@ -109,18 +109,14 @@ def write_request(
     If the output has audits or waits for a release, it is staged, in a branch that is retained for
     `staged_retention_days`.
     """
-    asset_key = context.asset_key if context.has_asset_key else None
-    definition, run = plain_metadata(context.definition_metadata), plain_metadata(context.output_metadata)
-    facts = step_facts(context)
-    subject = "/".join(asset_key.path) if asset_key else f"the output {context.name!r} of {context.step_key}"
-    options = parse_write_options(definition, run, configuration, subject=subject)
-    if asset_key is None:  # a release publishes assets
+    step, subject, definition = facts.step, facts.subject, plain_metadata(facts.definition)
+    options = parse_write_options(definition, facts.run, configuration, subject=subject)
+    if facts.asset_key is None:  # a release publishes assets
         options = replace(options, publish="step")
     if environment is not None:
         options = environment.options(options, subject=subject)
-    identifier = table_of(asset_key, definition, namespace, mapping_key=context.mapping_key, subject=subject)
-    scope = asset_scope(context, definition, subject)
-    spec = context.asset_spec if asset_key and facts else None
+    identifier = table_of(facts.asset_key, definition, namespace, mapping_key=facts.mapping_key, subject=subject)
+    scope, spec = scope_of(facts.partitions, definition, subject=subject), facts.spec
     if spec is not None and spec.partitions_def is not None and scope.is_whole_table:
         raise PartitioningError.refusing(
             "write",
@@ -129,25 +125,22 @@ def write_request(
             found="a run without partitions",
             hint="pass `partition_key` to `dg.materialize`. Dagster treats an empty key as none.",
         )
-    output = "/".join(
-        asset_key.path if asset_key else filter(None, (context.step_key, context.name, context.mapping_key))
-    )
-    reads = LEDGER.reads_of(facts.run_id, facts.step_key) if facts else ()
+    reads = LEDGER.reads_of(step.run_id, step.step_key) if step else ()
     options = replacing_what_was_read_anew(options, reads, subject=subject)
     materialization = Materialization(
-        asset_key=output,
-        run_id=facts.run_id if facts else RUN_WITHOUT_STEP,
-        job=facts.job_name if facts else None,
-        step_key=facts.step_key if facts else None,
+        asset_key=facts.name,
+        run_id=step.run_id if step else RUN_WITHOUT_STEP,
+        job=step.job_name if step else None,
+        step_key=step.step_key if step else None,
         scope=scope,
         code_version=spec.code_version if spec else None,
         upstream=reads,
         write_disposition=options.write_disposition,
         commit_token=commit_token(
-            run_id=facts.run_id if facts else str(uuid.uuid4()), output=output, scope=scope, branch=options.branch
+            run_id=step.run_id if step else str(uuid.uuid4()), output=facts.name, scope=scope, branch=options.branch
         ),
         package_version=PACKAGE_VERSION,
-        started_at=_started_at(facts) if options.merge.boundary == OF_RUN and options.merge.validity else None,
+        started_at=_started_at(step) if options.merge.boundary == OF_RUN and options.merge.validity else None,
     )
     if options.publish == "step":
         for read in materialization.upstream:
@@ -162,9 +155,9 @@ def write_request(
                 )
     staging = None
     if options.audits or options.publish == "release":
-        run_id = facts.root_run_id if facts else materialization.commit_token
+        run_id = step.root_run_id if step else materialization.commit_token
         found_by = None if options.publish == "release" else scope
-        branch = staged_branch(root_run_id=run_id, output=output, scope=found_by, target=options.branch)
+        branch = staged_branch(root_run_id=run_id, output=facts.name, scope=found_by, target=options.branch)
         staging = Staging(
             branch,
             options.branch,
@@ -172,17 +165,17 @@ def write_request(
             published_by=options.publish,
             target_retention_days=None if environment is None else environment.retention_days,
         )
-    table = table_request(identifier, asset_key, context.definition_metadata, options, creation)
-    candidates = token_candidates(facts, output=output, scope=scope, branch=options.branch)
+    table = table_request(identifier, facts.asset_key, facts.definition, options, creation)
+    candidates = token_candidates(step, output=facts.name, scope=scope, branch=options.branch)
     return WriteRequest(
         table=replace(table, staging=staging, environment=environment),
         materialization=materialization,
         candidates=candidates,
-        record_of=partial(record_of, facts, asset_key, scope, candidates),
+        record_of=partial(record_of, step, facts.asset_key, scope, candidates),
         limits=limits,
-        report=context.log.info,
-        announce=partial(announce, facts, str(identifier)),
-        earlier_attempts=partial(earlier_attempts, facts, candidates),
+        report=facts.report,
+        announce=partial(announce, step, str(identifier)),
+        earlier_attempts=partial(earlier_attempts, step, candidates),
         audit_samples=audit_samples,
     )
 

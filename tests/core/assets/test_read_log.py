@@ -7,9 +7,10 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from dagster_iceberg_spark.assets.asking import input_facts
 from dagster_iceberg_spark.assets.loading import unrecorded_partitions
 from dagster_iceberg_spark.assets.read_log import reads_of_run, record_read, recorded_read
-from dagster_iceberg_spark.assets.read_requests import read_request
+from dagster_iceberg_spark.assets.read_requests import ReadRequest, read_request
 from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.plan.read.incremental import Changes
 
@@ -44,6 +45,10 @@ def up() -> int:
 def down(up: Any) -> None: ...
 
 
+def requested(context: dg.InputContext) -> ReadRequest:
+    return read_request(input_facts(context), namespace="db")
+
+
 def run(instance: dg.DagsterInstance, loads: Callable[[dg.InputContext], Any], *assets: Any, **of: Any) -> str:
     chosen = assets or (up, down)
     return dg.materialize(chosen, instance=instance, resources={"iceberg": Loads(loads)}, **of).run_id
@@ -51,7 +56,7 @@ def run(instance: dg.DagsterInstance, loads: Callable[[dg.InputContext], Any], *
 
 def records(snapshot_id: int | None, changes: Changes | None = None) -> Callable[[dg.InputContext], None]:
     def load(context: dg.InputContext) -> None:
-        read = read_request(context, namespace="db").upstream_read
+        read = requested(context).upstream_read
         record_read(context, replace(read, snapshot_id=snapshot_id, asked_at=7.5), changes)
 
     return load
@@ -60,7 +65,10 @@ def records(snapshot_id: int | None, changes: Changes | None = None) -> Callable
 def test_a_read_is_found_as_it_was_recorded(instance: dg.DagsterInstance) -> None:
     earlier = run(instance, records(3))
     found: list[Any] = []
-    run(instance, lambda context: found.append(recorded_read(context, read_request(context, namespace="db"), earlier)))
+    run(
+        instance,
+        lambda context: found.append(recorded_read(context, requested(context), earlier)),
+    )
     [read] = found
     assert read is not None
     assert (read.asset_key, read.table, read.input_name) == ("up", "db.up", "up")
@@ -72,7 +80,7 @@ def test_a_read_of_changes_has_its_range(instance: dg.DagsterInstance) -> None:
     found: list[Any] = []
 
     def load(context: dg.InputContext) -> None:
-        found.extend(reads_of_run(context, read_request(context, namespace="db"), earlier, step_key=None))
+        found.extend(reads_of_run(context, requested(context), earlier, step_key=None))
 
     run(instance, load)
     assert [(read.since, read.snapshot_id) for read in found] == [(1, 3)]
@@ -84,15 +92,18 @@ def test_a_read_by_another_step_is_another_read(instance: dg.DagsterInstance) ->
 
     earlier = run(instance, records(3), up, other)
     found: list[Any] = []
-    run(instance, lambda context: found.append(recorded_read(context, read_request(context, namespace="db"), earlier)))
+    run(
+        instance,
+        lambda context: found.append(recorded_read(context, requested(context), earlier)),
+    )
     assert found == [None]
 
 
 def test_a_script_has_no_earlier_run() -> None:
     context = dg.build_input_context(asset_key=dg.AssetKey("up"), dagster_type=dg.PythonObjectDagsterType(int))
-    record_read(context, read_request(context, namespace="db").upstream_read, None)
+    record_read(context, requested(context).upstream_read, None)
     with pytest.raises(MetadataKeyError, match="expected an input of a run's step, found an input of a script"):
-        recorded_read(context, read_request(context, namespace="db"), "earlier")
+        recorded_read(context, requested(context), "earlier")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +151,7 @@ def missing(instance: dg.DagsterInstance, *, key: str, metadata: Any = None, sta
     def next_day(daily: Any) -> None: ...
 
     def load(context: dg.InputContext) -> None:
-        found.append(unrecorded_partitions(context, read_request(context, namespace="db")))
+        found.append(unrecorded_partitions(context, requested(context)))
 
     selected = dg.AssetSelection.assets(next_day)
     run(instance, load, daily, next_day, partition_key=key, selection=selected)

@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from dagster_iceberg_spark.assets.asking import input_facts
 from dagster_iceberg_spark.assets.read_log import record_read
 from dagster_iceberg_spark.assets.read_position import StepOutput, read_position, step_outputs
 from dagster_iceberg_spark.assets.read_requests import read_request
@@ -36,7 +37,7 @@ class Reads(dg.IOManager):
         """Store nothing."""
 
     def load_input(self, context: dg.InputContext) -> None:
-        request = read_request(context, namespace="db")
+        request = read_request(input_facts(context), namespace="db")
         self.outputs = step_outputs(context, request)
         self.positions.append(read_position(context, request, self.outputs, lambda: UPSTREAM))
         read = replace(request.upstream_read, snapshot_id=self.snapshot_id, asked_at=time.time())
@@ -85,7 +86,7 @@ def test_a_run_that_failed_has_read_nothing(instance: dg.DagsterInstance) -> Non
 
 def test_an_input_of_a_script_has_no_position() -> None:
     context = dg.build_input_context(asset_key=dg.AssetKey("up"), dagster_type=dg.PythonObjectDagsterType(int))
-    request = read_request(context, namespace="db")
+    request = read_request(input_facts(context), namespace="db")
     with pytest.raises(MetadataKeyError, match=r"expected an input of an asset, .* found an op or a script"):
         read_position(context, request, [], lambda: UPSTREAM)
 

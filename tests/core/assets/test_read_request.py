@@ -6,6 +6,7 @@ import dagster as dg
 import pytest
 
 from dagster_iceberg_spark.assets.address import partition_scope
+from dagster_iceberg_spark.assets.asking import input_facts
 from dagster_iceberg_spark.assets.read_requests import ReadRequest, read_request
 from dagster_iceberg_spark.errors import MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.plan.read.read_options import ReadOptions
@@ -32,7 +33,7 @@ def test_an_input_reads_the_table_of_its_upstream_asset() -> None:
         dagster_type=dg.PythonObjectDagsterType(int),
         definition_metadata={"columns": ["a"], "iceberg/ref": "v1"},
     )
-    request = read_request(context, namespace="db")
+    request = read_request(input_facts(context), namespace="db")
     assert request.annotation.type is int
     assert request.identifier == TableIdentifier(("other",), "flights")
     assert (request.asset, request.options) == ("raw/nyc/flights", ReadOptions(columns=("a",), ref="v1"))
@@ -42,7 +43,9 @@ def test_an_input_reads_the_table_of_its_upstream_asset() -> None:
 def of_input(rows: Any = int, **context: Any) -> ReadRequest:
     """Return the request of an input whose rows have this annotation."""
     dagster_type = dg.DagsterType(lambda _, __: True, name="rows", typing_type=rows)
-    return read_request(dg.build_input_context(name="rows", dagster_type=dagster_type, **context), namespace="db")
+    return read_request(
+        input_facts(dg.build_input_context(name="rows", dagster_type=dagster_type, **context)), namespace="db"
+    )
 
 
 def test_an_input_of_an_op_names_its_table() -> None:

@@ -6,6 +6,7 @@ import dagster as dg
 import pytest
 
 from dagster_iceberg_spark.assets.address import partition_scope
+from dagster_iceberg_spark.assets.asking import output_facts
 from dagster_iceberg_spark.assets.write_requests import RUN_WITHOUT_STEP, write_request
 from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.plan.write.table_request import TableCreation
@@ -28,7 +29,7 @@ def output(**context: Any) -> dg.OutputContext:
 
 def requested(context: dg.OutputContext) -> WriteRequest:
     return write_request(
-        context,
+        output_facts(context),
         namespace="db",
         configuration={},
         creation=TableCreation(),
