@@ -3,13 +3,14 @@
 An observer cannot change a write. What it reports becomes metadata of the materialization.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import dagster as dg
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription
+from dagster_iceberg_spark.catalog.first_line import first_line
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.identifier import TableIdentifier
@@ -57,6 +58,9 @@ class ObservedWrite:
 class Observer:
     """Observes the tables of an IO manager. Each method is called for one table, and does nothing by default."""
 
+    action: ClassVar[str] = "observe the write"
+    """What it does after a write, for messages."""
+
     def planned(self, table: ObservedTable) -> None:
         """Refuse a table whose metadata asks for what the observer cannot do, before anything is written.
 
@@ -103,3 +107,18 @@ class Observer:
 
     def flush(self) -> None:
         """Export what was noted. Called at the end of a process's work."""
+
+
+def report_write(observers: Sequence[Observer], write: ObservedWrite) -> dict[str, Any]:
+    """Tell the observers of a write. Return what they report, by the keys of metadata.
+
+    A failure is logged. It does not cost the run what it has committed.
+    """
+    reported = dict[str, Any]()
+    for observer in observers:
+        try:
+            reported |= observer.wrote(write)
+        except Exception as error:  # noqa: BLE001 - the rows are committed
+            found = write.table.catalog.redact(first_line(error))
+            write.context.log.warning(f"Cannot {observer.action}: {found}")
+    return reported

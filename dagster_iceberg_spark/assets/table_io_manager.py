@@ -13,7 +13,7 @@ from dagster_iceberg_spark.assets.asking import OutputFacts, input_facts, output
 from dagster_iceberg_spark.assets.commit_metadata import record_audits, recorded_failures, report_commit
 from dagster_iceberg_spark.assets.dagster_private import StepFacts
 from dagster_iceberg_spark.assets.final_errors import final_errors
-from dagster_iceberg_spark.assets.observers import ObservedTable, ObservedWrite, Observer
+from dagster_iceberg_spark.assets.observers import ObservedTable, ObservedWrite, Observer, report_write
 from dagster_iceberg_spark.assets.read_requests import RUN_CONFIG, read_request
 from dagster_iceberg_spark.assets.write_requests import defined_table, write_request
 from dagster_iceberg_spark.catalog.description import CatalogDescription
@@ -229,7 +229,6 @@ class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
             table = ObservedTable(catalog, request.identifier, metadata, request.subject)
             for observer in observers:
                 observer.planned(table)
-            reported = dict[str, Any]()
             with (
                 _observed_failures(observers, table),
                 recorded_failures(context),
@@ -238,8 +237,7 @@ class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
                 frame, left_out = taken_columns(given, request, catalog)
                 commit = materialize(self.spark.iceberg_session, request, frame)
                 write = ObservedWrite(context, table, request, commit, frame, given is obj, left_out)
-                for observer in observers:
-                    reported |= observer.wrote(write)
+                reported = report_write(observers, write)
             record_audits(context, commit.audits, snapshot_id=commit.snapshot.snapshot_id)
             report_commit(context, catalog, request, commit, reported, policy=self.data_version)
             if request.shows_in_main(commit):

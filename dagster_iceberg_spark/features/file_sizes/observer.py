@@ -15,6 +15,8 @@ _FEW_FILES: Final = 10
 class FileSizeObserver(Observer):
     """Reports the average size of the files that a write adds, and warns if they are small."""
 
+    action = "compare the sizes of files"
+
     def wrote(self, write: ObservedWrite) -> Mapping[str, Any]:
         """Return the average size as metadata, if the asset names one that it wants."""
         wanted = read_metadata(FileSizeOptions, write.table.metadata, subject=write.table.subject).min_file_size

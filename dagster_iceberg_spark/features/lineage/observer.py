@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import dagster as dg
 
@@ -41,6 +41,7 @@ class ColumnLineageObserver(Observer):
         is_reported: Whether the lineage of columns is reported.
     """
 
+    action: ClassVar = "determine the column lineage"
     is_reported: bool = True
 
     def wrote(self, write: ObservedWrite) -> Mapping[str, Any]:
@@ -70,21 +71,14 @@ class UpstreamTables:
     def metadata(self, frame: Any, schema: Schema, *, is_returned: bool) -> dict[str, Any]:
         """Return the lineage of a Spark DataFrame's columns, as metadata.
 
-        A failure is logged. It does not cost the run what it has committed.
-
         Args:
             frame: The DataFrame that was written.
             schema: The columns of the table, whose names may be in another case.
             is_returned: Whether it is what the asset returned, and not the rows of another library.
         """
-        from dagster_iceberg_spark.catalog.first_line import first_line
-
         try:
             return self._by_plan(frame, schema) if is_returned else self._by_name(frame.columns, schema)
         except NotationError:  # such as a plan that Spark has shortened
-            return {}
-        except Exception as error:  # noqa: BLE001 - the rows are committed
-            self.context.log.warning(f"Cannot determine the column lineage: {self.catalog.redact(first_line(error))}")
             return {}
 
     def _by_plan(self, frame: Any, schema: Schema) -> dict[str, Any]:
@@ -174,7 +168,7 @@ class UpstreamTables:
 
         try:
             tables = tables_read(parse_plan(analyzed_plan(frame)))
-        except NotationError:
+        except Exception:  # noqa: BLE001 - what is not known is not "none"
             return ["what its plan does not show"]
         found = {table: self._named(table) for table in tables}
         return sorted(

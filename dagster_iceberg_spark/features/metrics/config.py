@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -17,6 +17,7 @@ from dagster_iceberg_spark.features.metrics.providers import otlp_instruments, t
 class MetricsObserver(Observer):
     """Records commits, failures and scans with instruments."""
 
+    action: ClassVar = "record the metrics of the write"
     instruments: Instruments
 
     def wrote(self, write: ObservedWrite) -> Mapping[str, Any]:
