@@ -23,7 +23,7 @@ from dagster_iceberg_spark.assets.read_log import LEDGER
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError, PartitioningError
 from dagster_iceberg_spark.plan.options.output_options import TABLE, WriteOptions, parse_write_options
-from dagster_iceberg_spark.plan.publication.environment import Environment
+from dagster_iceberg_spark.plan.publication.environment import Environment, WriteTarget
 from dagster_iceberg_spark.plan.publication.staging import RETENTION_DAYS, Staging, staged_branch
 from dagster_iceberg_spark.plan.read.incremental import replacing_what_was_read_anew
 from dagster_iceberg_spark.plan.write.adoption import Record, RemoteAttempt, TokenCandidate
@@ -47,12 +47,13 @@ def defined_table(
     """Return the table that an asset's definition asks for, in an IO manager with this namespace and configuration."""
     definition, subject = plain_metadata(spec.metadata), "/".join(spec.key.path)
     options = parse_write_options(definition, None, configuration, subject=subject)
+    target = WriteTarget()
     if environment is not None:
-        options = environment.options(options, subject=subject)
+        options, target = environment.options(options, subject=subject), environment.target
     identifier = table_of(spec.key, definition, namespace, subject=subject)
     declared = _declared_schema(spec.metadata)
     return DefinedTable(
-        request=replace(table_request(identifier, spec.key, spec.metadata, options), environment=environment),
+        request=replace(table_request(identifier, spec.key, spec.metadata, options), target=target),
         partition_columns=partition_columns(spec.partitions_def, definition, subject=subject),
         declared_types=None if declared is None else {column.name: column.type for column in declared.columns},
     )
@@ -113,8 +114,9 @@ def write_request(
     options = parse_write_options(definition, facts.run, configuration, subject=subject)
     if facts.asset_key is None:  # a release publishes assets
         options = replace(options, publish="step")
+    target = WriteTarget()
     if environment is not None:
-        options = environment.options(options, subject=subject)
+        options, target = environment.options(options, subject=subject), environment.target
     identifier = table_of(facts.asset_key, definition, namespace, mapping_key=facts.mapping_key, subject=subject)
     scope, spec = scope_of(facts.partitions, definition, subject=subject), facts.spec
     if spec is not None and spec.partitions_def is not None and scope.is_whole_table:
@@ -163,12 +165,12 @@ def write_request(
             options.branch,
             staged_retention_days,
             published_by=options.publish,
-            target_retention_days=None if environment is None else environment.retention_days,
+            target_retention_days=target.retention_days,
         )
     table = table_request(identifier, facts.asset_key, facts.definition, options, creation)
     candidates = token_candidates(step, output=facts.name, scope=scope, branch=options.branch)
     return WriteRequest(
-        table=replace(table, staging=staging, environment=environment),
+        table=replace(table, staging=staging, target=target),
         materialization=materialization,
         candidates=candidates,
         record_of=partial(record_of, step, facts.asset_key, scope, candidates),

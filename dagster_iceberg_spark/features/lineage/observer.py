@@ -48,7 +48,7 @@ class ColumnLineageObserver(Observer):
         """Return the lineage of the columns as metadata."""
         upstream = UpstreamTables(write.context, write.table.catalog, write.request.materialization.upstream)
         metadata = dict[str, Any]()
-        if write.request.is_replay:
+        if not write.request.table.target.may_add_columns:  # a replay
             metadata |= {NEW_COLUMNS: list(write.left_out), READ_BY_NAME: upstream.read_by_name(write.frame)}
         if self.is_reported and write.context.has_asset_key:
             metadata |= upstream.metadata(write.frame, write.commit.schema, is_returned=write.is_returned)

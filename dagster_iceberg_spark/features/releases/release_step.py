@@ -321,8 +321,7 @@ class ReleaseStep:
         state = look(io_manager.spark.catalog_description, request.identifier)
         if state is None:
             raise _lost_branch(request.identifier, branch, recorded.snapshot_id)
-        retention = None if request.environment is None else request.environment.retention_days
-        staging = Staging(branch, target, published_by="release", target_retention_days=retention)
+        staging = Staging(branch, target, published_by="release", target_retention_days=request.target.retention_days)
         return _StagedAsset(definition, io_manager, request.options, staging, state, recorded)
 
     def _blocking_checks(self) -> Mapping[dg.AssetKey, frozenset[str]]:

@@ -13,14 +13,14 @@ from dagster_iceberg_spark.table.updates import CreateBranch, TableUpdate
 
 def new_branch(request: TableRequest, state: TableState | None) -> tuple[TableUpdate, ...]:
     """Return the update that creates the branch that the rows are published to, if it does not exist."""
-    branch, environment = request.options.branch, request.environment
+    branch, retention_days = request.options.branch, request.target.retention_days
     exists = branch == MAIN_BRANCH or (state is not None and branch in state.refs)
     if exists:
         return ()
-    if environment is None:
+    if retention_days is None:
         return (CreateBranch(branch),)
     # Its first snapshots are needed to compare and to promote it.
-    return (CreateBranch(branch, retention_days=environment.retention_days, keeps_snapshots=True),)
+    return (CreateBranch(branch, retention_days=retention_days, keeps_snapshots=True),)
 
 
 def refuse_losses_of_main(

@@ -23,6 +23,22 @@ REPLAYED_RUN: Final = "dagster_iceberg_spark/replay_of"
 
 
 @dataclass(frozen=True, slots=True)
+class WriteTarget:
+    """What a write may change of its table besides rows. By default, it is production's.
+
+    Args:
+        retention_days: The days without a write after which the expiry of snapshots removes the branch that the write
+            creates, and after which its snapshots expire, or None to keep it for ever.
+        keeps_layout: Whether the partition spec, the order and the properties stay, which all branches share.
+        may_add_columns: Whether the columns are added that rows need.
+    """
+
+    retention_days: int | None = None
+    keeps_layout: bool = False
+    may_add_columns: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Environment:
     """An environment.
 
@@ -44,6 +60,11 @@ class Environment:
         if safe == self.name:
             return f"{_PREFIX}{safe}"
         return f"{_PREFIX}{safe}_{hashlib.sha256(self.name.encode()).hexdigest()[:_DIGITS]}"
+
+    @property
+    def target(self) -> WriteTarget:
+        """What its writes may change."""
+        return WriteTarget(self.retention_days, keeps_layout=True, may_add_columns=not self.is_replay)
 
     def options(self, options: WriteOptions, *, subject: str) -> WriteOptions:
         """Return the options of a write in the environment."""

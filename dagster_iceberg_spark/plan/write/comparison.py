@@ -80,7 +80,7 @@ def _planned_changes(request: TableRequest, state: TableState) -> tuple[TableUpd
     schema = plan_schema_changes(
         state.schema, state.schema, policy="add_columns", docs=request.column_docs, subject=subject
     )
-    if request.environment is not None:
+    if request.target.keeps_layout:
         refuse_losses_of_main(options, state, schema.after, subject=subject)
         return (*schema.before, *new_branch(request, state))
     known = tuple(item for item in options.partition_by or () if state.schema.field(item.column) is not None)

@@ -261,7 +261,7 @@ def draft_write(
     check_ownership(request, state)
     refuse_replacing_others(request, materialization, state)
     definition.refuse_any_schema(options, state, subject=subject)
-    is_layout_kept = state is not None and request.environment is not None
+    is_layout_kept = state is not None and request.target.keeps_layout
     wanted_fields = None if is_layout_kept else wanted_partition_fields(request, scope, frame, state)
     spec = state.spec if state and wanted_fields is None else PartitionSpec(wanted_fields or ())
     placed = request.with_properties(PLAIN_PATHS) if has_long_paths(scope, spec) else request
@@ -366,10 +366,10 @@ def _changes(
     added = [".".join(change.path) for change in schema.before if isinstance(change, AddColumn)]
     refuse_names_of_fields(state.specs.values(), added, subject=subject)
     columns_first = tuple(dict.fromkeys((*schema.before, *relaxed)))
-    if request.environment is not None:  # what all branches share stays as it is, unless the rows need it
+    if request.target.keeps_layout:  # what all branches share stays as it is, unless the rows need it
         refuse_losses_of_main(options, state, schema.after, subject=subject)
         needed = tuple(change for change in columns_first if not isinstance(change, MoveColumn | DescribeColumn))
-        if needed and request.environment.is_replay:
+        if needed and not request.target.may_add_columns:
             raise SchemaMismatchError.refusing(
                 "replay",
                 subject,

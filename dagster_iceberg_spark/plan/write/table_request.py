@@ -10,7 +10,7 @@ from typing import Final
 
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.plan.options.output_options import WriteOptions
-from dagster_iceberg_spark.plan.publication.environment import Environment
+from dagster_iceberg_spark.plan.publication.environment import WriteTarget
 from dagster_iceberg_spark.plan.publication.staging import Staging
 from dagster_iceberg_spark.plan.schema.renames import StoredNames
 from dagster_iceberg_spark.table import lineage
@@ -130,7 +130,7 @@ def missing_table(identifier: TableIdentifier, columns: str | None = None) -> Co
 class TableRequest:
     """The table that a definition asks for. An op's output has no asset key, and owns no table.
 
-    `staging` is None for a write whose rows are published at once, and `environment` for one in production.
+    `staging` is None for a write whose rows are published at once.
     """
 
     identifier: TableIdentifier
@@ -140,7 +140,7 @@ class TableRequest:
     column_docs: Mapping[str, str] = field(default_factory=dict)
     creation: TableCreation = field(default_factory=TableCreation)
     staging: Staging | None = None
-    environment: Environment | None = None
+    target: WriteTarget = field(default_factory=WriteTarget)
 
     @property
     def branch(self) -> str:

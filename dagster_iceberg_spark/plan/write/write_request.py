@@ -61,11 +61,6 @@ class WriteRequest:
         """The branch that the write goes to."""
         return self.table.branch
 
-    @property
-    def is_replay(self) -> bool:
-        """Whether the write replays one of an earlier run."""
-        return self.table.environment is not None and self.table.environment.is_replay
-
     def shows_in_main(self, commit: Commit) -> bool:
         """Return whether the rows of a commit are in `main`, not in another branch or staged."""
         return commit.staged_branch is None and self.table.options.branch == MAIN_BRANCH

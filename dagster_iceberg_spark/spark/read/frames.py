@@ -92,7 +92,7 @@ def taken_columns(
 
     A replay adds no columns to a table.
     """
-    if not request.is_replay:
+    if request.table.target.may_add_columns:
         return frame, ()
     state = look(catalog, request.identifier)
     renamed = request.table.options.renames.values()

@@ -38,7 +38,7 @@ def test_a_missing_branch_is_created() -> None:
     for branch, given, created in (("new", state(), True), ("audit", None, True), ("audit", state(), False)):
         assert new_branch(request(branch), given) == ((CreateBranch(branch),) if created else ())
     assert new_branch(request("main"), None) == ()
-    own = replace(request("env_pr"), environment=Environment("pr", retention_days=3))
+    own = replace(request("env_pr"), target=Environment("pr", retention_days=3).target)
     assert new_branch(own, state()) == (CreateBranch("env_pr", retention_days=3, keeps_snapshots=True),)
 
 
