@@ -288,7 +288,7 @@ def test_rows_that_were_made_from_rows_which_are_staged_again_are_not_published(
     )
     error = error_of(again)
     assert error.class_name == "UpstreamMissingError"
-    assert "Cannot publish doubled: expected rows that were derived from the staged rows of hours" in str(error)
+    assert "Cannot publish doubled: expected rows derived from the staged rows of hours" in str(error)
     assert seen(kept_lake) == [[], []]
 
 
