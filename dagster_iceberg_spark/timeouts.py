@@ -7,8 +7,6 @@ CONNECT_TIMEOUT_SECONDS: Final = 5.0
 """Until a server accepts a connection."""
 ANSWER_TIMEOUT_SECONDS: Final = 60.0
 """Until a catalog answers."""
-LISTING_SECONDS: Final = 5.0
-"""For listing the data files that a failed write may have left behind."""
 
 # A catalog's own clients, in Spark and in pyiceberg
 CLIENT_CONNECT_TIMEOUT_SECONDS: Final = 10

@@ -1,12 +1,10 @@
 """One materialization: load the table, adopt an earlier snapshot or plan and write, and return the commit."""
 
-import datetime as dt
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import Final
 
 import tenacity
 from pyspark.sql import DataFrame
@@ -28,7 +26,6 @@ from dagster_iceberg_spark.plan.write.draft import WriteDraft, draft_write, plan
 from dagster_iceberg_spark.plan.write.overwrite_filter import DataFile, rows_by_partition
 from dagster_iceberg_spark.plan.write.write_plan import WritePlan
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
-from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.spark.columns import as_planned, schema_of
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
 from dagster_iceberg_spark.spark.failures import translated
@@ -48,9 +45,6 @@ from dagster_iceberg_spark.table.commit import Commit, RowCounts
 from dagster_iceberg_spark.table.schema import Schema
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
 from dagster_iceberg_spark.timeouts import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS
-
-_NAMED_FILES: Final = 20
-_CLOCK_TOLERANCE: Final = dt.timedelta(seconds=2)
 
 
 def materialize(session: IcebergSession, request: WriteRequest, frame: DataFrame) -> Commit:
@@ -261,7 +255,6 @@ class _Attempts:
         if plan.create is None and not plan.changes:
             refresh(session, plan.identifier)
         known = self.known or frozenset()
-        began = dt.datetime.now(dt.timezone.utc)
         work = TaggedWork(adoption.operation_tag(request.materialization.commit_token), request.announce)
         try:
             with reported_progress(session.spark, request.report, subject=request.subject):
@@ -273,7 +266,6 @@ class _Attempts:
                     subject=request.subject,
                 )
         except errors.DataError as error:
-            self._name_leftovers(began)
             raise self._with_what_is_left(error, plan) from error.__cause__
         except ENGINE_ERRORS as error:
             failure = self._translated(error)
@@ -286,8 +278,6 @@ class _Attempts:
                         return RowCounts()
                 except errors.CatalogUnavailableError:
                     raise failure from error
-            if not isinstance(failure, errors.CommitConflictError):  # Iceberg deletes the files itself after this error
-                self._name_leftovers(began)
             if plan.create is not None and isinstance(failure, errors.CommitConflictError | errors.SchemaMismatchError):
                 _require_created(session, plan)
             raise self._with_what_is_left(failure, plan) from error
@@ -303,23 +293,6 @@ class _Attempts:
         if self.staged is not None and self.number == 1 and self.request.limits.attempts > 1:
             self.staged.require_branch(failure)
         return failure
-
-    def _name_leftovers(self, began: dt.datetime) -> None:
-        """Report the data files that a failed write may have left. A failure to list them raises no second error."""
-        from dagster_iceberg_spark.catalog.damage import leftovers
-
-        catalog, identifier = self.session.catalog, self.request.identifier
-        try:
-            paths = leftovers(catalog, identifier, began - _CLOCK_TOLERANCE)
-        except errors.IcebergSparkError:
-            return
-        if paths:
-            listed = f"{', '.join(paths[:_NAMED_FILES])}{', ...' if len(paths) > _NAMED_FILES else ''}"
-            self.request.report(
-                f"{len(paths)} data file(s) of {identifier} are younger than the failed write and belong to no "
-                f"snapshot: {listed}. They take up space and do no other harm; "
-                f"`{sql.remove_orphans(catalog.name, identifier)}` removes them once they are three days old."
-            )
 
     def _with_what_is_left(self, error: errors.IcebergSparkError, plan: WritePlan) -> errors.IcebergSparkError:
         """Return the error with the changes of the preparation. Rows and snapshots are as before."""
