@@ -1,10 +1,9 @@
 from .check.findings import CheckReport, Finding
-from .config.adls_store import AdlsStore
 from .config.catalog import GcsStore, HadoopStore
 from .config.catalogs import GlueCatalog, HadoopCatalog, HiveCatalog, InMemoryCatalog, SparkCatalogByName
 from .config.rest_catalog import BasicAuthentication, BearerToken, OAuth2, RestCatalog, SigV4
-from .config.s3_store import AwsCredentials, S3Store
 from .config.sql_catalog import EmbeddedCatalog, SqlCatalog
+from .config.stores import AdlsStore, AwsCredentials, S3Store
 from .errors import (
     AuditFailedError,
     CatalogUnavailableError,

@@ -1,6 +1,10 @@
 """How long the package waits, for what, and how often it looks. All of them are in seconds."""
 
-from typing import Final
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Final, TypeVar
 
 # A catalog or a store, for reads without a JVM and for the looks of a write
 CONNECT_TIMEOUT_SECONDS: Final = 5.0
@@ -55,3 +59,29 @@ END_SECONDS: Final = 60.0
 # The check
 STEP_SECONDS: Final = 300.0
 """For one step of the check: a first session downloads its libraries."""
+
+_AnswerT = TypeVar("_AnswerT")
+
+
+class SilenceError(FutureTimeoutError):
+    """There is no response within the time limit. A timeout that the request itself raises is a different error."""
+
+
+def answer_within(seconds: float, request: Callable[[], _AnswerT], *, thread_name: str) -> _AnswerT:
+    """Send a request in a separate thread and return the response. After the time limit, the request continues."""
+    answer: Future[_AnswerT] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(request())
+        except BaseException as error:  # noqa: BLE001 - raised in the calling thread
+            answer.set_exception(error)
+
+    # A daemon thread, so that a silent request does not keep the process from ending.
+    threading.Thread(target=ask, name=thread_name, daemon=True).start()
+    try:
+        return answer.result(timeout=seconds)
+    except FutureTimeoutError:
+        if answer.done():
+            raise
+        raise SilenceError from None

@@ -16,7 +16,6 @@ from pydantic.fields import FieldInfo
 from pyspark.sql import types
 
 from dagster_iceberg_spark import errors
-from dagster_iceberg_spark.config.adls_store import AdlsStore
 from dagster_iceberg_spark.config.catalog import AutomaticStore, GcsStore, HadoopStore
 from dagster_iceberg_spark.config.catalogs import (
     GlueCatalog,
@@ -33,8 +32,8 @@ from dagster_iceberg_spark.config.rest_catalog import (
     RestCatalog,
     SigV4,
 )
-from dagster_iceberg_spark.config.s3_store import AwsCredentials, S3Store
 from dagster_iceberg_spark.config.sql_catalog import EmbeddedCatalog, SqlCatalog
+from dagster_iceberg_spark.config.stores import AdlsStore, AwsCredentials, S3Store
 from dagster_iceberg_spark.errors import CommitOutcomeUnknownError, RetryableError
 from dagster_iceberg_spark.failure_kinds import FailureKind
 from dagster_iceberg_spark.features.maintenance.options import MaintenancePolicy

@@ -21,9 +21,9 @@ from pyiceberg.table import DataScan, FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
 
 from dagster_iceberg_spark.arrow.expressions import expression_of
+from dagster_iceberg_spark.catalog.description import first_line
 from dagster_iceberg_spark.catalog.failures import kind_of
 from dagster_iceberg_spark.catalog.files import description_of, files_added_by
-from dagster_iceberg_spark.catalog.first_line import first_line
 from dagster_iceberg_spark.errors import ConfigurationError, InvestigationError
 from dagster_iceberg_spark.plan.partitions.binding import BoundScope, Intervals
 from dagster_iceberg_spark.plan.read.read_plan import ReadPlan, partition_files

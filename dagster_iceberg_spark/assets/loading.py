@@ -203,9 +203,9 @@ class InputLoader:
             no_rows = partial(arrow_reader.no_rows, input_type, subject=str(request.identifier))
         else:
             self._require_frame_annotation()
-            from dagster_iceberg_spark.spark.read import reader
+            from dagster_iceberg_spark.spark.read import frames
 
-            no_rows = partial(reader.no_rows, self.spark.iceberg_session)
+            no_rows = partial(frames.no_rows, self.spark.iceberg_session)
         return {key: no_rows() for key in request.scope.keys} if annotation.is_by_partition else no_rows()
 
     def _missing(self, expected: str, found: str) -> UpstreamMissingError:
@@ -239,9 +239,9 @@ class InputLoader:
         return version_of(frame.sparkSession).arrow_of(frame)
 
     def _frame(self, plan: ReadPlan) -> Any:
-        from dagster_iceberg_spark.spark.read import reader
+        from dagster_iceberg_spark.spark.read import frames
 
-        return reader.read(self.spark.iceberg_session, plan)
+        return frames.read(self.spark.iceberg_session, plan)
 
     @property
     def _annotation(self) -> object:

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 import dagster as dg
 
-from dagster_iceberg_spark.catalog.description import CatalogDescription
-from dagster_iceberg_spark.catalog.first_line import first_line
+from dagster_iceberg_spark.catalog.description import CatalogDescription, first_line
 from dagster_iceberg_spark.plan.write.write_request import WriteRequest
 from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.identifier import TableIdentifier

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import quote, quote_plus, urlsplit
 
+from pydantic import ValidationError
+
 from dagster_iceberg_spark.errors import ConfigurationError
 
 DEFAULT_REGION: Final = "us-east-1"
@@ -231,3 +233,16 @@ def split_secrets(properties: Mapping[str, str]) -> tuple[dict[str, str], dict[s
     """Return the properties whose names are those of no secret, and the others."""
     secrets = {name: value for name, value in properties.items() if holds_secret(name)}
     return {name: value for name, value in properties.items() if name not in secrets}, secrets
+
+
+_NAMED_PLACES: Final = 3
+_MAXIMUM_LINE: Final = 400
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of the error's message, or its class if it has no message, without parsed values."""
+    if isinstance(error, ValidationError):
+        details = error.errors(include_url=False, include_context=False, include_input=False)
+        named = ("".join(f"{part}." for part in item["loc"])[:-1] + f": {item['msg']}" for item in details)
+        return f"{error.title}: {'; '.join(item.removeprefix(': ') for item in list(named)[:_NAMED_PLACES])}"
+    return next(iter(str(error).splitlines()), "")[:_MAXIMUM_LINE] or type(error).__name__

@@ -33,11 +33,9 @@ from pyiceberg.table import Table
 from sqlalchemy import column, select, table
 
 from dagster_iceberg_spark.catalog.clients.nessie import version_of, with_history
-from dagster_iceberg_spark.catalog.description import AwsKeys, CatalogDescription
+from dagster_iceberg_spark.catalog.description import AwsKeys, CatalogDescription, first_line
 from dagster_iceberg_spark.catalog.document import Snapshots, document_of, is_in_current_form, table_state
 from dagster_iceberg_spark.catalog.failures import catalog_errors, kind_of
-from dagster_iceberg_spark.catalog.first_line import first_line
-from dagster_iceberg_spark.catalog.waiting import answer_within
 from dagster_iceberg_spark.errors import (
     CatalogUnavailableError,
     ConfigurationError,
@@ -49,7 +47,7 @@ from dagster_iceberg_spark.pyiceberg_fixes.sql_catalog_tables import load_catalo
 from dagster_iceberg_spark.pyiceberg_fixes.unknown_types import LoadedTable, load_table
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.snapshot import Snapshot, TableState
-from dagster_iceberg_spark.timeouts import ANSWER_TIMEOUT_SECONDS, CONNECT_TIMEOUT_SECONDS
+from dagster_iceberg_spark.timeouts import ANSWER_TIMEOUT_SECONDS, CONNECT_TIMEOUT_SECONDS, answer_within
 
 
 @contextmanager

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from dagster_iceberg_spark.catalog.first_line import first_line
-from dagster_iceberg_spark.catalog.waiting import SilenceError, answer_within
+from dagster_iceberg_spark.catalog.description import first_line
 from dagster_iceberg_spark.errors import CatalogUnavailableError, ConfigurationError, IcebergSparkError
-from dagster_iceberg_spark.timeouts import STEP_SECONDS
+from dagster_iceberg_spark.timeouts import STEP_SECONDS, SilenceError, answer_within
 
 Outcome: TypeAlias = Literal["ok", "differs", "failed", "not tried"]
 

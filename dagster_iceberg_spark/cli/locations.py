@@ -82,7 +82,7 @@ def catalog_resource(options: dict[str, Any], *, creates: bool = False) -> "Iter
 
     A file that the catalog needs must exist, unless the command may create it.
     """
-    from dagster_iceberg_spark.cli.settings import assignments, literal_secrets_allowed, resource_of
+    from dagster_iceberg_spark.cli.code_location import assignments, literal_secrets_allowed, resource_of
 
     given = {name: options.pop(name) for name in _CATALOG_NAMES}
     if given["kind"] is None:

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from dagster_iceberg_spark import BasicAuthentication, BearerToken, ConfigurationError, OAuth2, RestCatalog, SigV4
-from dagster_iceberg_spark.config.s3_store import AwsCredentials
+from dagster_iceberg_spark.config.stores import AwsCredentials
 from tests.lakes import frame_asset, open_lake
 from tests.servers.conftest import emptied
 from tests.servers.guards import GuardedProxy, OAuth2Proxy, takes_basic, takes_bearer, takes_sigv4

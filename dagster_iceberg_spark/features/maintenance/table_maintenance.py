@@ -1,11 +1,14 @@
 """Maintains one table: plans, locks, pins what others need, and does the actions that are due."""
 
 import datetime as dt
+import os
+import re
+import socket
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 import dagster as dg
 
@@ -15,16 +18,7 @@ from dagster_iceberg_spark.assets.stored_tables import stored_members, tables_of
 from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import CommitConflictError, IcebergSparkError, in_words
-from dagster_iceberg_spark.features.maintenance.file_sizes import table_files
-from dagster_iceberg_spark.features.maintenance.health_reports import maintenance_of, policy_of
-from dagster_iceberg_spark.features.maintenance.lock import (
-    MaintenanceLock,
-    has_process_ended,
-    is_abandoned,
-    is_process,
-    locks_in,
-    process_name,
-)
+from dagster_iceberg_spark.features.maintenance.health_reports import maintenance_of, policy_of, table_files
 from dagster_iceberg_spark.features.maintenance.options import MaintenancePolicy
 from dagster_iceberg_spark.features.maintenance.plan.actions import (
     Action,
@@ -378,3 +372,64 @@ def maintain_location(
                     yield maintenance.maintain(dry_run=dry_run)
             except Exception as error:  # noqa: BLE001 - whatever it is, the other tables are maintained
                 yield Maintained(table.identifier, error=in_words(error))
+
+
+_NAME: Final = re.compile(r"dagster_maintenance_(?P<at_ms>\d+)_(?P<run>.+)")
+_LONGEST_MS: Final = DAY_MS
+"""A lock that is older was left behind by a process that died."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceLock:
+    """A lock.
+
+    Args:
+        run_id: The run that holds it.
+        taken_at_ms: When it was taken, in milliseconds since 1970.
+    """
+
+    run_id: str
+    taken_at_ms: int
+
+    @property
+    def tag(self) -> str:
+        """The name of the tag."""
+        return f"dagster_maintenance_{self.taken_at_ms}_{self.run_id}"
+
+
+def locks_in(state: TableState) -> list[MaintenanceLock]:
+    """Return the locks of a table."""
+    found = [match for ref in sorted(state.refs) if (match := _NAME.fullmatch(ref)) is not None]
+    return [MaintenanceLock(match["run"], int(match["at_ms"])) for match in found]
+
+
+def is_abandoned(lock: MaintenanceLock, now_ms: int, has_ended: Callable[[str], bool]) -> bool:
+    """Return whether the process that took the lock is gone: its run has ended, or a day has passed."""
+    return now_ms - lock.taken_at_ms > _LONGEST_MS or has_ended(lock.run_id)
+
+
+_CLI: Final = "cli"
+
+
+def process_name() -> str:
+    """Return the name under which this process takes locks outside of Dagster: the host and the process id."""
+    return f"{_CLI}-{socket.gethostname()}-{os.getpid()}"
+
+
+def is_process(name: str) -> bool:
+    """Return whether a lock was taken by a process outside of Dagster."""
+    return name.startswith(f"{_CLI}-")
+
+
+def has_process_ended(name: str) -> bool:
+    """Return whether a process has ended. Those of other hosts are not known to have."""
+    host, _, number = name.removeprefix(f"{_CLI}-").rpartition("-")
+    if host != socket.gethostname() or not number.isdecimal():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:  # another writer's process
+        return False
+    return False

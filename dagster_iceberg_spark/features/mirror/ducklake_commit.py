@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dagster_iceberg_spark.errors import CommitConflictError, ConfigurationError
-from dagster_iceberg_spark.features.mirror.database import Database
-from dagster_iceberg_spark.features.mirror.objects import (
+from dagster_iceberg_spark.features.mirror.database import (
+    Database,
     batches,
     columns_of,
     find_object,

@@ -78,13 +78,13 @@ class TableMirror:
 
     def record(self) -> MirrorRecord | None:
         """Return what the mirror shows, or None if there is none yet. See `mirror.inspection`."""
-        from dagster_iceberg_spark.features.mirror.inspection import mirror_record
+        from dagster_iceberg_spark.features.mirror.synchronization import mirror_record
 
         return mirror_record(self.lake, self.mirror)
 
     def problems(self, catalog: "CatalogDescription", identifier: TableIdentifier) -> list[str]:
         """Return in sentences how the mirror differs from its table. See `mirror.inspection`."""
-        from dagster_iceberg_spark.features.mirror.inspection import mirror_problems
+        from dagster_iceberg_spark.features.mirror.synchronization import mirror_problems
 
         return mirror_problems(self.lake, self.mirror, catalog, identifier)
 

@@ -10,6 +10,7 @@ Every option has the same precedence:
 A value of None counts as no value: the next level applies.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -25,13 +26,12 @@ from dagster_iceberg_spark.plan.options.metadata_key import (
     unknown_keys,
 )
 from dagster_iceberg_spark.plan.options.values import list_of_text, names, one_of, sort_field, string_map, text
-from dagster_iceberg_spark.plan.publication.audits import parse_audits
 from dagster_iceberg_spark.plan.schema.schema_evolution import SchemaEvolution
 from dagster_iceberg_spark.plan.write.merging import MERGE_OPTIONS, MergeRules, parse_merge_rules
 from dagster_iceberg_spark.registry import feature_options, features
-from dagster_iceberg_spark.table.audit import Audit
+from dagster_iceberg_spark.table.audit import Audit, AuditSeverity, Condition, NotNull, Unique
 from dagster_iceberg_spark.table.commit import PublishedBy
-from dagster_iceberg_spark.table.identifier import TableIdentifier, nearest_of, split_parts
+from dagster_iceberg_spark.table.identifier import NotationError, TableIdentifier, nearest_of, split_parts
 from dagster_iceberg_spark.table.lineage import OWNER_PROPERTY, SHARED_PROPERTY, SHARERS_PROPERTY
 from dagster_iceberg_spark.table.partitioning import PartitionField, SortField, parse_partition_field
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH
@@ -138,6 +138,9 @@ _RESERVED_TABLE_PROPERTIES: Final[Mapping[str, str]] = {
 _SNAPSHOT_PROPERTY: Final = "snapshot-property."
 _RESERVED_SNAPSHOT_PROPERTIES: Final = ("dagster.", "dagster_iceberg_spark.")
 _FORMAT_VERSIONS: Final = (1, 2, 3)
+_AUDIT_NAME: Final = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
+_AUDIT_RULES: Final = ("condition", "unique", "not_null")
+_AUDIT_SEVERITY: Final = "severity"
 
 
 def _partition_fields(value: Any) -> tuple[PartitionField, ...]:
@@ -215,6 +218,41 @@ def _partition_columns(value: Any) -> str | dict[str, str]:
     if isinstance(value, Mapping):
         return {text(dimension): text(column) for dimension, column in value.items()}
     return text(value)
+
+
+def parse_audits(value: Any) -> tuple[Audit, ...]:
+    """Parse a dict of names to conditions, or to dicts with a rule and a severity."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{value!r}, which is not a dict")
+    return tuple(_audit(name, rule) for name, rule in value.items())
+
+
+def _audit(name: Any, value: Any) -> Audit:
+    if not isinstance(name, str) or not _AUDIT_NAME.fullmatch(name):
+        raise ValueError(f"the name {name!r}: Dagster allows letters, digits and underscores in the name of a check")
+    given = value if isinstance(value, Mapping) else {"condition": value}
+    for rule in given:
+        if rule not in (known := (*_AUDIT_RULES, _AUDIT_SEVERITY)):
+            raise NotationError(f"the keys {', '.join(known)} in {name!r}", repr(rule), nearest_of(str(rule), known))
+    rules = [rule for rule in _AUDIT_RULES if rule in given]
+    if len(rules) != 1:
+        raise NotationError(f"one of {', '.join(_AUDIT_RULES)} in {name!r}", " and ".join(rules) or "none")
+    severity: AuditSeverity = one_of(get_args(AuditSeverity))(given.get(_AUDIT_SEVERITY, "error"))
+    rule = given[rules[0]]
+    match rules[0]:
+        case "condition":
+            return Audit(name, Condition(text(rule.strip() if isinstance(rule, str) else rule)), severity)
+        case "unique":
+            return Audit(name, Unique(_audited_columns(rule, name)), severity)
+        case _:
+            return Audit(name, NotNull(_audited_columns(rule, name)), severity)
+
+
+def _audited_columns(value: Any, name: str) -> tuple[str, ...]:
+    columns = names(value)
+    if not columns:
+        raise ValueError(f"no columns in {name!r}")
+    return tuple(dict.fromkeys(columns))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from dagster_iceberg_spark import GlueCatalog, RestCatalog, SqlCatalog
-from dagster_iceberg_spark.arrow.staging import PREFIX, Store, local_store, warehouse_of
+from dagster_iceberg_spark.arrow.outputs import PREFIX, Store, local_store, warehouse_of
 from dagster_iceberg_spark.errors import CatalogUnavailableError
 
 SCHEMA = pa.schema({"id": pa.int64()})

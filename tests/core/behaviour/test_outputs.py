@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from dagster_iceberg_spark.arrow import staging
+from dagster_iceberg_spark.arrow import outputs
 from dagster_iceberg_spark.spark.read import frames
 from tests.core.behaviour.test_loads import DAYS, MATRIX, capture, plain
 from tests.lakes import Lake, arrow_of, error_of, frame_asset
@@ -246,7 +246,7 @@ def long_stream() -> Iterator[pa.RecordBatch]:
 
 
 def staged_files(lake: Lake) -> list[Path]:
-    return list((lake.directory / "wh").glob(f"{staging.PREFIX}*"))
+    return list((lake.directory / "wh").glob(f"{outputs.PREFIX}*"))
 
 
 class OnlyHere(PyArrowFileIO):
@@ -268,7 +268,7 @@ def test_a_long_stream_reaches_a_server(
     monkeypatch.setattr(frames, "SENT_BYTES", 150_000)
     if way != "by the warehouse":
         properties = {"py-io-impl": f"{__name__}.{OnlyHere.__name__}"}
-        store = staging.Store(f"onlyhere://{lake.directory}/wh", properties)
+        store = outputs.Store(f"onlyhere://{lake.directory}/wh", properties)
         monkeypatch.setattr(frames, "warehouse_of", lambda _: store)
     seen: list[list[Path]] = []
 

@@ -5,8 +5,8 @@ import threading
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from dagster_iceberg_spark.catalog.first_line import first_line
-from dagster_iceberg_spark.catalog.waiting import SilenceError, answer_within
+from dagster_iceberg_spark.catalog.description import first_line
+from dagster_iceberg_spark.timeouts import SilenceError, answer_within
 
 
 def test_an_answer_is_returned() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark import IcebergSparkResource, OAuth2, RestCatalog, S3Store, SqlCatalog
-from dagster_iceberg_spark.cli.settings import assignments, resource_of
+from dagster_iceberg_spark.cli.code_location import assignments, resource_of
 from dagster_iceberg_spark.errors import ConfigurationError
 
 

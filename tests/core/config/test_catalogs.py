@@ -9,7 +9,6 @@ import pytest
 from pydantic import BaseModel
 
 from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource
-from dagster_iceberg_spark.config.adls_store import AdlsStore
 from dagster_iceberg_spark.config.catalog import AutomaticStore, GcsStore, HadoopStore
 from dagster_iceberg_spark.config.catalogs import (
     GlueCatalog,
@@ -26,8 +25,8 @@ from dagster_iceberg_spark.config.rest_catalog import (
     RestCatalog,
     SigV4,
 )
-from dagster_iceberg_spark.config.s3_store import AwsCredentials, S3Store
 from dagster_iceberg_spark.config.sql_catalog import EmbeddedCatalog, SqlCatalog
+from dagster_iceberg_spark.config.stores import AdlsStore, AwsCredentials, S3Store
 from dagster_iceberg_spark.errors import ConfigurationError
 
 CONFIGS: list[type[BaseModel]] = [

@@ -3,7 +3,7 @@
 import pytest
 
 from dagster_iceberg_spark.config.catalogs import GlueCatalog
-from dagster_iceberg_spark.config.s3_store import AwsCredentials, S3Store
+from dagster_iceberg_spark.config.stores import AwsCredentials, S3Store
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.versions import ICEBERG_AWS_BUNDLE
 

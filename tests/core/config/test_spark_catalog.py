@@ -3,7 +3,7 @@
 import pytest
 
 from dagster_iceberg_spark.config.catalogs import SparkCatalogByName
-from dagster_iceberg_spark.config.s3_store import S3Store
+from dagster_iceberg_spark.config.stores import S3Store
 from dagster_iceberg_spark.errors import ConfigurationError
 
 

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import pytest
 
-from dagster_iceberg_spark.plan.publication.audits import parse_audits
+from dagster_iceberg_spark.plan.options.output_options import parse_audits
 from dagster_iceberg_spark.table.audit import Audit, AuditResult, Condition, NotNull, Unique
 
 

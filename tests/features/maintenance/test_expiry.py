@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dagster_iceberg_spark.features.maintenance.plan.expiry import planned_expiry
+from dagster_iceberg_spark.features.maintenance.plan.pins import planned_expiry
 from dagster_iceberg_spark.table.snapshot import RefRetention, Snapshot, TableState
 from tests.core.table.samples import chain, snapshot, table
 

@@ -14,7 +14,7 @@ from dagster_iceberg_spark import SqlCatalog
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import open_catalog
 from dagster_iceberg_spark.catalog.tables import manages_files, tables_of
-from dagster_iceberg_spark.features.maintenance.file_sizes import table_files
+from dagster_iceberg_spark.features.maintenance.health_reports import table_files
 from tests.core.table.samples import TABLE, wall
 
 SCHEMA = Schema(NestedField(1, "day", DateType()), NestedField(2, "carrier", StringType()))

@@ -4,7 +4,7 @@ import socket
 import subprocess
 import sys
 
-from dagster_iceberg_spark.features.maintenance.lock import has_process_ended, is_process, process_name
+from dagster_iceberg_spark.features.maintenance.table_maintenance import has_process_ended, is_process, process_name
 
 
 def test_a_process_of_this_host_is_known_to_run_or_to_have_ended() -> None:

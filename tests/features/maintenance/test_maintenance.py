@@ -19,10 +19,14 @@ from pyspark.sql import DataFrame
 from dagster_iceberg_spark import HadoopCatalog, MaintenancePolicy, build_health_checks
 from dagster_iceberg_spark.catalog.branches import change_tags
 from dagster_iceberg_spark.features.maintenance import spark as maintenance
-from dagster_iceberg_spark.features.maintenance.lock import MaintenanceLock
 from dagster_iceberg_spark.features.maintenance.plan.actions import ExpireSnapshots
 from dagster_iceberg_spark.features.maintenance.readers import Readers
-from dagster_iceberg_spark.features.maintenance.table_maintenance import Maintained, TableMaintenance, maintain_location
+from dagster_iceberg_spark.features.maintenance.table_maintenance import (
+    Maintained,
+    MaintenanceLock,
+    TableMaintenance,
+    maintain_location,
+)
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.updates import SetTag

@@ -17,10 +17,9 @@ from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import open_catalog
 from dagster_iceberg_spark.features.mirror.creation import attached_name
 from dagster_iceberg_spark.features.mirror.extensions import duckdb_with
-from dagster_iceberg_spark.features.mirror.inspection import mirror_problems
 from dagster_iceberg_spark.features.mirror.options import Codec, Mirror, MirrorMode
 from dagster_iceberg_spark.features.mirror.plan import text_literal
-from dagster_iceberg_spark.features.mirror.synchronization import MirrorState, synchronize
+from dagster_iceberg_spark.features.mirror.synchronization import MirrorState, mirror_problems, synchronize
 from dagster_iceberg_spark.features.mirror.table_mirror import DuckLake
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 

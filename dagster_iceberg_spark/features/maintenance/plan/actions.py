@@ -7,7 +7,6 @@ from itertools import islice
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from dagster_iceberg_spark.features.maintenance.options import MaintenancePolicy
-from dagster_iceberg_spark.features.maintenance.plan.expiry import Expiry, planned_expiry
 from dagster_iceberg_spark.features.maintenance.plan.health import (
     compactable_partitions,
     counted,
@@ -16,7 +15,15 @@ from dagster_iceberg_spark.features.maintenance.plan.health import (
     readable_bytes,
     target_bytes,
 )
-from dagster_iceberg_spark.features.maintenance.plan.pins import Need, Pins, is_pin, planned_pins, refs_in_words
+from dagster_iceberg_spark.features.maintenance.plan.pins import (
+    Expiry,
+    Need,
+    Pins,
+    is_pin,
+    planned_expiry,
+    planned_pins,
+    refs_in_words,
+)
 from dagster_iceberg_spark.features.maintenance.plan.table_files import PartitionFiles, TableFiles
 from dagster_iceberg_spark.table.identifier import TableIdentifier, directory_place, places_of
 from dagster_iceberg_spark.table.partitioning import PartitionField

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dagster_iceberg_spark.features.maintenance.options import MaintenancePolicy
-from dagster_iceberg_spark.features.maintenance.plan.expiry import Expiry, held_by_refs, planned_expiry
+from dagster_iceberg_spark.features.maintenance.plan.pins import Expiry, held_by_refs, planned_expiry
 from dagster_iceberg_spark.features.maintenance.plan.table_files import (
     DEFAULT_TARGET_BYTES,
     TARGET_FILE_SIZE,
