@@ -2,7 +2,7 @@
 
 import datetime as dt
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -230,7 +230,13 @@ def partition_field(dimension: Dimension, schema: Schema, *, subject: str) -> Fi
     """Return the column of the dimension."""
     field = schema.field(dimension.column)
     if field is None:
-        raise _unknown_partition_column(subject, dimension.column, schema.names)
+        raise _cannot_partition(
+            subject,
+            expected=f"the column {dimension.column!r} that `partition_expr` names",
+            found=f"the columns {', '.join(schema.names) or 'none'}",
+            hint="give `partition_expr` the plain name of a column of the DataFrame; transforms belong in "
+            "`iceberg/partition_by`.",
+        )
     return field
 
 
@@ -322,21 +328,6 @@ def _iso_date(key: str) -> dt.date | None:
     except ValueError:
         return None
     return date if date.isoformat() == key else None
-
-
-def _columns(columns: Sequence[str]) -> str:
-    return f"the columns {', '.join(columns) or 'none'}"
-
-
-def _unknown_partition_column(subject: str, column: str, columns: Sequence[str]) -> PartitioningError:
-    """`partition_expr` names a column that does not exist."""
-    return _cannot_partition(
-        subject,
-        expected=f"the column {column!r} that `partition_expr` names",
-        found=_columns(columns),
-        hint="give `partition_expr` the plain name of a column of the DataFrame; transforms belong in "
-        "`iceberg/partition_by`.",
-    )
 
 
 def _key_not_a_value(subject: str, key: str, field: Field) -> PartitioningError:

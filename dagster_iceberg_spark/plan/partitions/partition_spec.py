@@ -116,7 +116,11 @@ def check_transforms(fields: Iterable[PartitionField], schema: Schema, *, subjec
 def _checked_transform(field: PartitionField, schema: Schema, *, subject: str) -> PartitionField:
     column = schema.field(field.column)
     if column is None:
-        raise _unknown_source_column(subject, field, schema.names)
+        raise _cannot_partition(
+            subject,
+            expected=f"the column {field.column!r} of `iceberg/partition_by`",
+            found=f"the columns {', '.join(schema.names) or 'none'}",
+        )
     if not field.transform.accepts(column.type):
         raise PartitioningError.refusing(
             "partition",
@@ -195,15 +199,4 @@ def _taken_field_name(
         expected="names of partition fields that differ from each other and from columns",
         found=f"{name!r} of {field}, a column" if other is None else f"{name!r} of {other} and of {field}",
         hint=f'give the field another name, as in "{replace(field, name=None)} as ...".',
-    )
-
-
-def _columns(columns: Sequence[str]) -> str:
-    return f"the columns {', '.join(columns) or 'none'}"
-
-
-def _unknown_source_column(subject: str, field: PartitionField, columns: Sequence[str]) -> PartitioningError:
-    """The column of a partition field does not exist."""
-    return _cannot_partition(
-        subject, expected=f"the column {field.column!r} of `iceberg/partition_by`", found=_columns(columns)
     )

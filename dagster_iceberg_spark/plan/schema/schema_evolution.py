@@ -194,7 +194,12 @@ def refuse_reserved_columns(frame: Schema, *, subject: str) -> None:
     for path, field in walk_paths(frame.fields):
         refuse_substituted(path, subject=subject)
         if not field.name:
-            raise _empty_name(subject, path[:-1])
+            raise _cannot_write(
+                subject,
+                expected="a name for each column and field",
+                found=f"a field without one in {'.'.join(path[:-1])!r}" if path[:-1] else "a column without one",
+                hint="name it in the asset.",
+            )
     for name in frame.names:
         if name in RESERVED_COLUMNS or name.startswith(OWN_PREFIX):
             owner = "this package" if name.startswith(OWN_PREFIX) else "Iceberg"
@@ -291,11 +296,22 @@ class _Evolution:
         name = ".".join(path)
         if self.policy != "full":
             if stored.is_required:
-                raise _required_column_missing(self.subject, path, source.names)
+                raise _cannot_write(
+                    self.subject,
+                    expected=f"the required column {'.'.join(path)!r}",
+                    found=_dataframe_of(source.names),
+                    hint="add the column; only optional columns are filled with NULL.",
+                )
             return
         needed = next((use for held, use in self.protected.items() if f"{held}.".startswith(f"{name}.")), None)
         if needed is not None:
-            raise _needed_column_missing(self.subject, path, needed, source.names)
+            raise _cannot_write(
+                self.subject,
+                expected=f"the column {'.'.join(path)!r}, {needed}",
+                found=_dataframe_of(source.names),
+                hint="add the column, or change the table's layout first. `full` drops columns that the DataFrame "
+                "lacks, but none that the layout needs.",
+            )
         if stored.is_required:
             yield RelaxColumn(path)
         yield DropColumn(path)
@@ -400,39 +416,8 @@ def _repeated_name(subject: str, names: tuple[str, str], parent: Sequence[str]) 
     )
 
 
-def _empty_name(subject: str, parent: Path) -> SchemaMismatchError:
-    """A column, or a field of the struct `parent`, has no name."""
-    return _cannot_write(
-        subject,
-        expected="a name for each column and field",
-        found=f"a field without one in {'.'.join(parent)!r}" if parent else "a column without one",
-        hint="name it in the asset.",
-    )
-
-
 def _dataframe_of(columns: Sequence[str]) -> str:
     return f"a DataFrame with the columns {', '.join(columns) or 'none'}"
-
-
-def _required_column_missing(subject: str, path: Path, columns: Sequence[str]) -> SchemaMismatchError:
-    """The DataFrame lacks a column that must not hold NULL."""
-    return _cannot_write(
-        subject,
-        expected=f"the required column {'.'.join(path)!r}",
-        found=_dataframe_of(columns),
-        hint="add the column; only optional columns are filled with NULL.",
-    )
-
-
-def _needed_column_missing(subject: str, path: Path, use: str, columns: Sequence[str]) -> SchemaMismatchError:
-    """The DataFrame lacks a column that cannot be dropped, because the table's layout needs it."""
-    return _cannot_write(
-        subject,
-        expected=f"the column {'.'.join(path)!r}, {use}",
-        found=_dataframe_of(columns),
-        hint="add the column, or change the table's layout first. `full` drops columns that the DataFrame lacks, but "
-        "none that the layout needs.",
-    )
 
 
 def _unfit_type(subject: str, path: Path, source: IcebergType, target: IcebergType) -> SchemaMismatchError:
