@@ -45,8 +45,8 @@ from .features.components.table_assets import IcebergTablesComponent
 from .features.maintenance.job import Maintenance, build_health_checks, build_maintenance
 from .features.maintenance.options import MaintenancePolicy
 from .features.metrics.config import OpenTelemetryMetrics, PrometheusMetrics
-from .features.mirror.checks import build_mirror_checks
 from .features.mirror.config import DuckLakeMirror
+from .features.mirror.mirrors import build_mirror_checks
 from .features.releases.release_asset import build_release
 from .features.releases.undo import build_undo_op, undo_run
 from .features.watching.changed_partitions import build_changed_partitions_sensor

@@ -41,9 +41,8 @@ from dagster_iceberg_spark.features.metrics.config import OpenTelemetryMetrics, 
 from dagster_iceberg_spark.features.mirror.config import DuckLakeMirror
 from dagster_iceberg_spark.io_manager import IcebergPySparkIOManager
 from dagster_iceberg_spark.plan.options import output_options as options
-from dagster_iceberg_spark.plan.options.metadata_key import PREFIX, MetadataKey
+from dagster_iceberg_spark.plan.options.metadata_key import PREFIX, MetadataKey, duration_text
 from dagster_iceberg_spark.plan.options.output_options import WriteOptions, addressing_keys, output_keys, result_keys
-from dagster_iceberg_spark.plan.options.values import duration_text
 from dagster_iceberg_spark.plan.read import read_options
 from dagster_iceberg_spark.plan.read.history import NEWEST
 from dagster_iceberg_spark.plan.schema.schema_evolution import storage_verdict

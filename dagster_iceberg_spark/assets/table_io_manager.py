@@ -12,12 +12,12 @@ from dagster_iceberg_spark.assets.address import plain_metadata, table_of
 from dagster_iceberg_spark.assets.asking import OutputFacts, input_facts, output_facts
 from dagster_iceberg_spark.assets.commit_metadata import record_audits, recorded_failures, report_commit
 from dagster_iceberg_spark.assets.dagster_private import StepFacts
-from dagster_iceberg_spark.assets.final_errors import final_errors
 from dagster_iceberg_spark.assets.observers import ObservedTable, ObservedWrite, Observer, report_write
 from dagster_iceberg_spark.assets.read_requests import RUN_CONFIG, read_request
 from dagster_iceberg_spark.assets.write_requests import defined_table, write_request
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.config.configuration import HIDES_INPUT, ConfiguredOnce, require_fields, without_secrets
+from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.plan.options.output_options import CONFIGURABLE
 from dagster_iceberg_spark.plan.publication.environment import REPLAYED_RUN, Environment, replay_environment
 from dagster_iceberg_spark.plan.publication.environment import RETENTION_DAYS as ENVIRONMENT_RETENTION_DAYS
@@ -320,3 +320,16 @@ def _observed_failures(observers: Sequence[Observer], table: ObservedTable) -> I
         for observer in observers:
             observer.failed(table, error)
         raise
+
+
+@contextmanager
+def final_errors(*, is_in_step: bool = True) -> Iterator[None]:
+    """Raise errors that no retry can fix as a `Failure` without retries; outside a step, raise them as they are."""
+    try:
+        yield
+    except IcebergSparkError as error:
+        if error.allows_retries or not is_in_step:
+            raise
+        raise dg.Failure(
+            description=str(error), metadata={"error": type(error).__name__}, allow_retries=False
+        ) from error

@@ -14,9 +14,8 @@ from dagster_iceberg_spark.catalog.description import (
     joined,
     split_secrets,
 )
-from dagster_iceberg_spark.config.configuration import Configuration, given
+from dagster_iceberg_spark.config.configuration import Configuration, given, holds_login, scheme_of, without_password
 from dagster_iceberg_spark.config.stores import AdlsStore, S3Store
-from dagster_iceberg_spark.config.uri import holds_login, scheme_of, without_password
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.versions import ICEBERG_GCP_BUNDLE
 

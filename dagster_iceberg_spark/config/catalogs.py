@@ -19,11 +19,10 @@ from dagster_iceberg_spark.catalog.description import (
     holds_secret,
 )
 from dagster_iceberg_spark.config.catalog import Catalog, make_directory
-from dagster_iceberg_spark.config.configuration import given
+from dagster_iceberg_spark.config.configuration import as_uri, given, host_of, parts_of, scheme_of, without_password
 from dagster_iceberg_spark.config.rest_catalog import RestCatalog
 from dagster_iceberg_spark.config.sql_catalog import EmbeddedCatalog, SqlCatalog, describe_in
 from dagster_iceberg_spark.config.stores import AwsCredentials, S3Store
-from dagster_iceberg_spark.config.uri import as_uri, host_of, parts_of, scheme_of, without_password
 from dagster_iceberg_spark.timeouts import CLIENT_ANSWER_TIMEOUT_SECONDS
 from dagster_iceberg_spark.versions import ICEBERG_AWS_BUNDLE
 

@@ -10,9 +10,8 @@ from typing_extensions import Self
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription, EngineProperties, split_secrets
 from dagster_iceberg_spark.config.catalog import Catalog
-from dagster_iceberg_spark.config.configuration import Configuration, given
+from dagster_iceberg_spark.config.configuration import Configuration, given, host_of, parts_of, without_password
 from dagster_iceberg_spark.config.stores import AwsCredentials, S3Store, named_keys
-from dagster_iceberg_spark.config.uri import host_of, parts_of, without_password
 from dagster_iceberg_spark.timeouts import CLIENT_ANSWER_TIMEOUT_SECONDS, CLIENT_CONNECT_TIMEOUT_SECONDS
 from dagster_iceberg_spark.versions import ICEBERG_AWS_BUNDLE
 

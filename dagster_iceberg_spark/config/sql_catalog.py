@@ -13,8 +13,7 @@ from pydantic import Field
 
 from dagster_iceberg_spark.catalog.description import CatalogDescription, EngineProperties, holds_secret
 from dagster_iceberg_spark.config.catalog import Catalog, make_directory
-from dagster_iceberg_spark.config.configuration import given
-from dagster_iceberg_spark.config.uri import as_uri, parts_of, scheme_of, without_password
+from dagster_iceberg_spark.config.configuration import as_uri, given, parts_of, scheme_of, without_password
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.timeouts import CLIENT_CONNECT_TIMEOUT_SECONDS, SQLITE_BUSY_TIMEOUT_SECONDS
 from dagster_iceberg_spark.versions import MYSQL_JDBC, POSTGRESQL_JDBC, SQLITE_JDBC

@@ -7,8 +7,7 @@ from pydantic import Field
 from typing_extensions import Self
 
 from dagster_iceberg_spark.catalog.description import DEFAULT_REGION, AwsIdentity, AwsKeys, EngineProperties
-from dagster_iceberg_spark.config.configuration import Configuration, given
-from dagster_iceberg_spark.config.uri import without_password
+from dagster_iceberg_spark.config.configuration import Configuration, given, without_password
 from dagster_iceberg_spark.errors import ConfigurationError
 from dagster_iceberg_spark.pyiceberg_fixes.adls_paths import FILE_IO
 from dagster_iceberg_spark.versions import ICEBERG_AWS_BUNDLE, ICEBERG_AZURE_BUNDLE

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
-from dagster_iceberg_spark.plan.options.values import duration, duration_text, names
+from dagster_iceberg_spark.plan.options.metadata_key import duration, duration_text, names
 from dagster_iceberg_spark.table.audit import Audit, AuditSeverity, Condition, NotNull, Unique
 from dagster_iceberg_spark.table.change import is_news
 from dagster_iceberg_spark.table.identifier import NotationError, free_name, nearest_of, quote_part

@@ -13,8 +13,7 @@ from dagster_iceberg_spark.assets.dagster_private import loaded_inputs, specs_of
 from dagster_iceberg_spark.assets.observers import ObservedWrite, Observer
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.features.lineage.plan.column_lineage import column_lineage, tables_read
-from dagster_iceberg_spark.features.lineage.plan.column_origins import SourceColumn
-from dagster_iceberg_spark.features.lineage.plan.printed_plan import parse_plan
+from dagster_iceberg_spark.features.lineage.plan.column_origins import SourceColumn, parse_plan
 from dagster_iceberg_spark.features.lineage.plan.replay_plan import NEW_COLUMNS, READ_BY_NAME
 from dagster_iceberg_spark.plan.options.output_options import TABLE
 from dagster_iceberg_spark.table.identifier import NotationError, TableIdentifier, split_parts

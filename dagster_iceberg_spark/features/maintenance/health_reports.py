@@ -18,8 +18,13 @@ from dagster_iceberg_spark.catalog.files import entries_in, granule_window
 from dagster_iceberg_spark.catalog.look import known_table, paused_collection, translated_answers
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.features.maintenance.options import MaintenanceOptions, MaintenancePolicy
-from dagster_iceberg_spark.features.maintenance.plan.health import TableHealth, readable_bytes, table_health
-from dagster_iceberg_spark.features.maintenance.plan.table_files import PartitionFiles, TableFiles
+from dagster_iceberg_spark.features.maintenance.plan.health import (
+    PartitionFiles,
+    TableFiles,
+    TableHealth,
+    readable_bytes,
+    table_health,
+)
 from dagster_iceberg_spark.plan.options.metadata_key import read_metadata
 from dagster_iceberg_spark.resource import IcebergSparkResource
 from dagster_iceberg_spark.table.identifier import TableIdentifier

@@ -6,8 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from dagster_iceberg_spark.errors import ConfigurationError
-from dagster_iceberg_spark.plan.options.metadata_key import key
-from dagster_iceberg_spark.plan.options.values import boolean, duration, duration_text, names, settings
+from dagster_iceberg_spark.plan.options.metadata_key import boolean, duration, duration_text, key, names, settings
 from dagster_iceberg_spark.table.identifier import NotationError
 
 RETAIN: Final = "iceberg/retain"

@@ -13,7 +13,7 @@ from dagster_iceberg_spark.catalog.files import data_files
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.features.maintenance.options import RETAIN
-from dagster_iceberg_spark.plan.options.values import duration_text
+from dagster_iceberg_spark.plan.options.metadata_key import duration_text
 from dagster_iceberg_spark.plan.partitions.binding import Intervals, bind_scope
 from dagster_iceberg_spark.plan.read.incremental import may_have_rows
 from dagster_iceberg_spark.plan.write.adoption import RemoteAttempt

@@ -9,8 +9,7 @@ from pydantic import Field
 
 from dagster_iceberg_spark.assets.observers import ObservedTable, ObservedWrite, Observer
 from dagster_iceberg_spark.config.configuration import Configuration
-from dagster_iceberg_spark.features.metrics.instruments import Instruments
-from dagster_iceberg_spark.features.metrics.providers import otlp_instruments, text_file_instruments
+from dagster_iceberg_spark.features.metrics.instruments import Instruments, otlp_instruments, text_file_instruments
 
 
 @dataclass(frozen=True, slots=True)

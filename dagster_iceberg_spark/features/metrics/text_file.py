@@ -25,7 +25,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from dagster_iceberg_spark.features.metrics.providers import deltas
+from dagster_iceberg_spark.features.metrics.instruments import deltas
 
 _UNITS: Final = {"ms": "milliseconds", "By": "bytes"}
 """The suffixes of units (OpenTelemetry specification, "Prometheus and OpenMetrics compatibility")."""

@@ -10,8 +10,7 @@ import dagster as dg
 from pydantic import Field, field_validator
 
 from dagster_iceberg_spark.catalog.description import holds_secret, spellings_of
-from dagster_iceberg_spark.config.configuration import Configuration
-from dagster_iceberg_spark.config.uri import parts_of, scheme_of, without_password
+from dagster_iceberg_spark.config.configuration import Configuration, parts_of, scheme_of, without_password
 from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError
 from dagster_iceberg_spark.features.mirror.observer import MirrorObserver
 from dagster_iceberg_spark.features.mirror.options import MIRROR, Codec, Mirror, MirrorMode, MirrorSettings

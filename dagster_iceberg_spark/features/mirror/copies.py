@@ -20,10 +20,9 @@ from dagster_iceberg_spark.errors import (
     IcebergSparkError,
     InvestigationError,
 )
-from dagster_iceberg_spark.features.mirror.creation import LakeOptions
+from dagster_iceberg_spark.features.mirror.creation import LakeOptions, duckdb_with
 from dagster_iceberg_spark.features.mirror.ducklake_columns import field_ids, statistics_paths
 from dagster_iceberg_spark.features.mirror.ducklake_commit import directory_of
-from dagster_iceberg_spark.features.mirror.extensions import duckdb_with
 from dagster_iceberg_spark.features.mirror.options import Codec, Mirror
 from dagster_iceberg_spark.features.mirror.plan import (
     ColumnStatistics,

@@ -1,13 +1,20 @@
-"""Brings the mirrors of a code location's tables up to date by hand."""
+"""The mirrors of assets: asset checks that compare them with their tables, and a way to bring them up to date."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import dagster as dg
 
-from dagster_iceberg_spark.assets.stored_tables import AssetTable, stored_members, tables_of_assets
+from dagster_iceberg_spark.assets.stored_tables import (
+    AssetTable,
+    StoredAsset,
+    stored_assets_in,
+    stored_members,
+    tables_of_assets,
+)
+from dagster_iceberg_spark.assets.table_io_manager import final_errors
 from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.features.mirror.observer import mirror_observer, mirror_of
 from dagster_iceberg_spark.features.mirror.options import Mirror
@@ -76,3 +83,55 @@ def _synchronized(table: AssetTable, mirror: TableMirror) -> SynchronizedMirror:
         return SynchronizedMirror(table.identifier, mirror.mirror, error=mirror.failure_text(error, catalog))
     has_changed = state.ducklake_snapshot_id is not None
     return SynchronizedMirror(table.identifier, mirror.mirror, state.snapshot_id, has_changed)
+
+
+CHECK_NAME: Final = "iceberg_mirror"
+
+
+def build_mirror_checks(
+    assets: Iterable[dg.AssetsDefinition | dg.AssetSpec],
+) -> Sequence[dg.AssetChecksDefinition]:
+    """Build an asset check for each asset that shows whether its mirror is current.
+
+    A mirror that is behind, or that another writer has changed, is a warning. The check reads metadata and manifests,
+    and starts no Spark session.
+
+    Args:
+        assets: Assets that an `IcebergPySparkIOManager` with a `mirror` stores.
+
+    Example:
+        >>> import dagster as dg
+        >>> @dg.asset(io_manager_key="iceberg")
+        ... def flights(): ...
+        >>> [check.check_key.name for check in build_mirror_checks([flights])]
+        ['iceberg_mirror']
+    """
+    return [_mirror_check(asset) for asset in stored_assets_in(assets)]
+
+
+def _mirror_check(stored: StoredAsset) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=stored.spec.key,
+        name=CHECK_NAME,
+        description="Whether the mirror of the asset's Iceberg table shows its newest snapshot.",
+        required_resource_keys={stored.io_manager_key},
+    )
+    def iceberg_mirror(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        with final_errors():
+            hint = "build mirror checks for assets that it stores only."
+            io_manager = stored.io_manager(context.resources, action="check the mirrors of", hint=hint)
+            mirror = mirror_of(io_manager, stored.spec)
+        if mirror is None:
+            return dg.AssetCheckResult(passed=True, description="The table is not mirrored.")
+        catalog, identifier = io_manager.spark.catalog_description, io_manager.table_of(stored.spec)
+        try:
+            problems = mirror.problems(catalog, identifier)
+        except IcebergSparkError as error:
+            problems = [str(error)]
+        return dg.AssetCheckResult(
+            passed=not problems,
+            severity=dg.AssetCheckSeverity.WARN,
+            description=" ".join(problems) or f"{mirror} is current.",
+        )
+
+    return iceberg_mirror

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from dagster_iceberg_spark.plan.options.metadata_key import key, read_metadata
-from dagster_iceberg_spark.plan.options.values import one_of, settings, text
+from dagster_iceberg_spark.plan.options.metadata_key import key, one_of, read_metadata, settings, text
 from dagster_iceberg_spark.table.identifier import NotationError, TableIdentifier
 
 MIRROR: Final = "iceberg/mirror"

@@ -7,9 +7,8 @@ from typing import Any, Final
 import dagster as dg
 
 from dagster_iceberg_spark.assets.address import plain_metadata
-from dagster_iceberg_spark.assets.final_errors import final_errors
 from dagster_iceberg_spark.assets.stored_tables import StoredAsset, stored_assets_in, stored_members
-from dagster_iceberg_spark.assets.table_io_manager import TableIOManager
+from dagster_iceberg_spark.assets.table_io_manager import TableIOManager, final_errors
 from dagster_iceberg_spark.check.findings import Finding
 from dagster_iceberg_spark.errors import ConfigurationError, IcebergSparkError, MetadataKeyError
 from dagster_iceberg_spark.plan.options.output_options import PUBLISH, parse_key

@@ -14,8 +14,8 @@ from pyiceberg.table.update import AssertTableUUID, TableRequirement, TableUpdat
 
 from dagster_iceberg_spark.assets.branch_changes import report_moved, written_partitions
 from dagster_iceberg_spark.assets.dagster_private import recorded_events, snapshot_of
-from dagster_iceberg_spark.assets.final_errors import final_errors
 from dagster_iceberg_spark.assets.stored_tables import StoredTable, existing_tables, stored_assets_in, stored_tables
+from dagster_iceberg_spark.assets.table_io_manager import final_errors
 from dagster_iceberg_spark.catalog.branches import can_commit
 from dagster_iceberg_spark.catalog.clients.nessie import is_nessie
 from dagster_iceberg_spark.catalog.description import CatalogDescription

@@ -22,10 +22,15 @@ from dagster_iceberg_spark.plan.options.metadata_key import (
     MetadataKey,
     key,
     keys_of,
+    list_of_text,
+    names,
+    one_of,
     read_metadata,
+    sort_field,
+    string_map,
+    text,
     unknown_keys,
 )
-from dagster_iceberg_spark.plan.options.values import list_of_text, names, one_of, sort_field, string_map, text
 from dagster_iceberg_spark.plan.schema.schema_evolution import SchemaEvolution
 from dagster_iceberg_spark.plan.write.merging import MERGE_OPTIONS, MergeRules, parse_merge_rules
 from dagster_iceberg_spark.registry import feature_options, features

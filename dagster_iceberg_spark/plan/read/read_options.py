@@ -10,12 +10,15 @@ from dagster_iceberg_spark.errors import MetadataKeyError
 from dagster_iceberg_spark.plan.options.metadata_key import (
     PREFIX,
     MetadataKey,
+    instant,
     key,
     keys_of,
+    names,
+    one_of,
     read_metadata,
+    text,
     unknown_keys,
 )
-from dagster_iceberg_spark.plan.options.values import instant, names, one_of, text
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from dagster_iceberg_spark.table.lineage import ReadKind
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from dagster_iceberg_spark.plan.options.values import boolean, instant, names, one_of, sort_field, text
+from dagster_iceberg_spark.plan.options.metadata_key import boolean, instant, names, one_of, sort_field, text
 from dagster_iceberg_spark.table.identifier import NotationError, nearest_of
 from dagster_iceberg_spark.table.partitioning import SortField
 from dagster_iceberg_spark.table.schema import folded

@@ -36,9 +36,14 @@ from dagster_iceberg_spark.spark.tables import apply, prepare, refresh
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.spark.write import outcome
 from dagster_iceberg_spark.spark.write.earlier_operations import stop_earlier
-from dagster_iceberg_spark.spark.write.execution import TaggedWork, reported_progress, run_stoppable
+from dagster_iceberg_spark.spark.write.execution import (
+    TaggedWork,
+    computed,
+    reported_progress,
+    run_stoppable,
+    touched_partitions,
+)
 from dagster_iceberg_spark.spark.write.staged_write import StagedWrite
-from dagster_iceberg_spark.spark.write.touched import computed, touched_partitions
 from dagster_iceberg_spark.spark.write.writer import write
 from dagster_iceberg_spark.table import lineage
 from dagster_iceberg_spark.table.commit import Commit, RowCounts

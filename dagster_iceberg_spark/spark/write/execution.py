@@ -1,4 +1,4 @@
-"""Engine work that can be stopped. It runs in a separate thread, with a tag that identifies it.
+"""Engine work of a write that can be stopped. It runs in a separate thread, with a tag that identifies it.
 
 If a thread leaves a call of Spark, the engine continues and commits. Here one thread calls Spark and another one waits.
 If the waiting thread is interrupted, it cancels the operations with the tag, and waits for their end.
@@ -6,19 +6,26 @@ If the waiting thread is interrupted, it cancels the operations with the tag, an
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from dagster_iceberg_spark.plan.write.write_request import Announce, Report
+from dagster_iceberg_spark.plan.partitions.binding import BoundScope
+from dagster_iceberg_spark.plan.write.adoption import operation_tag
+from dagster_iceberg_spark.plan.write.touched import touched
+from dagster_iceberg_spark.plan.write.write_request import Announce, Report, WriteRequest
+from dagster_iceberg_spark.spark import expressions
 from dagster_iceberg_spark.spark.engine_failure import ENGINE_ERRORS
-from dagster_iceberg_spark.spark.failures import is_unanswered
+from dagster_iceberg_spark.spark.failures import is_unanswered, translating
 from dagster_iceberg_spark.spark.session.connect import is_connect
+from dagster_iceberg_spark.spark.session.session import IcebergSession, active
 from dagster_iceberg_spark.spark.versions import version_of
 from dagster_iceberg_spark.spark.write.earlier_operations import attempt_in
+from dagster_iceberg_spark.table.partitioning import PartitionField
+from dagster_iceberg_spark.table.schema import Field
 from dagster_iceberg_spark.timeouts import (
     CANCEL_SECONDS,
     POLL_SECONDS,
@@ -210,3 +217,49 @@ def _classic_watch(session: SparkSession, pace: _Pace) -> Iterator[None]:
     finally:
         stopped.set()
         thread.join(timeout=POLL_SECONDS)
+
+
+_AnswerT = TypeVar("_AnswerT")
+
+
+def computed(session: IcebergSession, request: WriteRequest, frame: DataFrame) -> DataFrame:
+    """Return the DataFrame with its rows computed once, so that the write uses the same rows."""
+
+    def compute() -> DataFrame:
+        with active(session.spark):
+            return version_of(session.spark).checkpointed(frame)
+
+    return run_query(session, request, compute)
+
+
+def touched_partitions(
+    session: IcebergSession,
+    request: WriteRequest,
+    partition_columns: Sequence[tuple[PartitionField, Field]],
+    frame: DataFrame,
+) -> BoundScope:
+    """Return the rows of the table's partitions that the DataFrame's rows fall in."""
+    values = [
+        f"{expressions.partition_value(field, column, session.catalog.name)} AS p{index}"
+        for index, (field, column) in enumerate(partition_columns)
+    ]
+
+    def partitions() -> Sequence[Sequence[Any]]:
+        if not values:  # without partition fields, all rows of the table are in one partition
+            return [() for _ in frame.limit(1).collect()]
+        return [tuple(row) for row in frame.selectExpr(*values).distinct().collect()]
+
+    return touched(partition_columns, run_query(session, request, partitions), subject=request.subject)
+
+
+def run_query(
+    session: IcebergSession, request: WriteRequest, query: Callable[[], _AnswerT], *, action: str = "write"
+) -> _AnswerT:
+    """Run a query of a write, which a later attempt can stop. `action` names the work in error messages."""
+    subject = request.subject
+    work = TaggedWork(operation_tag(request.materialization.commit_token), request.announce)
+    with (
+        translating(session.catalog, action=action, subject=subject),
+        reported_progress(session.spark, request.report, subject=subject),
+    ):
+        return run_stoppable(session.spark, work, query, report=request.report, subject=subject)

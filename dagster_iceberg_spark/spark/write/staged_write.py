@@ -35,7 +35,7 @@ from dagster_iceberg_spark.spark.write.audits import (
     query_of,
     scan,
 )
-from dagster_iceberg_spark.spark.write.touched import run_query
+from dagster_iceberg_spark.spark.write.execution import run_query
 from dagster_iceberg_spark.table.audit import Audit, AuditResult
 from dagster_iceberg_spark.table.commit import Commit
 from dagster_iceberg_spark.table.schema import Schema

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dagster_iceberg_spark.config.uri import as_uri, without_password
+from dagster_iceberg_spark.config.configuration import as_uri, without_password
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 
 from dagster_iceberg_spark.errors import MetadataKeyError
-from dagster_iceberg_spark.plan.options.metadata_key import key, keys_of, read_metadata, unknown_keys
-from dagster_iceberg_spark.plan.options.values import one_of, string_map, text
+from dagster_iceberg_spark.plan.options.metadata_key import (
+    key,
+    keys_of,
+    one_of,
+    read_metadata,
+    string_map,
+    text,
+    unknown_keys,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dagster_iceberg_spark import IcebergPySparkIOManager, IcebergSparkResource,
 from dagster_iceberg_spark.errors import CatalogUnavailableError
 from dagster_iceberg_spark.features.lineage.observer import UpstreamTables
 from dagster_iceberg_spark.features.lineage.plan.column_lineage import column_lineage
-from dagster_iceberg_spark.features.lineage.plan.printed_plan import parse_plan
+from dagster_iceberg_spark.features.lineage.plan.column_origins import parse_plan
 from dagster_iceberg_spark.features.lineage.spark import analyzed_plan
 from dagster_iceberg_spark.spark.columns import functions_of
 from tests.features.lineage.lineage_queries import QUERIES, TABLES

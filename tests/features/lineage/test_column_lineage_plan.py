@@ -3,8 +3,7 @@
 import pytest
 
 from dagster_iceberg_spark.features.lineage.plan.column_lineage import column_lineage
-from dagster_iceberg_spark.features.lineage.plan.column_origins import SourceColumn
-from dagster_iceberg_spark.features.lineage.plan.printed_plan import parse_plan
+from dagster_iceberg_spark.features.lineage.plan.column_origins import SourceColumn, parse_plan
 
 TABLE = "RelationV2[a#1, b#2, c, d#3] lake.db.t"
 ABOVE_TABLE = f"\n+- {TABLE}"

@@ -1,6 +1,6 @@
 import pytest
 
-from dagster_iceberg_spark.features.lineage.plan.printed_plan import bracketed, lists_in, parse_plan, split_list
+from dagster_iceberg_spark.features.lineage.plan.column_origins import bracketed, lists_in, parse_plan, split_list
 from dagster_iceberg_spark.table.identifier import NotationError
 
 PLAN = """\

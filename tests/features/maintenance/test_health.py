@@ -15,12 +15,14 @@ from dagster_iceberg_spark.features.maintenance.plan.actions import (
     plan_maintenance,
 )
 from dagster_iceberg_spark.features.maintenance.plan.health import (
+    DEFAULT_TARGET_BYTES,
+    PartitionFiles,
+    TableFiles,
     compactable_partitions,
     milliseconds,
     readable_bytes,
     table_health,
 )
-from dagster_iceberg_spark.features.maintenance.plan.table_files import DEFAULT_TARGET_BYTES, PartitionFiles, TableFiles
 from dagster_iceberg_spark.table.partitioning import SortField
 from dagster_iceberg_spark.table.snapshot import TableState
 from tests.core.table.samples import chain, snapshot, spec, table, utc, wall

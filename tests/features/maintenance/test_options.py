@@ -8,8 +8,7 @@ import pytest
 from dagster_iceberg_spark.errors import ConfigurationError, MetadataKeyError
 from dagster_iceberg_spark.features.maintenance.options import MaintenanceOptions, MaintenancePolicy, parse_maintenance
 from dagster_iceberg_spark.metadata import metadata_for_table
-from dagster_iceberg_spark.plan.options.metadata_key import read_metadata
-from dagster_iceberg_spark.plan.options.values import duration, duration_text
+from dagster_iceberg_spark.plan.options.metadata_key import duration, duration_text, read_metadata
 
 
 def test_settings_override_the_policy() -> None:

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from dagster_iceberg_spark import ConfigurationError, IcebergPySparkIOManager, OpenTelemetryMetrics
-from dagster_iceberg_spark.features.metrics import providers
+from dagster_iceberg_spark.features.metrics.instruments import otlp_instruments, text_file_instruments
 from tests.features.metrics.receiver import receiver, shut_down
 
 OF_THE_PROCESS = """
@@ -46,7 +46,7 @@ def test_the_environment_names_the_endpoint(monkeypatch: pytest.MonkeyPatch) -> 
     with receiver() as got:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", got.endpoint)
         monkeypatch.setenv("OTEL_SERVICE_NAME", "nightly")
-        providers.otlp_instruments.cache_clear()
+        otlp_instruments.cache_clear()
         instruments = OpenTelemetryMetrics().instruments()
         instruments.record_planning("lake.db.t", 1.5)
         instruments.flush()
@@ -60,16 +60,16 @@ def test_the_environment_names_the_endpoint(monkeypatch: pytest.MonkeyPatch) -> 
 def test_nobody_who_gets_them_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
-    providers.otlp_instruments.cache_clear()
+    otlp_instruments.cache_clear()
     with pytest.raises(ConfigurationError, match="expected an endpoint that receives them, found none"):
         OpenTelemetryMetrics().instruments()
 
 
 def test_a_missing_package_is_an_error_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    providers.text_file_instruments.cache_clear()
+    text_file_instruments.cache_clear()
     with pytest.raises(ConfigurationError, match=r"install `dagster-iceberg-spark\[metrics\]`"):
-        providers.text_file_instruments("metrics.prom")
+        text_file_instruments("metrics.prom")
 
 
 def test_headers_are_in_no_message() -> None:

@@ -15,8 +15,7 @@ from pyiceberg.table import Table
 from dagster_iceberg_spark import SqlCatalog
 from dagster_iceberg_spark.catalog.description import CatalogDescription
 from dagster_iceberg_spark.catalog.look import open_catalog
-from dagster_iceberg_spark.features.mirror.creation import attached_name
-from dagster_iceberg_spark.features.mirror.extensions import duckdb_with
+from dagster_iceberg_spark.features.mirror.creation import attached_name, duckdb_with
 from dagster_iceberg_spark.features.mirror.options import Codec, Mirror, MirrorMode
 from dagster_iceberg_spark.features.mirror.plan import text_literal
 from dagster_iceberg_spark.features.mirror.synchronization import MirrorState, mirror_problems, synchronize

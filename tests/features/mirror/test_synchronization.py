@@ -22,7 +22,7 @@ from dagster_iceberg_spark.errors import (
 )
 from dagster_iceberg_spark.features.mirror import copies, database, synchronization
 from dagster_iceberg_spark.features.mirror import ducklake_commit as commit
-from dagster_iceberg_spark.features.mirror.extensions import duckdb_with
+from dagster_iceberg_spark.features.mirror.creation import duckdb_with
 from dagster_iceberg_spark.features.mirror.options import MirrorMode
 from dagster_iceberg_spark.features.mirror.table_mirror import DuckLake
 from tests.equality_deletes import delete_by_equality

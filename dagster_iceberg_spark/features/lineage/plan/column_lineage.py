@@ -14,13 +14,16 @@ from dagster_iceberg_spark.features.lineage.plan.column_origins import (
     UNKNOWN_ROWS,
     Column,
     Evaluation,
+    Operator,
     Origins,
     Rows,
     SourceColumn,
     attributes,
+    bracketed,
+    lists_in,
+    split_list,
     union,
 )
-from dagster_iceberg_spark.features.lineage.plan.printed_plan import Operator, bracketed, lists_in, split_list
 from dagster_iceberg_spark.plan.read.incremental import CHANGE_COLUMNS
 from dagster_iceberg_spark.table.identifier import NotationError
 

@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from dagster_iceberg_spark.features.maintenance.options import MaintenancePolicy
 from dagster_iceberg_spark.features.maintenance.plan.health import (
+    PartitionFiles,
+    TableFiles,
     compactable_partitions,
     counted,
     milliseconds,
@@ -24,7 +26,6 @@ from dagster_iceberg_spark.features.maintenance.plan.pins import (
     planned_pins,
     refs_in_words,
 )
-from dagster_iceberg_spark.features.maintenance.plan.table_files import PartitionFiles, TableFiles
 from dagster_iceberg_spark.table.identifier import TableIdentifier, directory_place, places_of
 from dagster_iceberg_spark.table.partitioning import PartitionField
 from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, TableState
