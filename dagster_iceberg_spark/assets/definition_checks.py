@@ -68,7 +68,6 @@ def inspect_table(io_manager: TableIOManager, spec: dg.AssetSpec) -> TableReport
 
     Raises:
         ConfigurationError: The definition is wrong, or the next write of the asset would be rejected.
-        CatalogUnavailableError: The catalog does not respond.
     """
     from dagster_iceberg_spark.catalog.look import has_namespace, look
 

@@ -164,9 +164,6 @@ class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
 
         Args:
             spec: The spec of the asset, from `AssetsDefinition.specs`.
-
-        Raises:
-            MetadataKeyError: A metadata key or its value is invalid.
         """
         subject = "/".join(spec.key.path)
         return table_of(spec.key, plain_metadata(spec.metadata), self.namespace, subject=subject)
@@ -176,9 +173,6 @@ class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
 
         Args:
             spec: The spec of the asset, from `AssetsDefinition.specs`.
-
-        Raises:
-            MetadataKeyError: A metadata key or its value is invalid.
         """
         return defined_table(
             spec, namespace=self.namespace, configuration=self._configuration(), environment=self._environment
@@ -272,7 +266,6 @@ class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
         """Return the catalog of an output's table, and the write request of the output.
 
         Raises:
-            MetadataKeyError: A metadata key or its value is invalid.
             PartitioningError: `partition_expr` is missing or does not fit the partitions definition.
         """
         request = write_request(

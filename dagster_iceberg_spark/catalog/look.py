@@ -115,11 +115,7 @@ def look(
 
 
 def pointer_of(description: CatalogDescription, identifier: TableIdentifier) -> str | None:
-    """Return the location of the table's metadata file. Return None if it takes as long to find as `look` takes.
-
-    Raises:
-        CatalogUnavailableError: The catalog does not respond.
-    """
+    """Return the location of the table's metadata file. Return None if it takes as long to find as `look` takes."""
 
     def read() -> str | None:
         return pointed_location(open_catalog(description), identifier)

@@ -21,11 +21,7 @@ _S3_TABLES: Final = "s3tables"
 def tables_of(
     description: CatalogDescription, has_namespace: Callable[[Sequence[str]], bool] = lambda _: True
 ) -> tuple[TableIdentifier, ...]:
-    """Return the tables of all namespaces of a catalog, or of some of them, sorted by name.
-
-    Raises:
-        CatalogUnavailableError: The catalog does not respond.
-    """
+    """Return the tables of all namespaces of a catalog, or of some of them, sorted by name."""
 
     def listed() -> list[Identifier]:
         catalog = open_catalog(description)
@@ -45,9 +41,6 @@ def readable_tables(
         description: The catalog.
         known: The tables whose state is known already.
         warn: Called with a sentence about each table that cannot be read.
-
-    Raises:
-        CatalogUnavailableError: The catalog does not respond.
     """
     found, unread = dict[TableIdentifier, TableState](), list[str]()
     for identifier in tables_of(description):
@@ -65,11 +58,7 @@ def readable_tables(
 
 
 def manages_files(description: CatalogDescription) -> bool:
-    """Return whether the catalog itself expires snapshots and deletes files: S3 Tables, or Nessie's garbage collector.
-
-    Raises:
-        CatalogUnavailableError: The catalog does not respond.
-    """
+    """Return whether the catalog itself expires snapshots and deletes files, as S3 Tables and Nessie do."""
     if description.spark_properties.get("rest.signing-name") == _S3_TABLES:
         return True
     return call_catalog(description, lambda: is_nessie(open_catalog(description)), action="open")

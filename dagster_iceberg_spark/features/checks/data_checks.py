@@ -229,10 +229,6 @@ def table_state(
         spec: The spec of the asset.
         root_run_id: The first of the runs that re-execute the same run. If they have staged rows for a release,
             the branch is the staged one.
-
-    Raises:
-        MetadataKeyError: A metadata key or its value is invalid.
-        CatalogUnavailableError: The catalog does not respond.
     """
     from dagster_iceberg_spark.catalog.look import look
 
@@ -263,7 +259,6 @@ def audit_table(
 
     Raises:
         MetadataKeyError: An audit cannot be evaluated on the columns of the table.
-        CatalogUnavailableError: The catalog does not respond.
     """
     from dagster_iceberg_spark.catalog.audits import audited_rows, evaluated
 

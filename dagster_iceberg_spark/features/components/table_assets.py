@@ -51,11 +51,7 @@ _ORDINAL: Final = IntegerType()
 def discover_tables(
     description: CatalogDescription, selection: TableSelection, *, warn: Callable[[str], None]
 ) -> list[DiscoveredTable]:
-    """Return the selected tables, by name. What is no Iceberg table is left out, with a warning.
-
-    Raises:
-        CatalogUnavailableError: The catalog or the store does not respond.
-    """
+    """Return the selected tables, by name. What is no Iceberg table is left out, with a warning."""
 
     def find(identifier: TableIdentifier) -> DiscoveredTable | None:
         try:

@@ -22,11 +22,7 @@ from dagster_iceberg_spark.table.snapshot import MAIN_BRANCH, Snapshot, TableSta
 
 
 def expired_snapshots(description: CatalogDescription, namespace: tuple[str, ...]) -> Mapping[str, list[Snapshot]]:
-    """Return the expired snapshots of a namespace's tables by the uuid of the table.
-
-    Raises:
-        CatalogUnavailableError: The catalog or the store does not respond.
-    """
+    """Return the expired snapshots of a namespace's tables by the uuid of the table."""
     identifier = TableIdentifier(namespace, EXPIRED_SNAPSHOTS_TABLE)
     table = find_table(description, identifier)
     found: dict[str, list[Snapshot]] = {}
@@ -98,11 +94,7 @@ class LakeTables:
         return TableHistory(name, snapshots, head, expired, listed, state.refs, state.once_current)
 
     def provenance(self, *known: TableState) -> Provenance:
-        """Return the histories of all tables, and of those whose state is known.
-
-        Raises:
-            CatalogUnavailableError: The catalog does not respond.
-        """
+        """Return the histories of all tables, and of those whose state is known."""
         others = {*self.identifiers} - {state.identifier for state in known}
         states = [*known, *(state for identifier in others if (state := self._readable(identifier)) is not None)]
         ordered = sorted(states, key=lambda state: state.identifier.parts)
@@ -127,11 +119,7 @@ class LakeTables:
 
 @contextmanager
 def lake_tables(locations: Sequence[dg.Definitions], *, action: str) -> Iterator[list[LakeTables]]:
-    """Yield the tables of the assets of code locations, by catalog. Their resources are open inside the block.
-
-    Raises:
-        ConfigurationError: A code location has no IO manager of this package. The message names the action.
-    """
+    """Yield the tables of the assets of code locations, by catalog. Their resources are open inside the block."""
     with ExitStack() as stack:
         by_catalog: dict[object, list[AssetTable]] = {}
         for definitions in locations:
@@ -177,11 +165,7 @@ def keys_by(definition: dg.PartitionsDefinition | None) -> Callable[[str], froze
 
 
 def every_table(resource: IcebergSparkResource) -> LakeTables:
-    """Return all tables of a catalog.
-
-    Raises:
-        CatalogUnavailableError: The catalog does not respond.
-    """
+    """Return all tables of a catalog."""
     from dagster_iceberg_spark.catalog.tables import tables_of
 
     return LakeTables(resource, tables_of(resource.catalog_description))

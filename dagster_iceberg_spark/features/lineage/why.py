@@ -42,9 +42,6 @@ def rows_with_snapshots(
         description: The catalog.
         plan: The plan of the read.
         limit: The number of rows after which the search ends.
-
-    Raises:
-        CatalogUnavailableError: The catalog or the store does not respond.
     """
     table = known_table(description, plan.identifier, action="read", snapshot_id=plan.snapshot_id)
     found: list[tuple[dict[str, Any], str]] = []
@@ -180,7 +177,6 @@ class Explanation:
 
         Raises:
             MetadataKeyError: The condition is invalid for the table.
-            CatalogUnavailableError: The catalog or the store does not respond.
         """
         from dagster_iceberg_spark.plan.read.row_filter import row_filter  # loads a parser of SQL
 

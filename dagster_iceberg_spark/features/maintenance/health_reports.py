@@ -63,11 +63,7 @@ class CheckedTable:
 def stored_health(
     definitions: dg.Definitions, tables: Collection[str] = (), policy: MaintenancePolicy | None = None
 ) -> Iterator[CheckedTable]:
-    """Yield the health of the tables of a code location's assets, or of those with these names.
-
-    Raises:
-        ConfigurationError: The code location has no IO manager of this package.
-    """
+    """Yield the health of the tables of a code location's assets, or of those with these names."""
     given = policy or MaintenancePolicy()
     with stored_members(definitions, action="show the health of") as members:
         for table in tables_of_assets(members, tables):
@@ -120,11 +116,7 @@ def health_of(
 
 
 def maintenance_of(spec: dg.AssetSpec) -> MaintenanceOptions:
-    """Return how the table of an asset is maintained.
-
-    Raises:
-        MetadataKeyError: A metadata key or its value is invalid.
-    """
+    """Return how the table of an asset is maintained."""
     return read_metadata(MaintenanceOptions, plain_metadata(spec.metadata), subject="/".join(spec.key.path))
 
 

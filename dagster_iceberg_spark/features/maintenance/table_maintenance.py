@@ -353,9 +353,6 @@ def maintain_location(
         policy: What is kept, and the thresholds.
 
     An error of a table does not stop the others: it is in what was done.
-
-    Raises:
-        ConfigurationError: The code location has no IO manager of this package.
     """
     run_id = process_name()
     with stored_members(definitions, action="maintain the tables of") as members:

@@ -52,7 +52,6 @@ def opened_ducklake(lake: DuckLake) -> Iterator[tuple[Database, LakeOptions]]:
     Raises:
         ConfigurationError: The database holds something else, another version of DuckLake, or one whose own files are
             elsewhere.
-        CatalogUnavailableError: The database does not answer.
     """
     with ExitStack() as stack:
         database = stack.enter_context(opened(lake)) if lake.may_exist else None

@@ -58,10 +58,6 @@ def synchronize_mirrors(definitions: dg.Definitions, tables: Collection[str] = (
     Args:
         definitions: The code location.
         tables: The names of the Iceberg tables, or none for all.
-
-    Raises:
-        ConfigurationError: The code location has no IO manager of this package.
-        MetadataKeyError: A metadata key or its value is invalid.
     """
     with stored_members(definitions, action="mirror the tables of") as members:
         for io_manager in {id(io_manager): io_manager for io_manager, _ in members}.values():

@@ -36,11 +36,7 @@ class MirrorObserver(Observer):
         self.mirrors = mirrors
 
     def mirror_of(self, table: ObservedTable) -> TableMirror | None:
-        """Return the mirror of a table, or None without one.
-
-        Raises:
-            MetadataKeyError: A metadata key or its value is invalid.
-        """
+        """Return the mirror of a table, or None without one."""
         settings = mirror_settings(table.metadata, subject=table.subject)
         return self.mirrors.mirror_of(table.identifier, settings, subject=table.subject)
 
@@ -103,10 +99,6 @@ def mirror_observer(io_manager: TableIOManager) -> MirrorObserver | None:
 
 
 def mirror_of(io_manager: TableIOManager, spec: dg.AssetSpec) -> TableMirror | None:
-    """Return the mirror of an asset's table, or None without one.
-
-    Raises:
-        MetadataKeyError: A metadata key or its value is invalid.
-    """
+    """Return the mirror of an asset's table, or None without one."""
     observer = mirror_observer(io_manager)
     return None if observer is None else observer.mirror_of(io_manager.observed_table(spec))

@@ -76,7 +76,6 @@ def synchronize(
 
     Raises:
         ConfigurationError: The DuckLake cannot be used, or cannot show the table in this mode.
-        CatalogUnavailableError: The database of the DuckLake, the Iceberg catalog or the store does not answer.
         CommitConflictError: Other writers have changed the mirror again and again.
         UpstreamMissingError: The Iceberg table does not exist.
     """
@@ -212,12 +211,7 @@ def _refuse_foreign(lake: DuckLake, mirror: Mirror, base: MirroredObject | None,
 
 
 def mirror_record(lake: DuckLake, mirror: Mirror) -> MirrorRecord | None:
-    """Return what a mirror shows, or None if there is none yet.
-
-    Raises:
-        ConfigurationError: The database cannot be opened.
-        CatalogUnavailableError: It does not answer.
-    """
+    """Return what a mirror shows, or None if there is none yet."""
     if not lake.may_exist:
         return None
     with opened(lake) as database:
@@ -231,8 +225,6 @@ def mirror_problems(
     """Return in sentences how a mirror differs from its Iceberg table, and what endangers the files of the table.
 
     Raises:
-        ConfigurationError: The database cannot be opened.
-        CatalogUnavailableError: The database, the Iceberg catalog or the store does not answer.
         UpstreamMissingError: The Iceberg table does not exist.
     """
     source = newest(catalog, identifier)

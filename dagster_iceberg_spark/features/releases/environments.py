@@ -135,11 +135,7 @@ class _Table:
 
 
 def environment_branches(definitions: dg.Definitions) -> Iterator[EnvironmentBranch]:
-    """Yield the branches of environments in the tables of a code location's assets.
-
-    Raises:
-        ConfigurationError: The code location has no IO manager of this package.
-    """
+    """Yield the branches of environments in the tables of a code location's assets."""
     with stored_tables(definitions, action="list the environments of") as tables:
         for table in tables:
             for branch in sorted(filter(is_environment_branch, table.state.branches)):
@@ -259,11 +255,7 @@ class StagedBranch:
 
 
 def staged_branches(definitions: dg.Definitions, *, drop: Collection[str] = ()) -> Iterator[StagedBranch]:
-    """Yield the staged branches of the tables of a code location's assets. Drop those of the names in `drop`.
-
-    Raises:
-        ConfigurationError: The code location has no IO manager of this package.
-    """
+    """Yield the staged branches of the tables of a code location's assets. Drop those of the names in `drop`."""
     with stored_tables(definitions, action="list the staged branches of") as tables:
         for table in tables:
             for branch in _staged_in(table.state):

@@ -98,9 +98,6 @@ def look_again(catalog: CatalogDescription, table: WatchedTable, recorded: Any) 
         catalog: The catalog.
         table: The table.
         recorded: What the cursor has recorded of it, or None at the first look.
-
-    Raises:
-        CatalogUnavailableError: The catalog does not respond.
     """
     from dagster_iceberg_spark.catalog.look import look, pointer_of
 

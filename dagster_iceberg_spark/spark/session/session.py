@@ -227,7 +227,6 @@ def attach_catalog(
     Raises:
         SparkEnvironmentError: The session lacks Iceberg's runtime or its SQL extensions, or has another catalog of
             the same name.
-        CatalogUnavailableError: The catalog does not respond.
     """
     _require_extensions(session)
     if catalog.source == "session":

@@ -232,11 +232,7 @@ class _MergeInto:
         return _Clause(self, self._not_matched, condition)
 
     def merge(self) -> None:
-        """Run the MERGE as `MergeIntoWriterImpl.merge` of Spark 4.0 does.
-
-        Raises:
-            PySparkException, Py4JError: The engine's error.
-        """
+        """Run the MERGE as `MergeIntoWriterImpl.merge` of Spark 4.0 does."""
         session: Any = self._source.sparkSession
         state = session._jsparkSession.sessionState()
         jvm = self._jvm

@@ -79,7 +79,6 @@ def merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
     Raises:
         MergeKeyError: A key is NULL or has two rows, and the rules do not allow it.
         CommitConflictError: Another writer has committed since the comparison.
-        PySparkException, Py4JError: The engine's error, untranslated.
     """
     batch = stage(session, plan, action, frame)
     diff_of = VersionDiff if action.rules.strategy == "scd2" else MergeDiff
