@@ -22,6 +22,8 @@ from dagster_iceberg_spark import IcebergPySparkIOManager
 
 FILES = 40
 PARTITIONS = 10
+DAYS = 365
+TOUCHED = 30
 MERGE = {
     "iceberg/write_disposition": "merge",
     "iceberg/merge_keys": ["id"],
@@ -29,6 +31,7 @@ MERGE = {
     "partition_expr": "part",
 }
 Layout = Literal["no partitions", "ten partitions", "one of ten partitions"]
+DaysLayout = Literal["365 days", "30 of 365 days"]
 
 
 @dataclass
@@ -39,13 +42,15 @@ class Case:
         name: In words.
         keys: SQL of its keys over `id`.
         changed: SQL that says of a key whether its value changes.
-        layout: How the table is partitioned, and whether the run, and the plain MERGE, own one partition alone.
+        layout: How the table is partitioned, and whether the run, and the plain MERGE, own some partitions alone.
+        new: The number of keys that the table lacks, in the newest days.
     """
 
     name: str
     keys: str
     changed: str
-    layout: Layout = "no partitions"
+    layout: Layout | DaysLayout = "no partitions"
+    new: int = 0
     ours: list[float] = field(default_factory=list)
     plain: list[float] = field(default_factory=list)
     files: dict[str, int] = field(default_factory=dict)
@@ -53,19 +58,22 @@ class Case:
     @property
     def partitions(self) -> int:
         """The number of partitions of the table."""
+        if self.layout in get_args(DaysLayout):
+            return DAYS
         return 1 if self.layout == "no partitions" else PARTITIONS
 
     @property
-    def partition(self) -> str | None:
-        """The partition that the run owns."""
-        return "p0" if self.layout == "one of ten partitions" else None
+    def owned(self) -> list[str]:
+        """The partitions that the run owns, if it does not own the table."""
+        newest = [f"p{number}" for number in range(DAYS - TOUCHED, DAYS)]
+        return {"one of ten partitions": ["p0"], "30 of 365 days": newest}.get(self.layout, [])
 
     def line(self) -> str:
         """Return the medians, the median of the ratios of each round, and the number of rewritten files."""
         ours, plain = statistics.median(self.ours), statistics.median(self.plain)
         ratio = statistics.median(one / other for one, other in zip(self.ours, self.plain, strict=True))
-        rewritten = f"{self.files['ours']:>3} {self.files['plain']:>5}  of {FILES}"
-        return f"{self.name:<62} {ours:8.2f} {plain:8.2f} {ratio:7.2f}   {rewritten}   n={len(self.ours)}"
+        rewritten = f"{self.files['ours']:>3} {self.files['plain']:>5}"
+        return f"{self.name:<72} {ours:8.2f} {plain:8.2f} {ratio:7.2f}   {rewritten}   n={len(self.ours)}"
 
 
 class Bench:
@@ -84,10 +92,12 @@ class Bench:
     def frame(self, case: Case, round_number: int) -> DataFrame:
         """Return rows whose values follow from their keys, and others where they change."""
         value = f"case when {case.changed} then {round_number} else 0 end"
-        part = f"concat('p', cast(id * {case.partitions} div {self.rows} as int))"
+        newest = f"{DAYS - TOUCHED} + id % {TOUCHED}"
+        place = f"cast(if(id < {self.rows}, id * {case.partitions} div {self.rows}, {newest}) as int)"
+        part = f"concat('p', {place})"
         return (
-            self.session.range(self.rows)
-            .where(case.keys)
+            self.session.range(self.rows + case.new)
+            .where(f"id >= {self.rows} or ({case.keys})")
             .selectExpr(
                 "id", f"{value} as v", f"{part} as part", *(f"cast(id * {n} as string) as c{n}" for n in range(1, 7))
             )
@@ -95,7 +105,7 @@ class Bench:
 
     def prepare(self, case: Case) -> None:
         """Create both tables again, with this number of files."""
-        everything = replace(case, keys="true", changed="false")
+        everything = replace(case, keys="true", changed="false", new=0)
         for name in ("ours", "plain"):
             self.session.sql(f"create namespace if not exists lake.{name}")
             self.session.sql(f"drop table if exists lake.{name}.t purge")
@@ -108,21 +118,25 @@ class Bench:
     def ours(self, case: Case, batch: DataFrame) -> None:
         """Merge through the IO manager. A run would have created the context before."""
         metadata: dict[str, Any] = {**MERGE, "iceberg/partition_by": [] if case.partitions == 1 else ["part"]}
-        keys: dict[str, Any] = {} if case.partition is None else {"partition_key": case.partition}
-        if case.partition is not None:
-            keys["asset_partitions_def"] = dg.StaticPartitionsDefinition([case.partition])
-        context = dg.build_output_context(
-            asset_key=dg.AssetKey("t"),
-            definition_metadata=metadata,
-            resources={},
-            **keys,
-        )
-        self.io_manager.handle_output(context, batch)
+        if not case.owned:
+            context = dg.build_output_context(asset_key=dg.AssetKey("t"), definition_metadata=metadata, resources={})
+            self.io_manager.handle_output(context, batch)
+            return
+        assets = dg.asset(
+            name="t",
+            partitions_def=dg.StaticPartitionsDefinition([f"p{number}" for number in range(case.partitions)]),
+            metadata=metadata,
+            backfill_policy=dg.BackfillPolicy.single_run(),
+            io_manager_key="iceberg",
+        )(lambda: batch)
+        first, last = case.owned[0], case.owned[-1]
+        tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+        dg.materialize([assets], resources={"iceberg": self.io_manager}, tags=tags)
 
     def plain(self, case: Case, batch: DataFrame) -> None:
         """Merge with the statement alone."""
         batch.createOrReplaceTempView("batch")
-        owned = f" and t.part = '{case.partition}'" if case.partition else ""
+        owned = f" and t.part in ({', '.join(map(repr, case.owned))})" if case.owned else ""
         self.session.sql(
             f"merge into lake.plain.t t using batch s on t.id = s.id{owned} "
             "when matched then update set * when not matched then insert *"
@@ -161,6 +175,11 @@ def cases(rows: int) -> Iterator[Case]:
     for layout, (name, changed) in itertools.product(get_args(Layout), changes.items()):
         keys = f"id < {rows // PARTITIONS}" if layout == "one of ten partitions" else f"id % {PARTITIONS} = 0"
         yield Case(f"a tenth of all keys, {layout}, {name}", keys, changed, layout)
+    for layout, size in itertools.product(get_args(DaysLayout), (rows // 10, rows // 100)):
+        first = rows * (DAYS - TOUCHED) // DAYS
+        keys = f"id >= {first} and id % 1000 < {size * 500 // (rows - first)}"
+        yield Case(f"{size:,} rows, half of them new, {layout}", keys, "true", layout, new=size // 2)
+        yield Case(f"{size // 2:,} rows, {layout}, nothing changes", keys, "false", layout)
 
 
 def main() -> None:
@@ -174,7 +193,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         bench = Bench(Path(directory), arguments.rows)
         bench.measure(Case("warm", "id < 10", "true"), 1)
-        print(f"{'seconds (medians)':<62} {'ours':>8} {'plain':>8} {'ratio':>7}   files rewritten: ours, plain")
+        print(f"{'seconds (medians)':<72} {'ours':>8} {'plain':>8} {'ratio':>7}   files rewritten: ours, plain")
         for case in cases(arguments.rows):
             if arguments.only in case.name:
                 bench.measure(case, arguments.rounds)
