@@ -150,10 +150,7 @@ class Bench:
 
     def measure(self, case: Case, rounds: int) -> None:
         """Merge the case's batch in turn, with other values each time."""
-        ways: dict[str, tuple[Any, list[float]]] = {
-            "ours": (self.ours, case.ours),
-            "plain": (self.plain, case.plain),
-        }
+        ways: dict[str, tuple[Any, list[float]]] = {"ours": (self.ours, case.ours), "plain": (self.plain, case.plain)}
         self.prepare(case)
         for number in range(1, rounds + 1):
             for name in sorted(ways, reverse=number % 2 == 0):

@@ -80,11 +80,7 @@ class Bench:
             else {"asset_partition_key_range": dg.PartitionKeyRange(days[0], days[-1])}
         )
         context = dg.build_output_context(
-            asset_key=dg.AssetKey(name),
-            asset_partitions_def=DAYS,
-            definition_metadata=PARTITION,
-            resources={},
-            **keys,
+            asset_key=dg.AssetKey(name), asset_partitions_def=DAYS, definition_metadata=PARTITION, resources={}, **keys
         )
         return lambda: self.io_manager.handle_output(context, frame)
 

@@ -13,11 +13,7 @@ from example_project.assets.reference import planes
 from example_project.partitions import airport_days, new_york_days
 
 
-@dg.asset_check(
-    asset=weather,
-    partitions_def=airport_days,
-    description="An airport's hour is observed at most once.",
-)
+@dg.asset_check(asset=weather, partitions_def=airport_days, description="An airport's hour is observed at most once.")
 def weather_is_hourly(weather: pl.DataFrame) -> dg.AssetCheckResult:
     """Find duplicate hours."""
     duplicates = int(weather.select("time_hour", "origin").is_duplicated().sum())

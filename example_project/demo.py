@@ -26,16 +26,7 @@ from example_project.resources import CHECKOUT, LAKE, NAMESPACE, mirror_in, reso
 
 DAGSTER_HOME = CHECKOUT / ".dagster_home"
 LOG = DAGSTER_HOME / "demo.log"
-TABLES = [
-    "planes",
-    "airlines",
-    "airports",
-    "weather",
-    "flights",
-    "daily_delays",
-    "monthly_carriers",
-    "load_audit",
-]
+TABLES = ["planes", "airlines", "airports", "weather", "flights", "daily_delays", "monthly_carriers", "load_audit"]
 NEWEST_SNAPSHOTS = 4
 WIDTH = 100
 PLAIN: Any = {

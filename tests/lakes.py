@@ -102,11 +102,7 @@ class Lake:
 
     def materialize(self, *assets: Any, raise_on_error: bool = True, **kwargs: Any) -> dg.ExecuteInProcessResult:
         return dg.materialize(
-            list(assets),
-            resources=self.resources,
-            instance=self.instance,
-            raise_on_error=raise_on_error,
-            **kwargs,
+            list(assets), resources=self.resources, instance=self.instance, raise_on_error=raise_on_error, **kwargs
         )
 
     def materialize_range(self, *assets: Any, first: str, last: str, **kwargs: Any) -> dg.ExecuteInProcessResult:

@@ -187,10 +187,7 @@ def _refuse_misfits(plan: ReadPlan, input_type: InputType, *, is_single: bool) -
 
 
 def _scans(
-    table: Table,
-    plans: Mapping[str, ReadPlan],
-    input_type: InputType,
-    on_planned: Callable[[float], None] | None,
+    table: Table, plans: Mapping[str, ReadPlan], input_type: InputType, on_planned: Callable[[float], None] | None
 ) -> Mapping[str, PlannedScan]:
     if len(plans) > 1 and input_type.is_of_rows and not any(map(_is_changelog, plans.values())):
         return planned_scans(table, plans, on_planned)

@@ -44,12 +44,7 @@ def report_moved(
 
 
 def create_branch(
-    io_manager: TableIOManager,
-    identifier: TableIdentifier,
-    branch: str,
-    snapshot_id: int,
-    *,
-    retention_days: int,
+    io_manager: TableIOManager, identifier: TableIdentifier, branch: str, snapshot_id: int, *, retention_days: int
 ) -> None:
     """Create a branch at a snapshot. A session is started only if pyiceberg cannot commit to the table."""
     _change_branch(io_manager, identifier, CreateBranch(branch, snapshot_id, retention_days, keeps_snapshots=True))

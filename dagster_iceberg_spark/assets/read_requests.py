@@ -111,11 +111,7 @@ class ReadRequest:
 
 
 def read_request(
-    facts: InputFacts,
-    *,
-    namespace: str | None,
-    publish: PublishedBy = "step",
-    environment: Environment | None = None,
+    facts: InputFacts, *, namespace: str | None, publish: PublishedBy = "step", environment: Environment | None = None
 ) -> ReadRequest:
     """Return the read request of an input of an IO manager.
 
@@ -144,10 +140,7 @@ def read_request(
             hint=f'use `In(input_manager_key=..., metadata={{"{TABLE}": "namespace.table"}})`.',
         )
     options = parse_read_options(
-        metadata,
-        subject=f"the input of {subject}",
-        config=facts.config,
-        tags=step.run_tags if step else None,
+        metadata, subject=f"the input of {subject}", config=facts.config, tags=step.run_tags if step else None
     )
     own_branch = environment.branch if environment and options.ref is None and options.is_head else None
     request = ReadRequest(

@@ -12,12 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dagster_iceberg_spark.check.findings import THREAD_NAME, CheckReport, Finding, Outcome
-from dagster_iceberg_spark.cli.locations import (
-    catalog_options,
-    catalog_resource,
-    definitions_of,
-    location_options,
-)
+from dagster_iceberg_spark.cli.locations import catalog_options, catalog_resource, definitions_of, location_options
 from dagster_iceberg_spark.cli.terminal import open_console, shown
 from dagster_iceberg_spark.distribution import PACKAGE_VERSION
 from dagster_iceberg_spark.errors import IcebergSparkError

@@ -49,6 +49,5 @@ def load_audit(
         totals = [int(snapshot.summary[f"total-{of}"] or 0) for of in ("records", "data-files", "files-size")]
         rows.append((audited_at, context.run_id, ".".join(table.name()), snapshot.snapshot_id, *totals))
     return spark.spark_session.createDataFrame(
-        rows,
-        "audited_at timestamp, run_id string, table string, snapshot_id long, rows long, files long, bytes long",
+        rows, "audited_at timestamp, run_id string, table string, snapshot_id long, rows long, files long, bytes long"
     )

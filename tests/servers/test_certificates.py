@@ -60,11 +60,7 @@ def test_both_engines_trust_an_authority_as_the_docs_say(uri: str, authority: Au
     """In a process of its own: a JVM reads its trust store once."""
     assert uri.startswith("https://")
     trust_store = tmp_path / "trust.p12"
-    subprocess.run(
-        [*IMPORT, authority.bundle, "-keystore", trust_store],
-        check=True,
-        capture_output=True,
-    )
+    subprocess.run([*IMPORT, authority.bundle, "-keystore", trust_store], check=True, capture_output=True)
     answer = subprocess.run(
         [sys.executable, "-c", TRUSTING, uri, str(authority.bundle), str(trust_store), str(tmp_path)],
         check=True,

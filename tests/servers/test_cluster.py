@@ -31,11 +31,7 @@ WRITES: dict[str, dict[str, Any]] = {
     "replace": {"iceberg/write_disposition": "replace"},
     "append": {"iceberg/write_disposition": "append"},
     "merge": {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]},
-    "scd2": {
-        "iceberg/write_disposition": "merge",
-        "iceberg/merge_keys": ["id"],
-        "iceberg/merge": {"strategy": "scd2"},
-    },
+    "scd2": {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"], "iceberg/merge": {"strategy": "scd2"}},
     "overwrite_partitions": {
         "iceberg/write_disposition": "overwrite_partitions",
         "iceberg/partition_by": ["bucket(4, id)"],

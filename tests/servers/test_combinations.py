@@ -32,16 +32,7 @@ from dagster_iceberg_spark.features.releases import release_step as step
 from dagster_iceberg_spark.spark import sql
 from dagster_iceberg_spark.table.identifier import TableIdentifier
 from tests.features.maintenance.maintaining import AT_ONCE, figures, maintain
-from tests.lakes import (
-    SPARK_CONF,
-    Before,
-    Lake,
-    frame_asset,
-    free_port,
-    hours_asset,
-    metadata_of,
-    open_lake,
-)
+from tests.lakes import SPARK_CONF, Before, Lake, frame_asset, free_port, hours_asset, metadata_of, open_lake
 from tests.servers import nessie
 from tests.servers.azurite import WRONG_KEY
 from tests.servers.combinations import COMBINATIONS, IMPOSSIBLE, Asked, sampled

@@ -181,11 +181,7 @@ def test_a_rest_catalog_signs_each_request(
         closing(RestServer(tmp_path, served)) as server,
         closing(
             SigningProxy(
-                server.uri,
-                str(keys.access_key_id),
-                str(keys.secret_access_key),
-                path=path,
-                is_told="tables" in path,
+                server.uri, str(keys.access_key_id), str(keys.secret_access_key), path=path, is_told="tables" in path
             )
         ) as signing,
     ):

@@ -62,11 +62,7 @@ def perform(work: Work, resources: Mapping[str, Any]) -> Done:
     asset = frame_asset(work.table, work.query, metadata=metadata, **partitions)
     with dg.DagsterInstance.ephemeral() as instance:
         result = dg.materialize(
-            [asset],
-            resources=dict(resources),
-            instance=instance,
-            partition_key=work.partition,
-            raise_on_error=False,
+            [asset], resources=dict(resources), instance=instance, partition_key=work.partition, raise_on_error=False
         )
         if result.success:
             return Done(result.run_id)

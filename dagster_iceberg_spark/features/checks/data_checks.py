@@ -181,11 +181,7 @@ def _audit_checks(stored: StoredAsset, audits: Sequence[Audit]) -> dg.AssetCheck
 
 
 def audited(
-    io_manager: TableIOManager,
-    spec: dg.AssetSpec,
-    audits: Sequence[Audit],
-    state: TableState | None,
-    branch: str,
+    io_manager: TableIOManager, spec: dg.AssetSpec, audits: Sequence[Audit], state: TableState | None, branch: str
 ) -> Iterator[dg.AssetCheckResult]:
     """Yield the results of audits on the rows that a branch of the table of an asset shows."""
     snapshot = None if state is None else state.base(branch)

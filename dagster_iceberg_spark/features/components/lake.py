@@ -93,9 +93,7 @@ class IcebergLakeComponent(dg.Component, dg.Resolvable, dg.Model):
     spark: Annotated[
         Any,  # an IcebergSparkResource; Dagster takes no other models of pydantic
         configuration(
-            resolved_spark,
-            SPARK_MODEL | str,
-            "The Spark session and the catalog: the fields of IcebergSparkResource.",
+            resolved_spark, SPARK_MODEL | str, "The Spark session and the catalog: the fields of IcebergSparkResource."
         ),
     ] = Field(default_factory=IcebergSparkResource)
     io_manager: Annotated[
@@ -103,8 +101,7 @@ class IcebergLakeComponent(dg.Component, dg.Resolvable, dg.Model):
         configuration(_fields, IO_MANAGER_MODEL, "How assets are stored: the fields of IcebergPySparkIOManager."),
     ] = Field(default_factory=dict)
     maintenance: Annotated[
-        MaintenanceSchedule | None,
-        described("What maintains the tables of the IO manager's assets. Default: nothing."),
+        MaintenanceSchedule | None, described("What maintains the tables of the IO manager's assets. Default: nothing.")
     ] = None
     spark_key: Annotated[str, described("Key of the resource with the Spark session.")] = "spark"
     io_manager_key: Annotated[str, described("Key of the IO manager.")] = "iceberg"

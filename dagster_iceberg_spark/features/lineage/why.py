@@ -232,11 +232,7 @@ class Explanation:
             yield Input(read, tuple(by_partition if by_key is None else by_key))
 
     def _sources_by_key(
-        self,
-        read: UpstreamRead,
-        copied: Mapping[str, str],
-        rows: Sequence[Mapping[str, Any]],
-        provenance: Provenance,
+        self, read: UpstreamRead, copied: Mapping[str, str], rows: Sequence[Mapping[str, Any]], provenance: Provenance
     ) -> list[Origin] | None:
         """Return the snapshots that wrote the rows of an input with the keys of rows, or None if these do not tell."""
         scope = self.tables.scope_of(read) if copied else None

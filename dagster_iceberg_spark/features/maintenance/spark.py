@@ -233,11 +233,7 @@ def _removed(session: IcebergSession, state: TableState, paths: Sequence[str], o
     frame.createOrReplaceTempView(_VIEW)
     try:
         return _procedure(
-            session,
-            state,
-            older_than=older_than,
-            location=sql.text(listed_location),
-            file_list_view=sql.text(_VIEW),
+            session, state, older_than=older_than, location=sql.text(listed_location), file_list_view=sql.text(_VIEW)
         )
     finally:
         session.spark.catalog.dropTempView(_VIEW)

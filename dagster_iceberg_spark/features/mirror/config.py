@@ -148,10 +148,7 @@ class DuckLakeMirror(Configuration):
         mirror = Mirror.of(identifier, settings, mode=self.mode, compression=self.compression)
         if mirror.mode == "register" and self.encrypted:
             raise MetadataKeyError.of_value(
-                MIRROR,
-                subject,
-                expected="the mode `view` or `copy` in an encrypted DuckLake",
-                found="`register`",
+                MIRROR, subject, expected="the mode `view` or `copy` in an encrypted DuckLake", found="`register`"
             )
         return TableMirror(lake, mirror, self.on_failure)
 

@@ -85,10 +85,7 @@ def _create(lake: DuckLake) -> None:
     data_path = lake.data_path or (f"{lake.address}.files" if lake.kind != "postgresql" else None)
     if data_path is None:
         raise ConfigurationError.refusing(
-            "create",
-            f"the {lake}",
-            expected="`data_path` of the mirror, the directory of its own files",
-            found="none",
+            "create", f"the {lake}", expected="`data_path` of the mirror, the directory of its own files", found="none"
         )
     if lake.kind != "postgresql":
         _make_directory(lake, Path(lake.address).parent)
@@ -142,10 +139,7 @@ def _make_directory(lake: DuckLake, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError.refusing(
-            "create",
-            f"the {lake}",
-            expected=f"a directory {directory} that exists or can be created",
-            found=str(error),
+            "create", f"the {lake}", expected=f"a directory {directory} that exists or can be created", found=str(error)
         ) from error
 
 

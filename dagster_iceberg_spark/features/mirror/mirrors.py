@@ -84,9 +84,7 @@ def _synchronized(table: AssetTable, mirror: TableMirror) -> SynchronizedMirror:
 CHECK_NAME: Final = "iceberg_mirror"
 
 
-def build_mirror_checks(
-    assets: Iterable[dg.AssetsDefinition | dg.AssetSpec],
-) -> Sequence[dg.AssetChecksDefinition]:
+def build_mirror_checks(assets: Iterable[dg.AssetsDefinition | dg.AssetSpec]) -> Sequence[dg.AssetChecksDefinition]:
     """Build an asset check for each asset that shows whether its mirror is current.
 
     A mirror that is behind, or that another writer has changed, is a warning. The check reads metadata and manifests,

@@ -167,12 +167,7 @@ def undo(*, run_id: str, dry_run: bool, cascade: bool, is_partial: bool, as_json
         click.echo(json.dumps(document, indent=2))
         return
     rows = [
-        (
-            str(table.table),
-            "\n".join(map(str, table.undone)),
-            "\n".join(table.partitions),
-            "\n".join(table.runs),
-        )
+        (str(table.table), "\n".join(map(str, table.undone)), "\n".join(table.partitions), "\n".join(table.runs))
         for table in tables
     ]
     print_table(("table", "undone snapshots", "partitions", "runs"), rows, empty="Nothing to undo.")

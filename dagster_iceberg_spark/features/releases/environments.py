@@ -68,12 +68,7 @@ class EnvironmentBranch:
     def document(self) -> dict[str, str | int | None]:
         """Return the branch for JSON."""
         written_at = None if self.written_at is None else self.written_at.isoformat(timespec="seconds")
-        return {
-            "branch": self.branch,
-            "table": str(self.table),
-            "snapshots": self.snapshots,
-            "written_at": written_at,
-        }
+        return {"branch": self.branch, "table": str(self.table), "snapshots": self.snapshots, "written_at": written_at}
 
 
 @dataclass(frozen=True)  # without slots, because `own` is cached

@@ -66,11 +66,7 @@ class News:
 
 
 def news_of(
-    state: TableState,
-    seen: Seen,
-    branch: str = MAIN_BRANCH,
-    *,
-    is_known_run: Callable[[str], bool] = lambda _: False,
+    state: TableState, seen: Seen, branch: str = MAIN_BRANCH, *, is_known_run: Callable[[str], bool] = lambda _: False
 ) -> News | None:
     """Return what is new, or None.
 

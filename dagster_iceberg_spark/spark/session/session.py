@@ -29,12 +29,7 @@ from dagster_iceberg_spark.spark.session.jvm_credentials import aws_properties, 
 from dagster_iceberg_spark.spark.versions import installed, sibling_of, version_of
 from dagster_iceberg_spark.spark.versions.spark_4_1 import SNAPSHOT_PROPERTY
 from dagster_iceberg_spark.timeouts import CONNECT_TIMEOUT_SECONDS
-from dagster_iceberg_spark.versions import (
-    ICEBERG_EXTENSIONS,
-    ICEBERG_SPARK_CATALOG,
-    ICEBERG_SPARK_RUNTIME,
-    has_jvm,
-)
+from dagster_iceberg_spark.versions import ICEBERG_EXTENSIONS, ICEBERG_SPARK_CATALOG, ICEBERG_SPARK_RUNTIME, has_jvm
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

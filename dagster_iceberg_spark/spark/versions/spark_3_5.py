@@ -65,9 +65,7 @@ class Spark35(Spark40):
             return
         if merges:
             raise _unsupported_over_connect(
-                subject,
-                "`iceberg/write_disposition` 'merge'",
-                "no checkpoints and no snapshot properties for MERGE",
+                subject, "`iceberg/write_disposition` 'merge'", "no checkpoints and no snapshot properties for MERGE"
             )
         if mixes_specs:
             raise _unsupported_over_connect(

@@ -19,12 +19,7 @@ from dagster_iceberg_spark.catalog.files import data_files
 from dagster_iceberg_spark.catalog.look import look
 from dagster_iceberg_spark.errors import CommitConflictError
 from dagster_iceberg_spark.plan.write.adoption import leaves_alone
-from dagster_iceberg_spark.plan.write.merging import (
-    MAXIMUM_LISTED_FILES,
-    SHUFFLE_PARTITIONS,
-    MergeSize,
-    merge_settings,
-)
+from dagster_iceberg_spark.plan.write.merging import MAXIMUM_LISTED_FILES, SHUFFLE_PARTITIONS, MergeSize, merge_settings
 from dagster_iceberg_spark.plan.write.write_plan import Merge, WritePlan
 from dagster_iceberg_spark.spark import expressions, sql
 from dagster_iceberg_spark.spark.columns import (

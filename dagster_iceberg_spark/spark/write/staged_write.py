@@ -108,9 +108,7 @@ class StagedWrite:
         staged_rows = StagedRows(self.staging, (staged,), replaced, audited)
         try:
             release = publish(
-                self.session.catalog,
-                [Member(request.subject, state, staged_rows)],
-                partial(fast_forward, self.session),
+                self.session.catalog, [Member(request.subject, state, staged_rows)], partial(fast_forward, self.session)
             )
         except CommitConflictError:
             with suppress(IcebergSparkError):  # the next attempt drops it too

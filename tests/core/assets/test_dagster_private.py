@@ -168,9 +168,7 @@ def test_a_failed_blocking_check_is_known(instance: dg.DagsterInstance) -> None:
         assert not dagster_private.has_failed_blocking_check(instance, result.run_id, dg.AssetKey("other"))
 
 
-def test_resumed_runs_are_the_ancestors_up_to_the_first_full_run(
-    instance: dg.DagsterInstance,
-) -> None:
+def test_resumed_runs_are_the_ancestors_up_to_the_first_full_run(instance: dg.DagsterInstance) -> None:
     def run_of(parent: str | None, *, resumes: bool) -> str:
         spy = Spy()
         tags = {} if parent is None else {"dagster/parent_run_id": parent}

@@ -65,10 +65,7 @@ def records(snapshot_id: int | None, changes: Changes | None = None) -> Callable
 def test_a_read_is_found_as_it_was_recorded(instance: dg.DagsterInstance) -> None:
     earlier = run(instance, records(3))
     found: list[Any] = []
-    run(
-        instance,
-        lambda context: found.append(recorded_read(context, requested(context), earlier)),
-    )
+    run(instance, lambda context: found.append(recorded_read(context, requested(context), earlier)))
     [read] = found
     assert read is not None
     assert (read.asset_key, read.table, read.input_name) == ("up", "db.up", "up")
@@ -92,10 +89,7 @@ def test_a_read_by_another_step_is_another_read(instance: dg.DagsterInstance) ->
 
     earlier = run(instance, records(3), up, other)
     found: list[Any] = []
-    run(
-        instance,
-        lambda context: found.append(recorded_read(context, requested(context), earlier)),
-    )
+    run(instance, lambda context: found.append(recorded_read(context, requested(context), earlier)))
     assert found == [None]
 
 

@@ -29,11 +29,7 @@ def output(**context: Any) -> dg.OutputContext:
 
 def requested(context: dg.OutputContext) -> WriteRequest:
     return write_request(
-        output_facts(context),
-        namespace="db",
-        configuration={},
-        creation=TableCreation(),
-        limits=RetryLimits(),
+        output_facts(context), namespace="db", configuration={}, creation=TableCreation(), limits=RetryLimits()
     )
 
 

@@ -44,13 +44,7 @@ def test_rows_of_others_are_carried_over(lake: Lake, cached: Any, branch: str) -
 @pytest.mark.since("4.0", "connect")
 @pytest.mark.parametrize(
     "rules",
-    [
-        {},
-        {"strategy": "insert_only"},
-        {"strategy": "delete_insert"},
-        {"sync": True},
-        {"strategy": "scd2"},
-    ],
+    [{}, {"strategy": "insert_only"}, {"strategy": "delete_insert"}, {"sync": True}, {"strategy": "scd2"}],
     ids=str,
 )
 def test_a_row_that_another_writer_has_deleted_is_inserted_again(

@@ -615,11 +615,7 @@ def test_a_changelog_is_the_same_in_every_type_of_rows(lake: Lake, annotation: A
 def test_a_changelog_of_some_columns_and_rows_is_merged_into_a_copy(lake: Lake) -> None:
     """The last change of each key decides; what went is deleted."""
     upstream = {"iceberg/write_disposition": "merge", "iceberg/merge_keys": ["id"]}
-    keyed = [
-        "(1, 'a'), (2, 'b'), (3, 'c')",
-        "(2, 'B'), (4, 'd')",
-        "(2, 'BB')",
-    ]
+    keyed = ["(1, 'a'), (2, 'b'), (3, 'c')", "(2, 'B'), (4, 'd')", "(2, 'BB')"]
 
     def last_of_each_key(rows: DataFrame) -> DataFrame:
         order = "named_struct('n', _change_ordinal, 'is_there', _change_type = 'INSERT')"

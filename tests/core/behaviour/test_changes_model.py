@@ -159,11 +159,7 @@ class World:
     ],
 )
 def test_each_row_is_there_once(
-    lake: Lake,
-    kept_instance: dg.DagsterInstance,
-    annotation: Any,
-    seed: int,
-    monkeypatch: pytest.MonkeyPatch,
+    lake: Lake, kept_instance: dg.DagsterInstance, annotation: Any, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs fail, die after their commit and are resumed, race each other; the copy is rolled back."""
     kept = Lake(lake.spark, lake.io_manager, kept_instance, lake.directory)

@@ -126,11 +126,7 @@ def test_merge_refuses_keys_that_do_not_identify(lake: Lake, rows: str, found: s
     assert len(lake.summaries("people")) == 1
 
 
-OUTSIDE = {
-    "before": "{start} - interval 1 microsecond",
-    "at the end": "{end}",
-    "null": "cast(null as timestamp)",
-}
+OUTSIDE = {"before": "{start} - interval 1 microsecond", "at the end": "{end}", "null": "cast(null as timestamp)"}
 
 
 @pytest.mark.sample(5)
@@ -145,10 +141,7 @@ def test_rows_outside_of_the_partition_are_refused(lake: Lake, outside: str, dis
         partition_key="2013-01-02",
     )
     bad = frame_asset(
-        "t",
-        f"select {{start}} as ts, 1 as id union all select {outside}, 2",
-        partitions_def=DAYS,
-        metadata=metadata,
+        "t", f"select {{start}} as ts, 1 as id union all select {outside}, 2", partitions_def=DAYS, metadata=metadata
     )
     error = lake.failure(bad, partition_key="2013-01-02")
     assert error.class_name == "RowsOutsidePartitionError"

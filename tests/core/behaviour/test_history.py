@@ -237,9 +237,7 @@ batches = st.dictionaries(st.integers(0, 3), st.sampled_from([None, "a", "b"]), 
     retire=st.sampled_from(["all", "never"]),
 )
 def test_the_state_at_any_time_is_that_of_the_batches_until_then(
-    lake: Lake,
-    steps: list[tuple[dict[int, str | None], int]],
-    retire: str,
+    lake: Lake, steps: list[tuple[dict[int, str | None], int]], retire: str
 ) -> None:
     """Each batch is as of a day, some of them of the same day as the one before, which it then stands in for."""
     lake.session.sql("drop table if exists lake.db.t")

@@ -287,11 +287,7 @@ def test_columns_that_changed_since_the_last_snapshot_are_read_as_they_are_now(l
     kwargs: dict[str, Any] = {"partitions_def": DAYS}
     first = frame_asset("t", query, metadata={"partition_expr": "ts"}, **kwargs)
     lake.materialize(first, partition_key="2013-01-01")
-    metadata = {
-        "partition_expr": "at",
-        "iceberg/renames": {"ts": "at"},
-        "iceberg/schema_evolution": "full",
-    }
+    metadata = {"partition_expr": "at", "iceberg/renames": {"ts": "at"}, "iceberg/schema_evolution": "full"}
     changed = frame_asset("t", "select named_struct('a', 2) as s, 2L as n, {start} as at", metadata=metadata, **kwargs)
     lake.materialize(changed, partition_key="2013-01-02")
     lake.session.sql("alter table lake.db.t add column later string")

@@ -99,18 +99,10 @@ WIDENED: dict[str, tuple[pa.Array, str, list[Any]]] = {
     "fixed binary": (pa.array([b"ab"], pa.binary(2)), "binary", [b"ab"]),
     "uuid": (pa.array([uuid.UUID(int=1).bytes], pa.uuid()), "string", [str(uuid.UUID(int=1))]),
     "nanoseconds": (pa.array([1000], pa.timestamp("ns")), "timestamp", [dt.datetime(1970, 1, 1, 0, 0, 0, 1)]),  # noqa: DTZ001
-    "zone": (
-        pa.array([0], pa.timestamp("s", "Asia/Tokyo")),
-        "timestamptz",
-        [dt.datetime(1970, 1, 1, tzinfo=UTC)],
-    ),
+    "zone": (pa.array([0], pa.timestamp("s", "Asia/Tokyo")), "timestamptz", [dt.datetime(1970, 1, 1, tzinfo=UTC)]),
     "wall clock": (pa.array([0], pa.timestamp("s")), "timestamp", [dt.datetime(1970, 1, 1)]),  # noqa: DTZ001
     "date64": (pa.array([86400000], pa.date64()), "date", [dt.date(1970, 1, 2)]),
-    "list of categories": (
-        pa.array([["a"]], pa.list_(pa.dictionary(pa.int8(), pa.string()))),
-        "list<string>",
-        [["a"]],
-    ),
+    "list of categories": (pa.array([["a"]], pa.list_(pa.dictionary(pa.int8(), pa.string()))), "list<string>", [["a"]]),
     "fixed list": (pa.array([[1, 2]], pa.list_(pa.int32(), 2)), "list<int>", [[1, 2]]),
 }
 

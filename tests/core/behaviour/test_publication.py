@@ -10,12 +10,7 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from dagster_iceberg_spark import (
-    CatalogUnavailableError,
-    CommitConflictError,
-    HadoopCatalog,
-    WriteFailedError,
-)
+from dagster_iceberg_spark import CatalogUnavailableError, CommitConflictError, HadoopCatalog, WriteFailedError
 from dagster_iceberg_spark.assets import table_io_manager
 from dagster_iceberg_spark.catalog import publication as metadata
 from dagster_iceberg_spark.spark.write import audits, commit

@@ -150,10 +150,7 @@ def test_an_empty_frame_empties_its_partition_once(lake: Lake) -> None:
     lake.materialize(hours_asset(partitions_def=UTC_DAYS), partition_key="2013-01-01")
     lake.materialize(hours_asset(partitions_def=UTC_DAYS), partition_key="2013-01-02")
     empty = frame_asset(
-        "hours",
-        "select {start} as ts, 1 as v where false",
-        partitions_def=UTC_DAYS,
-        metadata={"partition_expr": "ts"},
+        "hours", "select {start} as ts, 1 as v where false", partitions_def=UTC_DAYS, metadata={"partition_expr": "ts"}
     )
     result = lake.materialize(empty, partition_key="2013-01-01")
     assert {ts.day for ts in lake.rows("hours", "ts")} == {2}
@@ -210,21 +207,9 @@ def test_a_single_run_backfill_is_one_snapshot_that_counts_each_partition(lake: 
             "2013-01-04",
             "day",
         ),
-        (
-            dg.TimeWindowPartitionsDefinition(start="2012", cron_schedule="0 0 1 1 *", fmt="%Y"),
-            "2013",
-            "year",
-        ),
+        (dg.TimeWindowPartitionsDefinition(start="2012", cron_schedule="0 0 1 1 *", fmt="%Y"), "2013", "year"),
     ],
-    ids=[
-        "hourly",
-        "a repeated hour",
-        "daily at six",
-        "weekly",
-        "monthly",
-        "weekdays",
-        "yearly",
-    ],
+    ids=["hourly", "a repeated hour", "daily at six", "weekly", "monthly", "weekdays", "yearly"],
 )
 def test_every_calendar_is_replaced_exactly(
     lake: Lake, partitions_def: dg.TimeWindowPartitionsDefinition, key: str, transform: str
@@ -262,10 +247,7 @@ def test_a_range_over_a_repeated_hour_replaces_both_halves(lake: Lake) -> None:
     ("column", "expected"),
     [
         ("ts", "timestamptz"),
-        (
-            "to_timestamp_ntz('{key} 03:00:00')",
-            "timestamp",
-        ),
+        ("to_timestamp_ntz('{key} 03:00:00')", "timestamp"),
         ("date '{key}'", "date"),
         ("'{key}'", "string"),
     ],

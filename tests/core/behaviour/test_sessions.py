@@ -37,10 +37,7 @@ def lake(own_lake: Lake) -> Lake:
 def same_again(lake: Lake) -> IcebergSparkResource:
     """Another resource with the lake's configuration."""
     return IcebergSparkResource(
-        catalog=lake.spark.catalog,
-        spark_config=lake.spark.spark_config,
-        remote=lake.spark.remote,
-        jars=lake.spark.jars,
+        catalog=lake.spark.catalog, spark_config=lake.spark.spark_config, remote=lake.spark.remote, jars=lake.spark.jars
     )
 
 
@@ -228,9 +225,7 @@ def test_a_resource_of_dagster_pyspark_is_wrapped(classic_lake: Lake) -> None:
     theirs = LazyPySparkResource(spark_config={})
     spark = IcebergSparkResource(
         catalog=SqlCatalog(
-            name="wrapped",
-            uri=f"sqlite:///{classic_lake.directory}/w.db",
-            warehouse=str(classic_lake.directory / "w"),
+            name="wrapped", uri=f"sqlite:///{classic_lake.directory}/w.db", warehouse=str(classic_lake.directory / "w")
         ),
         pyspark=theirs,
     )

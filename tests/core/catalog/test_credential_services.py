@@ -126,11 +126,7 @@ def sso(service: KeyService, directory: Path) -> Mapping[str, str]:
     until = dt.datetime.now(dt.timezone.utc) + dt.timedelta(hours=8)
     login = {"startUrl": start, "accessToken": TOKEN, "expiresAt": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
     (directory / f"{hashlib.sha1(b'corp', usedforsecurity=False).hexdigest()}.json").write_text(json.dumps(login))
-    return {
-        "AWS_CONFIG_FILE": str(config),
-        "AWS_PROFILE": "lake",
-        "AWS_ENDPOINT_URL_SSO": service.uri,
-    }
+    return {"AWS_CONFIG_FILE": str(config), "AWS_PROFILE": "lake", "AWS_ENDPOINT_URL_SSO": service.uri}
 
 
 @pytest.mark.parametrize("way", [container, instance, sso], ids=lambda way: way.__name__)

@@ -81,7 +81,7 @@ FAILURES: dict[FailureKind, list[Exception]] = {
     FailureKind.CERTIFICATE_UNTRUSTED: [
         SSLError(
             "Max retries exceeded (Caused by SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED]')"
-        ),
+        )
     ],
     FailureKind.CREDENTIALS_REFUSED_BY_GOOGLE: [
         PermissionError("Cannot get file info, access denied: gs://lake/a"),
@@ -92,7 +92,7 @@ FAILURES: dict[FailureKind, list[Exception]] = {
         ModuleNotFoundError("No module named 'pymysql'", name="pymysql"),
     ],
     FailureKind.BUCKET_MISSING: [
-        OSError("When reading information for key 'x' in bucket 'y': AWS Error NO_SUCH_BUCKET during HeadObject"),
+        OSError("When reading information for key 'x' in bucket 'y': AWS Error NO_SUCH_BUCKET during HeadObject")
     ],
     FailureKind.DATABASE_PERMISSION_DENIED: [
         sql("permission denied for schema public", ProgrammingError),
@@ -155,13 +155,13 @@ FAILURES: dict[FailureKind, list[Exception]] = {
         OSError("Corrupt snappy compressed data."),
     ],
     FailureKind.HADOOP_USER_REFUSED: [
-        TTransportException(TTransportException.NOT_OPEN, "Bad SASL negotiation status: 4 (GSS initiate failed)"),
+        TTransportException(TTransportException.NOT_OPEN, "Bad SASL negotiation status: 4 (GSS initiate failed)")
     ],
     FailureKind.METASTORE_PRIVILEGE_MISSING: [
-        MetaException("No privilege 'Select' found for inputs { database:db, table:t}"),
+        MetaException("No privilege 'Select' found for inputs { database:db, table:t}")
     ],
     FailureKind.HIVE_VERSION_UNSUPPORTED: [
-        TApplicationException(TApplicationException.UNKNOWN_METHOD, "Invalid method name: 'get_table'"),
+        TApplicationException(TApplicationException.UNKNOWN_METHOD, "Invalid method name: 'get_table'")
     ],
     FailureKind.THROTTLED: [
         RESTError("RESTError 429: TooManyRequestsException: x"),

@@ -26,13 +26,7 @@ def resolve(conf: dict[str, str], **properties: str) -> CatalogDescription:
     ("conf", "expected"),
     [
         (
-            {
-                "type": "rest",
-                "uri": "http://rest:8181",
-                "warehouse": "lake",
-                "credential": "a:hunter2",
-                "scope": "x",
-            },
+            {"type": "rest", "uri": "http://rest:8181", "warehouse": "lake", "credential": "a:hunter2", "scope": "x"},
             {
                 "type": "rest",
                 "uri": "http://rest:8181",

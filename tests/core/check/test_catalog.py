@@ -25,16 +25,7 @@ from dagster_iceberg_spark.errors import IcebergSparkError
 from dagster_iceberg_spark.spark.session import probe
 from tests.lakes import SPARK_CONF, Lake, frame_asset
 
-STEPS = [
-    "configuration",
-    "Java",
-    "catalog",
-    "session",
-    "namespace",
-    "write",
-    "read by Spark",
-    "read by pyiceberg",
-]
+STEPS = ["configuration", "Java", "catalog", "session", "namespace", "write", "read by Spark", "read by pyiceberg"]
 
 
 def outcomes(report: CheckReport) -> dict[str, str]:

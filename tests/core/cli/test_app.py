@@ -297,10 +297,7 @@ def test_a_staged_branch_is_dropped_and_no_other(staged: str) -> None:
     assert (
         unknown.exit_code,
         "No table has the staged branch 'dagster_00000000000000ff', 'theirs'." in unknown.stderr,
-    ) == (
-        2,
-        True,
-    )
+    ) == (2, True)
     assert [item["branch"] for item in json.loads(branches("-f", staged, "--json").stdout)] == [
         "dagster_0000000000000000"
     ]

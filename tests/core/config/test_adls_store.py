@@ -49,11 +49,7 @@ LOGINS: dict[str, tuple[dict[str, str], dict[str, str], dict[str, str]]] = {
         {f"adls.sas-token.{HOST}": "sv=1&sig=hushhush"},
         {"adls.sas-token": "sv=1&sig=hushhush"},
     ),
-    "client": (
-        CLIENT,
-        {},
-        {"adls.tenant-id": "t", "adls.client-id": "c", "adls.client-secret": "hushhush"},
-    ),
+    "client": (CLIENT, {}, {"adls.tenant-id": "t", "adls.client-id": "c", "adls.client-secret": "hushhush"}),
     "connection string": (
         {"connection_string": "DefaultEndpointsProtocol=https;AccountName=account;AccountKey=hush==;"},
         {"adls.auth.shared-key.account.name": "account", "adls.auth.shared-key.account.key": "hush=="},

@@ -28,9 +28,7 @@ def test_a_hadoop_store_uses_hadoop_s_clients(warehouse: str) -> None:
 
 
 def test_every_hadoop_field_reaches_an_engine() -> None:
-    fields: dict[str, Any] = {
-        "configuration": {"dfs.nameservices": "lake", "fs.azure.sas.lake.account": "hush"},
-    }
+    fields: dict[str, Any] = {"configuration": {"dfs.nameservices": "lake", "fs.azure.sas.lake.account": "hush"}}
     assert {"kind", *fields} == set(HadoopStore.model_fields)
     description = described("hdfs:///wh", HadoopStore(**fields))
     assert description.spark_properties["hadoop.dfs.nameservices"] == "lake"

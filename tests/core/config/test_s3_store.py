@@ -18,11 +18,7 @@ def described(warehouse: str = "s3://lake/wh", **fields: Any) -> CatalogDescript
 
 @pytest.mark.parametrize(
     ("warehouse", "fields"),
-    [
-        ("s3://lake/wh", {}),
-        ("s3a://lake/wh", {"store": S3Store()}),
-        ("s3n://lake/wh", {"store": S3Store()}),
-    ],
+    [("s3://lake/wh", {}), ("s3a://lake/wh", {"store": S3Store()}), ("s3n://lake/wh", {"store": S3Store()})],
 )
 def test_s3_uses_iceberg_s_client(warehouse: str, fields: dict[str, Any]) -> None:
     description = described(warehouse, **fields)
@@ -79,11 +75,7 @@ def test_encryption_is_set_for_spark() -> None:
 def test_given_keys_reach_both_engines_and_are_never_shown() -> None:
     store = S3Store(credentials=AwsCredentials(**KEYS, session_token="hushtoken"))
     description = described(store=store)
-    secrets = {
-        "s3.access-key-id": "AKIAEXAMPLE",
-        "s3.secret-access-key": "hushhush",
-        "s3.session-token": "hushtoken",
-    }
+    secrets = {"s3.access-key-id": "AKIAEXAMPLE", "s3.secret-access-key": "hushhush", "s3.session-token": "hushtoken"}
     assert description.spark_secrets == secrets
     assert description.pyiceberg_properties.items() >= secrets.items()
     assert "hush" not in repr(description) + str(description.spark_properties) + repr(store)

@@ -183,11 +183,7 @@ def test_foreign_keys_and_reported_keys_are_ignored() -> None:
         ("iceberg/renames", {"a": "b", "b": "a"}, "found renames that lead back to 'a'"),
         ("iceberg/renames", {"a": "a"}, "found renames that lead back to 'a'"),
         ("iceberg/renames", {"s.a": "t.b"}, "found 't.b', which is elsewhere than 's.a'"),
-        (
-            "iceberg/renames",
-            {"a": "b.c"},
-            "found 'b.c', which is elsewhere than 'a' (a name with a dot needs",
-        ),
+        ("iceberg/renames", {"a": "b.c"}, "found 'b.c', which is elsewhere than 'a' (a name with a dot needs"),
         ("iceberg/required_columns", {"a": "yes"}, "whose values are not true or false"),
         ("iceberg/required_columns", 3, "found 3, which is not a list"),
         ("iceberg/identifier_fields", [""], "found ''"),

@@ -18,12 +18,7 @@ from dagster_iceberg_spark.plan.partitions.partition_spec import (
 )
 from dagster_iceberg_spark.table.partitioning import PartitionField, PartitionSpec, Transform, parse_partition_field
 from dagster_iceberg_spark.table.scope import Dimension
-from dagster_iceberg_spark.table.updates import (
-    AddPartitionField,
-    DropPartitionField,
-    RenamePartitionField,
-    TableUpdate,
-)
+from dagster_iceberg_spark.table.updates import AddPartitionField, DropPartitionField, RenamePartitionField, TableUpdate
 from tests.core.table.samples import NEW_YORK, calendar, schema, spec
 
 

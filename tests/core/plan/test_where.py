@@ -53,9 +53,7 @@ LEAVES = st.one_of(
     st.sampled_from(["TRUE", "FALSE"]),
 )
 CONDITIONS = st.recursive(
-    LEAVES,
-    lambda inner: st.builds("({} {} {})".format, inner, st.sampled_from(["AND", "OR"]), inner),
-    max_leaves=5,
+    LEAVES, lambda inner: st.builds("({} {} {})".format, inner, st.sampled_from(["AND", "OR"]), inner), max_leaves=5
 )
 
 

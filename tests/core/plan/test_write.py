@@ -5,12 +5,7 @@ from typing import Any
 
 import pytest
 
-from dagster_iceberg_spark.errors import (
-    ConfigurationError,
-    PartitioningError,
-    SchemaMismatchError,
-    TableOwnershipError,
-)
+from dagster_iceberg_spark.errors import ConfigurationError, PartitioningError, SchemaMismatchError, TableOwnershipError
 from dagster_iceberg_spark.plan.options.output_options import parse_write_options
 from dagster_iceberg_spark.plan.write.draft import (
     CREATION_PROPERTIES,
@@ -22,12 +17,7 @@ from dagster_iceberg_spark.plan.write.draft import (
 )
 from dagster_iceberg_spark.plan.write.overwrite_filter import ColumnBounds, DataFile
 from dagster_iceberg_spark.plan.write.table_request import TableRequest
-from dagster_iceberg_spark.plan.write.write_plan import (
-    Append,
-    Merge,
-    Overwrite,
-    WritePlan,
-)
+from dagster_iceberg_spark.plan.write.write_plan import Append, Merge, Overwrite, WritePlan
 from dagster_iceberg_spark.table.lineage import Materialization
 from dagster_iceberg_spark.table.partitioning import PartitionSpec, SortField, parse_partition_field
 from dagster_iceberg_spark.table.predicate import EVERY_ROW, In

@@ -91,10 +91,7 @@ def test_literals_are_compared_without_narrowing(widened: Table, column: str) ->
 
 @pytest.mark.parametrize(
     ("asked", "value", "rows", "rows_expected"),
-    [
-        (Comparison("f", ">", 0.1), 0.10000000149011612, 1, 2),
-        (Not(Comparison("i", ">", INT_LIMIT)), None, 1, 0),
-    ],
+    [(Comparison("f", ">", 0.1), 0.10000000149011612, 1, 2), (Not(Comparison("i", ">", INT_LIMIT)), None, 1, 0)],
     ids=["loses a float", "keeps NULL"],
 )
 def test_pyiceberg_still_narrows_literals(

@@ -9,12 +9,7 @@ from pyiceberg.transforms import IdentityTransform
 
 from dagster_iceberg_spark.pyiceberg_fixes import null_partitions
 
-COMPARISONS = {
-    "less_than": "<",
-    "less_than_or_equal": "<=",
-    "greater_than": ">",
-    "greater_than_or_equal": ">=",
-}
+COMPARISONS = {"less_than": "<", "less_than_or_equal": "<=", "greater_than": ">", "greater_than_or_equal": ">="}
 
 
 @pytest.fixture

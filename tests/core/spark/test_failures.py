@@ -132,13 +132,13 @@ FAILURES: dict[tuple[FailureKind, type[errors.IcebergSparkError]], list[Exceptio
         java(("org.apache.spark.SparkException", "Job aborted: [NOT_NULL_ASSERT_VIOLATION] x")),
     ],
     (FailureKind.ROWS_CHANGED, errors.CommitConflictError): [
-        java(("org.apache.spark.SparkException", "Job aborted"), ("x.Y", f"[USER_RAISED_EXCEPTION] {MOVED_MARKER}")),
+        java(("org.apache.spark.SparkException", "Job aborted"), ("x.Y", f"[USER_RAISED_EXCEPTION] {MOVED_MARKER}"))
     ],
     (FailureKind.MALFORMED_VALUE, errors.SchemaMismatchError): [
-        spark("USER_RAISED_EXCEPTION", f"{VALUE_MARKER}uuid in the column 'u': x"),
+        spark("USER_RAISED_EXCEPTION", f"{VALUE_MARKER}uuid in the column 'u': x")
     ],
     (FailureKind.CHECKPOINT_GONE, errors.ConfigurationError): [
-        spark("INTERNAL_ERROR", "No DataFrame with id 8f99ad24 is found in the session 1"),
+        spark("INTERNAL_ERROR", "No DataFrame with id 8f99ad24 is found in the session 1")
     ],
     (FailureKind.TYPE_UNKNOWN_TO_SPARK, errors.ConfigurationError): [
         java(("java.lang.UnsupportedOperationException", "Spark does not support time fields")),
@@ -159,13 +159,13 @@ FAILURES: dict[tuple[FailureKind, type[errors.IcebergSparkError]], list[Exceptio
         java(("x.Y", "Failed to create"), (f"{HIVE}InvalidObjectException", "a-b is not a valid database name")),
     ],
     (FailureKind.HIVE_LOCKS_MISSING, errors.ConfigurationError): [
-        java(("x.Y", "Failed to acquire locks because the underlying metastore table 'HIVE_LOCKS' does not exist.")),
+        java(("x.Y", "Failed to acquire locks because the underlying metastore table 'HIVE_LOCKS' does not exist."))
     ],
     (FailureKind.HIVE_VERSION_UNSUPPORTED, errors.ConfigurationError): [
         java(
             ("java.lang.RuntimeException", "Failed to get table info from metastore db.t"),
             ("org.apache.thrift.TApplicationException", "Invalid method name: 'get_table'"),
-        ),
+        )
     ],
     (FailureKind.COMMIT_OUTCOME_UNKNOWN, errors.CommitOutcomeUnknownError): [
         iceberg("CommitStateUnknownException", "Cannot determine whether the commit was successful"),
@@ -232,7 +232,7 @@ FAILURES: dict[tuple[FailureKind, type[errors.IcebergSparkError]], list[Exceptio
                 "javax.net.ssl.SSLHandshakeException",
                 "PKIX path building failed: unable to find valid certification path",
             ),
-        ),
+        )
     ],
     (FailureKind.CREDENTIALS_REFUSED_BY_GOOGLE, errors.ConfigurationError): [
         java(
@@ -242,10 +242,7 @@ FAILURES: dict[tuple[FailureKind, type[errors.IcebergSparkError]], list[Exceptio
             )
         ),
         java(
-            (
-                "com.google.cloud.storage.StorageException",
-                "401 Unauthorized\nPOST https://x",
-            ),
+            ("com.google.cloud.storage.StorageException", "401 Unauthorized\nPOST https://x"),
             ("com.google.api.client.http.HttpResponseException", "401 Unauthorized"),
         ),
         connect_caused_by(("com.google.api.client.http.HttpResponseException", "403 Forbidden\nPOST https://x")),
@@ -284,10 +281,10 @@ FAILURES: dict[tuple[FailureKind, type[errors.IcebergSparkError]], list[Exceptio
             "UncheckedSQLException",
             "Failed to connect",
             ("java.sql.SQLException", "No suitable driver found for jdbc:sqlite:x"),
-        ),
+        )
     ],
     (FailureKind.SQL_EXTENSIONS_MISSING, errors.SparkEnvironmentError): [
-        spark("PARSE_SYNTAX_ERROR", "Syntax error at or near 'WRITE'", ParseException),
+        spark("PARSE_SYNTAX_ERROR", "Syntax error at or near 'WRITE'", ParseException)
     ],
     (FailureKind.CREDENTIALS_EXPIRED, errors.CredentialsExpiredError): [
         java(
@@ -301,7 +298,7 @@ FAILURES: dict[tuple[FailureKind, type[errors.IcebergSparkError]], list[Exceptio
         connect(f"{ICEBERG}RESTException", "Unable to process (code: 419, type: null): x"),
     ],
     (FailureKind.BRANCHES_UNSUPPORTED, errors.ConfigurationError): [
-        java(("java.lang.IllegalArgumentException", "Cannot use branch (does not exist): dev")),
+        java(("java.lang.IllegalArgumentException", "Cannot use branch (does not exist): dev"))
     ],
     (FailureKind.CREDENTIALS_REFUSED, errors.CredentialsExpiredError): [
         iceberg("NotAuthorizedException", "Not authorized: no"),
@@ -312,13 +309,13 @@ FAILURES: dict[tuple[FailureKind, type[errors.IcebergSparkError]], list[Exceptio
             (
                 "software.amazon.awssdk.services.s3.model.S3Exception",
                 "The request signature we calculated does not match the signature you provided. (Service: S3, 403)",
-            ),
+            )
         ),
         java(
             (
                 "software.amazon.awssdk.services.s3.model.S3Exception",
                 "The AWS Access Key Id you provided does not exist in our records. (Service: S3, Status Code: 403)",
-            ),
+            )
         ),
         java(
             ("org.apache.iceberg.jdbc.UncheckedSQLException", "Failed to connect"),
@@ -359,10 +356,10 @@ FAILURES: dict[tuple[FailureKind, type[errors.IcebergSparkError]], list[Exceptio
         java(("software.amazon.awssdk.services.glue.model.AccessDeniedException", "User is not authorized to do it")),
     ],
     (FailureKind.HADOOP_USER_REFUSED, errors.CredentialsExpiredError): [
-        java(("x.Y", "Failed"), ("org.apache.thrift.transport.TTransportException", "GSS initiate failed")),
+        java(("x.Y", "Failed"), ("org.apache.thrift.transport.TTransportException", "GSS initiate failed"))
     ],
     (FailureKind.METASTORE_PRIVILEGE_MISSING, errors.ConfigurationError): [
-        java(("x.Y", "Failed"), (f"{HIVE}MetaException", "No privilege 'Select' found for inputs { database:db }")),
+        java(("x.Y", "Failed"), (f"{HIVE}MetaException", "No privilege 'Select' found for inputs { database:db }"))
     ],
     (FailureKind.THROTTLED, errors.CatalogUnavailableError): [
         java(("s3.S3Exception", "Please reduce your request rate. (Service: S3, Status Code: 503)")),
@@ -408,7 +405,7 @@ FAILURES: dict[tuple[FailureKind, type[errors.IcebergSparkError]], list[Exceptio
         spark("FIELD_ALREADY_EXISTS", "x", AnalysisException),
     ],
     (FailureKind.TABLE_VANISHED, errors.CommitConflictError): [
-        spark("TABLE_OR_VIEW_NOT_FOUND", "The table cannot be found", AnalysisException),
+        spark("TABLE_OR_VIEW_NOT_FOUND", "The table cannot be found", AnalysisException)
     ],
     (FailureKind.DATABASE_PERMISSION_DENIED, errors.ConfigurationError): [
         postgresql("ERROR: permission denied for schema public"),

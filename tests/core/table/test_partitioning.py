@@ -136,10 +136,7 @@ def test_an_unknown_transform_in_a_spec_is_ignored() -> None:
 
 
 @pytest.mark.parametrize("column_type", TYPES_OF_SPARK, ids=str)
-@pytest.mark.parametrize(
-    "transform",
-    ["identity", "year", "month", "day", "hour", "bucket[4]", "truncate[4]"],
-)
+@pytest.mark.parametrize("transform", ["identity", "year", "month", "day", "hour", "bucket[4]", "truncate[4]"])
 def test_a_transform_accepts_the_same_types_as_in_pyiceberg(
     transform: str, column_type: their_types.IcebergType
 ) -> None:

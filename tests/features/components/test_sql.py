@@ -46,11 +46,7 @@ def test_tables_by_name_and_by_reference_become_dependencies(tmp_path: Path) -> 
     assets: Any = definitions.assets
     specs = {spec.key.to_user_string(): spec for asset in assets for spec in asset.specs}
     deps = {key: sorted(dep.asset_key.to_user_string() for dep in spec.deps) for key, spec in specs.items()}
-    assert deps == {
-        "own/a": [],
-        "shop/b": ["own/a", "raw/c"],
-        "own/d": ["nyc/e", "shop/b"],
-    }
+    assert deps == {"own/a": [], "shop/b": ["own/a", "raw/c"], "own/d": ["nyc/e", "shop/b"]}
     assert (specs["own/a"].group_name, specs["own/a"].kinds) == ("models", {"sql", "spark", "iceberg"})
     assert (specs["shop/b"].metadata["iceberg/write_disposition"], specs["shop/b"].kinds) == ("append", {"table"})
     assert specs["own/a"].code_version != specs["own/d"].code_version

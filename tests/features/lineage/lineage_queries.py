@@ -418,9 +418,7 @@ QUERIES: Final = {
         "c_acctbal",
     ),
     "union without duplicates": Query(
-        "select n_name as name from nation union select r_name from region",
-        {"name": "n_name r_name"},
-        "n_name r_name",
+        "select n_name as name from nation union select r_name from region", {"name": "n_name r_name"}, "n_name r_name"
     ),
     "difference and intersection": Query(
         """
@@ -436,13 +434,7 @@ QUERIES: Final = {
           transform(e_items, x -> x + cast(e_id as int)) as items, size(e_user.tags) as tags
         from events
         """,
-        {
-            "name": "e_user",
-            "k": "e_attributes",
-            "pair": "e_id e_at",
-            "items": "e_items e_id",
-            "tags": "e_user",
-        },
+        {"name": "e_user", "k": "e_attributes", "pair": "e_id e_at", "items": "e_items e_id", "tags": "e_user"},
         "",
     ),
     "generators": Query(

@@ -27,12 +27,7 @@ def test_a_line_break_in_a_text_does_not_begin_an_operator() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "[a#1]",
-        "Project [a#1]\n         +- OneRowRelation",
-        "Project [a#1, ... 5 more fields]\n+- OneRowRelation",
-    ],
+    ["", "[a#1]", "Project [a#1]\n         +- OneRowRelation", "Project [a#1, ... 5 more fields]\n+- OneRowRelation"],
 )
 def test_other_texts_are_no_plans(text: str) -> None:
     with pytest.raises(NotationError):

@@ -56,10 +56,7 @@ BEFORE = RowDigest(2, {"a": ("1", "1"), "b": ("2", "2"), "gone": ("9", "9")}, ("
     ("after", "words"),
     [
         (RowDigest(2, {"a": ("1", "1"), "b": ("2", "2")}, ("3", "3")), "the same rows"),
-        (
-            RowDigest(2, {"a": ("1", "1"), "b": ("4", "2")}, ("5", "3")),
-            "the same rows, but for the last digits of b",
-        ),
+        (RowDigest(2, {"a": ("1", "1"), "b": ("4", "2")}, ("5", "3")), "the same rows, but for the last digits of b"),
         (RowDigest(1, {"a": ("0", "0"), "b": ("4", "4")}, ("5", "5")), "other values in a, b"),
         (RowDigest(2, {"a": ("1", "1"), "b": ("2", "2")}, ("5", "5")), "the same values in each column, in other rows"),
     ],

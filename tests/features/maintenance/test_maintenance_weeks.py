@@ -24,10 +24,7 @@ APPEND = {"iceberg/write_disposition": "append"}
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3 * 3600)]
 
 readings = frame_asset(
-    "readings",
-    "select {start} as ts, 1L as id",
-    partitions_def=HOURS,
-    metadata={"partition_expr": "ts", **APPEND},
+    "readings", "select {start} as ts, 1L as id", partitions_def=HOURS, metadata={"partition_expr": "ts", **APPEND}
 )
 rejected = frame_asset(
     "readings",
@@ -70,12 +67,7 @@ def maintained(lake: Lake, age: dt.timedelta) -> dict[str, Any]:
     """Maintain all tables, with snapshots of this age as the oldest that everybody keeps."""
     at_once = dt.timedelta(0)
     policy = MaintenancePolicy(
-        min_input_files=2,
-        settle=at_once,
-        older_than=age,
-        replayable_for=age,
-        resumable_for=age,
-        remove_orphans=False,
+        min_input_files=2, settle=at_once, older_than=age, replayable_for=age, resumable_for=age, remove_orphans=False
     )
     assets = [readings, daily, weekly, resumed]
     built = build_maintenance(assets, policy=policy)

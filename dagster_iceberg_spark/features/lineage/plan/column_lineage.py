@@ -28,16 +28,7 @@ from dagster_iceberg_spark.plan.read.incremental import CHANGE_COLUMNS
 from dagster_iceberg_spark.table.identifier import NotationError
 
 _METADATA_COLUMNS: Final = frozenset(
-    (
-        *CHANGE_COLUMNS,
-        "_deleted",
-        "_file",
-        "_last_updated_sequence_number",
-        "_partition",
-        "_pos",
-        "_row_id",
-        "_spec_id",
-    )
+    (*CHANGE_COLUMNS, "_deleted", "_file", "_last_updated_sequence_number", "_partition", "_pos", "_row_id", "_spec_id")
 )
 """Iceberg's metadata columns (`MetadataColumns.java`), which are no columns of the table."""
 _TABLE: Final = re.compile(r"(?:`(?:[^`]|``)*`|[^\s`])+")

@@ -108,12 +108,7 @@ class RowComparison:
 
     def document(self) -> dict[str, Any]:
         """Return the comparison for JSON."""
-        return {
-            "rows_before": self.before,
-            "rows_after": self.after,
-            "rows": self.whole,
-            "columns": dict(self.columns),
-        }
+        return {"rows_before": self.before, "rows_after": self.after, "rows": self.whole, "columns": dict(self.columns)}
 
 
 def compared(before: RowDigest, after: RowDigest) -> RowComparison:

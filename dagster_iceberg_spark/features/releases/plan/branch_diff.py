@@ -82,10 +82,7 @@ def markdown(diffs: Sequence[TableDiff]) -> str:
 
 
 def compared_rows(
-    before: Iterable[Mapping[str, Any]],
-    after: Iterable[Mapping[str, Any]],
-    keys: Sequence[str],
-    columns: Sequence[str],
+    before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str, Any]], keys: Sequence[str], columns: Sequence[str]
 ) -> KeyChanges:
     """Compare these columns of rows by the key columns, or as a whole without keys. A missing column is NULL."""
     old, new = _by_key(before, keys, columns), _by_key(after, keys, columns)
