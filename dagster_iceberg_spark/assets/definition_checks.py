@@ -65,9 +65,6 @@ def inspect_table(io_manager: TableIOManager, spec: dg.AssetSpec) -> TableReport
     Args:
         io_manager: The IO manager that stores the asset.
         spec: The spec of the asset.
-
-    Raises:
-        ConfigurationError: The definition is wrong, or the next write of the asset would be rejected.
     """
     from dagster_iceberg_spark.catalog.look import has_namespace, look
 

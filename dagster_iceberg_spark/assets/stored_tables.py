@@ -102,11 +102,7 @@ def stored_assets(definitions: dg.Definitions) -> Mapping[str, StoredAssets]:
 
 @contextmanager
 def stored_tables(definitions: dg.Definitions, *, action: str) -> Iterator[list[StoredTable]]:
-    """Yield the tables of a code location's assets that exist, by name. Their IO managers are open inside the block.
-
-    Raises:
-        ConfigurationError: The code location has no IO manager of this package. The message names the action.
-    """
+    """Yield the tables of a code location's assets that exist, by name. Their IO managers are open inside the block."""
     with stored_members(definitions, action=action) as members:
         yield existing_tables(members)
 

@@ -190,11 +190,7 @@ class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
     def moved(
         self, table: ObservedTable, *, report: Callable[[str], None], warn: Callable[[str], None]
     ) -> dict[str, Any]:
-        """Tell the observers that `main` of a table has moved. Return what they report, by the keys of metadata.
-
-        Raises:
-            IcebergSparkError: An observer failed, and is configured to fail the step.
-        """
+        """Tell the observers that `main` of a table has moved. Return what they report, by the keys of metadata."""
         reported = dict[str, Any]()
         for observer in self.observers():
             reported |= observer.moved(table, report=report, warn=warn)
@@ -263,11 +259,7 @@ class TableIOManager(ConfiguredOnce, dg.ConfigurableIOManager):
             observer.flush()
 
     def write_request_of(self, facts: OutputFacts) -> tuple[CatalogDescription, WriteRequest]:
-        """Return the catalog of an output's table, and the write request of the output.
-
-        Raises:
-            PartitioningError: `partition_expr` is missing or does not fit the partitions definition.
-        """
+        """Return the catalog of an output's table, and the write request of the output."""
         request = write_request(
             facts,
             namespace=self.namespace,

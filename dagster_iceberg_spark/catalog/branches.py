@@ -65,11 +65,7 @@ def change_branch(description: CatalogDescription, identifier: TableIdentifier, 
 def change_tags(
     description: CatalogDescription, identifier: TableIdentifier, changes: Sequence[TagUpdate | SetProperties]
 ) -> bool:
-    """Set and drop tags, and set properties, in one commit. Return false if only an engine can.
-
-    Raises:
-        CommitConflictError: The snapshot of a tag has expired, or other writers commit all the time.
-    """
+    """Set and drop tags, and set properties, in one commit. Return false if only an engine can."""
     return AGAIN_AFTER_CONFLICTS(_change_tags, description, identifier, changes)
 
 

@@ -109,9 +109,6 @@ def publish(
     `published` has the snapshots that an earlier attempt has published, by the ids of the staged ones. Without
     transactions, a member is published after those that it was derived from, and an attempt that is interrupted has
     published the first members. The next attempt publishes the others.
-
-    Raises:
-        CommitConflictError: Another writer has changed the rows of a member.
     """
     left, ids, done = in_order(members), dict(published or {}), list[PublishedMember]()
     refuse_outdated(left, ids)
@@ -175,11 +172,7 @@ def _chosen(
 
 
 def choose_publication(description: CatalogDescription, state: TableState, rows: StagedRows) -> Publication:
-    """Choose how to publish staged rows, by what has happened to their target since the staged branch began.
-
-    Raises:
-        CommitConflictError: Another writer has changed these rows.
-    """
+    """Choose how to publish staged rows, by what has happened to their target since the staged branch began."""
     passed = passed_snapshots(state, rows)
     if not passed:
         return "fast-forward"

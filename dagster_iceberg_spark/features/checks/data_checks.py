@@ -252,9 +252,6 @@ def audit_table(
 
     Returns:
         The results by the names of the audits.
-
-    Raises:
-        MetadataKeyError: An audit cannot be evaluated on the columns of the table.
     """
     from dagster_iceberg_spark.catalog.audits import audited_rows, evaluated
 

@@ -40,11 +40,7 @@ class IcebergLakeScaffolder(dg.Scaffolder):
 
 
 def resolved_spark(context: dg.ResolutionContext, model: ConfigurationModel | str) -> IcebergSparkResource:
-    """Return the resource that YAML describes, or that an expression such as `context.load_component` returns.
-
-    Raises:
-        ConfigurationError: A key or a value is wrong. The message has the file and the line.
-    """
+    """Return the resource that YAML describes, or that an expression such as `context.load_component` returns."""
     if isinstance(model, str):
         found = context.resolve_value(model)
         if not isinstance(found, IcebergSparkResource):

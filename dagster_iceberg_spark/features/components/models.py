@@ -85,9 +85,6 @@ def given_values(context: dg.ResolutionContext, value: Any) -> Any:
     """Return what YAML gives for a configuration, with resolved templates.
 
     `{{ env.NAME }}` becomes an EnvVar, so that Dagster's UI shows the name and not the value.
-
-    Raises:
-        ConfigurationError: A key or a kind is not known. The message has the file and the line.
     """
     if isinstance(value, ConfigurationModel):
         _check_keys(context, value)
@@ -114,11 +111,7 @@ def _check_keys(context: dg.ResolutionContext, model: ConfigurationModel) -> Non
 
 
 def configured(context: dg.ResolutionContext, model: ConfigurationModel, make: Callable[[], _ValueT]) -> _ValueT:
-    """Return what a function returns for the values of a model.
-
-    Raises:
-        ConfigurationError: A value is wrong. The message has the file, the line and the key, and not the value.
-    """
+    """Return what a function returns for the values of a model."""
     try:
         return make()
     except ValidationError as error:

@@ -91,11 +91,7 @@ class SqlFile:
         return self.path.stem
 
     def query(self, partition: Any = None) -> SqlQuery:
-        """Return the query, with the values of a run's partition or, without a partition, as far as it is known.
-
-        Raises:
-            ConfigurationError: The template or the query is wrong.
-        """
+        """Return the query, with the values of a run's partition or, without a partition, as far as it is known."""
         values = _PARTITION if partition is None else partition
         try:
             text = _ENVIRONMENT.from_string(self.template).render(ref=reference, partition=values)

@@ -101,8 +101,6 @@ def replay_run(
 
     Raises:
         UpstreamMissingError: No table has a snapshot of the run, or a snapshot that the replay needs has expired.
-        ConfigurationError: The run also stored assets elsewhere.
-        ReplayFailedError: A step of the replay has failed. The message has its error.
     """
     require_pyspark()
     environment = replay_environment(run_id)
@@ -213,9 +211,6 @@ def _executed(
     """Run the steps without their checks, outside the instance. Return the metadata of each asset.
 
     A check that a step evaluates itself is a part of it.
-
-    Raises:
-        ReplayFailedError: A step has failed.
     """
     tags = _tags(run, keys) | {AS_OF_RUN: run_id, REPLAYED_RUN: run_id}
     with copied_instance(instance, run_id, _dynamic_partitions(definitions, keys, instance)) as copy:

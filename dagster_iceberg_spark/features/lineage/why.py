@@ -174,9 +174,6 @@ class Explanation:
         Args:
             where: A condition on the columns of the table.
             limit: The number of rows.
-
-        Raises:
-            MetadataKeyError: The condition is invalid for the table.
         """
         from dagster_iceberg_spark.plan.read.row_filter import row_filter  # loads a parser of SQL
 

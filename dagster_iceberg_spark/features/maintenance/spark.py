@@ -98,11 +98,7 @@ def _name(session: IcebergSession, own: OwnTable, state: TableState) -> str:
 
 
 def perform(session: IcebergSession, state: TableState, action: Procedure, *, run_id: str) -> Mapping[str, Any]:
-    """Do one action of a plan, and return what was done.
-
-    Raises:
-        CommitConflictError: Another writer has changed the same files. Nothing was changed.
-    """
+    """Do one action of a plan, and return what was done."""
     refresh(session, state.identifier)
     with translating(session.catalog, action=action.name, subject=str(state.identifier)):
         match action:

@@ -180,11 +180,7 @@ class TableMaintenance:
         )
 
     def maintain(self, *, dry_run: bool = False) -> Maintained:
-        """Do what is due, or only plan it in a dry run. An action that conflicts with a writer is skipped.
-
-        Raises:
-            CommitConflictError: Another run maintains the table.
-        """
+        """Do what is due, or only plan it in a dry run. An action that conflicts with a writer is skipped."""
         now = dt.datetime.now(dt.timezone.utc)
         planned = self.plan(now)
         if planned.plan is None or planned.waits_for is not None or dry_run:

@@ -181,9 +181,6 @@ def text_file_instruments(path: str) -> Instruments:
 
     Args:
         path: The file.
-
-    Raises:
-        ConfigurationError: The extra `metrics` is not installed.
     """
     _require_packages()
     from dagster_iceberg_spark.features.metrics.text_file import TextFileExporter

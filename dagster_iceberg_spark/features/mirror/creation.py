@@ -47,12 +47,7 @@ class LakeOptions:
 
 @contextmanager
 def opened_ducklake(lake: DuckLake) -> Iterator[tuple[Database, LakeOptions]]:
-    """Yield the database of a DuckLake, which is created first if it does not exist.
-
-    Raises:
-        ConfigurationError: The database holds something else, another version of DuckLake, or one whose own files are
-            elsewhere.
-    """
+    """Yield the database of a DuckLake, which is created first if it does not exist."""
     with ExitStack() as stack:
         database = stack.enter_context(opened(lake)) if lake.may_exist else None
         if database is None or not database.has_ducklake:
@@ -189,11 +184,7 @@ _REGISTERED: Final = {"sqlite": "sqlite_scanner", "postgres": "postgres_scanner"
 
 @contextmanager
 def duckdb_with(*extensions: str) -> Iterator["DuckDBPyConnection"]:
-    """Yield a DuckDB in memory with these extensions, such as `iceberg` (which needs `avro`).
-
-    Raises:
-        ConfigurationError: The extra `ducklake` is not installed.
-    """
+    """Yield a DuckDB in memory with these extensions, such as `iceberg` (which needs `avro`)."""
     try:
         import duckdb
     except ImportError as error:

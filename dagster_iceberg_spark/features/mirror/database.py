@@ -106,12 +106,7 @@ class Database:
 
 @contextmanager
 def opened(lake: DuckLake) -> Iterator[Database]:
-    """Yield a connection to the database of a DuckLake. The file of SQLite or DuckDB must exist.
-
-    Raises:
-        ConfigurationError: The database cannot be opened.
-        CatalogUnavailableError: It does not answer, or another process keeps its lock.
-    """
+    """Yield a connection to the database of a DuckLake. The file of SQLite or DuckDB must exist."""
     with translated(lake, action="open"):
         connection = _connection(lake)
     with closing(connection):

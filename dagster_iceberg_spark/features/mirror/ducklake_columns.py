@@ -56,11 +56,7 @@ _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - the text gets the zone
 
 
 def mirror_columns(schema: Schema, *, table: str) -> tuple[Column, ...]:
-    """Return the columns that show a schema, each before the fields inside of it.
-
-    Raises:
-        ConfigurationError: DuckLake has no such type, or two names differ only by case, which DuckDB ignores.
-    """
+    """Return the columns that show a schema, each before the fields inside of it."""
     _refuse_equal_names(schema.fields, table)
     return tuple(_columns(schema.fields, None, table))
 

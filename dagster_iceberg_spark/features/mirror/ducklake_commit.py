@@ -56,7 +56,6 @@ def commit_change(database: Database, change: MirrorChange) -> int:
 
     Raises:
         CommitConflictError: The view or the table is no longer as it was when the change was decided.
-        ConfigurationError: A data file would have two delete files, which DuckLake does not support.
     """
     with database.transaction():
         if find_object(database, change.mirror.table) != change.base:

@@ -178,9 +178,6 @@ class Source:
             gone: The paths of data files that the DuckLake has and the snapshot has not.
             new: The data files that the snapshot has and the DuckLake has not, among other files.
             known_deletes: The paths of the delete files that the DuckLake has.
-
-        Raises:
-            ConfigurationError: DuckLake cannot read a file as Iceberg does.
         """
         added = tuple(self._mirror_file(file) for file in new if file.content == DataFileContent.DATA)
         deletes = {file.file_path: self._mirror_deletes(file) for file in self.delete_files()}

@@ -75,9 +75,7 @@ def synchronize(
     """Make the mirror of a table show its newest snapshot.
 
     Raises:
-        ConfigurationError: The DuckLake cannot be used, or cannot show the table in this mode.
         CommitConflictError: Other writers have changed the mirror again and again.
-        UpstreamMissingError: The Iceberg table does not exist.
     """
     began = time.monotonic()
     with opened_ducklake(lake) as (database, options):
@@ -222,11 +220,7 @@ def mirror_record(lake: DuckLake, mirror: Mirror) -> MirrorRecord | None:
 def mirror_problems(
     lake: DuckLake, mirror: Mirror, catalog: CatalogDescription, identifier: TableIdentifier
 ) -> list[str]:
-    """Return in sentences how a mirror differs from its Iceberg table, and what endangers the files of the table.
-
-    Raises:
-        UpstreamMissingError: The Iceberg table does not exist.
-    """
+    """Return in sentences how a mirror differs from its Iceberg table, and what endangers the files of the table."""
     source = newest(catalog, identifier)
     if source is None:
         return []

@@ -145,9 +145,6 @@ def environment_diff(definitions: dg.Definitions, name: str, *, by_key: bool = F
         name: The name of the environment.
         by_key: Whether the rows of the files that differ are read and compared: by the merge keys or the identifier
             fields of the table, or else as a whole. These rows must fit in memory.
-
-    Raises:
-        UpstreamMissingError: No table has a branch of the environment.
     """
     with _tables(definitions, name) as tables:
         return [table.diff(by_key=by_key) for table in tables]
@@ -156,12 +153,7 @@ def environment_diff(definitions: dg.Definitions, name: str, *, by_key: bool = F
 def promote_environment(
     definitions: dg.Definitions, name: str, *, report: Callable[[str], None] = print
 ) -> list[Release]:
-    """Publish what an environment has written to `main`, and drop its branches: a release for each catalog.
-
-    Raises:
-        UpstreamMissingError: No table has a branch of the environment.
-        CommitConflictError: Another writer has changed the same partitions in `main` since the environment began.
-    """
+    """Publish what an environment has written to `main`, and drop its branches: a release for each catalog."""
     by_catalog: dict[object, list[_Table]] = {}
     with _tables(definitions, name) as tables:
         for table in tables:
@@ -183,11 +175,7 @@ def promote_environment(
 
 
 def drop_environment(definitions: dg.Definitions, name: str) -> list[EnvironmentBranch]:
-    """Drop the branches of an environment, and return them.
-
-    Raises:
-        UpstreamMissingError: No table has a branch of the environment.
-    """
+    """Drop the branches of an environment, and return them."""
     with _tables(definitions, name) as tables:
         for table in tables:
             drop_branch(table.io_manager, table.state.identifier, table.branch)

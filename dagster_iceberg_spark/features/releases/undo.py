@@ -315,7 +315,6 @@ def undo_snapshots(
 
     Raises:
         CommitConflictError: Another writer has changed the same rows since, or commits at the same moment.
-        ConfigurationError: pyiceberg cannot take the files back.
     """
     commits = list[TableCommit]()
     with ExitStack() as stack:

@@ -382,9 +382,6 @@ def published_upstream(staged: Snapshot, published: Mapping[int, PublishedSnapsh
     """Return a snapshot's inputs by the ids of the published snapshots, or None if these are the ids that it has.
 
     An incremental read continues from the published snapshot. What others have committed before it would never be read.
-
-    Raises:
-        CommitConflictError: Others have committed to a table that was read incrementally.
     """
     ids = {before: after.snapshot_id for before, after in published.items() if before != after.snapshot_id}
     reads = [read for read in _reads_of(staged) if read.snapshot_id in ids]

@@ -115,11 +115,6 @@ def plan_read(
         scope: The partitions to read.
         options: The options of the input.
         earlier: The read of the run `as_of_run`, if the input repeats it.
-
-    Raises:
-        MetadataKeyError: The row filter is invalid for the table, or a column is selected twice.
-        UpstreamMissingError: The selected snapshot, ref or column does not exist.
-        PartitioningError: The table's columns cannot hold the partitions.
     """
     subject = str(state.identifier)
     snapshot_id = _resolve_snapshot(state, options, earlier)

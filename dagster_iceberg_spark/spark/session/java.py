@@ -30,11 +30,7 @@ def require_jvm() -> None:
 
 
 def require_java() -> str:
-    """Reject a Java version that Spark cannot run on. Return the installed version, in words.
-
-    Raises:
-        SparkEnvironmentError: The message names what was found and what to install.
-    """
+    """Reject a Java version that Spark cannot run on. Return the installed version, in words."""
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin", "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():

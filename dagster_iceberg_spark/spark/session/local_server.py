@@ -62,9 +62,6 @@ def local_url(directory: Path, conf: Mapping[str, str], *, idle_seconds: float =
         directory: The directory of the server's state, which only its owner may read.
         conf: The configuration to start a JVM with. Settings of a session start no other server.
         idle_seconds: Seconds without a process that uses the server, after which it stops.
-
-    Raises:
-        SparkEnvironmentError: pyspark is older than 4.1 or has no JVM, or the server does not start.
     """
     require_jvm()
     installed().require_local_server()

@@ -151,12 +151,7 @@ def configured(session: SparkSession, settings: Mapping[str, str]) -> Iterator[N
 
 
 def open_session(settings: SessionSettings) -> IcebergSession:
-    """Open a session, or attach to the server or to the process's JVM.
-
-    Raises:
-        SparkEnvironmentError: Java or Iceberg's runtime is missing or too old.
-        CatalogUnavailableError: The server or the catalog does not respond.
-    """
+    """Open a session, or attach to the server or to the process's JVM."""
     installed()
     require_reachable(settings.catalog)
     remote = _server_url(settings)
@@ -218,10 +213,6 @@ def attach_catalog(
         owner: Who opened the session. A session that the package did not open, or a server's, keeps its catalog of the
             same name, which must be the same catalog. The package's own session gets the package's catalog.
         conf: The user's configuration of the session, which takes precedence.
-
-    Raises:
-        SparkEnvironmentError: The session lacks Iceberg's runtime or its SQL extensions, or has another catalog of
-            the same name.
     """
     _require_extensions(session)
     if catalog.source == "session":

@@ -40,11 +40,7 @@ def installed() -> Spark41:
 
 
 def version_of(session: Any) -> Spark41:
-    """Return the version of the session: the older one of the client and the Spark Connect server.
-
-    Raises:
-        SparkEnvironmentError: The client or the server is not supported.
-    """
+    """Return the version of the session: the older one of the client and the Spark Connect server."""
     if not is_connect(session):
         return installed()
     version = _of_servers.get(session)

@@ -79,11 +79,7 @@ class Spark41:
             session.removeProgressHandler(handler)
 
     def require_local_server(self) -> None:
-        """Reject `remote="local"` if the server does not check tokens.
-
-        Raises:
-            SparkEnvironmentError: The server would execute what any user of the machine sends.
-        """
+        """Reject `remote="local"` if the server does not check tokens."""
 
     # Writes
 
@@ -91,9 +87,6 @@ class Spark41:
         """Reject a write that the session cannot carry out with all promises, before anything is written.
 
         `mixes_specs` says whether it replaces partitions by the rows' own, in files of several partition specs.
-
-        Raises:
-            ConfigurationError: The session lacks something that the write needs.
         """
 
     def overwrite(

@@ -47,9 +47,6 @@ def evaluable(
     """Return what to aggregate for each audit, in SQL by name.
 
     The DataFrame to write, which has the columns `given`, is analysed and not computed.
-
-    Raises:
-        MetadataKeyError: Spark cannot evaluate an audit on these columns and those that only the table has.
     """
     audits = request.table.options.audits
     others = [field for field in state.schema if given.field(field.name) is None] if state and audits else []

@@ -70,10 +70,6 @@ def merge(session: IcebergSession, plan: WritePlan, action: Merge, frame: DataFr
     """Merge the DataFrame into the table in one snapshot. If nothing changes, the snapshot adds nothing.
 
     Columns and fields of structs that the batch lacks keep their stored values.
-
-    Raises:
-        MergeKeyError: A key is NULL or has two rows, and the rules do not allow it.
-        CommitConflictError: Another writer has committed since the comparison.
     """
     batch = stage(session, plan, action, frame)
     diff_of = VersionDiff if action.rules.strategy == "scd2" else MergeDiff

@@ -62,11 +62,7 @@ class StagedWrite:
     def of(
         cls, session: IcebergSession, request: WriteRequest, frame: DataFrame, given: Schema, state: TableState | None
     ) -> "StagedWrite | None":
-        """Return the staged write of the DataFrame, or None if the request is published at once.
-
-        Raises:
-            MetadataKeyError: Spark cannot evaluate an audit on the columns.
-        """
+        """Return the staged write of the DataFrame, or None if the request is published at once."""
         staging = request.table.staging
         if staging is None:
             return None
@@ -84,7 +80,6 @@ class StagedWrite:
         or deleted, or is None if an earlier attempt wrote.
 
         Raises:
-            AuditFailedError: The rows fail an audit.
             CommitConflictError: Another writer has changed the rows concurrently.
         """
         began, request, staged = time.monotonic(), self.request, commit.snapshot

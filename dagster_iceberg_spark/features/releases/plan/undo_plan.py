@@ -172,7 +172,6 @@ def plan_undo(
         partial: Whether to leave out what cannot be undone.
 
     Raises:
-        UpstreamMissingError: No table has a snapshot of the run that is not undone, or a part of it cannot be undone.
         CommitConflictError: Other snapshots were derived from those of the run, or have replaced their rows.
     """
     tables = {str(state.identifier): state for state in (*states, *others)}
